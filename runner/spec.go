@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"os"
+	"time"
+
+	"demesne/runner/wire"
+)
+
+// Spec says what sandbox to make. The zero Spec is the host's own /usr, no inputs,
+// a scratch workspace, default limits and no network but loopback.
+type Spec struct {
+	Name      string   `json:"name,omitempty"`  // unique among the live ones; empty: the id
+	Image     string   `json:"image,omitempty"` // "host" or empty
+	Inputs    []Input  `json:"inputs,omitempty"`
+	Out       string   `json:"out"`                 // host directory bound at /out; absolute
+	Workspace string   `json:"workspace,omitempty"` // host directory bound read-write at /workspace; empty: scratch
+	User      *User    `json:"user,omitempty"`      // nil: 0:0
+	Limits    Limits   `json:"limits"`
+	Nesting   bool     `json:"nesting,omitempty"`
+	Require   Level    `json:"require,omitempty"` // fail rather than run with less
+	Lifetime  Lifetime `json:"lifetime,omitempty"`
+	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox; 0: 48 h
+	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
+}
+
+// Input is a file or directory of the host, read-only at /in/Name.
+type Input struct {
+	Path string `json:"path"` // absolute
+	Name string `json:"name"` // one path element
+}
+
+// User is who a command runs as, inside.
+type User struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// Lifetime says what ends a sandbox.
+type Lifetime string
+
+const (
+	// OneShot dies with the connection that made it.
+	OneShot Lifetime = ""
+	// Persistent lives until its TTL or stop, whoever dies.
+	Persistent Lifetime = "persistent"
+)
+
+// Limits bounds a sandbox. Zero is the default of [DefaultLimits], negative none.
+type Limits struct {
+	Memory int64   `json:"memory,omitempty"` // bytes
+	CPUs   float64 `json:"cpus,omitempty"`   // processors' worth of time; 0: no limit
+	PIDs   int64   `json:"pids,omitempty"`   // processes and threads
+	Disk   int64   `json:"disk,omitempty"`   // bytes, of /, /out and /workspace each
+}
+
+// Duration is a time.Duration that reads and writes as "1m30s" in JSON.
+type Duration time.Duration
+
+// MarshalText writes d as time.Duration does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// Command says what to execute in a sandbox.
+type Command struct {
+	Argv    []string
+	Env     []string      // K=V, added to the sandbox's own few; later ones win
+	Dir     string        // empty: /workspace
+	User    *User         // nil: the sandbox's
+	Timeout time.Duration // 0: none
+
+	// Pipe ends or /dev/null: the command gets these very descriptors, so they must
+	// not be the caller's terminal, a socket, or a file it could reopen. nil is
+	// /dev/null. Ignored with TTY.
+	Stdin, Stdout, Stderr *os.File
+
+	// TTY asks for a terminal made inside; its controlling end is [Process.Terminal].
+	TTY *Winsize
+}
+
+// Winsize is a terminal's size in characters.
+type Winsize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Reason says why a command ended.
+type Reason string
+
+// The reasons there are.
+const (
+	Exited   Reason = "exited"    // by itself: ExitCode is its own
+	Signaled Reason = "signaled"  // by a signal: ExitCode is 128+n
+	TimedOut Reason = "timed-out" // ExitCode is 124
+	OOM      Reason = "oom"       // the memory limit; ExitCode is 137
+	DiskFull Reason = "disk"      // the disk limit; ExitCode is 137
+	Lost     Reason = "lost"      // the runner or PID 1 went away; ExitCode is 125
+)
+
+// Result is how a command ended.
+type Result struct {
+	Sandbox  string    `json:"sandbox"`
+	ExitCode int       `json:"exit_code"`
+	Signal   int       `json:"signal,omitempty"`
+	Reason   Reason    `json:"reason"`
+	Detail   string    `json:"detail,omitempty"` // one line for a person, when Reason is not Exited
+	Out      string    `json:"output_dir"`
+	Started  time.Time `json:"started"`
+	Seconds  float64   `json:"seconds"`
+	MaxRSS   int64     `json:"max_rss_bytes,omitempty"`
+	CPU      float64   `json:"cpu_seconds,omitempty"`
+	Receipt  *Receipt  `json:"receipt,omitempty"`
+	Trace    []Stage   `json:"trace,omitempty"`
+}
+
+// Stage is one step of making a sandbox and how long it took.
+type Stage struct {
+	Name string  `json:"name"`
+	MS   float64 `json:"ms"`
+}
+
+// Info is what list and inspect tell of a sandbox.
+type Info struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
+	State   State     `json:"state"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires,omitzero"`
+	Out     string    `json:"output_dir"`
+	PID     int       `json:"pid,omitempty"` // of PID 1, in the caller's pid namespace
+	Execs   int       `json:"execs"`         // running commands
+	Spec    Spec      `json:"spec"`
+	Receipt *Receipt  `json:"receipt,omitempty"`
+	Result  *Result   `json:"result,omitempty"` // of the last command that ended
+}
+
+// State is a sandbox's.
+type State string
+
+// The states there are.
+const (
+	Running State = "running"
+	Ended   State = "ended"
+)
+
+// The caller socket's operations; see package wire for the guest's.
+const (
+	opHello   wire.Op = "hello"
+	opCreate  wire.Op = "create"
+	opExec    wire.Op = "exec"
+	opWait    wire.Op = "wait"
+	opSignal  wire.Op = "signal"
+	opResize  wire.Op = "resize"
+	opStop    wire.Op = "stop"
+	opList    wire.Op = "list"
+	opInspect wire.Op = "inspect"
+	opCheck   wire.Op = "check"
+)

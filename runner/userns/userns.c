@@ -1,0 +1,144 @@
+// The C half of package userns; the drawing is in userns.go. Everything here runs
+// in a process with one thread. It allocates nothing, and answers every failure
+// with an 'e' message or, where nobody listens, by exiting.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef CLONE_NEWCGROUP
+#define CLONE_NEWCGROUP 0x02000000
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
+static int env_fd(const char *name)
+{
+	const char *v = getenv(name);
+	return v ? atoi(v) : -1;
+}
+
+static void tell(int fd, const void *msg, size_t len)
+{
+	while (write(fd, msg, len) < 0 && errno == EINTR)
+		;
+}
+
+static void fail(int ctl, char step)
+{
+	char msg[3] = {'e', step, (char)errno};
+	tell(ctl, msg, sizeof msg);
+	_exit(125);
+}
+
+// Files are unlinked, directories removed; both only if nothing is in them.
+static void clean(void)
+{
+	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
+	if (!list)
+		return;
+	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save))
+		if (unlink(p) < 0)
+			rmdir(p);
+}
+
+// A: waits for B's end. It keeps the lock's descriptor, among all others it
+// inherited, until it exits: a new runner starts only after that. The caller's
+// sockets must not be kept, or their other ends would never see EOF.
+static void reaper(pid_t child, int ctl, int life, int lock)
+{
+	char byte = 0;
+	char *argv[] = {"demesne-runner", "reap", NULL};
+
+	prctl(PR_SET_NAME, "demesne-reaper");
+	close(ctl);
+	for (int fd = 3; fd < 64; fd++)
+		if (fd != life && fd != lock)
+			close(fd);
+	while (read(life, &byte, 1) < 0 && errno == EINTR)
+		;
+	if (byte == 'c') {
+		waitpid(child, NULL, 0);
+		clean();
+		_exit(0);
+	}
+	kill(child, SIGKILL);
+	unsetenv("_DEMESNE_CONTROL");
+	execv("/proc/self/exe", argv);
+	_exit(125);
+}
+
+static void runner(int ctl, const char *mode)
+{
+	char byte;
+	ssize_t n;
+
+	if (strcmp(mode, "minimal") != 0) {
+		if (unshare(CLONE_NEWUSER) < 0)
+			fail(ctl, 1);
+		// Ubuntu's AppArmor allows the first and refuses this one.
+		if (unshare(CLONE_NEWNS | CLONE_NEWCGROUP) < 0)
+			fail(ctl, 2);
+	}
+	tell(ctl, "r", 1);
+	while ((n = read(ctl, &byte, 1)) < 0 && errno == EINTR)
+		;
+	if (n != 1 || byte != 'g')
+		_exit(125);
+	if (strcmp(mode, "minimal") == 0)
+		return;
+	if (strcmp(mode, "root") == 0 && setgroups(0, NULL) < 0)
+		fail(ctl, 5);
+	if (setresgid(0, 0, 0) < 0)
+		fail(ctl, 3);
+	if (setresuid(0, 0, 0) < 0)
+		fail(ctl, 4);
+	// A change of kuid made the process non-dumpable, and /proc/self root's.
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+void demesne_userns(void)
+{
+	int ctl = env_fd("_DEMESNE_CONTROL"), life[2];
+	const char *mode = getenv("_DEMESNE_MODE");
+	char text[16], msg[1 + sizeof(int)];
+	pid_t pid;
+
+	if (ctl < 0 || !mode)
+		return;
+	if (pipe(life) < 0)
+		fail(ctl, 1);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	pid = fork();
+	if (pid < 0)
+		fail(ctl, 1);
+	if (pid > 0) {
+		int p = pid;
+		msg[0] = 'p';
+		memcpy(msg + 1, &p, sizeof p);
+		tell(ctl, msg, sizeof msg);
+		close(life[1]);
+		reaper(pid, ctl, life[0], env_fd("_DEMESNE_LOCK"));
+	}
+	close(life[0]);
+	runner(ctl, mode);
+	close(ctl);
+	snprintf(text, sizeof text, "%d", life[1]);
+	setenv("_DEMESNE_LIFE", text, 1);
+	unsetenv("_DEMESNE_CONTROL");
+	syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
+}

@@ -1,0 +1,53 @@
+// Package userns puts demesne-runner into its outer user namespace before the Go
+// runtime starts.
+//
+// A Go program cannot do this for itself: unshare(CLONE_NEWUSER) is refused to a
+// process with more than one thread (user_namespaces(7)), and a child made with
+// SysProcAttr.Cloneflags loses its capabilities at execve, which comes before
+// newuidmap has written the map. So a C constructor does it, like libcontainer's
+// nsenter, whenever [EnvControl] is set:
+//
+//	caller                    A (reaper)                 B (the runner)
+//	  │── execve ──────────────▶│── fork ─────────────────▶│
+//	  │◀─────────── 'p' pid ────│                          │ unshare user, then mount+cgroup
+//	  │◀────────────────────────────── 'r' ────────────────│ or 'e' step errno
+//	  │ writes uid_map, gid_map │                          │
+//	  │──────────────────────────────── 'g' ──────────────▶│ setresgid, setresuid 0
+//	                            │ read(life)               │ Go runtime, package engine
+//	                            │◀──────── 'c' or EOF ─────│
+//
+// A stays in the host's namespaces with the caller's own rights. It is the child
+// subreaper of everything the runner starts, and holds the runner's lock until it
+// has removed what the kernel does not remove by itself. After 'c' that is the
+// paths in [EnvClean]. After EOF without 'c' the runner was killed: A executes the
+// program again with the argument "reap" (see engine.Reap), in Go.
+//
+// What rests on the kernel: capabilities in a user namespace one made
+// (user_namespaces(7)), child subreapers (prctl(2)). What this package does not do:
+// id maps (package runner, the caller's side) and anything after.
+package userns
+
+// The environment between the caller, A and B. B unsets all but EnvLife.
+const (
+	EnvControl = "_DEMESNE_CONTROL" // descriptor: the stream socket drawn above
+	EnvMode    = "_DEMESNE_MODE"    // ModeUser, ModeRoot or ModeMinimal
+	EnvLife    = "_DEMESNE_LIFE"    // descriptor: B's end of the pipe A waits on
+	EnvClean   = "_DEMESNE_CLEAN"   // colon-separated files and directories A removes at the end
+	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
+)
+
+// How B starts.
+const (
+	ModeUser    = "user"    // unshare, keep supplementary groups
+	ModeRoot    = "root"    // unshare, drop supplementary groups: they are the host's
+	ModeMinimal = "minimal" // no namespace at all: the machine forbids them
+)
+
+// Steps as they are numbered in an 'e' message.
+var Steps = map[byte]string{
+	1: "unshare user namespace",
+	2: "unshare mount and cgroup namespaces",
+	3: "set group id",
+	4: "set user id",
+	5: "drop supplementary groups",
+}

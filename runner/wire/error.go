@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code classes an [Error], so that no side matches one by its text.
+type Code string
+
+// The codes a caller acts on. Everything else is CodeInternal.
+const (
+	CodeInternal      Code = "internal"
+	CodeInvalid       Code = "invalid"        // the request itself is wrong
+	CodeUnknown       Code = "unknown"        // no such sandbox or exec
+	CodeExists        Code = "exists"         // the name is taken
+	CodeNotFound      Code = "not-found"      // the command does not exist: exit 127
+	CodeNotExecutable Code = "not-executable" // it exists and cannot be executed: exit 126
+	CodeRequirement   Code = "requirement"    // --require was not met
+	CodeGone          Code = "gone"           // the sandbox or the runner ended meanwhile
+)
+
+// Error is an error that crossed a socket: a fact, its class, and what to type.
+type Error struct {
+	Code Code   `json:"code"`
+	Text string `json:"text"`           // a chain of "verb noun: reason"
+	Hint string `json:"hint,omitempty"` // what lifts it, one line; only programs print it
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Errorf makes an Error; a wrapped *Error passes its hint on.
+func Errorf(code Code, format string, a ...any) *Error {
+	err := fmt.Errorf(format, a...)
+	e := &Error{Code: code, Text: err.Error()}
+	var inner *Error
+	if errors.As(err, &inner) {
+		e.Hint = inner.Hint
+	}
+	return e
+}
+
+// AsError returns err as it travels: itself if it already is an *Error.
+func AsError(err error) *Error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{Code: CodeInternal, Text: err.Error()}
+	}
+	return &Error{Code: e.Code, Text: err.Error(), Hint: e.Hint}
+}

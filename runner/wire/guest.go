@@ -1,0 +1,140 @@
+package wire
+
+import "time"
+
+// Op names a call or an event.
+type Op string
+
+// The guest socket: demesne-runner calls, demesne-init (PID 1 of the sandbox)
+// answers and reports exits.
+//
+//	runner                              init
+//	  │ setup {landlock, seccomp} ───────▶│  restricts itself, once, for all that follow
+//	  │◀─────────────── {what now holds} ─│
+//	  │ guest.exec {argv, …} + stdio ────▶│  fork, execve
+//	  │◀──────────────────────── {pid} ───│
+//	  │ guest.signal {exec, signal} ─────▶│
+//	  │◀─────── guest.exited {exec, …} ───│  event
+//	  ╳ EOF                               │  PID 1 exits, the kernel kills the rest
+const (
+	OpGuestSetup  Op = "guest.setup"
+	OpGuestExec   Op = "guest.exec"
+	OpGuestSignal Op = "guest.signal"
+	OpGuestExited Op = "guest.exited"
+)
+
+// Bytes is text that need not be UTF-8 (an argument, a path): it travels as base64.
+type Bytes []byte
+
+// ByteStrings converts argv or an environment for travelling.
+func ByteStrings(s []string) []Bytes {
+	out := make([]Bytes, len(s))
+	for i := range s {
+		out[i] = Bytes(s[i])
+	}
+	return out
+}
+
+// Strings is the way back.
+func Strings(b []Bytes) []string {
+	out := make([]string, len(b))
+	for i := range b {
+		out[i] = string(b[i])
+	}
+	return out
+}
+
+// GuestSetup is the body of [OpGuestSetup]. It is sent once, first.
+type GuestSetup struct {
+	Landlock []PathRule     `json:"landlock,omitempty"` // empty: no filesystem rules (nesting)
+	Scoped   bool           `json:"scoped"`             // Landlock's abstract-socket and signal scopes
+	NoTCP    bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only where there is no netns)
+	Seccomp  SeccompOptions `json:"seccomp"`
+	Sentry   bool           `json:"sentry,omitempty"`    // not PID 1 of a pid namespace: be a subreaper and kill what is left
+	KeepCaps []uint         `json:"keep_caps,omitempty"` // capability numbers left in the bounding set (nesting: CAP_SETFCAP)
+}
+
+// PathRule grants access below Path, as Landlock means it.
+type PathRule struct {
+	Path   Bytes  `json:"path"`
+	Access Access `json:"access"`
+}
+
+// Access is what a PathRule grants.
+type Access string
+
+// The accesses there are.
+const (
+	AccessReadExec  Access = "read-exec"  // read, list, execute
+	AccessReadWrite Access = "read-write" // all but making device nodes and device ioctls
+	AccessDevice    Access = "device"     // read-write with ioctls, for terminals
+)
+
+// SeccompOptions says which parts of the deny-list to leave out or add.
+type SeccompOptions struct {
+	Nesting  bool `json:"nesting,omitempty"`   // allow namespaces and the mount API
+	NoSUID   bool `json:"no_suid,omitempty"`   // refuse to set S_ISUID and S_ISGID
+	NoInet   bool `json:"no_inet,omitempty"`   // AF_UNIX only (where there is no netns)
+	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … answer 0 and do nothing
+}
+
+// GuestFacts is the reply: what was verified to hold, by trying it.
+type GuestFacts struct {
+	LandlockABI   int           `json:"landlock_abi"`   // 0: the kernel has none
+	LandlockFS    bool          `json:"landlock_fs"`    // a forbidden mknod was refused by Landlock
+	LandlockScope bool          `json:"landlock_scope"` // scopes applied (ABI ≥ 6)
+	Seccomp       string        `json:"seccomp"`        // sha256 of the filter as loaded, hex; empty: none
+	SeccompLen    int           `json:"seccomp_len"`    // BPF instructions
+	NoNewPrivs    bool          `json:"no_new_privs"`
+	CapBounding   uint64        `json:"cap_bounding"`
+	CapEffective  uint64        `json:"cap_effective"` // of what a command gets, not of PID 1
+	ProcMasked    bool          `json:"proc_masked"`   // /proc/sys is not writable, /proc/kcore not readable
+	SysReadOnly   bool          `json:"sys_read_only"`
+	Landlocked    time.Duration `json:"landlocked"`         // how long Landlock took
+	Filtered      time.Duration `json:"filtered"`           // how long seccomp took
+	Problems      []string      `json:"problems,omitempty"` // asked for, did not hold: "landlock: …"
+}
+
+// GuestExec is the body of [OpGuestExec]. Descriptors: stdin, stdout, stderr, each
+// optional (/dev/null instead); none of them with TTY.
+type GuestExec struct {
+	Exec    uint64   `json:"exec"` // chosen by the runner, unique in the sandbox
+	Argv    []Bytes  `json:"argv"` // Argv[0] is looked up in the PATH of Env
+	Env     []Bytes  `json:"env"`
+	Dir     Bytes    `json:"dir"`
+	UID     uint32   `json:"uid"`
+	GID     uint32   `json:"gid"`
+	Groups  []uint32 `json:"groups,omitempty"`
+	SetIDs  bool     `json:"set_ids"`       // change to UID/GID; false: the only id there is
+	TTY     *int     `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
+	Rlimits []Rlimit `json:"rlimits,omitempty"`
+}
+
+// Rlimit is setrlimit(2)'s resource and value, soft and hard alike.
+type Rlimit struct {
+	Resource int    `json:"resource"`
+	Value    uint64 `json:"value"`
+}
+
+// GuestExecuted is the reply to [OpGuestExec]. A command that is not there or not
+// executable is an Error with CodeNotFound or CodeNotExecutable.
+type GuestExecuted struct {
+	PID int `json:"pid"` // as the sandbox sees it
+}
+
+// GuestSignal is the body of [OpGuestSignal].
+type GuestSignal struct {
+	Exec   uint64 `json:"exec"`
+	Signal int    `json:"signal"`
+	// Group signals the command's whole process group, else only the command.
+	Group bool `json:"group"`
+}
+
+// GuestExited is the body of [OpGuestExited].
+type GuestExited struct {
+	Exec   uint64        `json:"exec"`
+	Status uint32        `json:"status"`  // wait(2)'s status word
+	MaxRSS int64         `json:"max_rss"` // KiB, getrusage(2)
+	UTime  time.Duration `json:"utime"`
+	STime  time.Duration `json:"stime"`
+}
