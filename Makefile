@@ -1,0 +1,65 @@
+# make demo    build, then show a command running in a sandbox
+# make test    every test, kernel tests included, as root and as an ordinary user
+# make check   format, vet (amd64 and arm64), import directions; make help lists the rest
+
+SHELL := /bin/bash
+GO ?= go
+PREFIX ?= /usr/local
+BIN := $(CURDIR)/bin
+LIGHT := -trimpath -ldflags "-s -w"
+# libcontainer's nsenter and our own constructor are C: static where the machine's
+# libc can be linked so (glibc and musl both can), dynamic otherwise.
+STATIC := -trimpath -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
+
+# The packages that compile without cgo, and so for another architecture from here.
+PURE := ./cmd/demesne ./cmd/demesne-init ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits ./rootfs ./netns
+# Packages whose tests may run under the race detector: it needs cgo and threads of its
+# own, which the kernel tests of the others (they restrict themselves) do not survive.
+RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
+
+.PHONY: build demo test test-race check bench fuzz chaos install deps clean help
+build:
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init
+	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
+	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
+	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
+
+demo: build
+	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'
+
+test: build
+	@GO="$(GO)" RACE="$(RACE)" integration/test.sh
+
+check:
+	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
+	$(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
+	$(GO) test -count=1 -run '^TestRule' ./integration
+
+bench: build
+	$(GO) run ./integration/bench -bin $(BIN)
+
+fuzz:
+	$(GO) test -run '^$$' -fuzz '^Fuzz' -fuzztime 30s ./runner/wire
+
+chaos: build
+	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^TestLeftovers' ./integration
+
+# What only the tests and the bench use. demesne itself needs nothing but the kernel;
+# newuidmap (uidmap) gives it more than one user id where it is there.
+deps:
+	@integration/deps.sh
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(DESTDIR)$(PREFIX)/bin/
+
+clean:
+	rm -rf bin
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+	@echo 'make bench   the figures, against bwrap and runc in the same run'
+	@echo 'make fuzz    the wire protocol, 30 s   make chaos   kill -9 soak, ROUNDS=2000'
+	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

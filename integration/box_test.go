@@ -1,0 +1,248 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// canary is what no sandbox may ever see.
+const canary = "canary-6f1d2c"
+
+// box is a corner of the machine for one test: directories of its own, and a check at
+// the end that nothing outlived the test.
+type box struct {
+	testing.TB
+	dir, home, run, out string
+	uid                 int // run as this user instead; -1: as we are
+}
+
+func newBox(t testing.TB) *box {
+	t.Helper()
+	// Short: a unix socket's path has 108 bytes. Searchable: real root's runner is not root.
+	dir, err := os.MkdirTemp("/tmp", "dm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{TB: t, dir: dir, home: dir + "/h", run: dir + "/r", out: dir + "/h/.demesne/out", uid: -1}
+	os.Chmod(dir, 0o755)
+	for _, d := range []string{b.home, b.run} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := lookAround()
+	t.Cleanup(func() {
+		t.Helper()
+		b.checkLeaks(before)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+		}
+	})
+	return b
+}
+
+// as makes b's programs run as uid, who has no passwd entry and no subordinate ids.
+func (b *box) as(uid int) *box {
+	b.Helper()
+	b.uid = uid
+	for _, d := range []string{b.home, b.run} {
+		if err := os.Chown(d, uid, uid); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return b
+}
+
+// result is how a program ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func (b *box) environ() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
+		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
+		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=/" + canary, "GODEBUG=", "CI=" + os.Getenv("CI"),
+	}
+}
+
+// command is a program of ours (or an absolute path), not started. A minute is the most it gets.
+func (b *box) command(name string, args ...string) *exec.Cmd {
+	b.Helper()
+	if !strings.Contains(name, "/") {
+		name = filepath.Join(bin, name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	b.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.Dir = b.environ(), b.home
+	cmd.WaitDelay = 5 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if b.uid >= 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(b.uid), Gid: uint32(b.uid)}
+	}
+	return cmd
+}
+
+// demesne runs the CLI to its end.
+func (b *box) demesne(args ...string) result {
+	b.Helper()
+	return b.finish(b.command("demesne", args...))
+}
+
+// finish runs cmd to its end.
+func (b *box) finish(cmd *exec.Cmd) result {
+	b.Helper()
+	var out, errs bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &errs
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		b.Fatalf("%q: %v\nstderr: %s", cmd.Args, err, errs.String())
+	}
+	code := cmd.ProcessState.ExitCode()
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+		code = 128 + int(ws.Signal())
+	}
+	return result{code, out.String(), errs.String()}
+}
+
+// sh runs shell text in a one-shot sandbox and returns its stdout; it must succeed.
+func (b *box) sh(script string, flags ...string) string {
+	b.Helper()
+	r := b.demesne(append(append([]string{"run"}, flags...), "--", "sh", "-c", script)...)
+	if r.code != 0 {
+		b.Fatalf("sh -c %q: exit %d\nstdout: %s\nstderr: %s", script, r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// report is the --json result, as a caller outside Go would read it.
+type report struct {
+	Sandbox  string  `json:"sandbox"`
+	ExitCode int     `json:"exit_code"`
+	Signal   int     `json:"signal"`
+	Reason   string  `json:"reason"`
+	Detail   string  `json:"detail"`
+	Out      string  `json:"output_dir"`
+	Seconds  float64 `json:"seconds"`
+	Receipt  struct {
+		Version int     `json:"version"`
+		Level   string  `json:"level"`
+		Kernel  string  `json:"kernel"`
+		Layers  []layer `json:"layers"`
+		UIDMap  []struct {
+			Inside, Host, Size uint32
+		} `json:"uid_map"`
+		Landlock int     `json:"landlock_abi"`
+		Seccomp  string  `json:"seccomp_sha256"`
+		Limits   []limit `json:"limits"`
+		Network  string  `json:"network"`
+	} `json:"receipt"`
+	Trace []struct {
+		Name string
+		MS   float64
+	} `json:"trace"`
+}
+
+type layer struct{ Name, Status, Detail, Why, Fix string }
+
+type limit struct{ Name, Value, Mechanism, Status, Why, Fix string }
+
+// report runs a command with --json and reads the result, the last line of stdout.
+func (b *box) report(flags []string, argv ...string) (report, result) {
+	b.Helper()
+	r := b.demesne(append(append(append([]string{"run", "--json"}, flags...), "--"), argv...)...)
+	return b.parse(r), r
+}
+
+func (b *box) parse(r result) (p report) {
+	b.Helper()
+	text := r.stdout
+	if i := strings.LastIndex(text, "\n{\n"); i >= 0 {
+		text = text[i:]
+	} else if i := strings.Index(text, "{"); i >= 0 {
+		text = text[i:]
+	}
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		b.Fatalf("--json: %v\nexit %d\nstdout: %s\nstderr: %s", err, r.code, r.stdout, r.stderr)
+	}
+	return p
+}
+
+// file writes a file of the box and returns its path.
+func (b *box) file(name, text string, mode os.FileMode) string {
+	b.Helper()
+	p := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), mode); err != nil {
+		b.Fatal(err)
+	}
+	os.Chmod(p, mode)
+	return p
+}
+
+// mkdir makes a directory of the box that its user may write to.
+func (b *box) mkdir(name string) string {
+	b.Helper()
+	p := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(p, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if b.uid >= 0 {
+		os.Chown(p, b.uid, b.uid)
+	}
+	return p
+}
+
+// need skips the test for want of something, or fails it under CI.
+func need(t testing.TB, ok bool, what string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv("CI") != "":
+		t.Fatalf("needs %s, and CI must have it", what)
+	default:
+		t.Skipf("needs %s", what)
+	}
+}
+
+// program finds a program of the host, /usr/sbin included.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	for _, d := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
+		if p := filepath.Join(d, name); syscall.Access(p, 1) == nil {
+			return p
+		}
+	}
+	need(t, false, name)
+	return ""
+}
+
+// eventually waits for cond, which is polled.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	t.Fatalf("waited 20 s for %s", what)
+}

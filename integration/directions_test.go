@@ -1,0 +1,232 @@
+package integration
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rooms says which rooms a room may import. A room not listed may import nothing of
+// ours but itself; package main programs live in cmd.
+var rooms = map[string][]string{
+	"cmd":         {"runner", "rootfs", "netns", "proxy", "mcp", "images"},
+	"mcp":         {"runner"},
+	"runner":      {"rootfs", "netns", "proxy"},
+	"images":      {},
+	"rootfs":      {},
+	"netns":       {},
+	"proxy":       {},
+	"integration": {},
+}
+
+// homes says which room a heavy library lives in, as path prefixes of import paths.
+var homes = map[string]string{
+	"go.podman.io/":                              "images",
+	"github.com/containers/image":                "images",
+	"github.com/opencontainers/umoci":            "images",
+	"github.com/opencontainers/runc":             "runner",
+	"github.com/opencontainers/cgroups":          "runner",
+	"github.com/landlock-lsm/go-landlock":        "runner",
+	"github.com/vishvananda/":                    "netns",
+	"github.com/google/nftables":                 "netns",
+	"github.com/elazarl/goproxy":                 "proxy",
+	"github.com/miekg/dns":                       "proxy",
+	"github.com/modelcontextprotocol/go-sdk":     "mcp",
+	"github.com/coreos/go-systemd":               "runner",
+	"github.com/godbus/dbus":                     "runner",
+	"github.com/rogpeppe/go-internal/testscript": "integration",
+}
+
+// aPackage is what the sources of one directory say, by go/parser: `go list` answers
+// are cached, and leave out files that this platform does not build.
+type aPackage struct {
+	imports   map[string]bool // of the files a build takes
+	testOnly  map[string]bool
+	doc, name string
+	lines     map[string]int
+	tests     map[string]bool // names of Test and Fuzz functions
+}
+
+// sources parses the tree this test is part of, by directory relative to its root.
+func sources(t *testing.T) map[string]*aPackage {
+	t.Helper()
+	all := map[string]*aPackage{}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		dir, _ := filepath.Rel(root, filepath.Dir(path))
+		if all[dir] == nil {
+			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{}}
+		}
+		return all[dir].read(path)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (p *aPackage) read(path string) error {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
+	if err != nil {
+		return err
+	}
+	isTest := strings.HasSuffix(path, "_test.go")
+	p.lines[path] = strings.Count(string(src), "\n")
+	for _, i := range f.Imports {
+		name, _ := strconv.Unquote(i.Path.Value)
+		if isTest {
+			p.testOnly[name] = true
+		} else {
+			p.imports[name] = true
+		}
+	}
+	if !isTest {
+		p.name = f.Name.Name
+		p.doc += f.Doc.Text()
+	}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&
+			(strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
+			p.tests[fn.Name.Name] = true
+		}
+	}
+	return nil
+}
+
+func room(dir string) string { return strings.SplitN(dir, "/", 2)[0] }
+
+// ours turns an import path into a directory, or "".
+func ours(path string) string {
+	if dir, ok := strings.CutPrefix(path, "demesne/"); ok {
+		return dir
+	}
+	return ""
+}
+
+// direction says why dir must not import path, or "".
+func direction(dir, path string) string {
+	from := room(dir)
+	for prefix, home := range homes {
+		if strings.HasPrefix(path, prefix) && from != home {
+			return "lives in " + home
+		}
+	}
+	to := ours(path)
+	switch allowed, known := rooms[from]; {
+	case to == "":
+	case !known:
+		return from + " is no room"
+	case from == "integration":
+		return "integration drives programs"
+	case room(to) == "cmd":
+		return "nobody imports a program"
+	case room(to) != from && !slices.Contains(allowed, room(to)):
+		return from + " may import " + strings.Join(allowed, ", ")
+	}
+	return ""
+}
+
+func TestRuleDirections(t *testing.T) {
+	for _, c := range []struct{ dir, path, why string }{
+		{"rootfs", "demesne/netns", "rootfs may import "},
+		{"runner/engine", "demesne/rootfs", ""},
+		{"runner/engine", "demesne/images", "runner may import rootfs, netns, proxy"},
+		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
+		{"netns", "github.com/vishvananda/netlink", ""},
+		{"integration", "demesne/runner", "integration drives programs"},
+		{"runner", "demesne/cmd/demesne", "nobody imports a program"},
+		{"extra", "demesne/runner", "extra is no room"},
+	} {
+		if why := direction(c.dir, c.path); why != c.why {
+			t.Errorf("direction(%s, %s) = %q, want %q", c.dir, c.path, why, c.why)
+		}
+	}
+	for dir, p := range sources(t) {
+		for _, path := range sorted(p.imports, p.testOnly) {
+			if why := direction(dir, path); why != "" {
+				t.Errorf("%s imports %s: %s", dir, path, why)
+			}
+		}
+	}
+}
+
+// TestRuleLightPrograms: design.md's programs stay what they are by what they import.
+func TestRuleLightPrograms(t *testing.T) {
+	all := sources(t)
+	for _, c := range []struct {
+		program string
+		without []string
+	}{
+		{"cmd/demesne", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
+			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
+		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
+		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/"}},
+	} {
+		if all[c.program] == nil {
+			t.Errorf("%s: no such program", c.program)
+		}
+		for path, via := range closure(all, c.program) {
+			for _, bad := range c.without {
+				if path == bad || strings.HasSuffix(bad, "/") && strings.HasPrefix(path, bad) {
+					t.Errorf("%s imports %s through %s", c.program, path, via)
+				}
+			}
+		}
+	}
+}
+
+// closure walks our own packages from dir and returns every import they have, with who has it.
+func closure(all map[string]*aPackage, dir string) map[string]string {
+	out := map[string]string{}
+	var walk func(string)
+	walk = func(dir string) {
+		if all[dir] == nil {
+			return
+		}
+		for path := range all[dir].imports {
+			if _, seen := out[path]; seen {
+				continue
+			}
+			out[path] = dir
+			if to := ours(path); to != "" {
+				walk(to)
+			}
+		}
+	}
+	walk(dir)
+	return out
+}
+
+func sorted(sets ...map[string]bool) (out []string) {
+	for _, s := range sets {
+		for k := range s {
+			out = append(out, k)
+		}
+	}
+	sort.Strings(out)
+	return slices.Compact(out)
+}

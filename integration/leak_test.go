@@ -1,0 +1,168 @@
+package integration
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// around is what the machine looks like: everything a sandbox could leave outside its box.
+type around struct{ mounts, nets, groups []string }
+
+func lookAround() around {
+	return around{mounts: mountPoints(), nets: names("/sys/class/net"), groups: controlGroups()}
+}
+
+// checkLeaks gives what demesne left ten seconds to go away (the reaper runs after its
+// caller has its answer), then reports it.
+func (b *box) checkLeaks(before around) {
+	b.Helper()
+	var left []string
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if left = b.leaks(before); len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	b.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
+	for _, p := range descendants() {
+		unix.Kill(p.pid, unix.SIGKILL)
+	}
+}
+
+func (b *box) leaks(before around) (left []string) {
+	for _, p := range descendants() {
+		left = append(left, "process "+p.String())
+	}
+	now := lookAround()
+	for _, l := range []struct {
+		what       string
+		then, now_ []string
+	}{{"mount", before.mounts, now.mounts}, {"interface", before.nets, now.nets}, {"control group", before.groups, now.groups}} {
+		for _, x := range l.now_ {
+			if !slices.Contains(l.then, x) && (l.what == "interface" || b.mine(x)) {
+				left = append(left, l.what+" "+x)
+			}
+		}
+	}
+	return append(left, b.droppings()...)
+}
+
+// mine tells what this test could have made from what others do on a busy machine.
+func (b *box) mine(s string) bool {
+	return strings.Contains(s, b.dir) || strings.Contains(s, "demesne")
+}
+
+// droppings are files in the run and home directories that are not documented to stay:
+// the run directory keeps a directory per runner with its lock, home keeps outputs.
+func (b *box) droppings() (left []string) {
+	filepath.WalkDir(b.run, func(path string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(b.run, path)
+		if depth := strings.Count(rel, "/"); err == nil && depth >= 1 && d.Name() != "lock" && !(depth == 1 && d.IsDir()) {
+			left = append(left, "file "+path)
+		}
+		return nil
+	})
+	for _, d := range []string{b.home, b.home + "/.demesne"} {
+		for _, n := range names(d) {
+			if n != ".demesne" && n != "out" && n != "run" && !strings.HasPrefix(n, "keep") {
+				left = append(left, "file "+d+"/"+n)
+			}
+		}
+	}
+	return left
+}
+
+// process is a line of /proc/PID/stat.
+type process struct {
+	pid, ppid int
+	state     byte
+	name      string
+}
+
+func (p process) String() string {
+	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	wchan, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.pid))
+	return fmt.Sprintf("%d (%s, parent %d, state %c in %s) %q", p.pid, p.name, p.ppid, p.state, wchan, cmdline)
+}
+
+func processes() (all []process) {
+	for _, n := range names("/proc") {
+		pid, err := strconv.Atoi(n)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + n + "/stat")
+		open, shut := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
+		if err != nil || open < 0 || shut < 0 {
+			continue
+		}
+		f := strings.Fields(string(stat[shut+1:]))
+		ppid, _ := strconv.Atoi(f[1])
+		all = append(all, process{pid, ppid, f[0][0], string(stat[open+1 : shut])})
+	}
+	return all
+}
+
+// descendants lists what the test process is the ancestor of. Dead orphans, which a
+// subreaper has to bury, are buried.
+func descendants() (out []process) { return descendantsOf(os.Getpid()) }
+
+func descendantsOf(root int) (out []process) {
+	all := processes()
+	family := map[int]bool{root: true}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range all {
+			if family[p.ppid] && !family[p.pid] {
+				family[p.pid], grown = true, true
+			}
+		}
+	}
+	for _, p := range all {
+		switch {
+		case p.pid == root || !family[p.pid]:
+		case p.state == 'Z' && p.ppid == os.Getpid():
+			unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+		case p.state != 'Z':
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func mountPoints() (all []string) {
+	raw, _ := os.ReadFile("/proc/self/mountinfo")
+	for _, l := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
+		all = append(all, l)
+	}
+	return all
+}
+
+// controlGroups lists demesne's, by the name all of them have.
+func controlGroups() (all []string) {
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") {
+			all = append(all, path)
+		}
+		return nil
+	})
+	return all
+}
+
+func names(dir string) (all []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
