@@ -1,0 +1,183 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pty with a demesne on it, as a person's terminal would be.
+type terminal struct {
+	testing.TB
+	master, slave *os.File
+	cmd           *exec.Cmd
+	mu            sync.Mutex
+	seen          bytes.Buffer
+}
+
+func (b *box) terminal(args ...string) *terminal {
+	b.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		b.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: b.command("demesne", args...)}
+	t.resize(24, 80)
+	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
+	t.cmd.SysProcAttr.Setsid, t.cmd.SysProcAttr.Setctty = true, true
+	if err := t.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	go t.read()
+	b.Cleanup(func() { master.Close(); slave.Close() })
+	return t
+}
+
+func (t *terminal) read() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := t.master.Read(buf)
+		t.mu.Lock()
+		t.seen.Write(buf[:n])
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *terminal) resize(rows, cols uint16) {
+	unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+}
+
+func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.seen.String() }
+
+// expect waits for text; it must not be part of what was typed, which is echoed.
+func (t *terminal) expect(text string) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(t.screen(), text) {
+			return
+		}
+	}
+	t.Fatalf("no %q on the terminal:\n%q", text, t.screen())
+}
+
+func (t *terminal) typ(text string) { t.master.WriteString(text) }
+
+func (t *terminal) wait() int {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { t.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("still running; the terminal says:\n%q", t.screen())
+	}
+	return t.cmd.ProcessState.ExitCode()
+}
+
+func TestPTY(t *testing.T) {
+	b := newBox(t)
+	term := b.terminal("run", "-it", "--", "sh")
+	term.typ("tty; stty size; echo $((40+2))\n")
+	term.expect("24 80")
+	term.expect("/dev/pts/")
+	term.resize(50, 132)
+	eventually(t, "the new size to arrive", func() bool {
+		term.typ("stty size\n")
+		time.Sleep(50 * time.Millisecond)
+		return strings.Contains(term.screen(), "50 132")
+	})
+	term.typ("exit 9\n")
+	if code := term.wait(); code != 9 {
+		t.Errorf("exit %d, want 9", code)
+	}
+}
+
+// Ctrl-C is a byte to the sandbox's terminal, which makes it a signal for the foreground.
+func TestPTYInterruptAndJobControl(t *testing.T) {
+	b := newBox(t)
+	term := b.terminal("run", "-it", "--", "bash", "--norc", "-i")
+	term.typ("sleep 1000; echo after $?\n")
+	time.Sleep(300 * time.Millisecond)
+	eventually(t, "Ctrl-C to reach sleep", func() bool {
+		term.typ("\x03")
+		time.Sleep(100 * time.Millisecond)
+		term.typ("echo st$((1))ll\n")
+		time.Sleep(200 * time.Millisecond)
+		return strings.Contains(term.screen(), "st1ll")
+	})
+	term.typ("cat\n")
+	time.Sleep(300 * time.Millisecond)
+	term.typ("\x1a")
+	term.expect("Stopped")
+	term.typ("kill %1; jobs; exit 4\n")
+	time.Sleep(100 * time.Millisecond)
+	term.typ("exit 4\n")
+	if code := term.wait(); code != 4 {
+		t.Errorf("exit %d, want 4", code)
+	}
+}
+
+// The caller's terminal is as it was: raw mode is undone, also after a kill inside.
+func TestPTYRestored(t *testing.T) {
+	b := newBox(t)
+	term := b.terminal("run", "-it", "--", "sh", "-c", "echo read''y; stty raw -echo; kill -KILL $$")
+	before, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := term.wait(); code != 137 {
+		t.Errorf("exit %d, want 137", code)
+	}
+	after, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != unix.ICANON|unix.ECHO|unix.ISIG {
+		t.Errorf("the terminal was left raw: before %x, after %x", before.Lflag, after.Lflag)
+	}
+}
+
+// -t where there is no terminal: the command has one, its output arrives.
+func TestPTYWithoutTerminal(t *testing.T) {
+	b := newBox(t)
+	r := b.demesne("run", "-t", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes")
+	if r.code != 0 || strings.TrimSpace(r.stdout) != "yes" {
+		t.Errorf("run -t without a terminal: %+v", r)
+	}
+}
+
+// P4: TIOCSTI and TIOCLINUX, high bits set or not, are refused on the sandbox's own
+// terminal, and the caller's is not there at all.
+func TestEscapeP4TerminalInjection(t *testing.T) {
+	b := newBox(t)
+	for _, flags := range [][]string{{"-it"}, {"-i"}, {}} {
+		args := append(append([]string{"run"}, flags...), "--in", tools+"/tiocsti", "--", "/in/tiocsti")
+		term := b.terminal(args...)
+		if code := term.wait(); code != 0 {
+			t.Errorf("%v: exit %d: %q", flags, code, term.screen())
+		}
+		if strings.Contains(term.screen(), "INJECTED") {
+			t.Errorf("%v: the caller's terminal was typed into: %q", flags, term.screen())
+		}
+	}
+}

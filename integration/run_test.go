@@ -1,0 +1,178 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRunCommand(t *testing.T) {
+	b := newBox(t)
+	if got := b.sh("echo hello"); got != "hello\n" {
+		t.Errorf("stdout = %q", got)
+	}
+	if r := b.demesne("run", "-c", "echo $((6*7)); echo err >&2; exit 3"); r != (result{3, "42\n", "err\n"}) {
+		t.Errorf("run -c: %+v", r)
+	}
+	if r := b.demesne("run", "--", "true"); r != (result{}) {
+		t.Errorf("run true says something: %+v", r)
+	}
+}
+
+// The command is argv: no byte of it is read by a shell, or by demesne.
+func TestRunArgvIsNeverText(t *testing.T) {
+	b := newBox(t)
+	argv := []string{"", " ", "a b", "$HOME", "`id`", "; exit 9", "'", `"`, `\`, "*", "-c", "--json", "--", "\n", "tab\t", "é", "\xff\xfe", strings.Repeat("x", 100<<10)}
+	r := b.demesne(append([]string{"run", "--", "printf", `%s\0`}, argv...)...)
+	if r.code != 0 || r.stdout != strings.Join(argv, "\x00")+"\x00" {
+		t.Errorf("exit %d, argv came through as %q, stderr %s", r.code, r.stdout[:min(len(r.stdout), 200)], r.stderr)
+	}
+}
+
+// Shell text of -c is one argument: a comment or a heredoc at its end breaks nothing.
+func TestRunShellText(t *testing.T) {
+	b := newBox(t)
+	for text, want := range map[string]string{
+		"echo one # two":              "one\n",
+		"cat <<EOF\nin\nEOF":          "in\n",
+		"echo a\necho b":              "a\nb\n",
+		`printf '%s' "don't" 'a"b'`:   `don't` + `a"b`,
+		"f() { echo fn; }; f; exit 0": "fn\n",
+		"exec 3>&1; echo three >&3":   "three\n",
+	} {
+		if r := b.demesne("run", "-c", text); r.code != 0 || r.stdout != want {
+			t.Errorf("-c %q: %+v, want stdout %q", text, r, want)
+		}
+	}
+}
+
+func TestRunEnvironment(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "--env", "A=1 2", "--env", "PASSED", "--env", "EMPTY=", "--", "env")
+	cmd.Env = append(cmd.Env, "PASSED=yes", "UNASKED=no")
+	r := b.finish(cmd)
+	env := map[string]string{}
+	for _, l := range strings.Split(strings.TrimSpace(r.stdout), "\n") {
+		k, v, _ := strings.Cut(l, "=")
+		env[k] = v
+	}
+	for k, want := range map[string]string{"A": "1 2", "PASSED": "yes", "EMPTY": "", "DO_NOT_TRACK": "1", "NEXT_TELEMETRY_DISABLED": "1",
+		"PIP_NO_INPUT": "1", "npm_config_fund": "false", "RES_OPTIONS": "single-request-reopen timeout:2 attempts:3"} {
+		if got, ok := env[k]; !ok || got != want {
+			t.Errorf("%s = %q (%v), want %q", k, got, ok, want)
+		}
+	}
+	if _, ok := env["UNASKED"]; ok || strings.Contains(r.stdout, canary) {
+		t.Errorf("the caller's environment passed:\n%s", r.stdout)
+	}
+	for _, k := range []string{"PATH", "HOME"} {
+		if env[k] == "" {
+			t.Errorf("no %s:\n%s", k, r.stdout)
+		}
+	}
+}
+
+func TestRunWorkdirAndUser(t *testing.T) {
+	b := newBox(t)
+	if got := b.sh("pwd"); got != "/workspace\n" {
+		t.Errorf("pwd = %q", got)
+	}
+	if r := b.demesne("run", "--workdir", "/tmp", "--", "pwd"); r.stdout != "/tmp\n" {
+		t.Errorf("--workdir: %+v", r)
+	}
+	if got := b.sh("id -u; id -g"); got != "0\n0\n" {
+		t.Errorf("id = %q", got)
+	}
+	p, r := b.report([]string{"--user", "1000:1001"}, "sh", "-c", "id -u; id -g; touch /out/f /workspace/g; test ! -w /etc/passwd")
+	if len(p.Receipt.UIDMap) == 1 && p.Receipt.UIDMap[0].Size == 1 {
+		t.Skip("one id here: --user cannot be another one")
+	}
+	if p.ExitCode != 0 || !strings.Contains(r.stdout+r.stderr, "1000") {
+		t.Errorf("--user 1000:1001: %+v %s", r, p.Detail)
+	}
+}
+
+// /, /tmp and /home are writable, and thrown away.
+func TestRunScratch(t *testing.T) {
+	b := newBox(t)
+	const try = "set -e; for d in / /tmp /home /workspace; do test ! -e $d/mark; echo x > $d/mark; cat $d/mark; done"
+	for range 2 {
+		if got := b.sh(try); got != "x\nx\nx\nx\n" {
+			t.Errorf("scratch: %q", got)
+		}
+	}
+	if _, err := os.Stat("/tmp/mark"); err == nil {
+		t.Error("the sandbox's /tmp is the host's")
+	}
+}
+
+// What a host rootfs is for: the host's tools run.
+func TestRunHostTools(t *testing.T) {
+	b := newBox(t)
+	for tool, script := range map[string]string{
+		"/usr/bin/python3": `test "$(/usr/bin/python3 -c 'print(6*7)')" = 42`,
+		"/usr/bin/perl":    `test "$(perl -e 'print 6*7')" = 42`,
+		"/usr/bin/gcc":     `echo 'int main(){return 42;}' > a.c && gcc a.c && { ./a.out; test $? = 42; }`,
+		"/usr/bin/git":     `git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m m && git log --oneline | grep -q m`,
+	} {
+		if _, err := os.Stat(tool); err == nil {
+			b.sh(script)
+		}
+	}
+}
+
+// --name is unique among the live, so that a name always means one sandbox.
+func TestRunName(t *testing.T) {
+	b := newBox(t)
+	first := b.command("demesne", "run", "-i", "--name", "solo", "--", "sh", "-c", "echo up; cat")
+	in, _ := first.StdinPipe()
+	out, _ := first.StdoutPipe()
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	up := make([]byte, 3)
+	if _, err := out.Read(up); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.demesne("run", "--name", "solo", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "solo") {
+		t.Errorf("the same name twice: %+v", r)
+	}
+	in.Close()
+	if err := first.Wait(); err != nil {
+		t.Errorf("first: %v", err)
+	}
+	if r := b.demesne("run", "--name", "solo", "--", "true"); r.code != 0 {
+		t.Errorf("the name again, later: %+v", r)
+	}
+}
+
+func TestRunTrace(t *testing.T) {
+	b := newBox(t)
+	r := b.demesne("run", "--trace", "--", "true")
+	for _, stage := range []string{"clone", "maps", "mounts", "netns", "landlock", "seccomp", "exec", "first byte"} {
+		if !strings.Contains(r.stderr, stage) && !strings.Contains(r.stderr, strings.ReplaceAll(stage, " ", "-")) {
+			t.Errorf("--trace tells no %q:\n%s", stage, r.stderr)
+		}
+	}
+	if r.code != 0 || r.stdout != "" {
+		t.Errorf("--trace: %+v", r)
+	}
+}
+
+// The programs find each other beside the running one, through a link, or by $DEMESNE_LIBEXEC.
+func TestRunFindsItsPrograms(t *testing.T) {
+	b := newBox(t)
+	link := filepath.Join(b.mkdir("bin"), "demesne")
+	if err := os.Symlink(filepath.Join(bin, "demesne"), link); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.finish(b.command(link, "run", "--", "echo", "linked")); r.stdout != "linked\n" {
+		t.Errorf("through a link: %+v", r)
+	}
+	cmd := b.command("demesne", "run", "--", "true")
+	cmd.Env = append(cmd.Env, "DEMESNE_LIBEXEC="+b.mkdir("empty"))
+	if r := b.finish(cmd); r.code != 125 || !strings.Contains(r.stderr, "demesne-runner") {
+		t.Errorf("an empty $DEMESNE_LIBEXEC: %+v", r)
+	}
+}

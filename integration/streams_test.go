@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"math/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every byte goes through untouched, both ways at once.
+func TestStreamsBinary(t *testing.T) {
+	b := newBox(t)
+	data := make([]byte, 64<<20)
+	rand.New(rand.NewSource(1)).Read(data)
+	cmd := b.command("demesne", "run", "-i", "--", "tee", "/dev/stderr")
+	cmd.Stdin = bytes.NewReader(data)
+	out, errs := sha256.New(), sha256.New()
+	cmd.Stdout, cmd.Stderr = out, errs
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.Sum256(data)
+	if !bytes.Equal(out.Sum(nil), want[:]) || !bytes.Equal(errs.Sum(nil), want[:]) {
+		t.Error("64 MiB through stdin, stdout and stderr came out different")
+	}
+}
+
+// The figure of the issue: cat 1 GiB | demesne run -i -- wc -c is exact.
+func TestStreamsGigabyteIn(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "-i", "--", "wc", "-c")
+	cmd.Stdin = io.LimitReader(zeros{}, 1<<30)
+	if r := b.finish(cmd); strings.TrimSpace(r.stdout) != "1073741824" {
+		t.Errorf("wc -c: %+v", r)
+	}
+}
+
+func TestStreamsGigabyteOut(t *testing.T) {
+	b := newBox(t)
+	var n count
+	cmd := b.command("demesne", "run", "--", "head", "-c", "1073741824", "/dev/zero")
+	cmd.Stdout = &n
+	if r := b.finish(cmd); n != 1<<30 {
+		t.Errorf("%d bytes came out: %+v", n, r)
+	}
+}
+
+// A file as stdin or stdout works as it does with any program: offsets, appending.
+func TestStreamsFiles(t *testing.T) {
+	b := newBox(t)
+	in, err := os.Open(b.file("in", "one\ntwo\n", 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.OpenFile(b.file("log", "before\n", 0o644), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := b.command("demesne", "run", "-i", "--", "cat")
+	cmd.Stdin, cmd.Stdout = in, out
+	if r := b.finish(cmd); r.code != 0 {
+		t.Errorf("cat: %+v", r)
+	}
+	if got, _ := os.ReadFile(out.Name()); string(got) != "before\none\ntwo\n" {
+		t.Errorf("appended: %q", got)
+	}
+}
+
+// Without -i stdin is empty, and demesne leaves the caller's alone.
+func TestStreamsNoStdin(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("/bin/sh", "-c", `"$0" run -- cat; read line; echo "kept $line"`, bin+"/demesne")
+	cmd.Stdin = strings.NewReader("mine\n")
+	if r := b.finish(cmd); r.stdout != "kept mine\n" {
+		t.Errorf("stdin without -i: %+v", r)
+	}
+}
+
+// A reader that leaves ends the run as it ends a pipeline: at once, with SIGPIPE.
+func TestStreamsClosedEarly(t *testing.T) {
+	b := newBox(t)
+	for name, script := range map[string]string{
+		"head":        `"$0" run -- yes | head -n 2; echo ${PIPESTATUS[0]}`,
+		"both closed": `"$0" run -- sh -c 'yes; echo $? >&2' 2>&1 | head -n 2; echo ${PIPESTATUS[0]}`,
+	} {
+		r := b.finish(b.command("/bin/bash", "-c", script, bin+"/demesne"))
+		if f := strings.Fields(r.stdout); len(f) != 3 || f[0] != "y" {
+			t.Errorf("%s: %+v", name, r)
+		} else if name == "head" && f[2] != "141" {
+			t.Errorf("%s: exit %s, want 141 (SIGPIPE)", name, f[2])
+		}
+	}
+	// The other way round: the command leaves while the caller still writes.
+	cmd := b.command("demesne", "run", "-i", "--", "head", "-c", "1")
+	cmd.Stdin = zeros{}
+	if r := b.finish(cmd); r.code != 0 || r.stdout != "\x00" {
+		t.Errorf("command closed stdin: %+v", r)
+	}
+}
+
+// The command is over when it is over, though a child keeps its stdout open
+// (the child goes with the sandbox).
+func TestStreamsHeldByChild(t *testing.T) {
+	b := newBox(t)
+	start := time.Now()
+	if got := b.sh("sleep 1000 & echo done"); got != "done\n" {
+		t.Errorf("stdout = %q", got)
+	}
+	if d := time.Since(start); d > 30*time.Second {
+		t.Errorf("waited %v for a background child", d)
+	}
+}
+
+// A caller that does not read must not keep the sandbox from its end.
+func TestStreamsUnreadOutput(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	me := cmd.Process.Pid
+	eventually(t, "the sandbox to end though nobody reads", func() bool {
+		for _, p := range descendants() {
+			if p.pid != me && p.name == "yes" {
+				return false
+			}
+		}
+		return true
+	})
+	go io.Copy(io.Discard, r)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 124 {
+		t.Errorf("exit %d, want 124", code)
+	}
+}
+
+// Large lines, NULs and escape sequences are data.
+func TestEscapeP15Output(t *testing.T) {
+	b := newBox(t)
+	const hostile = "\x1b]52;c;AAAA\a\x1b[2J\x00\xff\xfe\r\n"
+	r := b.demesne("run", "--", "printf", `\033]52;c;AAAA\007\033[2J\000\377\376\r\n`)
+	if r.stdout != hostile {
+		t.Errorf("stdout = %q", r.stdout)
+	}
+	// What demesne itself prints of it is not: its own lines carry no control characters.
+	r = b.demesne("run", "--", "/no/\x1b]52;c;AAAA\a\nsecond")
+	if r.code != 127 || strings.ContainsAny(r.stderr, "\x1b\a") || strings.Count(strings.TrimSpace(r.stderr), "\n") > 1 {
+		t.Errorf("a hostile name in an error: %+v", r)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+type count int64
+
+func (c *count) Write(p []byte) (int, error) { *c += count(len(p)); return len(p), nil }
