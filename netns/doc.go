@@ -1,0 +1,51 @@
+// Package netns makes network namespaces for sandboxes. For now these have a
+// loopback and nothing else: no interface to the host, no address but 127.0.0.0/8
+// and ::1, no route. What a sandbox may reach is not decided here; there is
+// nothing to reach.
+//
+//	ns, err := netns.New()      // a namespace, loopback up, read back and checked
+//	ns.File                     // descriptor for setns(2), or /proc/self/fd/N
+//	ns.Sysfs                    // detached mount for /sys, may be nil: ns.SysfsErr
+//	defer ns.Close()            // the kernel unmakes it when the last user is gone
+//
+// # What each claim rests on
+//
+//   - Nothing of the host's network is in reach: a namespace made by
+//     unshare(CLONE_NEWNET) starts with one interface, lo, and empty tables
+//     (network_namespaces(7)). Abstract unix sockets are per namespace too. Unix
+//     sockets with a path are not: those are up to the sandbox's mounts.
+//   - New does not believe this, it reads interfaces and routes back over
+//     rtnetlink(7) and fails unless lo is the only interface that is up and every
+//     route ends there. Some kernels put tunnel devices (tunl0, sit0, …) into each
+//     new namespace, always down (sysctl net.core.fb_tunnels_only_for_init_net).
+//   - A sandbox cannot change this: the namespace belongs to the user namespace of
+//     the process that called New, and the sandbox's root, in a nested one, has no
+//     capability over it (user_namespaces(7)). So its root could bind no port below
+//     1024 and open no ping socket: New sets ip_unprivileged_port_start to 0 and
+//     ping_group_range to everyone, where /proc/sys allows it. ip_forward, which a
+//     new namespace copies from the host, is set to 0.
+//   - /sys shows the devices of the namespace it was mounted from, so the sysfs
+//     mount is made by the thread that is inside (fsopen(2), Linux 5.2). It is
+//     read-only. The kernel refuses it where the mounts that are already there hide
+//     part of /sys, as inside a container.
+//
+// # Threads
+//
+// A thread that entered a namespace of its own cannot go back: the host's network
+// namespace belongs to a parent user namespace, setns(2) says EPERM. So each call
+// spends a thread: it is locked to its goroutine and ends with it. The process's
+// first thread is never spent, as it cannot end and /proc/self would show its
+// namespace. Sockets stay in the namespace they were made in, whichever thread uses
+// them later.
+//
+// # Egress
+//
+// [ProbeEgress] tries out, in namespaces of its own, what a later filtered way out
+// needs from the kernel: veth, a local route for a whole range (AnyIP), one
+// nftables tproxy rule and an IP_TRANSPARENT listener. No packet leaves these
+// namespaces.
+//
+// The package makes no policy, resolves no names, and never deletes a link: closing
+// the last descriptor of a namespace lets the kernel do so in the background, where
+// asking for it waits 30-40 ms.
+package netns

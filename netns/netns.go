@@ -1,0 +1,90 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// NS is a network namespace with a loopback and nothing else. It lives as long as a
+// process, a descriptor or a mount refers to it.
+type NS struct {
+	File     *os.File // of nsfs: what setns(2) takes
+	Sysfs    *os.File // a detached read-only mount of sysfs, to move_mount(2) once; or nil
+	SysfsErr error    // why Sysfs is nil
+
+	routes *os.File // an rtnetlink(7) socket made inside
+}
+
+// New makes a namespace owned by the caller's user namespace, over which it needs
+// CAP_SYS_ADMIN and CAP_NET_ADMIN. The namespace was verified; see [NS.Verify].
+func New() (*NS, error) {
+	var n *NS
+	err := spend(func() (err error) {
+		if n, err = enter(); err != nil {
+			return err
+		}
+		setSysctls()
+		n.Sysfs, n.SysfsErr = mountSysfs()
+		if err = n.Verify(); err != nil {
+			n.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make network namespace: %w", err)
+	}
+	return n, nil
+}
+
+// Close gives up this process's hold on the namespace. A sandbox that joined it
+// keeps it. Close can be called twice.
+func (n *NS) Close() error {
+	var errs []error
+	for _, f := range []**os.File{&n.File, &n.Sysfs, &n.routes} {
+		if *f != nil {
+			errs = append(errs, (*f).Close())
+			*f = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// enter moves the calling thread, which must be spent, into a new namespace and
+// brings lo up. One socket does for all of it: interface ioctls work on any, and
+// SIOCGSKNS needs no /proc, which may be missing or show other processes.
+func enter() (*NS, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("unshare: %w", err)
+	}
+	sock, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	n := &NS{routes: os.NewFile(uintptr(sock), "rtnetlink")}
+	if err := loopbackUp(sock); err != nil {
+		n.Close()
+		return nil, err
+	}
+	fd, err := unix.IoctlRetInt(sock, unix.SIOCGSKNS)
+	if err != nil {
+		n.Close()
+		return nil, fmt.Errorf("open namespace: %w", err)
+	}
+	n.File = os.NewFile(uintptr(fd), "netns")
+	return n, nil
+}
+
+func loopbackUp(sock int) error {
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
+	return nil
+}

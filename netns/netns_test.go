@@ -1,0 +1,197 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNew(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		n, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		if own, err := os.Readlink("/proc/self/ns/net"); err != nil || own == nsName(t, n) {
+			t.Errorf("the process is in the namespace: %v %v", own, err)
+		}
+		err = spend(func() error {
+			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			return useLoopback()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// useLoopback checks what New promises from inside: only lo, up, port 80 free to
+// bind.
+func useLoopback() error {
+	links, err := net.Interfaces()
+	if err != nil || len(links) != 1 || links[0].Name != "lo" || links[0].Flags&net.FlagUp == 0 {
+		return fmt.Errorf("interfaces %v: %v", links, err)
+	}
+	for name, want := range map[string]string{"ip_unprivileged_port_start": "0", "ping_group_range": "0\t0", "ip_forward": "0"} {
+		b, err := os.ReadFile("/proc/sys/net/ipv4/" + name)
+		if err != nil || strings.TrimSpace(string(b)) != want {
+			return fmt.Errorf("%s is %q, not %q: %v", name, b, want, err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:80")
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func TestSysfs(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		n, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		if n.Sysfs == nil {
+			t.Skipf("no sysfs here: %v", n.SysfsErr)
+		}
+		at := fmt.Sprintf("/proc/self/fd/%d/", n.Sysfs.Fd())
+		links, err := os.ReadDir(at + "class/net")
+		if err != nil || len(links) != 1 || links[0].Name() != "lo" {
+			t.Errorf("class/net has %v: %v", links, err)
+		}
+		if err := os.WriteFile(at+"class/net/lo/mtu", []byte("1500"), 0); err == nil {
+			t.Error("sysfs is writable")
+		}
+	})
+}
+
+func TestVerifySeesMore(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		err := spend(func() error {
+			e := &egress{listener: -1}
+			defer e.close()
+			if err := e.enterGateway(); err != nil {
+				return err
+			}
+			n := e.gateway.ns
+			if err := n.Verify(); err != nil {
+				return fmt.Errorf("a new namespace: %w", err)
+			}
+			if err := e.routeAnyIP(); err != nil {
+				return err
+			}
+			if err := n.Verify(); err != nil {
+				return fmt.Errorf("a route to lo: %w", err)
+			}
+			if err := errors.Join(e.enterSandbox(), e.addPair()); err != nil {
+				return err
+			}
+			if err := n.Verify(); err != nil {
+				return fmt.Errorf("an interface that is down: %w", err)
+			}
+			if _, err := setUp(e.gateway.nl, "198.18.0.1/30"); err != nil {
+				return err
+			}
+			if err := n.Verify(); !errors.Is(err, ErrNotAlone) {
+				return fmt.Errorf("an interface that is up: %v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestProbeEgress(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		start := time.Now()
+		if err := ProbeEgress(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("took %v", time.Since(start))
+	})
+}
+
+// TestThreadsEnd holds that no thread stays in a namespace: that would keep it
+// alive, and /proc/self could show it.
+func TestThreadsEnd(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		own, err := os.Readlink("/proc/self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			n, err := New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Close()
+		}
+		deadline := time.Now().Add(5 * time.Second)
+		for {
+			foreign := 0
+			tasks, _ := filepath.Glob("/proc/self/task/*/ns/net")
+			for _, task := range tasks {
+				if at, err := os.Readlink(task); err == nil && at != own {
+					foreign++
+				}
+			}
+			if foreign == 0 {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d threads stayed", foreign)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	n := &NS{}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := n.Verify(); err == nil {
+		t.Error("a closed namespace was verified")
+	}
+}
+
+func nsName(t *testing.T, n *NS) string {
+	t.Helper()
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", n.File.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		n, err := New()
+		if err != nil {
+			b.Skip(err)
+		}
+		n.Close()
+	}
+}
+
+func BenchmarkProbeEgress(b *testing.B) {
+	for b.Loop() {
+		if err := ProbeEgress(); err != nil {
+			b.Skip(err)
+		}
+	}
+}

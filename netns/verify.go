@@ -1,0 +1,131 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotAlone is what Verify wraps when there is more than a loopback.
+var ErrNotAlone = errors.New("more than a loopback")
+
+// Verify reads the namespace's interfaces and routes from the kernel and fails
+// unless lo is the only interface that is up and every route ends at lo. It speaks
+// for the moment it is called; nobody without CAP_NET_ADMIN over the owning user
+// namespace can change it later. It is not safe for concurrent use.
+func (n *NS) Verify() error {
+	if n.routes == nil {
+		return fmt.Errorf("verify: %w", os.ErrClosed)
+	}
+	return control(n.routes, func(sock int) error {
+		v := &view{socket: sock}
+		if err := v.dump(unix.RTM_GETLINK, v.link); err != nil {
+			return fmt.Errorf("list interfaces: %w", err)
+		}
+		if err := v.dump(unix.RTM_GETROUTE, v.route); err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		return nil
+	})
+}
+
+// view is what a namespace's rtnetlink socket told so far. It is read without
+// package netlink, which would decode everything and take five times as long.
+type view struct {
+	socket int
+	lo     uint32 // index of the loopback
+	buf    [8 << 10]byte
+}
+
+// link takes an RTM_NEWLINK and fails when anything but a loopback is up.
+func (v *view) link(m syscall.NetlinkMessage) error {
+	if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+		return nil
+	}
+	index := binary.NativeEndian.Uint32(m.Data[4:]) // of struct ifinfomsg
+	flags := binary.NativeEndian.Uint32(m.Data[8:])
+	switch {
+	case flags&unix.IFF_LOOPBACK != 0:
+		v.lo = index
+	case flags&unix.IFF_UP != 0:
+		return fmt.Errorf("interface %d is up: %w", index, ErrNotAlone)
+	}
+	return nil
+}
+
+// route takes an RTM_NEWROUTE of any table and fails when it leads to an interface
+// other than lo, or on to a gateway.
+func (v *view) route(m syscall.NetlinkMessage) error {
+	if m.Header.Type != unix.RTM_NEWROUTE {
+		return nil
+	}
+	attrs, err := syscall.ParseNetlinkRouteAttr(&m)
+	if err != nil {
+		return err
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type &^ unix.NLA_F_NESTED {
+		case unix.RTA_OIF:
+			if out := binary.NativeEndian.Uint32(a.Value); out != v.lo {
+				return fmt.Errorf("one leads to interface %d: %w", out, ErrNotAlone)
+			}
+		case unix.RTA_GATEWAY, unix.RTA_VIA, unix.RTA_MULTIPATH:
+			return fmt.Errorf("one has a gateway: %w", ErrNotAlone)
+		}
+	}
+	return nil
+}
+
+// dump asks for all objects of one kind, as RTM_GETLINK, of every address family,
+// and hands them to each.
+func (v *view) dump(kind uint16, each func(syscall.NetlinkMessage) error) error {
+	req := make([]byte, unix.SizeofNlMsghdr+unix.SizeofRtMsg) // zero: AF_UNSPEC
+	binary.NativeEndian.PutUint32(req, uint32(len(req)))
+	binary.NativeEndian.PutUint16(req[4:], kind)
+	binary.NativeEndian.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	if err := unix.Sendto(v.socket, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	var refused error // the first one; the rest of the answer must be read all the same
+	for {
+		n, _, err := unix.Recvfrom(v.socket, v.buf[:], unix.MSG_TRUNC)
+		switch {
+		case err != nil:
+			return err
+		case n > len(v.buf):
+			return unix.EMSGSIZE
+		}
+		msgs, err := syscall.ParseNetlinkMessage(v.buf[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range msgs {
+			switch m.Header.Type {
+			case unix.NLMSG_DONE:
+				return refused
+			case unix.NLMSG_ERROR:
+				return unix.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+			}
+			if refused == nil {
+				refused = each(m)
+			}
+		}
+	}
+}
+
+// control runs f with f's descriptor, which stays open meanwhile.
+func control(file *os.File, f func(fd int) error) error {
+	c, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
