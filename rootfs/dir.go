@@ -1,0 +1,106 @@
+package rootfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A dir is a directory of a tree being made. Names are relative to it and trusted: nothing hostile
+// can reach the tree yet. Modes are set explicitly, so the umask does not matter.
+type dir struct {
+	fd int
+	at string // what errors call it, with a slash at the end
+}
+
+func (d dir) mkdir(name string, mode uint32) error {
+	if err := unix.Mkdirat(d.fd, name, mode); err != nil {
+		return fmt.Errorf("make %s%s: %w", d.at, name, err)
+	}
+	if err := unix.Fchmodat(d.fd, name, mode, 0); err != nil {
+		return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
+	}
+	return nil
+}
+
+func (d dir) symlink(target, name string) error {
+	if err := unix.Symlinkat(target, d.fd, name); err != nil {
+		return fmt.Errorf("link %s%s: %w", d.at, name, err)
+	}
+	return nil
+}
+
+func (d dir) write(name string, mode uint32, content []byte) error {
+	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return fmt.Errorf("make %s%s: %w", d.at, name, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Fchmod(fd, mode); err != nil {
+		return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
+	}
+	for len(content) > 0 {
+		n, err := unix.Write(fd, content)
+		if err != nil {
+			return fmt.Errorf("write %s%s: %w", d.at, name, err)
+		}
+		content = content[n:]
+	}
+	return nil
+}
+
+// own gives a directory to the user. An id that is not mapped here is one that the sandbox's own
+// user namespace maps onto ours, so the directory is the user's already.
+func (d dir) own(name string, u User) error {
+	if u == (User{}) {
+		return nil
+	}
+	err := unix.Fchownat(d.fd, name, int(u.UID), int(u.GID), unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil && err != unix.EINVAL {
+		return fmt.Errorf("chown %s%s: %w", d.at, name, err)
+	}
+	return nil
+}
+
+// absent tells whether a file of the host is not there for us: missing, or not ours to see.
+func absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) ||
+		errors.Is(err, unix.ELOOP)
+}
+
+// readlink reads a link of the host; links longer than a page do not exist.
+func readlink(dirfd int, name string) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(dirfd, name, buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// An entry is what getdents64(2) says of one name.
+type entry struct {
+	name string
+	typ  byte  // DT_*, DT_UNKNOWN where the file system does not say
+	next int64 // where reading goes on after it
+}
+
+// entries parses one buffer of getdents64(2), without "." and "..".
+func entries(buf []byte) []entry {
+	var out []entry
+	for len(buf) >= 19 {
+		size := int(binary.NativeEndian.Uint16(buf[16:]))
+		if size < 19 || size > len(buf) {
+			break
+		}
+		name, _, _ := strings.Cut(string(buf[19:size]), "\x00")
+		if name != "." && name != ".." {
+			out = append(out, entry{name, buf[18], int64(binary.NativeEndian.Uint64(buf[8:]))})
+		}
+		buf = buf[size:]
+	}
+	return out
+}

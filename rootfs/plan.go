@@ -1,0 +1,87 @@
+package rootfs
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// A plan is a detached tmpfs whose files are being made, and the mounts that will be moved into it.
+// They are moved after it is attached: only kernels from 6.15 on let a detached mount be moved below
+// another detached one.
+type plan struct {
+	dir   // the root of the tmpfs
+	moves []planned
+}
+
+type planned struct {
+	fd    int
+	at    string
+	owned bool // closed by the plan, not by the caller
+}
+
+// newPlan makes the tmpfs that errors call at. Options as in tmpfs(5); attrs are attributes of the mount.
+func newPlan(at string, attrs int, options ...option) (*plan, error) {
+	fd, err := newFS("tmpfs", attrs, append(options, option{"mode", "0755"})...)
+	if err != nil {
+		return nil, err
+	}
+	return &plan{dir: dir{fd, at}}, nil
+}
+
+// mount plans to move a detached mount, and makes the file or directory it will cover.
+func (p *plan) mount(fd int, at string, owned bool) error {
+	p.moves = append(p.moves, planned{fd, at, owned})
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat %s%s: %w", p.at, at, err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return p.mkdir(at, 0o755)
+	}
+	return p.write(at, 0o644, nil)
+}
+
+// bind plans to mount a copy of the host's path, which may be missing or unreadable: then it will
+// be missing inside too.
+func (p *plan) bind(path, at string, attrs uint64) error {
+	fd, err := clone(unix.AT_FDCWD, path, attrs)
+	if absent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bind %q: %w", path, err)
+	}
+	return p.mount(fd, at, true)
+}
+
+// attach mounts the tmpfs at path below dirfd, and everything planned below it.
+func (p *plan) attach(dirfd int, path string) error {
+	if err := move(p.fd, dirfd, path); err != nil {
+		return fmt.Errorf("mount %s: %w", p.at, err)
+	}
+	for _, m := range p.moves {
+		if err := move(m.fd, p.fd, m.at); err != nil {
+			return fmt.Errorf("mount %s%s: %w", p.at, m.at, err)
+		}
+	}
+	return nil
+}
+
+// seal makes the tmpfs read-only, but not what is mounted below it.
+func (p *plan) seal() error {
+	if err := setAttr(p.fd, unix.MOUNT_ATTR_RDONLY, false); err != nil {
+		return fmt.Errorf("make %s read-only: %w", p.at, err)
+	}
+	return nil
+}
+
+func (p *plan) close() {
+	for _, m := range p.moves {
+		if m.owned {
+			unix.Close(m.fd)
+		}
+	}
+	p.moves = nil
+	unix.Close(p.fd)
+}

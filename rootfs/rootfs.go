@@ -1,0 +1,147 @@
+// Package rootfs makes the tree of files that a sandbox sees, and reads back what a sandbox wrote.
+//
+// [MountHost] makes the tree of the image "host": a tmpfs at /, the host's /usr read-only with the
+// host's own /bin and /lib beside it, an /etc of which every line is named in a table ([etcRows]),
+// inputs below /in, and a small /dev. What is not named does not exist inside: no /home, no /run,
+// no /var, no /root, no /opt of the host, no shadow file, no ssh or TLS key.
+//
+//	Dir/root  tmpfs, nosuid nodev     the sandbox's /; everything but /proc and /dev
+//	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
+//
+// Everything is done on descriptors: mounts are made with fsopen and open_tree, and moved below
+// descriptors with move_mount (kernel ≥ 5.2, attributes with mount_setattr ≥ 5.12). Nothing changes
+// the working directory or the umask, so many trees may be made at once from many goroutines.
+// The caller must be uid 0 of a user namespace that owns its mount namespace.
+//
+// What the tree promises rests on the kernel: read-only and nodev are attributes of the mounts, and
+// they hold against uid 0 of the sandbox only when the sandbox runs in a user namespace of its own
+// below this one, which locks them. The package makes no namespace and drops no privilege.
+//
+// [Settle] and [Usage] walk what a sandbox wrote. They never follow a link and never leave the file
+// system they started on; depth and memory are bounded.
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Source is a file or directory of the host. The zero Source means there is none.
+type Source struct {
+	// Path is opened once in this mount namespace. Its last component must not be a link.
+	Path string
+	// Same, if given, must be the same file as Path: the one the caller looked at.
+	Same *os.File
+	// Mount is a detached mount, used instead of Path. It is moved, so it can be used only
+	// once; the caller still closes it.
+	Mount *os.File
+}
+
+func (s Source) zero() bool { return s.Path == "" && s.Mount == nil }
+
+// A Bind is a source and the name it gets.
+type Bind struct {
+	Name   string // one component of a path
+	Source Source
+}
+
+// User is whom commands run as.
+type User struct{ UID, GID uint32 }
+
+// Layout says what a tree is made of.
+type Layout struct {
+	Dir       string   // an empty directory: MountHost makes Dir/root and Dir/dev
+	Size      int64    // bytes the tmpfs at / (with /tmp, /dev/shm, …) may hold; ≤ 0: no limit
+	Inodes    int64    // files it may hold; ≤ 0: no limit
+	Hostname  string   // "" means "sandbox"
+	User      User     // gets a line in passwd and owns its home and scratch
+	Init      Source   // program, read-only at /dev/.demesne-init
+	Sysfs     *os.File // detached read-only sysfs mount, moved to /sys; nil: /sys stays empty
+	Inputs    []Bind   // read-only at /in/NAME
+	Out       Source   // read-write at /out; zero: a directory on /
+	Workspace Source   // read-write at /workspace; zero: a directory on /
+}
+
+// A Tree is a mounted tree.
+type Tree struct {
+	Root string // for the sandbox's /
+	Dev  string // for its /dev, to be bound recursively
+}
+
+// MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind,
+// but a detached mount among the sources may have been consumed.
+func MountHost(l Layout) (*Tree, error) {
+	if l.Hostname == "" {
+		l.Hostname = "sandbox"
+	}
+	t := &Tree{Root: filepath.Join(l.Dir, "root"), Dev: filepath.Join(l.Dir, "dev")}
+	if err := os.Mkdir(t.Root, 0o755); err != nil {
+		return nil, fmt.Errorf("make root: %w", err)
+	}
+	if err := os.Mkdir(t.Dev, 0o755); err != nil {
+		return nil, errors.Join(fmt.Errorf("make dev: %w", err), os.Remove(t.Root))
+	}
+	err := t.mount(l)
+	runtime.KeepAlive(l) // its files went by number
+	if err != nil {
+		return nil, errors.Join(err, t.Unmount())
+	}
+	return t, nil
+}
+
+// mount makes both trees, each as data first (files and a list of moves) and then attached.
+func (t *Tree) mount(l Layout) error {
+	root, err := planRoot(l)
+	if root != nil {
+		defer root.close()
+	}
+	if err != nil {
+		return err
+	}
+	if err := root.attach(unix.AT_FDCWD, t.Root); err != nil {
+		return err
+	}
+	if err := root.mountInputs(l.Inputs); err != nil {
+		return err
+	}
+	// /dev/shm is a directory of that tmpfs too: what is written there counts against Size.
+	shm, err := clone(root.fd, "dev/shm", 0)
+	if err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
+	dev, err := planDev(l.Init, shm)
+	if dev != nil {
+		defer dev.close()
+	}
+	if err != nil {
+		return err
+	}
+	if err := dev.attach(unix.AT_FDCWD, t.Dev); err != nil {
+		return err
+	}
+	return dev.seal()
+}
+
+// Unmount detaches both trees and removes their directories. Files still open in them stay usable
+// until they are closed. It may be called again.
+func (t *Tree) Unmount() error {
+	var errs []error
+	for _, dir := range []string{t.Dev, t.Root} {
+		// EINVAL: not a mount point (never was one, or no longer is).
+		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && err != unix.EINVAL && err != unix.ENOENT {
+			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
+			continue
+		}
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove %q: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,39 @@
+package rootfs
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestHostPrograms(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	tree := mounted(t, Layout{Size: 64 << 20, Hostname: "box"})
+	withDev(t, tree)
+	for _, row := range []struct {
+		argv []string
+		want string
+	}{
+		{[]string{"sh", "-c", "echo $((6*7))"}, "42"},
+		{[]string{"sh", "-c", "echo x >/dev/null; head -c3 /dev/zero | wc -c"}, "3"},
+		{[]string{"/usr/bin/python3", "-c", "import ssl, hashlib; print(6*7)"}, "42"},
+		{[]string{"node", "-e", "console.log(6*7)"}, "42"},
+		{[]string{"git", "--version"}, "git version"},
+		{[]string{"perl", "-e", "print 6*7"}, "42"},
+		{[]string{"sh", "-c", "echo 'int main(void){return 42;}' >a.c && gcc -o a a.c; ./a; echo $?"}, "42"},
+		{[]string{"/usr/local/go/bin/go", "version"}, "go version"},
+		{[]string{"sh", "-c", "id -un; cat /etc/hostname"}, "root\nbox"},
+	} {
+		t.Run(row.argv[0], func(t *testing.T) {
+			if _, err := exec.LookPath(row.argv[0]); err != nil {
+				t.Skip(err)
+			}
+			out, err := inside(t, tree, row.argv...)
+			if err != nil || !strings.Contains(out, row.want) {
+				t.Errorf("%q: %v, output %q, want %q", row.argv, err, out, row.want)
+			}
+		})
+	}
+}

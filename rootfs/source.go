@@ -1,0 +1,119 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrChanged says that a source is not the file that the caller looked at.
+var ErrChanged = errors.New("changed while it was opened")
+
+// name is what errors call the source.
+func (s Source) name() string {
+	if s.Mount != nil {
+		return s.Mount.Name()
+	}
+	return s.Path
+}
+
+// open returns a detached mount of the source with the attributes added, and whether it is a
+// directory or a file (S_IFDIR or S_IFREG). The caller closes it, unless it is s.Mount.
+func (s Source) open(attrs uint64) (fd int, kind uint32, err error) {
+	if s.Mount != nil {
+		fd, kind, err = s.openMount(attrs)
+	} else {
+		fd, kind, err = s.openPath(attrs)
+	}
+	if err != nil {
+		return -1, 0, fmt.Errorf("source %q: %w", s.name(), err)
+	}
+	return fd, kind, nil
+}
+
+// openPath opens the path once; everything after goes by that descriptor. Links on the way were
+// resolved by the caller, so one as the last component is a swap and refused.
+func (s Source) openPath(attrs uint64) (int, uint32, error) {
+	at, err := unix.Openat2(unix.AT_FDCWD, s.Path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, 0, fmt.Errorf("open: %w", err)
+	}
+	defer unix.Close(at)
+	kind, err := fileKind(at, s.Same)
+	if err != nil {
+		return -1, 0, err
+	}
+	fd, err := clone(at, "", attrs)
+	return fd, kind, err
+}
+
+// openMount takes a mount somebody else made. We may not be allowed to change its attributes; then
+// it must have come with them. Either way the kernel is asked, never believed.
+func (s Source) openMount(attrs uint64) (int, uint32, error) {
+	fd := int(s.Mount.Fd())
+	kind, err := fileKind(fd, s.Same)
+	if err != nil {
+		return -1, 0, err
+	}
+	refused := setAttr(fd, attrs, true)
+	if err := verify(fd, attrs); err != nil {
+		return -1, 0, errors.Join(err, refused)
+	}
+	return fd, kind, nil
+}
+
+// fileKind refuses everything but regular files and directories, and every file but same.
+func fileKind(fd int, same *os.File) (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("stat: %w", err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return 0, errors.New("not a regular file or directory")
+	}
+	if same == nil {
+		return kind, nil
+	}
+	var want unix.Stat_t
+	if err := unix.Fstat(int(same.Fd()), &want); err != nil {
+		return 0, fmt.Errorf("stat: %w", err)
+	}
+	if st.Dev != want.Dev || st.Ino != want.Ino {
+		return 0, ErrChanged
+	}
+	return kind, nil
+}
+
+// verify asks the kernel whether the mount has the attributes. It sees the topmost mount only.
+func verify(fd int, attrs uint64) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	for _, a := range []struct {
+		attr uint64
+		flag int64
+		name string
+	}{
+		{unix.MOUNT_ATTR_RDONLY, unix.ST_RDONLY, "read-only"},
+		{unix.MOUNT_ATTR_NOSUID, unix.ST_NOSUID, "nosuid"},
+		{unix.MOUNT_ATTR_NODEV, unix.ST_NODEV, "nodev"},
+	} {
+		if attrs&a.attr != 0 && int64(fs.Flags)&a.flag == 0 {
+			return fmt.Errorf("the mount is not %s", a.name)
+		}
+	}
+	return nil
+}
+
+// plainName tells whether a name is one component of a path.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && len(name) <= 255 && !strings.ContainsAny(name, "/\x00")
+}

@@ -1,0 +1,58 @@
+package rootfs
+
+import (
+	"fmt"
+	"strings"
+)
+
+// userName is what passwd calls a user that is neither root nor nobody.
+const userName = "user"
+
+// The ids that every passwd and group has.
+const (
+	rootID   = 0
+	ttyID    = 5
+	nobodyID = 65534
+)
+
+type file struct{ name, content string }
+
+// syntheticEtc returns the files of /etc that owe nothing to the host.
+func syntheticEtc(l Layout) []file {
+	return []file{
+		{"group", group(l.User)},
+		{"hostname", l.Hostname + "\n"},
+		{"hosts", "127.0.0.1\tlocalhost " + l.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback " + l.Hostname + "\n"},
+		{"nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n" +
+			"networks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"},
+		{"passwd", passwd(l.User)},
+		{"profile", profile},
+		{"resolv.conf", "# no name server: this sandbox has no network\n"},
+		{"shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
+	}
+}
+
+func passwd(u User) string {
+	var b strings.Builder
+	b.WriteString("root:x:0:0:root:/root:/bin/sh\n")
+	if u.UID != rootID && u.UID != nobodyID {
+		fmt.Fprintf(&b, "%s:x:%d:%d:%s:/home/%s:/bin/sh\n", userName, u.UID, u.GID, userName, userName)
+	}
+	b.WriteString("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
+	return b.String()
+}
+
+func group(u User) string {
+	var b strings.Builder
+	b.WriteString("root:x:0:\ntty:x:5:\n")
+	if u.GID != rootID && u.GID != ttyID && u.GID != nobodyID {
+		fmt.Fprintf(&b, "%s:x:%d:\n", userName, u.GID)
+	}
+	b.WriteString("nogroup:x:65534:\n")
+	return b.String()
+}
+
+const profile = `# for login shells
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+[ -z "$BASH_VERSION" ] || [ ! -r /etc/bash.bashrc ] || . /etc/bash.bashrc
+`
