@@ -1,0 +1,184 @@
+package diagnose
+
+import (
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// Facts is what a machine says about itself. The zero Facts knows nothing, and is
+// never wrong for that: diagnoses fall back on the bare errno.
+type Facts struct {
+	Runner string // path of demesne-runner, which AppArmor knows it by
+	User   string // the caller's name, else number; "$USER" when unknown
+
+	Container  Container
+	Seccomp    bool // a filter is on this process
+	NoNewPrivs bool
+	Privileged bool // CAP_SYS_ADMIN, so what is said of unprivileged users is not about us
+	Unmapped   bool // our uid or gid has no meaning in our user namespace
+
+	NoUserns    bool   // the kernel was built without user namespaces
+	MaxUserns   int    // user.max_user_namespaces; -1 unknown
+	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" no such thing
+	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, the same
+	Profile     string // our AppArmor profile, "unconfined", "" no AppArmor
+	LSM         string // the active security modules, comma-separated
+
+	Newuidmap bool   // newuidmap(1) and newgidmap(1) are there
+	SubIDs    bool   // /etc/subuid and /etc/subgid have a line for the caller
+	FreeSubID uint64 // the first subordinate id, from 100000, that nobody has
+}
+
+// Container is the kind of container this is, as far as it leaves a mark.
+type Container string
+
+// The kinds that leave one.
+const (
+	NoContainer Container = ""
+	Docker      Container = "docker"
+	Podman      Container = "podman"
+	Kubernetes  Container = "kubernetes"
+)
+
+// Read gathers the facts about the calling process and its machine. In a user
+// namespace of its own it sees itself as privileged and mapped: the runner hands on
+// what its caller read before.
+func Read(runner string) Facts {
+	f := read(os.DirFS("/"))
+	f.Runner = runner
+	uid := strconv.Itoa(os.Getuid())
+	f.User = "$USER"
+	if u, err := user.LookupId(uid); err == nil {
+		f.User = u.Username
+	}
+	readSubIDs(os.DirFS("/"), &f, uid)
+	return f
+}
+
+// read is all but who the caller is.
+func read(root fs.FS) Facts {
+	f := Facts{
+		MaxUserns:   -1,
+		Container:   container(root),
+		NoUserns:    exists(root, "proc/self/status") && !exists(root, "proc/self/ns/user"),
+		UsernsClone: line(root, "proc/sys/kernel/unprivileged_userns_clone"),
+		AppArmor:    line(root, "proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+		Profile:     line(root, "proc/self/attr/apparmor/current"),
+		LSM:         line(root, "sys/kernel/security/lsm"),
+		Newuidmap:   inPath(root, "newuidmap") && inPath(root, "newgidmap"),
+	}
+	if n, err := strconv.Atoi(line(root, "proc/sys/user/max_user_namespaces")); err == nil {
+		f.MaxUserns = n
+	}
+	status, _ := fs.ReadFile(root, "proc/self/status")
+	for l := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(l), ":")
+		f.status(root, key, strings.TrimSpace(value))
+	}
+	return f
+}
+
+// status takes one line of /proc/self/status.
+func (f *Facts) status(root fs.FS, key, value string) {
+	const sysAdmin = 21
+	switch key {
+	case "Seccomp":
+		f.Seccomp = value == "2"
+	case "NoNewPrivs":
+		f.NoNewPrivs = value == "1"
+	case "CapEff":
+		caps, _ := strconv.ParseUint(value, 16, 64)
+		f.Privileged = caps>>sysAdmin&1 == 1
+	case "Uid":
+		f.Unmapped = f.Unmapped || !mapped(root, "proc/self/uid_map", value)
+	case "Gid":
+		f.Unmapped = f.Unmapped || !mapped(root, "proc/self/gid_map", value)
+	}
+}
+
+// mapped says whether the effective id of a Uid: or Gid: line is in the map. A map
+// that cannot be read says nothing.
+func mapped(root fs.FS, file, ids string) bool {
+	b, err := fs.ReadFile(root, file)
+	fields := strings.Fields(ids)
+	if err != nil || len(fields) < 2 {
+		return true
+	}
+	id, _ := strconv.ParseUint(fields[1], 10, 32)
+	for l := range strings.Lines(string(b)) {
+		r := strings.Fields(l)
+		if len(r) != 3 {
+			continue
+		}
+		first, _ := strconv.ParseUint(r[0], 10, 32)
+		count, _ := strconv.ParseUint(r[2], 10, 32)
+		if id >= first && id-first < count {
+			return true
+		}
+	}
+	return false
+}
+
+func container(root fs.FS) Container {
+	for _, mark := range []struct {
+		file string
+		kind Container
+	}{
+		{"var/run/secrets/kubernetes.io", Kubernetes},
+		{"run/secrets/kubernetes.io", Kubernetes},
+		{".dockerenv", Docker},
+		{"run/.containerenv", Podman},
+	} {
+		if exists(root, mark.file) {
+			return mark.kind
+		}
+	}
+	return NoContainer
+}
+
+// readSubIDs looks for the caller in subuid(5) and subgid(5), and for a range that
+// nobody has.
+func readSubIDs(root fs.FS, f *Facts, uid string) {
+	const first, size = 100000, 65536
+	f.FreeSubID = first
+	f.SubIDs = true
+	for _, file := range []string{"etc/subuid", "etc/subgid"} {
+		b, _ := fs.ReadFile(root, file)
+		found := false
+		for l := range strings.Lines(string(b)) {
+			fields := strings.Split(strings.TrimSpace(l), ":")
+			if len(fields) != 3 {
+				continue
+			}
+			found = found || fields[0] == uid || fields[0] == f.User
+			start, _ := strconv.ParseUint(fields[1], 10, 32)
+			count, _ := strconv.ParseUint(fields[2], 10, 32)
+			if end := start + count; end > f.FreeSubID {
+				f.FreeSubID = first + (end-first+size-1)/size*size
+			}
+		}
+		f.SubIDs = f.SubIDs && found
+	}
+}
+
+func inPath(root fs.FS, name string) bool {
+	for _, dir := range strings.Split(os.Getenv("PATH"), ":") {
+		if dir = strings.Trim(dir, "/"); dir != "" && exists(root, dir+"/"+name) {
+			return true
+		}
+	}
+	return false
+}
+
+func exists(root fs.FS, name string) bool {
+	_, err := fs.Stat(root, name)
+	return err == nil
+}
+
+func line(root fs.FS, name string) string {
+	b, _ := fs.ReadFile(root, name)
+	return strings.Trim(string(b), " \n\x00")
+}

@@ -1,0 +1,123 @@
+package diagnose
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// rule is one known reason. The first of a table that applies is the diagnosis.
+type rule struct {
+	applies func(syscall.Errno, Facts) bool
+	why     func(Facts) string
+	fix     func(Facts) string
+}
+
+// Userns says why a user namespace was refused, or one that was made gives no
+// rights.
+func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules, err, f) }
+
+var usernsRules = []rule{
+	{
+		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
+		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == 0 },
+		text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
+	}, {
+		func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSPC || e == syscall.EUSERS },
+		func(f Facts) string {
+			return fmt.Sprintf("user namespaces are 32 deep, or user.max_user_namespaces (%d) is used up", f.MaxUserns)
+		},
+		func(f Facts) string {
+			return fmt.Sprintf("sudo sysctl -w user.max_user_namespaces=%d", max(15000, 2*f.MaxUserns))
+		},
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return f.UsernsClone == "0" && !f.Privileged },
+		text("kernel.unprivileged_userns_clone is 0"), text("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+	}, {
+		func(e syscall.Errno, f Facts) bool { return e == syscall.EPERM && f.Unmapped },
+		text("the user or group we are is not mapped in the user namespace we are in"),
+		text("run demesne as a user that `cat /proc/self/uid_map` lists"),
+	}, {
+		appArmor, text("AppArmor takes the rights out of unprivileged user namespaces"), appArmorFix,
+	}, {
+		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
+		func(f Facts) string { return "a seccomp filter forbids user namespaces" + in(f) }, seccompFix,
+	},
+}
+
+// appArmor holds where Ubuntu's restriction is on and concerns us: it is about
+// processes that no profile speaks for. In a container another profile does.
+func appArmor(e syscall.Errno, f Facts) bool {
+	free := f.Profile == "" || strings.HasPrefix(f.Profile, "unconfined") || strings.HasPrefix(f.Profile, "unprivileged_userns")
+	return f.AppArmor == "1" && free && !f.Privileged && f.Container == NoContainer && forbidden(e)
+}
+
+// appArmorFix writes a profile that gives demesne-runner, and nothing else, the
+// right to user namespaces; or lifts the restriction for everybody.
+func appArmorFix(f Facts) string {
+	path := f.Runner
+	if path == "" {
+		path = "/usr/local/libexec/demesne/demesne-runner"
+	}
+	const profile = `printf 'abi <abi/4.0>,\nprofile demesne "%%s" flags=(unconfined) {\n  userns,\n}\n' %s`
+	return fmt.Sprintf(profile, quote(path)) +
+		" | sudo tee /etc/apparmor.d/demesne && sudo apparmor_parser -r /etc/apparmor.d/demesne" +
+		"   # or, for every program: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+}
+
+// seccompFix is how the filter that came with the container is left out.
+func seccompFix(f Facts) string {
+	switch f.Container {
+	case Docker:
+		return "docker run --security-opt seccomp=unconfined …"
+	case Podman:
+		return "podman run --security-opt seccomp=unconfined …"
+	case Kubernetes:
+		return "in the pod's spec: securityContext: {seccompProfile: {type: Unconfined}}"
+	}
+	return "docker run --security-opt seccomp=unconfined …   # in a container; in a systemd unit: RestrictNamespaces=no, SystemCallFilter="
+}
+
+// judge finds the first rule that applies; without one the errno has to do.
+func judge(rules []rule, err error, f Facts) (why, fix string) {
+	if err == nil {
+		return "", ""
+	}
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	for _, r := range rules {
+		if r.applies(errno, f) {
+			return r.why(f) + ": " + err.Error(), r.fix(f)
+		}
+	}
+	return err.Error(), ""
+}
+
+func text(s string) func(Facts) string { return func(Facts) string { return s } }
+
+func on(errnos ...syscall.Errno) func(syscall.Errno, Facts) bool {
+	return func(e syscall.Errno, _ Facts) bool {
+		for _, want := range errnos {
+			if e == want {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func forbidden(e syscall.Errno) bool { return e == syscall.EPERM || e == syscall.EACCES }
+
+// in names the container, as the end of a sentence.
+func in(f Facts) string {
+	if f.Container == NoContainer {
+		return ""
+	}
+	return " in this " + string(f.Container) + " container"
+}
+
+// quote makes s one word of a POSIX shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
