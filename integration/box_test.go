@@ -85,7 +85,7 @@ func (b *box) command(name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	b.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.Dir = b.environ(), b.home
+	cmd.Env, cmd.Dir = b.environ(), b.dir
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if b.uid >= 0 {
@@ -135,6 +135,8 @@ func (b *box) sh(script string, flags ...string) string {
 // report is the --json result, as a caller outside Go would read it.
 type report struct {
 	Sandbox  string  `json:"sandbox"`
+	Stdout   string  `json:"stdout"`
+	Stderr   string  `json:"stderr"`
 	ExitCode int     `json:"exit_code"`
 	Signal   int     `json:"signal"`
 	Reason   string  `json:"reason"`
@@ -164,7 +166,7 @@ type layer struct{ Name, Status, Detail, Why, Fix string }
 
 type limit struct{ Name, Value, Mechanism, Status, Why, Fix string }
 
-// report runs a command with --json and reads the result, the last line of stdout.
+// report runs a command with --json and reads the result.
 func (b *box) report(flags []string, argv ...string) (report, result) {
 	b.Helper()
 	r := b.demesne(append(append(append([]string{"run", "--json"}, flags...), "--"), argv...)...)
@@ -173,13 +175,7 @@ func (b *box) report(flags []string, argv ...string) (report, result) {
 
 func (b *box) parse(r result) (p report) {
 	b.Helper()
-	text := r.stdout
-	if i := strings.LastIndex(text, "\n{\n"); i >= 0 {
-		text = text[i:]
-	} else if i := strings.Index(text, "{"); i >= 0 {
-		text = text[i:]
-	}
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
+	if err := json.Unmarshal([]byte(r.stdout), &p); err != nil {
 		b.Fatalf("--json: %v\nexit %d\nstdout: %s\nstderr: %s", err, r.code, r.stdout, r.stderr)
 	}
 	return p

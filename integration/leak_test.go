@@ -63,18 +63,21 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings are files in the run and home directories that are not documented to stay:
-// the run directory keeps a directory per runner with its lock, home keeps outputs.
+// the run directory keeps three empty directories, home keeps outputs.
 func (b *box) droppings() (left []string) {
-	filepath.WalkDir(b.run, func(path string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(b.run, path)
-		if depth := strings.Count(rel, "/"); err == nil && depth >= 1 && d.Name() != "lock" && !(depth == 1 && d.IsDir()) {
-			left = append(left, "file "+path)
-		}
-		return nil
-	})
+	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
+		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
+			rel, _ := filepath.Rel(run, path)
+			rel = strings.TrimPrefix(rel, "demesne/")
+			if err == nil && !slices.Contains([]string{".", "demesne", "mnt", "state", "scratch"}, rel) {
+				left = append(left, "file "+path)
+			}
+			return nil
+		})
+	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			if n != ".demesne" && n != "out" && n != "run" && !strings.HasPrefix(n, "keep") {
+			if n != ".demesne" && n != "out" && n != "run" {
 				left = append(left, "file "+d+"/"+n)
 			}
 		}

@@ -1,0 +1,130 @@
+package integration
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// attempts runs testdata/c/attempt inside and returns what each name came to.
+func (b *box) attempts(flags []string, names ...string) map[string]string {
+	b.Helper()
+	args := append(append([]string{"run"}, flags...), "--in", tools+"/attempt", "--", "/in/attempt")
+	r := b.demesne(append(args, names...)...)
+	got := map[string]string{}
+	for _, l := range strings.Split(strings.TrimSpace(r.stdout), "\n") {
+		name, what, _ := strings.Cut(l, " ")
+		got[name] = what
+	}
+	if r.code != 0 || len(got) != len(names) {
+		b.Fatalf("attempt: %+v", r)
+	}
+	return got
+}
+
+// refusedAll checks that each attempt failed, and with one of errnos if there are any.
+func (b *box) refusedAll(t *testing.T, names string, errnos ...string) {
+	t.Helper()
+	for name, what := range b.attempts(nil, strings.Fields(names)...) {
+		ok := what != "OK" && what != "unknown"
+		if ok && len(errnos) > 0 {
+			ok = false
+			for _, e := range errnos {
+				ok = ok || what == e
+			}
+		}
+		if !ok {
+			t.Errorf("%s: %s, want refused %v", name, what, errnos)
+		}
+	}
+}
+
+func TestEscapeP1IOURing(t *testing.T) {
+	newBox(t).refusedAll(t, "io_uring_setup io_uring_enter io_uring_register", "ENOSYS", "EPERM")
+}
+
+func TestEscapeP2ForeignABI(t *testing.T) {
+	newBox(t).refusedAll(t, "int80_getpid int80_unshare int80_socketcall x32_getpid x32_unshare", "ENOSYS", "EPERM", "signal 31")
+}
+
+func TestEscapeP3Namespaces(t *testing.T) {
+	b := newBox(t)
+	b.refusedAll(t, `unshare_user unshare_mount unshare_net unshare_pid unshare_ipc unshare_uts unshare_cgroup unshare_time unshare_many
+		clone_user clone_user_high setns setns_pidfd`, "EPERM", "ENOSPC", "EINVAL")
+	// The flags of clone3 are behind a pointer: it does not exist, and libc falls back to clone.
+	b.refusedAll(t, "clone3_user", "ENOSYS")
+}
+
+func TestEscapeP5Keyrings(t *testing.T) {
+	newBox(t).refusedAll(t, "add_key request_key keyctl keyctl_user", "EPERM", "ENOSYS")
+}
+
+// P6: PID 1 has the guest socket; nothing of it can be read, written or taken.
+func TestEscapeP6Init(t *testing.T) {
+	b := newBox(t)
+	b.refusedAll(t, `ptrace_init ptrace_attach_init vm_readv_init vm_writev_init pidfd_getfd_init mem_init mem_init_ro environ_init maps_init
+		fd_init root_init cwd_init prlimit_init`)
+	b.sh(`kill -9 1; kill -STOP 1; kill -SEGV 1; kill -TERM 1; sleep 0.1; test "$(cat /proc/1/comm)" = demesne-init`)
+	// Its program is read-only to everybody, so it cannot be swapped for the next run (F12).
+	b.sh(`for c in 'cat /bin/sh > /proc/1/exe' 'cp /bin/sh /dev/.demesne-init' 'rm /dev/.demesne-init' 'mv /dev/.demesne-init /dev/x'; do
+		if eval "$c" 2>/dev/null; then echo "$c"; exit 1; fi; done`)
+}
+
+// P7: no_new_privs, and no capability to win: a setuid program is a program.
+func TestEscapeP7Privileges(t *testing.T) {
+	b := newBox(t)
+	got := b.sh("grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t ' ' '")
+	for _, want := range []string{"CapInh: 0000000000000000", "CapPrm: 0000000000000000", "CapEff: 0000000000000000", "CapBnd: 0000000000000000",
+		"CapAmb: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	b.sh(`for m in $(grep -v nosuid /proc/self/mountinfo | cut -d' ' -f5); do echo "$m may have setuid programs"; exit 1; done`)
+	b.refusedAll(t, "chroot sethostname mknod_char mknod_block")
+}
+
+// P8: whichever way a program is started, what holds is the kernel's, not a path's.
+func TestEscapeP8OtherWaysToExec(t *testing.T) {
+	b := newBox(t)
+	loader := "/lib64/ld-linux-x86-64.so.2"
+	if _, err := os.Stat(loader); err != nil {
+		t.Skip("another architecture's loader")
+	}
+	script := `cp /in/attempt /tmp/copy; ln /tmp/copy /tmp/hard; ln -s /in/attempt /tmp/soft
+		for p in /in/attempt /tmp/copy /tmp/hard /tmp/soft /proc/self/root/in/attempt /in/../in/attempt; do $p unshare_user bpf mount; done
+		` + loader + ` /usr/bin/env /in/attempt unshare_user bpf mount
+		command -v perl >/dev/null && perl -e '$n="";$fd=syscall(319,$n,0);open(I,"<","/in/attempt");open(O,">&=",$fd);binmode O;local $/;print O <I>;O->flush;$0="x";exec {"/proc/self/fd/$fd"} "m","unshare_user","bpf","mount"' || true`
+	got := b.sh(script, "--in", tools+"/attempt")
+	if strings.Contains(got, "OK") || strings.Count(got, "unshare_user EPERM") < 7 {
+		t.Errorf("other ways to start a program:\n%s", got)
+	}
+}
+
+// P9: the policy cannot be changed from inside, and what could ask for that is not there.
+func TestEscapeP9PolicyIsOutside(t *testing.T) {
+	b := newBox(t)
+	got := b.sh(`find / -xdev -type s 2>/dev/null; cat /proc/net/unix | tail -n +2; env | grep -i demesne_ | grep -v -e ^DEMESNE_OUT= -e ^DEMESNE_IN= -e ^DEMESNE_WORKSPACE=; ls /run /var 2>/dev/null; true`)
+	if strings.TrimSpace(got) != "" {
+		t.Errorf("sockets or state inside: %q", got)
+	}
+	b.sh(`test ! -e ` + b.run + ` && test ! -e ` + b.home + `/.demesne && test ! -e ` + bin)
+}
+
+func TestEscapeP13Syscalls(t *testing.T) {
+	newBox(t).refusedAll(t, `mount bind pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr bpf perf_event_open userfaultfd kexec_load
+		kexec_file_load open_by_handle_at quotactl swapon swapoff init_module finit_module delete_module reboot syslog settimeofday clock_settime acct iopl ioperm`,
+		"EPERM", "ENOSYS", "EACCES")
+}
+
+// F20: the socket families that kernel holes come through are not to be had; those that programs need are.
+func TestEscapeF20SocketFamilies(t *testing.T) {
+	b := newBox(t)
+	b.refusedAll(t, `socket_packet socket_packet_high socket_alg socket_vsock socket_bluetooth socket_xdp socket_kcm socket_rxrpc socket_key
+		socket_netfilter socket_audit socket_uevent socket_xfrm socketpair_alg socket_raw`, "EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EACCES")
+	for name, what := range b.attempts(nil, "socket_unix", "socket_inet", "socket_inet6", "socket_route") {
+		if what != "OK" {
+			t.Errorf("%s: %s", name, what)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package integration
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// usable says that the host still answers: processes start, memory and files are to be had.
+func usable(t *testing.T) {
+	t.Helper()
+	start := time.Now()
+	if err := tool("/bin/sh", "-c", "for i in 1 2 3 4 5; do /bin/true || exit 1; done; head -c 1048576 /dev/zero >/dev/null"); err != nil {
+		t.Errorf("the host suffers: %v", err)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("the host answers after %v", d)
+	}
+}
+
+// P11, forks: the bomb is bounded, ends with the run, and the host goes on meanwhile.
+func TestLimitForkBomb(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "--json", "--timeout", "4s", "--pids", "64", "--", "sh", "-c", "f() { f | f & }; f; f; sleep 60")
+	most := 0
+	stop := make(chan bool)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				n := 0
+				for _, p := range descendants() {
+					if !strings.HasPrefix(p.name, "demesne") {
+						n++
+					}
+				}
+				most = max(most, n)
+			}
+		}
+	}()
+	go func() { time.Sleep(time.Second); usable(t) }()
+	p := b.parse(b.finish(cmd))
+	close(stop)
+	if p.Reason != "timed-out" && p.Reason != "exited" {
+		t.Errorf("reason %q: %s", p.Reason, p.Detail)
+	}
+	if most > 64 {
+		t.Errorf("%d processes with --pids 64", most)
+	}
+	held(t, p, "pids")
+}
+
+func TestLimitThreadBomb(t *testing.T) {
+	b := newBox(t)
+	got := b.sh("/in/threads", "--pids", "100", "--in", tools+"/threads")
+	if n := strings.TrimSpace(got); n == "" || len(n) > 2 {
+		t.Errorf("%s threads with --pids 100", n)
+	}
+}
+
+// P11, memory: told as an OOM, never as a timeout or a plain kill.
+func TestLimitMemoryBomb(t *testing.T) {
+	b := newBox(t)
+	for name, argv := range map[string][]string{
+		"one process":   {"/in/eat", "anon"},
+		"many":          {"/in/eat", "many"},
+		"touching file": {"sh", "-c", "head -c 1g /dev/zero > /tmp/fill; /in/eat anon"},
+		"slowly":        {"/in/eat", "slow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, r := b.report([]string{"--memory", "128m", "--timeout", "60s", "--in", tools + "/eat"}, argv...)
+			if p.Reason != "oom" || p.ExitCode != 137 || r.code != 137 {
+				t.Errorf("reason %q, exit %d: %s\n%s", p.Reason, p.ExitCode, p.Detail, r.stderr)
+			}
+			held(t, p, "memory")
+			usable(t)
+		})
+	}
+	r := b.demesne("run", "--memory", "128m", "--timeout", "60s", "--in", tools+"/eat", "--", "/in/eat", "anon")
+	if !strings.Contains(r.stderr, "memory") || r.code != 137 {
+		t.Errorf("told as %+v", r)
+	}
+}
+
+// An allocation that is refused (no cgroup: RLIMIT_DATA) is the program's to handle;
+// one that is not touched costs nothing: Go, node and wasm reserve much.
+func TestLimitMemoryReserved(t *testing.T) {
+	b := newBox(t)
+	b.sh("/in/eat reserve", "--memory", "128m", "--in", tools+"/eat")
+}
+
+// F19: a full disk is the sandbox's own.
+func TestEscapeF19DiskFill(t *testing.T) {
+	b := newBox(t)
+	for _, c := range []struct{ name, script string }{
+		{"/", "head -c 200m /dev/zero > /fill; test $(stat -c %s /fill) -le 70000000"},
+		{"/tmp", "head -c 200m /dev/zero > /tmp/fill; test $(stat -c %s /tmp/fill) -le 70000000"},
+		{"/dev/shm", "head -c 200m /dev/zero > /dev/shm/fill; test $(stat -c %s /dev/shm/fill) -le 70000000"},
+		{"fallocate", "fallocate -l 200m /fill && exit 1; true"},
+		{"inodes", "cd /tmp; i=0; while [ $i -lt 3000000 ] && : > f$i; do i=$((i+1)); done 2>/dev/null; test $i -lt 3000000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, r := b.report([]string{"--disk", "64m", "--timeout", "100s"}, "sh", "-c", c.script+"; true")
+			if p.Reason != "exited" && p.Reason != "disk" && p.Reason != "oom" {
+				t.Errorf("%q: %s %s", p.Reason, p.Detail, r.stderr)
+			}
+			usable(t)
+		})
+	}
+	for _, dir := range []string{"/out", "/workspace"} {
+		t.Run(dir, func(t *testing.T) {
+			host := b.mkdir("d" + strings.ReplaceAll(dir, "/", "-"))
+			p, r := b.report([]string{"--disk", "64m", "--timeout", "60s", strings.Replace(dir, "/", "--", 1), host},
+				"sh", "-c", "head -c 3000m /dev/zero > "+dir+"/fill; sleep 30")
+			if p.Reason != "disk" || r.code != 137 {
+				t.Errorf("reason %q, exit %d: %s", p.Reason, r.code, p.Detail)
+			}
+			os.RemoveAll(host)
+		})
+	}
+}
+
+// Descriptors run out inside, not outside.
+func TestLimitDescriptors(t *testing.T) {
+	b := newBox(t)
+	if got := b.sh("/in/fds", "--in", tools+"/fds"); !strings.HasPrefix(got, "refused after ") {
+		t.Errorf("fds: %q", got)
+	}
+	usable(t)
+}
+
+func TestLimitCPUs(t *testing.T) {
+	b := newBox(t)
+	p, _ := b.report([]string{"--cpus", "0.5", "--timeout", "2s"}, "sh", "-c", "while :; do :; done & while :; do :; done")
+	for _, l := range p.Receipt.Limits {
+		if l.Name == "cpus" && l.Status != "held" && (l.Why == "" || l.Mechanism == "" && l.Why == "") {
+			t.Errorf("not held, and no word why: %+v", l)
+		}
+	}
+}
+
+// The defaults leave the host usable, and are in the receipt.
+func TestLimitDefaults(t *testing.T) {
+	b := newBox(t)
+	p, _ := b.report(nil, "true")
+	got := map[string]string{}
+	for _, l := range p.Receipt.Limits {
+		got[l.Name] = l.Value
+	}
+	if got["pids"] != "512" || got["disk"] != "2147483648" || got["memory"] == "" || got["memory"] == "none" {
+		t.Errorf("defaults: %v", got)
+	}
+}
+
+// held: a limit is claimed with its mechanism.
+func held(t *testing.T, p report, name string) {
+	t.Helper()
+	for _, l := range p.Receipt.Limits {
+		if l.Name == name {
+			if l.Mechanism == "" || l.Status == "" || l.Status == "missing" {
+				t.Errorf("%s: %+v", name, l)
+			}
+			return
+		}
+	}
+	t.Errorf("the receipt has no %s", name)
+}
