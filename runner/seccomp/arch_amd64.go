@@ -1,0 +1,21 @@
+package seccomp
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_X86_64
+	x32Bit    = 0x40000000 // __X32_SYSCALL_BIT; also catches -1, which is ENOSYS anyway
+	tiocLinux = 0x541c     // TIOCLINUX, not in x/sys
+)
+
+// What this architecture has besides the calls all of them have.
+var (
+	archDenied = []uint32{
+		unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_USELIB, unix.SYS__SYSCTL, unix.SYS_SYSFS, unix.SYS_USTAT,
+		unix.SYS_CREATE_MODULE, unix.SYS_GET_KERNEL_SYMS, unix.SYS_QUERY_MODULE,
+	}
+	archOpens  = []at{{unix.SYS_OPEN, 1}}
+	archModes  = []at{{unix.SYS_CHMOD, 1}, {unix.SYS_CREAT, 1}, {unix.SYS_MKDIR, 1}, {unix.SYS_MKNOD, 1}}
+	archMknods = []at{{unix.SYS_MKNOD, 1}}
+	archChowns = []uint32{unix.SYS_CHOWN, unix.SYS_LCHOWN}
+)

@@ -1,0 +1,179 @@
+package seccomp
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// A rule is: one of these calls, with all of these arguments → this answer. The
+// first rule that matches wins; no rule is [allow].
+type rule struct {
+	calls []uint32
+	when  []cond
+	do    action
+}
+
+// An action is what SECCOMP_RET_* the filter returns.
+type action uint32
+
+const (
+	allow action = unix.SECCOMP_RET_ALLOW
+	kill  action = unix.SECCOMP_RET_KILL_PROCESS
+)
+
+// errno answers a call with e instead of making it. 0 pretends it was made.
+func errno(e unix.Errno) action { return unix.SECCOMP_RET_ERRNO | action(e) }
+
+// A cond compares the low word of argument arg; no call in the table takes more
+// than 32 meaningful bits.
+type cond struct {
+	arg  int
+	any  bool   // some bit of mask is set; else: the bits of mask equal want
+	mask uint32 // all: the whole word
+	want uint32
+}
+
+const all = ^uint32(0)
+
+// is: the argument, of which the kernel looks at mask, equals want.
+func is(arg int, mask, want uint32) cond { return cond{arg: arg, mask: mask, want: want} }
+
+// has: the argument has at least one bit of mask.
+func has(arg int, mask uint32) cond { return cond{arg: arg, any: true, mask: mask} }
+
+// Offsets into struct seccomp_data, on a little-endian machine.
+const (
+	offNR   = 0
+	offArch = 4
+	offArgs = 16 // six of 64 bits, low word first
+)
+
+// compile turns rules into a program:
+//
+//	arch is ours?          no → kill
+//	number is of x32?      yes → ENOSYS (amd64)
+//	calls with conditions  each a block that always returns
+//	calls without          one comparison each, one return per answer
+//	allow
+//
+// The blocks come first because only they run for calls that pass: for a number no
+// instruction asks about, the kernel (≥ 5.11) notices that the answer is always
+// allow and skips the program.
+func compile(rules []rule) ([]unix.SockFilter, error) {
+	prog := prologue()
+	done := map[uint32]bool{}
+	flat := map[action][]uint32{}
+	var answers []action
+	for _, r := range rules {
+		for _, nr := range r.calls {
+			if done[nr] {
+				continue
+			}
+			done[nr] = true
+			mine := rulesOf(rules, nr)
+			if len(mine[0].when) == 0 {
+				if flat[mine[0].do] == nil {
+					answers = append(answers, mine[0].do)
+				}
+				flat[mine[0].do] = append(flat[mine[0].do], nr)
+				continue
+			}
+			b, err := block(nr, mine)
+			if err != nil {
+				return nil, err
+			}
+			prog = append(prog, b...)
+		}
+	}
+	for _, a := range answers {
+		b, err := group(flat[a], a)
+		if err != nil {
+			return nil, err
+		}
+		prog = append(prog, b...)
+	}
+	return append(prog, ret(allow)), nil
+}
+
+func prologue() []unix.SockFilter {
+	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(kill), load(offNR)}
+	if x32Bit != 0 {
+		p = append(p, jump(unix.BPF_JGE, x32Bit, 0, 1), ret(errno(unix.ENOSYS)))
+	}
+	return p
+}
+
+func rulesOf(rules []rule, nr uint32) []rule {
+	var mine []rule
+	for _, r := range rules {
+		for _, c := range r.calls {
+			if c == nr {
+				mine = append(mine, r)
+			}
+		}
+	}
+	return mine
+}
+
+// block is everything about one call. The number is lost from the accumulator in
+// it, so it ends in a return.
+func block(nr uint32, rules []rule) ([]unix.SockFilter, error) {
+	var body []unix.SockFilter
+	for _, r := range rules {
+		body = append(body, test(r)...)
+	}
+	body = append(body, ret(allow))
+	if len(body) > 255 {
+		return nil, errTooLong
+	}
+	return append([]unix.SockFilter{jump(unix.BPF_JEQ, nr, 0, uint8(len(body)))}, body...), nil
+}
+
+// test answers r.do if all of r.when hold, else runs on behind it.
+func test(r rule) []unix.SockFilter {
+	out := []unix.SockFilter{ret(r.do)}
+	for i := len(r.when) - 1; i >= 0; i-- {
+		c, miss := r.when[i], uint8(len(out))
+		head := []unix.SockFilter{load(offArgs + 8*uint32(c.arg))}
+		switch {
+		case c.any:
+			head = append(head, jump(unix.BPF_JSET, c.mask, 0, miss))
+		case c.mask == all:
+			head = append(head, jump(unix.BPF_JEQ, c.want, 0, miss))
+		default:
+			head = append(head,
+				unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: c.mask},
+				jump(unix.BPF_JEQ, c.want, 0, miss))
+		}
+		out = append(head, out...)
+	}
+	return out
+}
+
+// group answers a for each of calls.
+func group(calls []uint32, a action) ([]unix.SockFilter, error) {
+	if len(calls) > 255 {
+		return nil, errTooLong
+	}
+	var b []unix.SockFilter
+	for i, nr := range calls {
+		left := uint8(len(calls) - 1 - i)
+		miss := uint8(0)
+		if left == 0 {
+			miss = 1
+		}
+		b = append(b, jump(unix.BPF_JEQ, nr, left, miss))
+	}
+	return append(b, ret(a)), nil
+}
+
+func load(off uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+}
+
+func jump(op uint16, k uint32, jt, jf uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | op, Jt: jt, Jf: jf, K: k}
+}
+
+func ret(a action) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(a)}
+}

@@ -1,0 +1,222 @@
+package seccomp
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"demesne/runner/wire"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// call is a system call as seccomp sees it.
+type call struct {
+	nr   uint32
+	args [6]uint64
+}
+
+func sys(nr uint32, args ...uint64) call {
+	c := call{nr: nr}
+	copy(c.args[:], args)
+	return c
+}
+
+// answer runs the filter on c in an interpreter.
+func answer(t *testing.T, o wire.SeccompOptions, arch uint32, c call) action {
+	t.Helper()
+	prog, err := Filter(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ins []bpf.Instruction
+	for _, f := range prog {
+		ins = append(ins, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble())
+	}
+	vm, err := bpf.NewVM(ins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// struct seccomp_data, each word big-endian because the interpreter reads packets.
+	words := []uint32{c.nr, arch, 0, 0}
+	for _, a := range c.args {
+		words = append(words, uint32(a), uint32(a>>32))
+	}
+	var data []byte
+	for _, w := range words {
+		data = binary.BigEndian.AppendUint32(data, w)
+	}
+	got, err := vm.Run(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return action(uint32(got))
+}
+
+const high = 1 << 32 // bits the kernel does not look at
+
+var (
+	eperm  = errno(unix.EPERM)
+	enosys = errno(unix.ENOSYS)
+	noFam  = errno(unix.EAFNOSUPPORT)
+	noProt = errno(unix.EPROTONOSUPPORT)
+	faked  = errno(0)
+)
+
+func TestFilter(t *testing.T) {
+	const cloneThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD
+	var (
+		plain   = wire.SeccompOptions{}
+		nesting = wire.SeccompOptions{Nesting: true}
+		noSUID  = wire.SeccompOptions{NoSUID: true}
+		noInet  = wire.SeccompOptions{NoInet: true}
+		fake    = wire.SeccompOptions{FakeRoot: true}
+		both    = wire.SeccompOptions{FakeRoot: true, NoSUID: true}
+	)
+	for _, tt := range []struct {
+		name string
+		o    wire.SeccompOptions
+		call call
+		want action
+	}{
+		{"read", plain, sys(unix.SYS_READ), allow},
+		{"execve", plain, sys(unix.SYS_EXECVE), allow},
+		{"ptrace", plain, sys(unix.SYS_PTRACE), allow},
+
+		{"fork", plain, sys(unix.SYS_CLONE, uint64(unix.SIGCHLD)), allow},
+		{"thread", plain, sys(unix.SYS_CLONE, cloneThread), allow},
+		{"clone newuser", plain, sys(unix.SYS_CLONE, unix.CLONE_NEWUSER|uint64(unix.SIGCHLD)), eperm},
+		{"clone newnet high", plain, sys(unix.SYS_CLONE, unix.CLONE_NEWNET|high), eperm},
+		{"clone newcgroup", plain, sys(unix.SYS_CLONE, unix.CLONE_NEWCGROUP), eperm},
+		{"clone3", plain, sys(unix.SYS_CLONE3), enosys},
+		{"unshare files", plain, sys(unix.SYS_UNSHARE, unix.CLONE_FILES), allow},
+		{"unshare newtime", plain, sys(unix.SYS_UNSHARE, unix.CLONE_NEWTIME), eperm},
+		{"unshare newuser", plain, sys(unix.SYS_UNSHARE, unix.CLONE_NEWUSER), eperm},
+		{"setns", plain, sys(unix.SYS_SETNS), eperm},
+		{"mount", plain, sys(unix.SYS_MOUNT), eperm},
+		{"open_tree_attr", plain, sys(unix.SYS_OPEN_TREE_ATTR), eperm},
+		{"statmount", plain, sys(unix.SYS_STATMOUNT), allow},
+
+		{"nesting clone newuser", nesting, sys(unix.SYS_CLONE, unix.CLONE_NEWUSER), allow},
+		{"nesting clone3", nesting, sys(unix.SYS_CLONE3), allow},
+		{"nesting unshare", nesting, sys(unix.SYS_UNSHARE, unix.CLONE_NEWUSER), allow},
+		{"nesting mount", nesting, sys(unix.SYS_MOUNT), allow},
+		{"nesting bpf", nesting, sys(unix.SYS_BPF), eperm},
+		{"nesting keyctl", nesting, sys(unix.SYS_KEYCTL), eperm},
+
+		{"bpf", plain, sys(unix.SYS_BPF), eperm},
+		{"keyctl", plain, sys(unix.SYS_KEYCTL), eperm},
+		{"perf", plain, sys(unix.SYS_PERF_EVENT_OPEN), eperm},
+		{"userfaultfd", plain, sys(unix.SYS_USERFAULTFD), eperm},
+		{"open_by_handle_at", plain, sys(unix.SYS_OPEN_BY_HANDLE_AT), eperm},
+		{"name_to_handle_at", plain, sys(unix.SYS_NAME_TO_HANDLE_AT), allow},
+		{"kexec", plain, sys(unix.SYS_KEXEC_FILE_LOAD), eperm},
+		{"module", plain, sys(unix.SYS_FINIT_MODULE), eperm},
+		{"io_uring", plain, sys(unix.SYS_IO_URING_SETUP), enosys},
+		{"io_uring enter", plain, sys(unix.SYS_IO_URING_ENTER), enosys},
+
+		{"ioctl tcgets", plain, sys(unix.SYS_IOCTL, 0, unix.TCGETS), allow},
+		{"ioctl sctty", plain, sys(unix.SYS_IOCTL, 0, unix.TIOCSCTTY), allow},
+		{"ioctl sti", plain, sys(unix.SYS_IOCTL, 0, unix.TIOCSTI), eperm},
+		{"ioctl sti high", plain, sys(unix.SYS_IOCTL, 0, unix.TIOCSTI|high), eperm},
+		{"ioctl sti top", plain, sys(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<63), eperm},
+		{"ioctl linux high", plain, sys(unix.SYS_IOCTL, 0, tiocLinux|high), eperm},
+		{"ioctl setd", plain, sys(unix.SYS_IOCTL, 0, unix.TIOCSETD), eperm},
+
+		{"personality ask", plain, sys(unix.SYS_PERSONALITY, 0xffffffff), allow},
+		{"personality linux", plain, sys(unix.SYS_PERSONALITY, 0), allow},
+		{"personality norandomize", plain, sys(unix.SYS_PERSONALITY, addrNoRandomize), allow},
+		{"personality read-implies-exec", plain, sys(unix.SYS_PERSONALITY, 0x400000), eperm},
+
+		{"unix", plain, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC), allow},
+		{"tcp", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK), allow},
+		{"udp6", plain, sys(unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP), allow},
+		{"mptcp", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP), allow},
+		{"sctp", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP), noProt},
+		{"raw", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP), eperm},
+		{"raw cloexec high", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK|high), eperm},
+		{"old packet", plain, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_PACKET), eperm},
+		{"route", plain, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE), allow},
+		{"netfilter", plain, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_NETFILTER), noFam},
+		{"af_alg", plain, sys(unix.SYS_SOCKET, unix.AF_ALG, unix.SOCK_SEQPACKET), noFam},
+		{"vsock high", plain, sys(unix.SYS_SOCKET, unix.AF_VSOCK|high, unix.SOCK_STREAM), noFam},
+		{"packet", plain, sys(unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_DGRAM), noFam},
+		{"pair", plain, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM), allow},
+		{"pair tipc", plain, sys(unix.SYS_SOCKETPAIR, unix.AF_TIPC, unix.SOCK_DGRAM), noFam},
+		{"noinet unix", noInet, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), allow},
+		{"noinet tcp", noInet, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},
+		{"noinet route", noInet, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW), noFam},
+
+		{"fchmod suid, allowed", plain, sys(unix.SYS_FCHMOD, 3, 0o4755), allow},
+		{"fchmod", noSUID, sys(unix.SYS_FCHMOD, 3, 0o1755), allow},
+		{"fchmod suid", noSUID, sys(unix.SYS_FCHMOD, 3, 0o4755), eperm},
+		{"fchmod sgid high", noSUID, sys(unix.SYS_FCHMOD, 3, 0o2755|high), eperm},
+		{"fchmodat suid", noSUID, sys(unix.SYS_FCHMODAT, 3, 0, 0o4755), eperm},
+		{"fchmodat2 suid", noSUID, sys(unix.SYS_FCHMODAT2, 3, 0, 0o4755), eperm},
+		{"openat", noSUID, sys(unix.SYS_OPENAT, 3, 0, unix.O_RDWR|unix.O_CREAT, 0o644), allow},
+		{"openat garbage mode", noSUID, sys(unix.SYS_OPENAT, 3, 0, unix.O_RDWR, 0o7777), allow},
+		{"openat directory", noSUID, sys(unix.SYS_OPENAT, 3, 0, unix.O_DIRECTORY, 0o7777), allow},
+		{"openat suid", noSUID, sys(unix.SYS_OPENAT, 3, 0, unix.O_RDWR|unix.O_CREAT, 0o4755), eperm},
+		{"openat tmpfile suid", noSUID, sys(unix.SYS_OPENAT, 3, 0, unix.O_RDWR|unix.O_TMPFILE, 0o4755), eperm},
+		{"openat2", noSUID, sys(unix.SYS_OPENAT2), enosys},
+		{"openat2, allowed", plain, sys(unix.SYS_OPENAT2), allow},
+		{"mkdirat sgid", noSUID, sys(unix.SYS_MKDIRAT, 3, 0, 0o2755), eperm},
+		{"mknodat suid", noSUID, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFREG|0o4755), eperm},
+
+		{"fchownat, real", plain, sys(unix.SYS_FCHOWNAT), allow},
+		{"fchownat", fake, sys(unix.SYS_FCHOWNAT), faked},
+		{"setgroups", fake, sys(unix.SYS_SETGROUPS), faked},
+		{"setresuid", fake, sys(unix.SYS_SETRESUID, 33, 33, 33), faked},
+		{"mknodat char", fake, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFCHR|0o666), faked},
+		{"mknodat block", fake, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFBLK|0o666), faked},
+		{"mknodat fifo", fake, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFIFO|0o666), allow},
+		{"mknodat char suid", both, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFCHR|0o4666), eperm},
+		{"mknodat char both", both, sys(unix.SYS_MKNODAT, 3, 0, unix.S_IFCHR|0o666), faked},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := answer(t, tt.o, auditArch, tt.call); got != tt.want {
+				t.Errorf("answer %#x, want %#x", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestForeignArchitecture(t *testing.T) {
+	for _, arch := range []uint32{unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM, 0} {
+		if got := answer(t, wire.SeccompOptions{Nesting: true}, arch, sys(unix.SYS_READ)); got != kill {
+			t.Errorf("architecture %#x: answer %#x, want kill", arch, got)
+		}
+	}
+}
+
+// A rule whose number is spelled in two lists is decided by the first: this holds
+// the table to one answer for each call that has no conditions.
+func TestNoDeadRules(t *testing.T) {
+	for _, o := range []wire.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoInet: true}} {
+		final := map[uint32]bool{}
+		for _, r := range rules(o) {
+			for _, nr := range r.calls {
+				if final[nr] {
+					t.Errorf("%+v: a rule for call %d comes after one without conditions", o, nr)
+				}
+				if len(r.when) == 0 {
+					final[nr] = true
+				}
+			}
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a, _ := Filter(wire.SeccompOptions{})
+	b, _ := Filter(wire.SeccompOptions{NoSUID: true})
+	again, _ := Filter(wire.SeccompOptions{})
+	if Digest(a) != Digest(again) || Digest(a) == Digest(b) || len(Digest(a)) != 64 {
+		t.Errorf("digests %s, %s, %s", Digest(a), Digest(again), Digest(b))
+	}
+	all, err := Filter(wire.SeccompOptions{NoSUID: true, FakeRoot: true})
+	if err != nil || len(all) > unix.BPF_MAXINSNS {
+		t.Errorf("longest filter: %d instructions, %v", len(all), err)
+	}
+	t.Logf("%d instructions, at most %d", len(a), len(all))
+}
