@@ -20,7 +20,7 @@ func usable(t *testing.T) {
 }
 
 // P11, forks: the bomb is bounded, ends with the run, and the host goes on meanwhile.
-func TestLimitForkBomb(t *testing.T) {
+func TestEscapeP11Forks(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--json", "--timeout", "4s", "--pids", "64", "--", "sh", "-c", "f() { f | f & }; f; f; sleep 60")
 	most := 0
@@ -53,7 +53,7 @@ func TestLimitForkBomb(t *testing.T) {
 	held(t, p, "pids")
 }
 
-func TestLimitThreadBomb(t *testing.T) {
+func TestEscapeP11Threads(t *testing.T) {
 	b := newBox(t)
 	got := b.sh("/in/threads", "--pids", "100", "--in", tools+"/threads")
 	if n := strings.TrimSpace(got); n == "" || len(n) > 2 {
@@ -62,7 +62,7 @@ func TestLimitThreadBomb(t *testing.T) {
 }
 
 // P11, memory: told as an OOM, never as a timeout or a plain kill.
-func TestLimitMemoryBomb(t *testing.T) {
+func TestEscapeP11Memory(t *testing.T) {
 	b := newBox(t)
 	for name, argv := range map[string][]string{
 		"one process":   {"/in/eat", "anon"},
@@ -124,7 +124,7 @@ func TestEscapeF19DiskFill(t *testing.T) {
 }
 
 // Descriptors run out inside, not outside.
-func TestLimitDescriptors(t *testing.T) {
+func TestEscapeP11Descriptors(t *testing.T) {
 	b := newBox(t)
 	if got := b.sh("/in/fds", "--in", tools+"/fds"); !strings.HasPrefix(got, "refused after ") {
 		t.Errorf("fds: %q", got)

@@ -1,0 +1,214 @@
+package integration
+
+import (
+	"io"
+	"math/rand"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rounds is how often each victim dies; make chaos asks for more.
+func rounds() int {
+	if n, err := strconv.Atoi(os.Getenv("DEMESNE_ROUNDS")); err == nil && n > 0 {
+		return n
+	}
+	return 45
+}
+
+// busy is a workload that has everything a sandbox could leave: daemons, files in
+// every place, pipes and a listener.
+const busy = `setsid sleep 3222 & (sleep 3222 & sleep 3222 &) ; mkfifo /tmp/p; echo x > /out/f; echo y > /workspace/g
+	while :; do echo z > /tmp/h; sleep 0.01; done`
+
+// victims are found among what descends from the test; nil kills the caller itself.
+var victims = []struct {
+	name string
+	find func(caller int) []int
+	sig  syscall.Signal
+}{
+	{"caller", nil, syscall.SIGKILL},
+	{"caller by Ctrl-C", nil, syscall.SIGINT},
+	{"caller by TERM", nil, syscall.SIGTERM},
+	{"runner", func(int) []int { return runners(true) }, syscall.SIGKILL},
+	{"runner and reaper", func(int) []int { return append(runners(true), runners(false)...) }, syscall.SIGKILL},
+	{"init", func(int) []int { return named("demesne-init") }, syscall.SIGKILL},
+	{"everything", func(caller int) []int { return append(append([]int{caller}, runners(true)...), named("demesne-init")...) }, syscall.SIGKILL},
+}
+
+// runners lists demesne-runner processes: those whose parent is one too (the servers),
+// or the others (their reapers).
+func runners(servers bool) (pids []int) {
+	all := descendants()
+	is := map[int]bool{}
+	for _, p := range all {
+		is[p.pid] = p.name == "demesne-runner"
+	}
+	for _, p := range all {
+		if is[p.pid] && is[p.ppid] == servers {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+func named(name string) (pids []int) {
+	for _, p := range descendants() {
+		if p.name == name {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// P20 and the issue's leftovers: whoever is killed, whenever, the kernel and the reaper
+// leave nothing, and the next run works.
+func TestLeftoversKilled(t *testing.T) {
+	for _, v := range victims {
+		t.Run(v.name, func(t *testing.T) {
+			rng := rand.New(rand.NewSource(int64(len(v.name))))
+			for round := range rounds() {
+				delay := time.Duration(rng.Intn(60)) * time.Millisecond
+				if !t.Run("", func(t *testing.T) { killRound(t, v.find, v.sig, delay) }) {
+					t.Fatalf("round %d, after %v", round, delay)
+				}
+			}
+			newBox(t).sh("true")
+		})
+	}
+}
+
+func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay time.Duration) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "-i", "--", "sh", "-c", busy)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(delay)
+	pids := []int{cmd.Process.Pid}
+	if find != nil {
+		// A process that is not there yet at this moment is waited for.
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if pids = find(cmd.Process.Pid); len(pids) > 0 {
+				break
+			}
+		}
+	}
+	for _, pid := range pids {
+		syscall.Kill(pid, sig)
+	}
+	ended(t, cmd)
+	in.Close()
+	b.checkLeaks(around{mountPoints(), names("/sys/class/net"), nil})
+}
+
+// ended waits for the caller: it must notice, whoever died.
+func ended(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("the caller hangs")
+		cmd.Process.Kill()
+		<-done
+	}
+}
+
+// After success and after failure there is nothing either; a box's own check says so.
+func TestLeftoversNone(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "--", "true"}, {"run", "--", "sh", "-c", busy[:strings.Index(busy, "\n")]}, {"run", "--", "false"}, {"run", "--", "nosuch"},
+		{"run", "--timeout", "200ms", "--", "sh", "-c", busy}, {"run", "--workdir", "/nosuch", "--", "true"}, {"run", "--user", "4000000", "--", "true"},
+		{"check"}, {"ls"}, {"inspect", "nosuch"},
+	} {
+		t.Run(strings.Join(args[:min(3, len(args))], " "), func(t *testing.T) { newBox(t).demesne(args...) })
+	}
+}
+
+// P20: what a killed caller or runner means for the exit code of the one that is left.
+func TestEscapeP20SupervisorDies(t *testing.T) {
+	b := newBox(t)
+	for _, who := range []string{"runner", "init"} {
+		cmd, _ := b.started(nil, "setsid sleep 3222 & echo ready; sleep 3222")
+		pids := runners(true)
+		if who == "init" {
+			pids = named("demesne-init")
+		}
+		if len(pids) == 0 {
+			t.Fatalf("no %s", who)
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		ended(t, cmd)
+		if code := cmd.ProcessState.ExitCode(); code != 125 {
+			t.Errorf("%s killed: exit %d, want 125", who, code)
+		}
+		eventually(t, "the sandbox to be gone", func() bool { return len(descendants()) == 0 })
+	}
+	b.sh("true")
+}
+
+// P18: a state file that names the process of somebody else, with everything else
+// right, ends nobody.
+func TestEscapeP18StalePID(t *testing.T) {
+	b := newBox(t)
+	id := strings.TrimSpace(b.demesne("create").stdout)
+	if id == "" {
+		t.Fatal("create says nothing")
+	}
+	inits := named("demesne-init")
+	for _, pid := range append(append(runners(false), runners(true)...), inits...) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(t, "all of it to be gone", func() bool { return len(descendants()) == 0 })
+	innocent := exec.Command("/bin/sleep", "60")
+	if err := innocent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	forged := 0
+	for _, f := range stateFiles(b) {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, pid := range inits {
+			text = []byte(strings.ReplaceAll(string(text), strconv.Itoa(pid), strconv.Itoa(innocent.Process.Pid)))
+		}
+		if os.WriteFile(f, text, 0o600) == nil {
+			forged++
+		}
+	}
+	t.Logf("%d state files forged", forged)
+	b.sh("true")
+	b.demesne("ls")
+	b.demesne("stop", id)
+	if err := innocent.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Error("an innocent process was ended")
+	}
+	innocent.Process.Kill()
+	innocent.Wait()
+	for _, f := range stateFiles(b) {
+		t.Errorf("stale state stays: %s", f)
+	}
+}
+
+func stateFiles(b *box) (all []string) {
+	for _, dir := range []string{b.run + "/demesne/state", b.home + "/.demesne/run/state"} {
+		for _, n := range names(dir) {
+			all = append(all, dir+"/"+n)
+		}
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Three levels of demesne in demesne: each makes its sandbox with what the one around
+// it leaves.
+func TestNestedThreeLevels(t *testing.T) {
+	b := newBox(t)
+	inner := []string{"/in/bin/demesne", "run", "--nesting", "--in", "/in/bin", "--"}
+	args := append([]string{"run", "--nesting", "--in", bin + ":bin", "--"}, inner...)
+	args = append(args, inner...)
+	args = append(args, "sh", "-c", "echo level three; cat /proc/self/uid_map | tr -s ' '; grep Seccomp: /proc/self/status")
+	r := b.demesne(args...)
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "level three\n") || !strings.Contains(r.stdout, "2") {
+		t.Errorf("three levels: %+v", r)
+	}
+}
+
+// The innermost one is no weaker for being nested: what a sandbox is, it says itself.
+func TestNestedReceipt(t *testing.T) {
+	b := newBox(t)
+	r := b.demesne("run", "--nesting", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--json", "--", "sh", "-c", "id -u; touch /usr/x 2>/dev/null || echo read-only")
+	p := b.parse(r)
+	if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" || p.Receipt.Landlock == 0 || p.Receipt.Level == "minimal" {
+		t.Errorf("nested: %+v", p)
+	}
+}
+
+// Without --nesting there is no nesting, told in one line and left with nothing.
+func TestNestedNotAllowed(t *testing.T) {
+	b := newBox(t)
+	r := b.demesne("run", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--require", "degraded", "--", "true")
+	if r.code != 125 || !strings.HasPrefix(r.stderr, "demesne: run: ") {
+		t.Errorf("inside a sandbox without --nesting: %+v", r)
+	}
+}
+
+func TestNestedInBubblewrap(t *testing.T) {
+	b := newBox(t)
+	bwrap := program(t, "bwrap")
+	for _, uid := range []string{"0", "1234"} {
+		t.Run("uid "+uid, func(t *testing.T) {
+			r := b.finish(b.command(bwrap, "--unshare-all", "--uid", uid, "--gid", uid, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--ro-bind", bin, bin,
+				"--setenv", "HOME", "/tmp", "--setenv", "XDG_RUNTIME_DIR", "/tmp", "--chdir", "/tmp", bin+"/demesne", "run", "--json", "--", "sh", "-c", "id -u; echo x > /out/f; touch /usr/x 2>/dev/null || echo read-only"))
+			p := b.parse(r)
+			if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" || p.Receipt.Level == "minimal" {
+				t.Errorf("in bwrap: %+v\n%s", p, r.stderr)
+			}
+		})
+	}
+}
+
+// In podman with its default profile: seccomp, masked /proc, no CAP_SYS_ADMIN. A rootless
+// one for an ordinary user, and the system's for root.
+func TestNestedInPodman(t *testing.T) {
+	b := newBox(t)
+	podman := b.podman(t)
+	for _, user := range []string{"0:0", "1000:1000"} {
+		t.Run("user "+user, func(t *testing.T) {
+			r := b.finish(podman("--user", user, "--env", "HOME=/tmp", "--workdir", "/tmp", "--rootfs", b.containerRoot(), "/demesne/demesne", "run", "--json", "--",
+				"sh", "-c", "id -u; echo x > /out/f; touch /usr/x 2>/dev/null || echo read-only"))
+			p := b.parse(r)
+			if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" {
+				t.Errorf("in podman: %+v\n%s", p, r.stderr)
+			}
+			t.Logf("level %s", p.Receipt.Level)
+		})
+	}
+}
+
+// podman finds a way of running it that works here, offline: crun wants one control
+// group version, runc wants to manage them.
+func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
+	t.Helper()
+	path := program(t, "podman")
+	// Podman's own state, which is not ours to look for.
+	home := b.mkdir("podman")
+	t.Cleanup(func() {
+		for _, p := range descendantsOf(os.Getpid()) {
+			if strings.Contains(p.name, "podman") || p.name == "catatonit" || p.name == "conmon" {
+				if proc, err := os.FindProcess(p.pid); err == nil {
+					proc.Kill()
+				}
+			}
+		}
+		cmd := b.command(path, "unshare", "rm", "-rf", home)
+		cmd.Env = append(cmd.Env, "HOME="+home)
+		if os.Getuid() != 0 {
+			cmd.Run()
+		}
+	})
+	make := func(way []string) func(args ...string) *exec.Cmd {
+		return func(args ...string) *exec.Cmd {
+			all := append(append([]string{}, way...), "--rm", "--network", "none", "-v", "/usr:/usr:ro", "-v", bin+":/demesne:ro")
+			cmd := b.command(path, append(all, args...)...)
+			run := b.mkdir("podman/run")
+			os.Chmod(run, 0o700)
+			cmd.Env = append(cmd.Env, "HOME="+home, "XDG_RUNTIME_DIR="+run)
+			return cmd
+		}
+	}
+	storage := []string{"--log-level=error", "--root", home + "/root", "--runroot", home + "/runroot", "--storage-driver", "vfs"}
+	var errs []string
+	for _, way := range [][]string{
+		{"run", "--cgroups=disabled"},
+		{"--runtime=runc", "--cgroup-manager=cgroupfs", "run"},
+		{"--runtime=crun", "--cgroup-manager=cgroupfs", "run"},
+	} {
+		podman := make(append(append([]string{}, storage...), way...))
+		r := b.finish(podman("--rootfs", b.containerRoot(), "/bin/true"))
+		if r.code == 0 {
+			return podman
+		}
+		errs = append(errs, r.stderr)
+	}
+	need(t, false, "a podman that can run a container ("+strings.Join(errs, "; ")+")")
+	return nil
+}
+
+// containerRoot is a root filesystem on the host's /usr.
+func (b *box) containerRoot() string {
+	b.Helper()
+	root := filepath.Join(b.dir, "rootfs")
+	for _, d := range []string{"usr", "etc", "tmp", "proc", "sys", "dev", "run", "var/tmp", "root", "demesne"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	os.Chmod(root+"/tmp", 0o1777|os.ModeSticky)
+	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+		os.Symlink("usr/"+d, filepath.Join(root, d))
+	}
+	os.WriteFile(root+"/etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644)
+	if raw, err := os.ReadFile("/etc/ld.so.cache"); err == nil {
+		os.WriteFile(root+"/etc/ld.so.cache", raw, 0o644)
+	}
+	return root
+}

@@ -1,0 +1,127 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A rung is a way to have less; each must be said, bounded and refusable.
+
+// single makes b's callers have one id: an ordinary user without subordinate ids, or
+// one whose newuidmap cannot work.
+func (b *box) single(t *testing.T) func(args ...string) *exec.Cmd {
+	if os.Getuid() == 0 {
+		b.as(54321)
+		return func(args ...string) *exec.Cmd { return b.command("demesne", args...) }
+	}
+	setpriv := program(t, "setpriv")
+	return func(args ...string) *exec.Cmd {
+		return b.command(setpriv, append([]string{"--no-new-privs", bin + "/demesne"}, args...)...)
+	}
+}
+
+func TestRungSingleID(t *testing.T) {
+	b := newBox(t)
+	demesne := b.single(t)
+	p := b.parse(b.finish(demesne("run", "--json", "--", "sh", "-c", "id -u; touch /out/mine; chmod 4755 /out/mine; grep NoNewPrivs /proc/self/status")))
+	if len(p.Receipt.UIDMap) != 1 || p.Receipt.UIDMap[0].Size != 1 || p.Receipt.Level == "full" && len(p.Receipt.Layers) == 0 {
+		t.Errorf("receipt: %+v", p.Receipt)
+	}
+	if p.ExitCode != 0 || !strings.HasPrefix(p.Stdout, "0\n") {
+		t.Errorf("ran: %+v", p)
+	}
+	said := false
+	for _, l := range p.Receipt.Layers {
+		said = said || l.Status != "held" && l.Why != ""
+	}
+	if !said {
+		t.Errorf("no layer says that there is one id: %+v", p.Receipt.Layers)
+	}
+	if st, err := os.Stat(p.Out + "/mine"); err != nil || st.Mode()&os.ModeSetuid != 0 {
+		t.Errorf("/out/mine: %v %v", st, err)
+	}
+	r := b.finish(demesne("run", "--require", "full", "--", "true"))
+	if r.code != 125 || !strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("--require full: %+v", r)
+	}
+}
+
+// Without control groups the limits hold by other means, and say by which.
+func TestRungNoControlGroup(t *testing.T) {
+	b := newBox(t)
+	demesne := b.single(t)
+	p := b.parse(b.finish(demesne("run", "--json", "--memory", "128m", "--pids", "50", "--timeout", "60s", "--in", tools+"/eat", "--", "/in/eat", "many")))
+	if p.Reason != "oom" || p.ExitCode != 137 {
+		t.Errorf("memory bomb: reason %q, exit %d, %s; limits %+v", p.Reason, p.ExitCode, p.Detail, p.Receipt.Limits)
+	}
+	held(t, p, "memory")
+	held(t, p, "pids")
+	p = b.parse(b.finish(demesne("run", "--json", "--pids", "50", "--in", tools+"/threads", "--", "/in/threads")))
+	if n := strings.TrimSpace(p.Stdout); len(n) > 2 || n == "" {
+		t.Errorf("%q threads with --pids 50: %+v", n, p.Receipt.Limits)
+	}
+}
+
+// /proc with something mounted over a part of it cannot be mounted anew (mount_too_revealing
+// in the kernel): rootless podman's default. It is bound then, and masked all the same.
+func TestRungProcNotMountable(t *testing.T) {
+	b := newBox(t)
+	unshare := program(t, "unshare")
+	flags := []string{"-m"}
+	if os.Getuid() != 0 {
+		flags = []string{"-rm"}
+	}
+	masked := func(args ...string) result {
+		return b.finish(b.command(unshare, append(append(flags, "sh", "-c", `mount --bind /dev/null /proc/kcore && exec "$0" "$@"`, bin+"/demesne"), args...)...))
+	}
+	p := b.parse(masked("run", "--json", "--", "sh", "-c", `echo $((6*7)); for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger; do (echo x > $f) 2>/dev/null && echo "writable $f"; done; true`))
+	if p.Stdout != "42\n" || p.Receipt.Level == "full" {
+		t.Errorf("%q, level %s", p.Stdout, p.Receipt.Level)
+	}
+	found := false
+	for _, l := range p.Receipt.Layers {
+		found = found || strings.Contains(l.Name, "proc") && l.Status != "held" && l.Why != ""
+	}
+	if !found {
+		t.Errorf("no layer says what /proc is: %+v", p.Receipt.Layers)
+	}
+	if r := masked("run", "--require", "full", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("--require full: %+v", r)
+	}
+}
+
+// Where no namespace can be had (Docker's default profile), Landlock and seccomp remain,
+// and are what is claimed.
+func TestRungNoNamespaces(t *testing.T) {
+	b := newBox(t)
+	secret := b.file("h/keep/secret", canary, 0o600)
+	defer os.RemoveAll(b.home + "/keep")
+	nons := func(args ...string) result {
+		return b.finish(b.command(tools+"/nons", append([]string{bin + "/demesne"}, args...)...))
+	}
+	out := b.mkdir("o")
+	p := b.parse(nons("run", "--json", "--out", out, "--in", b.file("data", "data\n", 0o644), "--", "sh", "-c", `cat "$DEMESNE_IN/data" /in/data 2>/dev/null | head -1
+		for f in `+secret+` /etc/shadow /root/.profile; do head -c 5 $f 2>/dev/null; done
+		for d in `+b.home+` /etc /usr /var/tmp; do touch $d/demesne-mark 2>/dev/null && echo "wrote $d"; done
+		perl -MSocket -e 'socket(S, AF_INET, SOCK_STREAM, 0) and print "inet\n"'; unshare -U true 2>/dev/null && echo unshared
+		setsid sleep 3222 & echo x > "${DEMESNE_OUT:-/out}/f"; echo end`))
+	if p.Stdout != "data\nend\n" || p.Receipt.Level != "minimal" {
+		t.Errorf("%q, stderr %q, level %s: %s", p.Stdout, p.Stderr, p.Receipt.Level, p.Detail)
+	}
+	if text, _ := os.ReadFile(out + "/f"); string(text) != "x\n" {
+		t.Errorf("/out/f = %q", text)
+	}
+	if p.Receipt.Landlock == 0 || len(p.Receipt.Seccomp) != 64 {
+		t.Errorf("receipt: %+v", p.Receipt)
+	}
+	for _, level := range []string{"full", "degraded"} {
+		if r := nons("run", "--require", level, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: ") {
+			t.Errorf("--require %s: %+v", level, r)
+		}
+	}
+	if r := nons("run", "--", "sh", "-c", "exit 7"); r.code != 7 {
+		t.Errorf("exit code: %+v", r)
+	}
+}

@@ -1,0 +1,140 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// info is what ls and inspect say in JSON.
+type info struct {
+	ID, Name, State string
+	PID             int
+	Receipt         struct{ Level string }
+}
+
+// create makes a sandbox that stays until the test ends.
+func (b *box) create(flags ...string) string {
+	b.Helper()
+	r := b.demesne(append([]string{"create"}, flags...)...)
+	id := strings.TrimSpace(r.stdout)
+	if r.code != 0 || id == "" || strings.ContainsAny(id, " \n") {
+		b.Fatalf("create: %+v", r)
+	}
+	b.Cleanup(func() { b.demesne("stop", id) })
+	return id
+}
+
+// A sandbox made by one process serves the next ones: files, processes and all.
+func TestSession(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--name", "build", "--memory", "256m")
+	for _, step := range []struct{ script, want string }{
+		{"echo kept > /tmp/f; cd /workspace; echo w > w; (while :; do date > /tmp/beat; sleep 0.05; done) >/dev/null 2>&1 &", ""},
+		{"cat /tmp/f w; test -s /tmp/beat && rm /tmp/beat; sleep 0.5; test -s /tmp/beat && echo beating", "kept\nw\nbeating\n"},
+	} {
+		if r := b.demesne("exec", "build", "--", "sh", "-c", step.script); r.code != 0 || r.stdout != step.want {
+			t.Errorf("%s: %+v", step.script, r)
+		}
+	}
+	if r := b.demesne("exec", id, "-c", "exit 9"); r.code != 9 {
+		t.Errorf("by id: %+v", r)
+	}
+	var all []info
+	if err := json.Unmarshal([]byte(b.demesne("ls", "--json").stdout), &all); err != nil || len(all) != 1 || all[0].ID != id || all[0].Name != "build" {
+		t.Errorf("ls --json: %v %+v", err, all)
+	}
+	var one info
+	if err := json.Unmarshal([]byte(b.demesne("inspect", "--json", "build").stdout), &one); err != nil || one.ID != id || one.Receipt.Level == "" {
+		t.Errorf("inspect --json: %v %+v", err, one)
+	}
+	if r := b.demesne("create", "--name", "build"); r.code != 125 {
+		t.Errorf("the name twice: %+v", r)
+	}
+	if r := b.demesne("stop", "build"); r.code != 0 {
+		t.Errorf("stop: %+v", r)
+	}
+	b.refused(t, id, "exec", id, "--", "true")
+	eventually(t, "the runner to end with its last sandbox", func() bool { return len(descendants()) == 0 })
+}
+
+// Commands in one sandbox have streams of their own, and are many at once.
+func TestSessionConcurrentExecs(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			cmd := b.command("demesne", "exec", "-i", id, "--", "sh", "-c", fmt.Sprintf("cat; echo err%d >&2; exit %d", i, i))
+			cmd.Stdin = strings.NewReader(fmt.Sprint("in", i))
+			if r := b.finish(cmd); r.code != i || r.stdout != fmt.Sprint("in", i) || r.stderr != fmt.Sprintf("err%d\n", i) {
+				t.Errorf("exec %d: %+v", i, r)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A sandbox that stays ends by itself when its time is up.
+func TestSessionTTL(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--ttl", "1s")
+	if r := b.demesne("exec", id, "--", "true"); r.code != 0 {
+		t.Errorf("exec: %+v", r)
+	}
+	eventually(t, "the time to be up", func() bool { return len(descendants()) == 0 })
+	b.refused(t, id, "exec", id, "--", "true")
+}
+
+// A session survives its maker; a one-shot that another caller shares the runner with is
+// nobody's business.
+func TestSessionSurvivesCallers(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	cmd, _ := b.started(nil, "echo ready; sleep 3222")
+	cmd.Process.Kill()
+	cmd.Wait()
+	if r := b.demesne("exec", id, "--", "echo", "alive"); r.stdout != "alive\n" {
+		t.Errorf("after another caller was killed: %+v", r)
+	}
+	start := time.Now()
+	cmd = b.command("demesne", "exec", id, "--", "sleep", "3222")
+	cmd.Start()
+	time.Sleep(200 * time.Millisecond)
+	cmd.Process.Kill()
+	cmd.Wait()
+	if r := b.demesne("exec", id, "--", "echo", "alive"); r.stdout != "alive\n" {
+		t.Errorf("after its own exec's caller was killed, %v: %+v", time.Since(start), r)
+	}
+}
+
+// 100 at once, none failing, each with its own answer.
+func TestParallel(t *testing.T) {
+	b := newBox(t)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			if r := b.demesne("run", "--", "sh", "-c", fmt.Sprintf("echo %d > /out/n; cat /out/n; ls /proc | grep -c '^[0-9]'; exit %d", i, i%100)); r.code != i%100 || !strings.HasPrefix(r.stdout, fmt.Sprint(i, "\n")) {
+				t.Errorf("run %d: %+v", i, r)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Sandboxes of one runner do not see each other.
+func TestParallelApart(t *testing.T) {
+	b := newBox(t)
+	one, two := b.create(), b.create()
+	b.demesne("exec", one, "-c", "echo secret > /tmp/s; (exec -a theirs sleep 3222 &) ")
+	r := b.demesne("exec", two, "-c", "ls /tmp /workspace /out; ls /proc | grep -c '^[0-9]'; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 3222; kill -9 -1; true")
+	if strings.Contains(r.stdout, "s\n") || strings.Contains(r.stdout, "3222") {
+		t.Errorf("two sees: %+v", r)
+	}
+	if r := b.demesne("exec", one, "--", "cat", "/tmp/s"); r.stdout != "secret\n" {
+		t.Errorf("one, after two killed what it could: %+v", r)
+	}
+}
