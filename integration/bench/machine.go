@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// strangerUID has no passwd entry and no subordinate ids: one id is all it gets.
+const strangerUID = 54321
+
+// machine is where and as whom everything runs, and what came of it.
+type machine struct {
+	bin, dir string
+	uid      int // -1: as we are
+	rows     []row
+	bounds   []bound
+}
+
+type row struct {
+	name        string
+	median, p99 time.Duration
+	note        string
+}
+
+type bound struct {
+	name, want, got string
+	ok              bool
+}
+
+func newMachine(bin string) (*machine, error) {
+	dir, err := os.MkdirTemp("/var/tmp", "dmb")
+	if err != nil {
+		return nil, err
+	}
+	os.Chmod(dir, 0o755)
+	m := &machine{bin: dir + "/bin", dir: dir, uid: -1}
+	for _, d := range []string{"bin", "h", "r"} {
+		os.Mkdir(filepath.Join(dir, d), 0o755)
+	}
+	// A copy: the caller's clone may be where a stranger cannot read.
+	for _, p := range []string{"demesne", "demesne-runner", "demesne-init"} {
+		raw, err := os.ReadFile(filepath.Join(bin, p))
+		if err != nil {
+			return nil, fmt.Errorf("find programs: %w (make build)", err)
+		}
+		if err := os.WriteFile(filepath.Join(m.bin, p), raw, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if os.Getuid() == 0 {
+		m.uid = strangerUID
+		os.Chown(dir+"/h", m.uid, m.uid)
+		os.Chown(dir+"/r", m.uid, m.uid)
+		return m, nil
+	}
+	// newuidmap cannot gain privileges then, so an ordinary user is single-id too.
+	return m, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+func (m *machine) close() { os.RemoveAll(m.dir) }
+
+func (m *machine) command(argv ...string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	if !strings.Contains(argv[0], "/") {
+		cmd = exec.Command(filepath.Join(m.bin, argv[0]), argv[1:]...)
+	}
+	cmd.Dir = m.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if m.uid >= 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}
+	}
+	return cmd
+}
+
+// time runs argv to its end and says how long that took.
+func (m *machine) time(argv ...string) (time.Duration, error) {
+	cmd := m.command(argv...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	start := time.Now()
+	err := cmd.Run()
+	d := time.Since(start)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, errs.Bytes())
+	}
+	return d, nil
+}
+
+func (m *machine) output(argv ...string) (string, error) {
+	cmd := m.command(argv...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// alone waits until nothing that descends from us is left.
+func alone() error {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if len(family()) == 0 {
+			return nil
+		}
+	}
+	return errors.New("a runner stays though nobody needs it")
+}
+
+type relative struct {
+	pid, ppid int
+	name      string
+}
+
+// family lists our living descendants, and buries the dead.
+func family() (out []relative) {
+	entries, _ := os.ReadDir("/proc")
+	var all []relative
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		stat, err2 := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil || err2 != nil {
+			continue
+		}
+		open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+		f := strings.Fields(string(stat[shut+1:]))
+		ppid, _ := strconv.Atoi(f[1])
+		if f[0] == "Z" {
+			if ppid == os.Getpid() {
+				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+			continue
+		}
+		all = append(all, relative{pid, ppid, string(stat[open+1 : shut])})
+	}
+	ours := map[int]bool{os.Getpid(): true}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range all {
+			if ours[p.ppid] && !ours[p.pid] {
+				ours[p.pid], grown = true, true
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}

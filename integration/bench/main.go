@@ -1,0 +1,60 @@
+// Command bench measures demesne's programs against the bounds they were given, and
+// against bwrap and runc where those are installed, in the same run: figures of
+// different machines, or of different minutes, compare badly; ratios do better.
+//
+//	go run ./integration/bench -bin bin
+//
+// All programs run as one ordinary user with one id (started by root: uid 54321), the
+// rounds of all of them interleaved. It prints medians, 99th percentiles and ratios,
+// then each bound with ok or OVER, and exits 1 if one is over. No test does this:
+// nothing timed belongs in a test.
+//
+// It drives programs and imports nothing of demesne.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	dir := flag.String("bin", "bin", "directory of the programs")
+	n := flag.Int("n", 40, "rounds")
+	flag.Parse()
+	bin, err := filepath.Abs(*dir)
+	if err == nil {
+		err = bench(bin, *n)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(bin string, n int) error {
+	// What demesne starts and leaves becomes our child: a cold start is one with none.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	m, err := newMachine(bin)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	if err := startup(m, n); err != nil {
+		return err
+	}
+	if err := warm(m, n); err != nil {
+		return err
+	}
+	for _, part := range []func(*machine) error{many, idle, streams, inits} {
+		if err := part(m); err != nil {
+			return err
+		}
+	}
+	return m.report()
+}

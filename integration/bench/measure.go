@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// add files the times of one case and returns its median.
+func (m *machine) add(name, note string, times []time.Duration) time.Duration {
+	slices.Sort(times)
+	r := row{name, times[len(times)/2], times[min(len(times)-1, len(times)*99/100)], note}
+	m.rows = append(m.rows, r)
+	return r.median
+}
+
+func (m *machine) limit(name string, ok bool, got, want string) {
+	m.bounds = append(m.bounds, bound{name, want, got, ok})
+}
+
+// atMost is a bound on a time.
+func (m *machine) atMost(name string, got, want time.Duration) {
+	m.limit(name, got <= want, ms(got), "<= "+ms(want))
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+// startup times cold runs and the peers, in turns.
+func startup(m *machine, n int) error {
+	cases := map[string][]string{"demesne run, cold": {"demesne", "run", "--", "true"}}
+	order := []string{"demesne run, cold"}
+	if p := bubblewrap(); p != nil {
+		cases["bwrap"], order = p, append(order, "bwrap")
+	}
+	p, err := m.runc()
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		cases["runc run"], order = p, append(order, "runc run")
+	}
+	times := map[string][]time.Duration{}
+	for i := range n + 3 {
+		for _, name := range order {
+			argv := cases[name]
+			if name == "runc run" {
+				argv = append(argv[:len(argv):len(argv)], fmt.Sprint("c", i))
+			}
+			if err := alone(); err != nil {
+				return err
+			}
+			d, err := m.time(argv...)
+			if err != nil {
+				return err
+			}
+			if i >= 3 { // the first rounds read programs from disk
+				times[name] = append(times[name], d)
+			}
+		}
+	}
+	median := map[string]time.Duration{}
+	for _, name := range order {
+		median[name] = m.add(name, "single-id", times[name])
+	}
+	cold := median["demesne run, cold"]
+	m.atMost("demesne run -- true, cold, single-id", cold, 15*time.Millisecond)
+	m.ratio("… against runc run", cold, median["runc run"], 0.75)
+	m.ratio("… against bwrap", cold, median["bwrap"], 4)
+	return nil
+}
+
+func (m *machine) ratio(name string, got, peer time.Duration, want float64) {
+	if peer == 0 {
+		m.limit(name, true, "not installed", fmt.Sprintf("<= %.2f x", want))
+		return
+	}
+	r := float64(got) / float64(peer)
+	m.limit(name, r <= want, fmt.Sprintf("%.2f x", r), fmt.Sprintf("<= %.2f x", want))
+}
+
+// warm times runs and execs while a runner is alive.
+func warm(m *machine, n int) error {
+	id, err := m.output("demesne", "create")
+	if err != nil {
+		return err
+	}
+	defer m.output("demesne", "stop", id)
+	var runs, execs, inside []time.Duration
+	for range n {
+		d, err := m.time("demesne", "run", "--", "true")
+		if err != nil {
+			return err
+		}
+		runs = append(runs, d)
+		if d, err = m.time("demesne", "exec", id, "--", "true"); err != nil {
+			return err
+		}
+		execs = append(execs, d)
+		text, err := m.output("demesne", "exec", "--json", id, "--", "true")
+		if err != nil {
+			return err
+		}
+		if d := stage(text, "exec"); d > 0 {
+			inside = append(inside, d)
+		}
+	}
+	m.atMost("demesne run -- true, runner alive", m.add("demesne run, runner alive", "single-id", runs), 7*time.Millisecond)
+	m.atMost("demesne exec -- true", m.add("demesne exec", "", execs), 8*time.Millisecond)
+	if len(inside) == 0 {
+		m.limit("exec inside the protocol", false, "no stage \"exec\" in the trace", "<= 1.00 ms")
+		return nil
+	}
+	m.atMost("exec inside the protocol, p50", m.add("exec inside the protocol", "stage \"exec\" of --json", inside), time.Millisecond)
+	return nil
+}
+
+// stage reads one stage of a result's trace.
+func stage(text, name string) time.Duration {
+	var r struct {
+		Trace []struct {
+			Name string
+			MS   float64
+		}
+	}
+	if json.Unmarshal([]byte(text), &r) != nil {
+		return 0
+	}
+	for _, s := range r.Trace {
+		if s.Name == name {
+			return time.Duration(s.MS * float64(time.Millisecond))
+		}
+	}
+	return 0
+}
+
+// many makes 100 sandboxes at once.
+func many(m *machine) error {
+	if err := alone(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	var times []time.Duration
+	n, start := 0, time.Now()
+	for range 100 {
+		wg.Go(func() {
+			d, err := m.time("demesne", "run", "--", "true")
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				n, failed = n+1, err
+			} else {
+				times = append(times, d)
+			}
+		})
+	}
+	wg.Wait()
+	total := time.Since(start)
+	if len(times) > 0 {
+		m.add("each of 100 at once", "", times)
+	}
+	m.atMost("100 at once", total, 1500*time.Millisecond)
+	m.limit("… failing", n == 0, fmt.Sprint(n, " ", errText(failed)), "0")
+	return nil
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// idle measures what 50 sandboxes that do nothing cost.
+func idle(m *machine) error {
+	if err := alone(); err != nil {
+		return err
+	}
+	var ids []string
+	for range 50 {
+		id, err := m.output("demesne", "create")
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	defer func() { m.output(append([]string{"demesne", "stop"}, ids...)...) }()
+	time.Sleep(300 * time.Millisecond)
+	var inits, runner, reaper []float64
+	all := family()
+	is := map[int]string{}
+	for _, p := range all {
+		is[p.pid] = p.name
+	}
+	for _, p := range all {
+		pss, err := pss(p.pid)
+		if err != nil {
+			m.limit("idle PSS", false, "not readable: run make bench as root", "<= 1.50 MiB")
+			return nil
+		}
+		switch {
+		case p.name == "demesne-init":
+			inits = append(inits, pss)
+		case p.name == "demesne-runner" && is[p.ppid] == p.name:
+			runner = append(runner, pss)
+		default:
+			reaper = append(reaper, pss)
+		}
+	}
+	if len(inits) != 50 || len(runner) != 1 {
+		return fmt.Errorf("measure idle: %d inits and %d runners for 50 sandboxes", len(inits), len(runner))
+	}
+	slices.Sort(inits)
+	m.limit("idle sandbox, PSS (median of 50)", inits[25] <= 1.5, fmt.Sprintf("%.2f MiB", inits[25]), "<= 1.50 MiB")
+	m.limit("runner with 50 of them, PSS", runner[0] <= 15, fmt.Sprintf("%.2f MiB", runner[0]), "<= 15 MiB")
+	return nil
+}
+
+// pss is a process's proportional share of memory, in MiB.
+func pss(pid int) (float64, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range strings.Split(string(raw), "\n") {
+		if f := strings.Fields(l); len(f) > 1 && f[0] == "Pss:" {
+			kib, err := strconv.ParseFloat(f[1], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no Pss for %d", pid)
+}
+
+// streams measures stdout and checks stdin, a gigabyte at a time.
+func streams(m *machine) error {
+	const size = 4 << 30
+	dd := []string{"dd", "if=/dev/zero", "bs=1M", "count=4096", "status=none"}
+	rate := func(argv ...string) (float64, error) {
+		cmd := m.command(argv...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{out}, make([]byte, 1<<20))
+		d := time.Since(start)
+		if werr := cmd.Wait(); err != nil || werr != nil || n != size {
+			return 0, fmt.Errorf("stream stdout: %d bytes of %d: %v, %v", n, int64(size), err, werr)
+		}
+		return float64(n) / 1e9 / d.Seconds(), nil
+	}
+	direct, err := rate(append([]string{find("dd")}, dd[1:]...)...)
+	if err != nil {
+		return err
+	}
+	inside, err := rate(append([]string{"demesne", "run", "--"}, dd...)...)
+	if err != nil {
+		return err
+	}
+	m.limit("stdout through the sandbox", inside >= 1, fmt.Sprintf("%.2f GB/s (a bare pipe: %.2f)", inside, direct), ">= 1 GB/s")
+	cmd := m.command("demesne", "run", "-i", "--", "wc", "-c")
+	cmd.Stdin = io.LimitReader(zeros{}, 1<<30)
+	out, err := cmd.Output()
+	got := string(bytes.TrimSpace(out))
+	m.limit("cat 1 GiB | demesne run -i -- wc -c", err == nil && got == "1073741824", got+" "+errText(err), "1073741824")
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// find looks a peer up, where Debian keeps system programs too.
+func find(name string) string {
+	if p, err := exec.LookPath(name); err == nil {
+		return p
+	}
+	for _, d := range []string{"/usr/sbin/", "/sbin/"} {
+		if _, err := os.Stat(d + name); err == nil {
+			return d + name
+		}
+	}
+	return ""
+}
+
+// rootfs makes a tree like demesne's host image for the peers.
+func (m *machine) rootfs() (string, error) {
+	root := filepath.Join(m.dir, "bundle", "rootfs")
+	for _, d := range []string{"usr", "proc", "sys", "dev", "tmp", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return "", err
+		}
+	}
+	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+		os.Symlink("usr/"+d, filepath.Join(root, d))
+	}
+	return root, nil
+}
+
+// bubblewrap is the command line for /bin/true in a bwrap of the same shape.
+func bubblewrap() []string {
+	p := find("bwrap")
+	if p == "" {
+		return nil
+	}
+	return []string{p, "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
+		"--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/bin/true"}
+}
+
+// runc writes a rootless bundle and returns the command line for it.
+func (m *machine) runc() ([]string, error) {
+	p := find("runc")
+	if p == "" {
+		return nil, nil
+	}
+	if _, err := m.rootfs(); err != nil {
+		return nil, err
+	}
+	bundle := filepath.Join(m.dir, "bundle")
+	cmd := exec.Command(p, "spec", "--rootless")
+	cmd.Dir = bundle
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("runc spec: %w: %s", err, out)
+	}
+	raw, err := os.ReadFile(bundle + "/config.json")
+	if err != nil {
+		return nil, err
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return nil, err
+	}
+	process := spec["process"].(map[string]any)
+	process["terminal"], process["args"] = false, []string{"/bin/true"}
+	linux := spec["linux"].(map[string]any)
+	id := os.Getuid()
+	if m.uid >= 0 {
+		id = m.uid
+	}
+	for _, k := range []string{"uidMappings", "gidMappings"} {
+		linux[k] = []map[string]int{{"containerID": 0, "hostID": id, "size": 1}}
+	}
+	linux["namespaces"] = append(linux["namespaces"].([]any), map[string]string{"type": "network"})
+	spec["mounts"] = append(spec["mounts"].([]any), map[string]any{
+		"destination": "/usr", "source": "/usr", "type": "none", "options": []string{"rbind", "ro"}})
+	if raw, err = json.Marshal(spec); err != nil {
+		return nil, err
+	}
+	return []string{p, "--root", m.dir + "/r/runc", "run", "--bundle", bundle}, os.WriteFile(bundle+"/config.json", raw, 0o644)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// inits sums what each program spends in package initialisers before main.
+func inits(m *machine) error {
+	line := regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
+	for _, p := range []string{"demesne", "demesne-runner", "demesne-init"} {
+		cmd := m.command(p, "version")
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &errs, &errs
+		cmd.Env = append(cmd.Env, "GODEBUG=inittrace=1")
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := cmd.Start(); err != nil {
+			cancel()
+			return err
+		}
+		go func() { <-ctx.Done(); cmd.Process.Kill() }()
+		cmd.Wait()
+		cancel()
+		total, worst, name := 0.0, 0.0, ""
+		for _, f := range line.FindAllSubmatch(errs.Bytes(), -1) {
+			v, _ := strconv.ParseFloat(string(f[2]), 64)
+			if total += v; v > worst {
+				worst, name = v, string(f[1])
+			}
+		}
+		m.rows = append(m.rows, row{name: "package init of " + p, median: time.Duration(total * 1e6),
+			note: fmt.Sprintf("most of it %s, %.2f ms", name, worst)})
+	}
+	return nil
+}
+
+// report prints everything and says whether each bound was kept.
+func (m *machine) report() error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	peers := map[string]time.Duration{}
+	for _, r := range m.rows {
+		peers[r.name] = r.median
+	}
+	fmt.Fprintln(w, "case\tmedian\tp99\tx bwrap\tx runc\t")
+	for _, r := range m.rows {
+		p99 := ""
+		if r.p99 > 0 {
+			p99 = ms(r.p99)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.name, ms(r.median), p99, times(r, peers["bwrap"]), times(r, peers["runc run"]), r.note)
+	}
+	fmt.Fprintln(w, "\nbound\twanted\tgot\t\t\t")
+	over := 0
+	for _, b := range m.bounds {
+		verdict := "ok"
+		if !b.ok {
+			verdict, over = "OVER", over+1
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.name, b.want, b.got, verdict)
+	}
+	w.Flush()
+	if over > 0 {
+		return fmt.Errorf("%d of %d bounds over", over, len(m.bounds))
+	}
+	return nil
+}
+
+func times(r row, peer time.Duration) string {
+	if peer == 0 || r.p99 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", float64(r.median)/float64(peer))
+}
