@@ -1,0 +1,19 @@
+// The runtime would open the cgroup's CPU limit and keep watching it; guest.Main
+// sets GOMAXPROCS itself.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-init is PID 1 of every sandbox. demesne-runner starts it with the
+// runner's socket at descriptor 3; it is of no use to anybody else. Build it with
+// CGO_ENABLED=0: it runs on root filesystems that are not the host's, and changes
+// capabilities on all its threads, which Go refuses to do beside C.
+package main
+
+import (
+	"os"
+
+	"demesne/runner/guest"
+)
+
+func main() { os.Exit(guest.Main()) }

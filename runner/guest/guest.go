@@ -1,0 +1,131 @@
+// Package guest is PID 1 of a sandbox: it restricts itself once, then starts, signals
+// and reaps commands for the runner. cmd/demesne-init is nothing but [Main].
+//
+// The runner speaks to it through the socket at descriptor 3 (package wire): first
+// guest.setup, then any number of guest.exec and guest.signal. EOF on the socket is
+// the end: PID 1 exits and the kernel kills the rest of the pid namespace, so
+// nothing survives a runner that was killed.
+//
+// # One thread starts everything
+//
+// Before Landlock's ABI 8 a ruleset restricts one thread, and go-landlock applies it
+// to each thread of a process in turn: every thread gets a domain of its own. With
+// scopes, a process can signal and reach (abstract sockets) its own domain and those
+// made inside it, not a sibling. So that all commands are of one domain, and PID 1
+// can signal them, one locked thread, the spawner, does every fork and every kill. It
+// is the thread that reads the socket, too: a request is served where it arrives. The
+// main thread is another one and so of another domain, which keeps PID 1 as a whole
+// out of the commands' reach where the kernel gives each thread its own.
+//
+// # What a command inherits
+//
+// Three descriptors, the environment it was sent, umask 022, default signal
+// dispositions, a session and process group of its own, the Landlock domain, the
+// seccomp filter, no_new_privs and no capability: the spawner's bounding set is empty
+// (but for GuestSetup.KeepCaps), so execve gives uid 0 nothing, while PID 1 itself
+// keeps CAP_SETUID, CAP_SETGID and CAP_KILL to start and end commands of other users.
+//
+// Resource limits are process-wide and are set on PID 1 itself before its first fork,
+// see [rlimits]. For the same reason, and because a cgroup's pids.max counts PID 1's
+// threads, the threads it may ever need are made at the start ([warm]): a fork bomb
+// must not end PID 1.
+//
+// # What it does not do
+//
+// It does not mount, map ids, or move into namespaces: it is started inside them. It
+// does not carry a command's output: the pipes are the runner's. It believes the
+// runner; it believes nothing a workload does, and reads nothing of it but wait(2)'s
+// answers. In Sentry mode (no pid namespace) descendants are killed at EOF, but a
+// SIGKILL of PID 1 itself would leave them: only a pid namespace closes that.
+package guest
+
+import (
+	"os"
+	"runtime"
+	"sync"
+
+	"demesne/runner/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketFD is where the runner's socket is inherited.
+const socketFD = 3
+
+// guest is PID 1's state.
+type guest struct {
+	peer *wire.Peer
+	null *os.File // stdio that was not sent
+
+	// Only the spawner's.
+	ready  bool // setup was done
+	facts  wire.GuestFacts
+	setup  wire.GuestSetup
+	limits rlimits
+	// signalScope: the spawner was seen to be refused a signal to the runner.
+	signalScope bool
+
+	// mu makes starting and reporting one step each: whoever holds it knows that a
+	// pid in running has not been reaped, so that it is still that command's.
+	mu      sync.Mutex
+	running map[int]uint64 // pid → exec
+	pids    map[uint64]int // exec → pid
+	started chan struct{}  // rung after a fork: there is something to wait for
+}
+
+// Main serves the runner until it is gone and returns the exit status.
+func Main() int {
+	// The main thread is neither the spawner nor any other: see the package comment.
+	runtime.LockOSThread()
+	// Not of a 64-core machine's size in each of a hundred sandboxes.
+	runtime.GOMAXPROCS(2)
+	harden()
+	warm()
+
+	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1)}
+	// Not os.OpenFile, which would start the poller. Without it, a command that has no
+	// stdio of its own is refused.
+	if fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		g.null = os.NewFile(uintptr(fd), os.DevNull)
+	}
+	// The socket blocks: the spawner sleeps in recvmsg and needs no poller to wake it.
+	unix.SetNonblock(socketFD, false)
+	g.peer = wire.NewPeer(wire.NewConn(os.NewFile(socketFD, "runner")), g.handle)
+
+	done := make(chan int)
+	go func() { done <- g.spawner() }()
+	go g.reaper()
+	return <-done
+}
+
+// spawner serves the socket. It keeps its thread for good.
+func (g *guest) spawner() int {
+	runtime.LockOSThread()
+	// Children inherit the mask of the thread that forks.
+	var none unix.Sigset_t
+	unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
+	g.peer.Serve() // whatever the error is, the runner is not there any more
+	if g.setup.Sentry {
+		g.killDescendants()
+	}
+	return 0
+}
+
+// handle serves one request, on the spawner.
+func (g *guest) handle(m *wire.Message) {
+	defer m.Close()
+	var err error
+	switch m.Op {
+	case wire.OpGuestSetup:
+		err = g.handleSetup(m)
+	case wire.OpGuestExec:
+		err = g.handleExec(m)
+	case wire.OpGuestSignal:
+		err = g.handleSignal(m)
+	default:
+		err = wire.Errorf(wire.CodeInvalid, "operation %q: not known here", m.Op)
+	}
+	if err != nil {
+		g.peer.Fail(m, err)
+	}
+}

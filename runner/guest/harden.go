@@ -1,0 +1,50 @@
+package guest
+
+import (
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// harden makes PID 1 a bad target for what runs beside it.
+func harden() {
+	// No ptrace, no core, and /proc/1 belongs to root: escapes.md P6, F14.
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	unix.Umask(0o022)
+	// Commands get the descriptors they are given, not what PID 1 inherited or the Go
+	// runtime opened (escapes.md F11).
+	if unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) != nil { // before Linux 5.11
+		for fd := socketFD; fd < 4096; fd++ {
+			unix.CloseOnExec(fd)
+		}
+	}
+	// A handler for everything, and nobody who listens. Not signal.Ignore: SIG_IGN is
+	// inherited through execve, a handler is not. This also takes the SIGSEGV, SIGABRT
+	// or SIGQUIT that someone sends; the real ones still end the program.
+	signal.Notify(make(chan os.Signal))
+}
+
+// spareThreads is more than goroutines of PID 1 can block in system calls at once.
+const spareThreads = 4
+
+// warm has the Go runtime make its threads now. It keeps them, and needs no new one
+// later, when there may be none to have: a thread that cannot be made is fatal to it.
+func warm() {
+	var ready, release sync.WaitGroup
+	ready.Add(spareThreads)
+	release.Add(1)
+	for range spareThreads {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread() // gives the thread back; ending locked would end it
+			ready.Done()
+			release.Wait()
+		}()
+	}
+	ready.Wait()
+	release.Done()
+}

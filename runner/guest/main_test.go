@@ -1,0 +1,236 @@
+package guest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/runner/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// initPath is demesne-init as built for the tests: the program itself, not this test
+// binary, because it only works without cgo.
+var initPath string
+
+// helpers are what this test binary can be executed as inside a sandbox.
+var helpers = map[string]func() int{}
+
+func TestMain(m *testing.M) {
+	if h, ok := helpers[os.Getenv("GUEST_TEST_HELPER")]; ok {
+		os.Exit(h())
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	// Other users execute what is in here.
+	dir, err := os.MkdirTemp("", "guest")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	initPath = os.Getenv("DEMESNE_TEST_INIT")
+	if initPath == "" {
+		initPath = filepath.Join(dir, "demesne-init")
+		build := exec.Command("go", "build", "-o", initPath, "demesne/cmd/demesne-init")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build demesne-init: %v\n%s", err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// sandbox is a demesne-init and the runner's end of its socket.
+type sandbox struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	peer   *wire.Peer
+	exited chan wire.GuestExited
+	next   uint64
+	facts  wire.GuestFacts
+}
+
+// start starts demesne-init; change may alter how.
+func start(t *testing.T, change ...func(*exec.Cmd)) *sandbox {
+	t.Helper()
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	s := &sandbox{t: t, exited: make(chan wire.GuestExited, 4096)}
+	s.cmd = exec.Command(initPath)
+	s.cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	s.cmd.Stderr = os.Stderr
+	s.cmd.ExtraFiles = []*os.File{theirs}
+	for _, f := range change {
+		f(s.cmd)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.peer = wire.NewPeer(wire.NewConn(ours), func(m *wire.Message) {
+		defer m.Close()
+		var e wire.GuestExited
+		if m.Op == wire.OpGuestExited && m.Decode(&e) == nil {
+			s.exited <- e
+		}
+	})
+	go s.peer.Serve()
+	t.Cleanup(func() {
+		s.peer.Close()
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+	})
+	return s
+}
+
+// wide is a Landlock policy under which ordinary commands work.
+func wide() []wire.PathRule {
+	return []wire.PathRule{
+		{Path: wire.Bytes("/"), Access: wire.AccessReadExec},
+		{Path: wire.Bytes("/tmp"), Access: wire.AccessReadWrite},
+		{Path: wire.Bytes("/dev"), Access: wire.AccessDevice},
+		{Path: wire.Bytes("/not/there"), Access: wire.AccessReadWrite},
+	}
+}
+
+func (s *sandbox) call(op wire.Op, body any, files wire.Files, reply any) error {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	err := s.peer.Call(ctx, op, body, files, reply)
+	if ctx.Err() != nil {
+		s.t.Fatalf("%s: no reply", op)
+	}
+	return err
+}
+
+func (s *sandbox) setup(g wire.GuestSetup) *sandbox {
+	s.t.Helper()
+	if err := s.call(wire.OpGuestSetup, g, nil, &s.facts); err != nil {
+		s.t.Fatal(err)
+	}
+	return s
+}
+
+// process is a command in the sandbox.
+type process struct {
+	s      *sandbox
+	exec   uint64
+	pid    int
+	out    *os.File
+	before []wire.GuestExited // exits of others, seen while waiting
+}
+
+// begin starts a command whose stdout and stderr are one pipe.
+func (s *sandbox) begin(g wire.GuestExec) (*process, error) {
+	s.t.Helper()
+	s.next++
+	g.Exec = s.next
+	r, w, err := os.Pipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer w.Close()
+	var done wire.GuestExecuted
+	if err := s.call(wire.OpGuestExec, g, wire.Files{"stdout": w, "stderr": w}, &done); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return &process{s: s, exec: g.Exec, pid: done.PID, out: r}, nil
+}
+
+// args makes a request of a command line.
+func args(argv ...string) wire.GuestExec {
+	return wire.GuestExec{Argv: wire.ByteStrings(argv), Env: wire.ByteStrings([]string{"PATH=/usr/bin:/bin"}), Dir: wire.Bytes("/")}
+}
+
+func sh(script string) wire.GuestExec { return args("sh", "-c", script) }
+
+// wait returns how the command ended.
+func (p *process) wait() wire.GuestExited {
+	p.s.t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case e := <-p.s.exited:
+			if e.Exec == p.exec {
+				for _, b := range p.before {
+					p.s.exited <- b
+				}
+				return e
+			}
+			p.before = append(p.before, e)
+		case <-timeout:
+			p.s.t.Fatalf("exec %d did not end", p.exec)
+		}
+	}
+}
+
+// run runs a command to its end and returns its output and status.
+func (s *sandbox) run(g wire.GuestExec) (string, syscall.WaitStatus) {
+	s.t.Helper()
+	p, err := s.begin(g)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer p.out.Close()
+	out := readAll(p.out)
+	return out, syscall.WaitStatus(p.wait().Status)
+}
+
+// must is run for a command that succeeds.
+func (s *sandbox) must(g wire.GuestExec) string {
+	s.t.Helper()
+	out, status := s.run(g)
+	if status != 0 {
+		s.t.Fatalf("%q: status %#x, output %q", g.Argv, status, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// readAll reads to the end, which for a terminal is EIO.
+func readAll(f *os.File) string {
+	var b strings.Builder
+	buf := make([]byte, 4096)
+	for {
+		n, err := f.Read(buf)
+		b.Write(buf[:n])
+		if err != nil {
+			return b.String()
+		}
+	}
+}
+
+// asNobody makes demesne-init an ordinary user's, if the test is root's.
+func asNobody(c *exec.Cmd) {
+	if os.Getuid() == 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+}
+
+// users are the ways to be started without namespaces.
+func users() map[string]func(*exec.Cmd) {
+	u := map[string]func(*exec.Cmd){"user": asNobody}
+	if os.Getuid() == 0 {
+		u["root"] = func(*exec.Cmd) {}
+	}
+	return u
+}
+
+func alive(pid int) bool { return unix.Kill(pid, 0) == nil }

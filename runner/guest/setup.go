@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"syscall"
+	"time"
+
+	"demesne/runner/seccomp"
+	"demesne/runner/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// handleSetup restricts PID 1 and all it will start. What was asked for and does not
+// hold becomes a line in Problems: the runner decides what to do about it.
+//
+// The order is forced: Landlock and seccomp need no_new_privs, dropping capabilities
+// needs CAP_SETPCAP and so comes before it is dropped, and seccomp comes last because
+// it takes away calls the others make.
+func (g *guest) handleSetup(m *wire.Message) error {
+	if g.ready {
+		return wire.Errorf(wire.CodeInvalid, "set up: done already")
+	}
+	if err := m.Decode(&g.setup); err != nil {
+		return wire.Errorf(wire.CodeInvalid, "set up: %w", err)
+	}
+	g.ready = true
+	before := probe(g.setup)
+	defer before.close()
+
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		g.problem("no_new_privs", e)
+	}
+	if g.setup.Sentry {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			g.problem("subreaper", err)
+		}
+	}
+	start := time.Now()
+	if err := restrict(g.setup); err != nil {
+		g.problem("landlock", err)
+	}
+	g.facts.Landlocked = time.Since(start)
+	before.landlocked(g)
+
+	if err := dropCaps(g.setup.KeepCaps); err != nil {
+		g.problem("capabilities", err)
+	}
+	start = time.Now()
+	if err := g.filter(); err != nil {
+		g.problem("seccomp", err)
+	}
+	g.facts.Filtered = time.Since(start)
+	before.filtered(g)
+	g.readFacts()
+	return g.peer.Reply(m, g.facts, nil)
+}
+
+func (g *guest) filter() error {
+	prog, err := seccomp.Filter(g.setup.Seccomp)
+	if err != nil {
+		return err
+	}
+	if err := seccomp.Load(prog); err != nil {
+		return err
+	}
+	g.facts.Seccomp, g.facts.SeccompLen = seccomp.Digest(prog), len(prog)
+	return nil
+}
+
+func (g *guest) problem(layer string, err error) {
+	g.facts.Problems = append(g.facts.Problems, layer+": "+err.Error())
+}
