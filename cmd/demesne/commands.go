@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// command is one verb. The table of them is commands.
+type command struct {
+	name     string
+	usage    []string // what follows "demesne name"
+	summary  string
+	about    string
+	examples []example
+	flags    func(*options) flagSet
+	operand  what     // what its arguments are, for completion
+	words    []string // for operand == aWord
+	run      func(*app, *options, []string) (int, error)
+}
+
+type example struct{ says, line string }
+
+// commands is a function, not a variable, because help's own run reads it.
+func commands() []command {
+	return []command{
+		runCommand(), createCommand(), execCommand(),
+		{
+			name: "ls", usage: []string{"[--json | -q]"}, summary: "list the sandboxes that live",
+			about: "Lists the sandboxes of this user that live, the newest last.",
+			examples: []example{
+				{"everything there is", "demesne ls"},
+				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},
+			},
+			flags: lsFlags, run: cmdLs,
+		},
+		{
+			name: "inspect", usage: []string{"[--json] ID"}, summary: "show a sandbox and its receipt",
+			about: `Shows what a sandbox was asked to be and what the kernel really enforces of it:
+every layer, the id map, the limits and what holds each, and for whatever is less
+than it could be the reason and the line that lifts it. ID may be a name.`,
+			examples: []example{
+				{"for reading", "demesne inspect build"},
+				{"for programs", "demesne inspect --json build"},
+			},
+			flags: jsonFlag, operand: aSandbox, run: cmdInspect,
+		},
+		{
+			name: "stop", usage: []string{"ID…"}, summary: "end sandboxes",
+			about:    "Ends sandboxes and everything that runs in them. Their output stays.",
+			examples: []example{{"one by its name", "demesne stop build"}},
+			flags:    noFlags, operand: aSandbox, run: cmdStop,
+		},
+		{
+			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
+			about: `Tries each thing a sandbox is made of, and says whether it is held, degraded or
+missing, why, and the exact line that fixes it. Exits 1 if something is missing.`,
+			examples: []example{{"for reading", "demesne check"}, {"for programs", "demesne check --json"}},
+			flags:    jsonFlag, run: cmdCheck,
+		},
+		completionCommand(),
+		{
+			name: "version", summary: "print the version", about: "Prints the version of this program.",
+			examples: []example{{"this", "demesne version"}},
+			flags:    noFlags, run: cmdVersion,
+		},
+		{
+			name: "help", usage: []string{"[--markdown] [COMMAND]"}, summary: "explain a command",
+			about:    "Explains a command, or lists them.",
+			examples: []example{{"all about run", "demesne help run"}, {"the README's reference", "demesne help --markdown"}},
+			flags:    helpFlags, operand: aWord, words: verbs, run: cmdHelp,
+		},
+	}
+}
+
+// verbs repeats the names of commands for the one entry that completes to them.
+var verbs = []string{"run", "create", "exec", "ls", "inspect", "stop", "check", "completion", "version", "help"}
+
+func runCommand() command {
+	return command{
+		name: "run", usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]"},
+		summary: "run a command in a sandbox of its own",
+		about: `Makes a sandbox, runs CMD in it, and takes the sandbox away again. Inside, /in has
+the inputs, /out is a directory that stays, /workspace is where the command starts;
+everything else is read-only or thrown away. There is no network but a loopback.
+The exit code is the command's; 124 timed out, 125 demesne could not, 126 not
+executable, 127 not found, 128+n ended by signal n.`,
+		examples: []example{
+			{"a command and its arguments", "demesne run -- ls -l /"},
+			{"shell text, and a file that comes back", `demesne run --out result -c 'date > /out/now'`},
+			{"an input, and no more than a minute and half a gigabyte", "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
+			{"in a pipe", "cat access.log | demesne run -i -- sort -u > sorted"},
+			{"by hand", "demesne run -it -- bash"},
+			{"for a program: the output, the exit code and what was enforced", "demesne run --json --require full -- make test"},
+		},
+		flags: runFlags, operand: aCommand, run: cmdRun,
+	}
+}
+
+func createCommand() command {
+	return command{
+		name: "create", usage: []string{"[flags]"}, summary: "make a sandbox that stays",
+		about: `Makes a sandbox without running anything in it and prints its id. It lives until it is
+stopped or its time is up, whoever else ends.`,
+		examples: []example{
+			{"one with a name, on a directory of sources", "demesne create --name build --workspace ~/src/app"},
+			{"and a command in it", "demesne exec build -- make"},
+		},
+		flags: createFlags, run: cmdCreate,
+	}
+}
+
+func execCommand() command {
+	return command{
+		name: "exec", usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]"},
+		summary: "run a command in a sandbox that lives",
+		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
+Exit codes are those of run. What the command leaves in the background lives on;
+its output ends with the command.`,
+		examples: []example{
+			{"a command", "demesne exec build -- make test"},
+			{"a shell", "demesne exec -it build -- bash"},
+			{"shell text", `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
+		},
+		flags: execFlags, operand: aSandbox, run: cmdExec,
+	}
+}
+
+func completionCommand() command {
+	return command{
+		name: "completion", usage: []string{"bash | zsh | fish"}, summary: "print a completion script for a shell",
+		about: "Prints a script that teaches a shell to complete demesne's commands and flags.",
+		examples: []example{
+			{"in ~/.bashrc", "source <(demesne completion bash)"},
+			{"in ~/.zshrc, after compinit", "source <(demesne completion zsh)"},
+			{"for fish, once", "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
+		},
+		flags: noFlags, operand: aWord, words: shells, run: cmdCompletion,
+	}
+}
+
+// table is the command's flags with --help, bound to o.
+func (c *command) table(o *options) flagSet {
+	return append(c.flags(o), flagDef{group: groupGeneral, long: "help", short: 'h', set: on(&o.help),
+		help: "explain this command"})
+}
+
+func lookup(name string) (*command, error) {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
+	if i >= 0 {
+		return &all[i], nil
+	}
+	err := fmt.Errorf("command %q: not known", name)
+	if n := nearest(name, verbs); n != "" {
+		return nil, hinted(err, "did you mean %s?", n)
+	}
+	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"demesne/runner"
+)
+
+// describe is inspect for a person.
+func describe(i *runner.Info) string {
+	rows := [][]string{{"sandbox", i.ID}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, oneLine(value)})
+		}
+	}
+	if i.Name != i.ID {
+		add("name", i.Name)
+	}
+	state := string(i.State)
+	if i.State == runner.Running {
+		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
+	}
+	add("state", state)
+	add("created", i.Created.Local().Format(time.DateTime))
+	if !i.Expires.IsZero() {
+		add("expires", i.Expires.Local().Format(time.DateTime))
+	}
+	add("output", i.Out)
+	add("workspace", orElse(i.Spec.Workspace, "scratch"))
+	for _, in := range i.Spec.Inputs {
+		add("input", "/in/"+in.Name+" is "+in.Path)
+	}
+	if r := i.Result; r != nil {
+		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
+	}
+	return columns(rows) + describeReceipt(i.Receipt)
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func describeReceipt(r *runner.Receipt) string {
+	if r == nil {
+		return ""
+	}
+	rows := [][]string{
+		{"image", r.Image}, {"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
+		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
+		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
+	}
+	var b strings.Builder
+	b.WriteString(columns(rows) + "\nlayers\n")
+	var layers, limits []finding
+	for _, l := range r.Layers {
+		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
+	}
+	for _, l := range r.Limits {
+		limits = append(limits, finding{l.Name, l.Status, l.Value + ", by " + l.Mechanism, l.Why, l.Fix})
+	}
+	b.WriteString(findings("  ", layers) + "\nlimits\n" + findings("  ", limits))
+	return b.String()
+}
+
+// ranges writes an id map: "0 is 100000 (65536 of them)".
+func ranges(m []runner.IDRange) string {
+	if len(m) == 0 {
+		return "not mapped"
+	}
+	var parts []string
+	for _, r := range m {
+		part := fmt.Sprintf("%d is %d", r.Inside, r.Host)
+		if r.Size > 1 {
+			part += fmt.Sprintf(" (%d of them)", r.Size)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// finding is a layer, a limit or a probe.
+type finding struct {
+	name             string
+	status           runner.Status
+	detail, why, fix string
+}
+
+// findings is a table of them, with why and the line to type below those that are
+// less than they could be.
+func findings(indent string, all []finding) string {
+	name, status := 0, 0
+	for _, f := range all {
+		name, status = max(name, len(f.name)), max(status, len(f.status))
+	}
+	var b strings.Builder
+	for _, f := range all {
+		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, oneLine(f.detail))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		if f.why != "" {
+			fmt.Fprintf(&b, "%s    why: %s\n", indent, oneLine(f.why))
+		}
+		if f.fix != "" {
+			fmt.Fprintf(&b, "%s    fix: %s\n", indent, oneLine(f.fix))
+		}
+	}
+	return b.String()
+}
+
+func probeTable(probes []runner.Probe) string {
+	var all []finding
+	for _, p := range probes {
+		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})
+	}
+	return findings("", all)
+}

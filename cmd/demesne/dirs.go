@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// outDir is the directory at /out. Undo takes away what prepare made; it never
+// removes anything that has something in it.
+type outDir struct {
+	path string // absolute, without symbolic links
+	made []string
+}
+
+// prepareOut checks the directory --out names, makes it if it is missing, or makes a
+// fresh one under the output root.
+func prepareOut(arg string) (*outDir, error) {
+	if arg == "" {
+		return freshOut()
+	}
+	abs, err := filepath.Abs(arg)
+	if err != nil {
+		return nil, fmt.Errorf("output %q: %w", arg, err)
+	}
+	d := &outDir{}
+	if err := d.mkdirAll(abs, 0o750); err != nil {
+		d.undo()
+		return nil, fmt.Errorf("output %q: %w", arg, err)
+	}
+	if d.path, err = writableDir(abs); err != nil {
+		d.undo()
+		return nil, fmt.Errorf("output %q: %w", arg, err)
+	}
+	if d.path == "/" {
+		return nil, fmt.Errorf("output %q: is the root directory", arg)
+	}
+	return d, nil
+}
+
+func freshOut() (*outDir, error) {
+	root, err := runner.OutputRoot()
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	d := &outDir{}
+	if err := d.mkdirAll(root, 0o750); err != nil {
+		d.undo()
+		return nil, fmt.Errorf("output root %q: %w", root, err)
+	}
+	real, err := writableDir(root)
+	if err != nil {
+		d.undo()
+		return nil, fmt.Errorf("output root %q: %w", root, err)
+	}
+	for {
+		d.path = filepath.Join(real, freshName(time.Now(), rand.Uint32()))
+		err := os.Mkdir(d.path, 0o750)
+		if err == nil {
+			d.made = append(d.made, d.path)
+			return d, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			d.undo()
+			return nil, fmt.Errorf("output root %q: %w", root, reason(err))
+		}
+	}
+}
+
+// freshName sorts by time and does not repeat.
+func freshName(t time.Time, random uint32) string {
+	return fmt.Sprintf("%s-%08x", t.UTC().Format("20060102-150405"), random)
+}
+
+// mkdirAll is os.MkdirAll that remembers what it made.
+func (d *outDir) mkdirAll(path string, mode fs.FileMode) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := d.mkdirAll(parent, mode); err != nil {
+			return err
+		}
+	}
+	err := os.Mkdir(path, mode)
+	if err == nil {
+		d.made = append(d.made, path)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return reason(err)
+}
+
+func (d *outDir) undo() {
+	for i := len(d.made) - 1; i >= 0; i-- {
+		if unix.Rmdir(d.made[i]) != nil {
+			break // someone else uses it by now
+		}
+	}
+	d.made = nil
+}
+
+// workspaceDir checks the directory --workspace names.
+func workspaceDir(arg string) (string, error) {
+	if arg == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(arg)
+	if err == nil {
+		abs, err = writableDir(abs)
+	}
+	if err == nil && abs == "/" {
+		err = errors.New("is the root directory")
+	}
+	if err != nil {
+		return "", fmt.Errorf("workspace %q: %w", arg, err)
+	}
+	return abs, nil
+}
+
+// writableDir resolves path and says whether the caller can write in it.
+func writableDir(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", reason(err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", reason(err)
+	}
+	if !info.IsDir() {
+		return "", errors.New("is not a directory")
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, real, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return "", fmt.Errorf("is not writable: %w", err)
+	}
+	return real, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// capture is a command's output when --json takes stdout.
+type capture struct{ out, err tail }
+
+// document is where --json goes; nil goes nowhere.
+type document struct{ to *os.File }
+
+// outcome is the document itself: the result's fields and, unless the output was
+// streamed, what the command wrote. Where there is no result it has the error.
+type outcome struct {
+	*runner.Result
+	Stdout *captured `json:"stdout,omitempty"`
+	Stderr *captured `json:"stderr,omitempty"`
+}
+
+type failed struct {
+	ExitCode int         `json:"exit_code"`
+	Error    *wire.Error `json:"error"`
+}
+
+// openDocument opens the file of --json=FILE first of all, so that one that cannot
+// be written is told before anything runs.
+func (a *app) openDocument(o *options) (*document, error) {
+	switch {
+	case !o.json:
+		return nil, nil
+	case o.jsonFile == "":
+		return &document{a.stdout}, nil
+	}
+	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
+		f := os.NewFile(uintptr(fd), o.jsonFile)
+		if f == nil || fdOf(f) < 0 || stat(f).Mode == 0 {
+			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
+		}
+		return &document{f}, nil
+	}
+	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("json %q: %w", o.jsonFile, reason(err))
+	}
+	return &document{f}, nil
+}
+
+// write writes the one document of this run. err is what kept it from a result.
+func (d *document) write(r *runner.Result, trace []runner.Stage, kept *capture, err error) error {
+	if d == nil {
+		return nil
+	}
+	if r == nil {
+		e := wire.AsError(err)
+		if e.Hint == "" {
+			e.Hint = hintOf(err)
+		}
+		return d.encode(failed{codeOf(err), e})
+	}
+	whole := *r
+	whole.Trace = trace
+	doc := outcome{Result: &whole}
+	if kept != nil {
+		doc.Stdout, doc.Stderr = kept.out.captured(), kept.err.captured()
+	}
+	return d.encode(doc)
+}
+
+func (d *document) encode(v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := writeAll(fdOf(d.to), b); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode JSON: %w", err)
+	}
+	return []byte(b.String()), nil
+}
+
+func (a *app) printJSON(v any) (int, error) {
+	b, err := marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return a.print(string(b))
+}

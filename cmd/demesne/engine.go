@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"demesne/runner"
+)
+
+// engine is what this program needs of a runner.Client; tests that need no kernel
+// bring their own.
+type engine interface {
+	Create(context.Context, runner.Spec) (*box, error)
+	Open(ctx context.Context, idOrName string) (*box, error)
+	List(context.Context) ([]runner.Info, error)
+	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
+	Check(context.Context) ([]runner.Probe, error)
+	Stop(ctx context.Context, idOrName string) error
+	Close() error
+}
+
+// box is a sandbox and the way to start commands in it.
+type box struct {
+	*runner.Sandbox
+	exec func(context.Context, runner.Command) (process, []runner.Stage, error)
+}
+
+// process is a runner.Process.
+type process interface {
+	Terminal() *os.File
+	Signal(syscall.Signal) error
+	Resize(runner.Winsize) error
+	Wait(context.Context) (*runner.Result, error)
+}
+
+// connectRunner finds or starts the real one.
+func connectRunner(ctx context.Context) (engine, error) {
+	c, err := runner.Connect(ctx, runner.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return connected{c}, nil
+}
+
+type connected struct{ *runner.Client }
+
+func (c connected) Create(ctx context.Context, s runner.Spec) (*box, error) {
+	return boxed(c.Client.Create(ctx, s))
+}
+
+func (c connected) Open(ctx context.Context, idOrName string) (*box, error) {
+	return boxed(c.Client.Open(ctx, idOrName))
+}
+
+func boxed(s *runner.Sandbox, err error) (*box, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &box{s, func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
+		p, err := s.Exec(ctx, cmd)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, p.Trace, nil
+	}}, nil
+}

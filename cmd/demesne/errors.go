@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// Exit codes that are not the command's.
+const (
+	exitTimedOut      = 124
+	exitFailed        = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal
+)
+
+// problem is an error together with what to type about it.
+type problem struct {
+	error
+	hint string
+}
+
+func (p *problem) Unwrap() error { return p.error }
+
+func hinted(err error, format string, a ...any) error {
+	return &problem{err, fmt.Sprintf(format, a...)}
+}
+
+// report prints err as one line, its hint as another, and returns the exit code.
+func (a *app) report(verb string, err error) int {
+	code := codeOf(err)
+	text := err.Error()
+	// A command that is not there is the command's error, not the verb's: shells
+	// say no more than this either.
+	if verb != "" && code == exitFailed {
+		text = verb + ": " + text
+	}
+	a.say(text)
+	if h := hintOf(err); h != "" {
+		fmt.Fprintf(a.stderr, "hint: %s\n", oneLine(h))
+	}
+	return code
+}
+
+// say prints one line on stderr.
+func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", oneLine(text)) }
+
+// codeOf returns the exit code for an error that kept a command from running.
+func codeOf(err error) int {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		switch e.Code {
+		case wire.CodeNotFound:
+			return exitNotFound
+		case wire.CodeNotExecutable:
+			return exitNotExecutable
+		}
+	}
+	return exitFailed
+}
+
+// hints is what to type about errors that come without an answer of their own.
+var hints = map[wire.Code]string{
+	wire.CodeUnknown:     "demesne ls lists the sandboxes there are",
+	wire.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
+	wire.CodeRequirement: "demesne check names what is missing and the line that fixes it",
+}
+
+func hintOf(err error) string {
+	var p *problem
+	if errors.As(err, &p) {
+		return p.hint
+	}
+	var e *wire.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	if e.Hint != "" {
+		return e.Hint
+	}
+	return hints[e.Code]
+}
+
+// oneLine keeps text that may come out of a sandbox from writing lines, or terminal
+// escapes, of its own.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r):
+			return '?'
+		}
+		return r
+	}, strings.TrimSpace(s))
+}
+
+// reasons are the words for an end that the command did not choose.
+var reasons = map[runner.Reason]string{
+	runner.TimedOut: "timed out",
+	runner.OOM:      "out of memory",
+	runner.DiskFull: "disk limit",
+	runner.Lost:     "sandbox lost",
+}
+
+// reasonLine is what stderr is told about the way a command ended; empty for an
+// exit or a signal, which the exit code says.
+func reasonLine(verb string, r *runner.Result) string {
+	word := reasons[r.Reason]
+	if word == "" {
+		return ""
+	}
+	line := verb + ": " + word
+	if r.Detail != "" {
+		line += ": " + r.Detail
+	}
+	return line
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// bare is an engine without sandboxes: its commands are the host's, run as they are.
+// It lets the tests here drive streams, signals, terminals and exit codes with real
+// processes on any kernel. What a sandbox is, integration tests.
+type bare struct{}
+
+func connectBare(context.Context) (engine, error) { return bare{}, nil }
+
+// fakeLevel is the isolation bare claims; scripts set it.
+const fakeLevel = "BARE_LEVEL"
+
+func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
+	if os.Getenv("BARE_CREATE") == "fail" {
+		return nil, wire.Errorf(wire.CodeRequirement, "create sandbox: level degraded, full was required")
+	}
+	b := newBareBox("bare-1", s.Out)
+	b.Receipt.Level = runner.Level(os.Getenv(fakeLevel))
+	b.Trace = []runner.Stage{{Name: "clone", MS: 1}}
+	return b, nil
+}
+
+func (bare) Open(_ context.Context, id string) (*box, error) {
+	if id != "bare-1" {
+		return nil, wire.Errorf(wire.CodeUnknown, "open sandbox %q: no such sandbox", id)
+	}
+	return newBareBox(id, "/out"), nil
+}
+
+func newBareBox(id, out string) *box {
+	b := &box{Sandbox: &runner.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
+	b.exec = func(_ context.Context, c runner.Command) (process, []runner.Stage, error) {
+		p, err := startBare(b.Sandbox, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, []runner.Stage{{Name: "exec", MS: 1}}, nil
+	}
+	return b
+}
+
+func (bare) List(context.Context) ([]runner.Info, error) {
+	return []runner.Info{bareInfo()}, nil
+}
+
+func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
+	if id != "bare-1" {
+		return nil, wire.Errorf(wire.CodeUnknown, "inspect sandbox %q: no such sandbox", id)
+	}
+	i := bareInfo()
+	return &i, nil
+}
+
+func (bare) Stop(_ context.Context, id string) error {
+	if id != "bare-1" {
+		return wire.Errorf(wire.CodeUnknown, "stop sandbox %q: no such sandbox", id)
+	}
+	return nil
+}
+
+func (bare) Check(context.Context) ([]runner.Probe, error) {
+	probes := []runner.Probe{
+		{Name: "user namespace", Status: runner.Held, Detail: "made one"},
+		{Name: "id maps", Status: runner.Degraded, Why: "no entry in /etc/subuid", Fix: "usermod --add-subuids 100000-165535 $USER"},
+	}
+	if os.Getenv("BARE_CHECK") == "missing" {
+		probes[0].Status = runner.Missing
+	}
+	return probes, nil
+}
+
+func (bare) Close() error { return nil }
+
+func bareInfo() runner.Info {
+	return runner.Info{
+		ID: "bare-1", Name: "build", State: runner.Running, Out: "/out", PID: 7, Execs: 1,
+		Created: time.Now().Add(-3 * time.Minute), Expires: time.Now().Add(47*time.Hour + time.Minute),
+		Receipt: &runner.Receipt{
+			Version: 1, Level: runner.LevelDegraded, Kernel: "6.1.0", Image: "host", Network: "none", Landlock: 4,
+			Layers: []runner.Layer{
+				{Name: "mounts", Status: runner.Held, Detail: "a tree of its own"},
+				{Name: "landlock", Status: runner.Degraded, Why: "ABI 4 has no scopes", Fix: "a kernel from 6.12 on"},
+			},
+			UIDMap: []runner.IDRange{{Inside: 0, Host: 100000, Size: 65536}},
+			Limits: []runner.LimitReceipt{{Name: "pids", Value: "512", Mechanism: "cgroup2 pids.max", Status: runner.Held}},
+		},
+	}
+}
+
+// bareProcess is a command of the host.
+type bareProcess struct {
+	box      *runner.Sandbox
+	cmd      *exec.Cmd
+	tty      *os.File
+	state    *os.ProcessState
+	timedOut bool
+	done     chan struct{}
+}
+
+func startBare(b *runner.Sandbox, c runner.Command) (*bareProcess, error) {
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+	cmd.Dir = c.Dir
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
+	p := &bareProcess{box: b, cmd: cmd, done: make(chan struct{})}
+	if c.TTY != nil {
+		slave, err := p.openTerminal(*c.TTY)
+		if err != nil {
+			return nil, err
+		}
+		defer slave.Close()
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	} else {
+		for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
+			if f == nil {
+				continue
+			}
+			switch i {
+			case 0:
+				cmd.Stdin = f
+			case 1:
+				cmd.Stdout = f
+			case 2:
+				cmd.Stderr = f
+			}
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	}
+	if err := cmd.Start(); err != nil {
+		code := wire.CodeNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = wire.CodeNotFound
+		}
+		return nil, wire.Errorf(code, "exec %q: %w", c.Argv[0], reason(err))
+	}
+	go p.watch(c.Timeout)
+	return p, nil
+}
+
+func (p *bareProcess) openTerminal(w runner.Winsize) (slave *os.File, err error) {
+	if p.tty, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		return nil, err
+	}
+	fd := fdOf(p.tty)
+	unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		return nil, err
+	}
+	p.Resize(w)
+	return os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+}
+
+func (p *bareProcess) watch(timeout time.Duration) {
+	if timeout > 0 {
+		t := time.AfterFunc(timeout, func() { p.timedOut = true; p.Signal(unix.SIGKILL) })
+		defer t.Stop()
+	}
+	p.state, _ = p.cmd.Process.Wait()
+	close(p.done)
+}
+
+func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
+	<-p.done
+	r := &runner.Result{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited, Receipt: p.box.Receipt}
+	st := p.state.Sys().(syscall.WaitStatus)
+	switch {
+	case p.timedOut:
+		r.ExitCode, r.Reason, r.Detail = exitTimedOut, runner.TimedOut, "ended after --timeout"
+	case st.Signaled():
+		r.ExitCode, r.Signal, r.Reason = exitSignal+int(st.Signal()), int(st.Signal()), runner.Signaled
+	default:
+		r.ExitCode = st.ExitStatus()
+	}
+	// What only a sandbox's limits do, for a script that asks for it.
+	if r.ExitCode == 99 {
+		r.ExitCode, r.Reason, r.Detail = 137, runner.OOM, "the limit is 64m"
+	}
+	return r, nil
+}
+
+func (p *bareProcess) Terminal() *os.File { return p.tty }
+
+func (p *bareProcess) Signal(s syscall.Signal) error { return unix.Kill(-p.cmd.Process.Pid, s) }
+
+func (p *bareProcess) Resize(w runner.Winsize) error {
+	return unix.IoctlSetWinsize(fdOf(p.tty), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// flagDef is one flag of one command. Parsing, --help, the completion scripts and
+// the reference in the README are all made from these.
+type flagDef struct {
+	group    string // heading in --help
+	long     string
+	short    byte   // 0: none
+	arg      string // what the value is called; empty: a switch
+	optional bool   // the value may be left out, and is only taken after '='
+	repeat   bool   // may be given more than once
+	help     string
+	complete what
+	words    []string // for complete == aWord
+	set      func(string) error
+}
+
+// what an argument is, for completion.
+type what int
+
+const (
+	anything what = iota
+	aFile
+	aDirectory
+	aWord
+	aCommand
+	aSandbox
+)
+
+type flagSet []flagDef
+
+// parse reads flags up to the first argument that is none, or up to and including
+// "--", and returns what follows. Reading ends at --help too.
+func (fs flagSet) parse(args []string) (rest []string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		switch {
+		case arg == "--":
+			return args[1:], nil
+		case len(arg) < 2 || arg[0] != '-':
+			return args, nil
+		case strings.HasPrefix(arg, "--"):
+			args, err = fs.parseLong(arg[2:], args[1:])
+		default:
+			args, err = fs.parseShort(arg[1:], args[1:])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// parseLong handles name or name=value, taking the value from rest if need be.
+func (fs flagSet) parseLong(name string, rest []string) ([]string, error) {
+	name, value, given := strings.Cut(name, "=")
+	f := fs.find(func(f *flagDef) bool { return f.long == name })
+	switch {
+	case f == nil:
+		return nil, fs.unknown("--" + name)
+	case given && f.arg == "":
+		return nil, fmt.Errorf("flag --%s: takes no value", name)
+	case f.arg == "" || f.optional || given:
+		return rest, f.apply(value)
+	case len(rest) == 0:
+		return nil, fmt.Errorf("flag --%s: needs a value (%s)", name, f.arg)
+	}
+	return rest[1:], f.apply(rest[0])
+}
+
+// parseShort handles a cluster such as "it" or "cTEXT".
+func (fs flagSet) parseShort(cluster string, rest []string) ([]string, error) {
+	for i := range len(cluster) {
+		f := fs.find(func(f *flagDef) bool { return f.short == cluster[i] })
+		switch {
+		case f == nil:
+			return nil, fs.unknown("-" + cluster[i:i+1])
+		case f.arg == "" || f.optional:
+			if err := f.apply(""); err != nil {
+				return nil, err
+			}
+		case i+1 < len(cluster):
+			return rest, f.apply(cluster[i+1:])
+		case len(rest) == 0:
+			return nil, fmt.Errorf("flag -%c: needs a value (%s)", f.short, f.arg)
+		default:
+			return rest[1:], f.apply(rest[0])
+		}
+	}
+	return rest, nil
+}
+
+func (fs flagSet) find(is func(*flagDef) bool) *flagDef {
+	for i := range fs {
+		if is(&fs[i]) {
+			return &fs[i]
+		}
+	}
+	return nil
+}
+
+func (fs flagSet) unknown(name string) error {
+	err := fmt.Errorf("flag %s: not known", name)
+	var names []string
+	for _, f := range fs {
+		if f.long != "" {
+			names = append(names, "--"+f.long)
+		}
+	}
+	if n := nearest(name, names); n != "" && len(name) > 2 {
+		return hinted(err, "did you mean %s?", n)
+	}
+	return hinted(err, "--help lists the flags there are; a command's own flags go after --")
+}
+
+func (f *flagDef) apply(value string) error {
+	err := f.set(value)
+	if err == nil || f.arg == "" {
+		return err
+	}
+	return fmt.Errorf("%s %q: %w", strings.TrimLeft(f.name(), "-"), value, err)
+}
+
+func (f *flagDef) name() string {
+	if f.long == "" {
+		return "-" + string(f.short)
+	}
+	return "--" + f.long
+}

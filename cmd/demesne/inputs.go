@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"demesne/runner"
+)
+
+// inputs resolves the values of --in.
+func inputs(args []string) ([]runner.Input, error) {
+	var all []runner.Input
+	taken := map[string]string{}
+	for _, arg := range args {
+		in, err := resolveInput(arg)
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", arg, err)
+		}
+		if other, ok := taken[in.Name]; ok {
+			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
+				"--in PATH:NAME gives one of them another name")
+		}
+		taken[in.Name] = in.Path
+		all = append(all, in)
+	}
+	return all, nil
+}
+
+// resolveInput finds what PATH[:NAME] means. Symbolic links are followed here, once,
+// so that the receipt shows what is really there; the runner opens the result, and
+// binds what it opened.
+func resolveInput(arg string) (runner.Input, error) {
+	path, name, err := splitInput(arg, exists)
+	if err != nil {
+		return runner.Input{}, err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return runner.Input{}, err
+	}
+	if name == "" {
+		if name = filepath.Base(abs); checkInputName(name) != nil {
+			return runner.Input{}, hinted(errors.New("its own name cannot be one in /in"), "--in PATH:NAME gives it another")
+		}
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		if info, lerr := os.Lstat(abs); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return runner.Input{}, errors.New("is a symbolic link to nothing")
+		}
+		return runner.Input{}, reason(err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return runner.Input{}, reason(err)
+	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		return runner.Input{}, errors.New("is not a regular file or directory")
+	}
+	return runner.Input{Path: real, Name: name}, nil
+}
+
+// splitInput takes PATH[:NAME] apart. A path may have colons in it: what exists as a
+// whole is a path, anything else is cut at its last colon. name is empty if none was
+// given.
+func splitInput(arg string, exists func(string) bool) (path, name string, err error) {
+	cut := strings.LastIndexByte(arg, ':')
+	if cut < 0 || exists(arg) {
+		return arg, "", nil
+	}
+	path, name = arg[:cut], arg[cut+1:]
+	if path == "" {
+		return "", "", errors.New("no path before the colon")
+	}
+	// A slash after the last colon: that colon was the path's own.
+	if strings.ContainsRune(name, '/') && !exists(path) {
+		return arg, "", nil
+	}
+	return path, name, checkInputName(name)
+}
+
+// checkInputName says whether name can be an entry of /in: one path element that
+// stays one line when it is printed.
+func checkInputName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("no name after the colon")
+	case name == "." || name == "..":
+		return fmt.Errorf("name %q: not a name for a file", name)
+	case len(name) > 255:
+		return errors.New("name longer than 255 bytes")
+	case strings.ContainsAny(name, "/\x00\n"):
+		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
+	}
+	return nil
+}
+
+// checkInput is the part of the check that needs no file system.
+func checkInput(arg string) error {
+	switch {
+	case arg == "":
+		return errors.New("empty")
+	case strings.ContainsRune(arg, 0):
+		return errors.New("has a NUL byte")
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// reason strips the operation and the path off a file system's error: the caller
+// names the path as it was typed.
+func reason(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

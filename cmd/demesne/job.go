@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"demesne/runner"
+)
+
+// job is one command on its way through a sandbox, for run and exec alike.
+type job struct {
+	app     *app
+	o       *options
+	cmd     runner.Command
+	began   time.Time
+	stages  stages
+	sig     *signals
+	term    *terminal
+	kept    *capture // the output, when --json takes stdout
+	doc     *document
+	started bool
+	result  *runner.Result
+}
+
+// newJob checks everything about a command that needs no sandbox.
+func (a *app) newJob(o *options, args []string) (*job, error) {
+	j := &job{app: a, o: o, began: time.Now()}
+	argv, err := o.argv(args)
+	if err != nil {
+		return nil, err
+	}
+	env, err := o.environment(a.env)
+	if err != nil {
+		return nil, err
+	}
+	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
+	if j.doc, err = a.openDocument(o); err != nil {
+		return nil, err
+	}
+	if o.json && o.jsonFile == "" {
+		j.kept = &capture{}
+	}
+	j.term = &terminal{fd: -1}
+	if o.tty {
+		j.term = a.openTerminal()
+	}
+	j.sig = watchSignals(j.term)
+	return j, nil
+}
+
+// execute runs the command in b. kill is what a second Ctrl-C does besides SIGKILL.
+func (j *job) execute(b *box, kill func()) (err error) {
+	var s *stdio
+	if j.o.tty {
+		size := j.term.size()
+		j.cmd.TTY = &size
+	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err != nil {
+		return fmt.Errorf("make pipes: %w", err)
+	}
+	p, trace, err := b.exec(j.sig.ctx, j.cmd)
+	if err != nil {
+		if s != nil {
+			s.close()
+		}
+		return err
+	}
+	j.started = true
+	j.sig.attach(p, kill)
+	j.stages.add(trace...)
+	j.stages.executed()
+	if j.o.tty {
+		return j.overTerminal(p)
+	}
+	s.start()
+	// Waiting does not depend on copying: a caller that does not read cannot keep
+	// the sandbox from being taken down.
+	if err := j.wait(p); err != nil {
+		return err
+	}
+	j.sig.release()
+	return s.drain(j.patience())
+}
+
+func (j *job) overTerminal(p process) error {
+	defer j.term.restore()
+	if err := j.term.makeRaw(); err != nil {
+		return err
+	}
+	out := j.term.connect(j.app, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	if err := j.wait(p); err != nil {
+		return err
+	}
+	settleTerminal(out)
+	return out.copyError()
+}
+
+func (j *job) wait(p process) (err error) {
+	j.result, err = p.Wait(context.Background())
+	j.stages.ended()
+	return err
+}
+
+// patience is how long output may stand still before the rest of it is given up: for
+// ever if the command ended as it meant to, and its reader is merely slow.
+func (j *job) patience() time.Duration {
+	if j.result.Reason == runner.Exited {
+		return 0
+	}
+	return patience
+}
+
+// finish tells the caller how it went, once nothing more of the command's output
+// can come.
+func (j *job) finish(err error) (int, error) {
+	j.sig.stop()
+	j.term.restore()
+	if code := j.sig.gaveUp(); code != 0 && !j.started {
+		return code, nil
+	}
+	trace := j.stages.all(j.began)
+	if werr := j.doc.write(j.result, trace, j.kept, err); err == nil {
+		err = werr
+	}
+	if j.o.trace {
+		printTrace(j.app.stderr, trace)
+	}
+	if j.result == nil {
+		return 0, err
+	}
+	if line := reasonLine(j.o.verb, j.result); line != "" {
+		j.app.say(line)
+	}
+	if err != nil {
+		j.app.report(j.o.verb, err)
+		if j.result.ExitCode == 0 {
+			return exitFailed, nil
+		}
+	}
+	return j.result.ExitCode, nil
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"demesne/runner"
+)
+
+// with connects, and calls f with what it got.
+func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
+	ctx := context.Background()
+	eng, err := a.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer eng.Close()
+	return f(ctx, eng)
+}
+
+func cmdLs(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		infos, err := eng.List(ctx)
+		switch {
+		case err != nil:
+			return 0, err
+		case o.json:
+			return a.printJSON(append([]runner.Info{}, infos...))
+		case o.quiet:
+			var b strings.Builder
+			for _, i := range infos {
+				b.WriteString(i.ID + "\n")
+			}
+			return a.print(b.String())
+		}
+		return a.print(listing(infos, time.Now()))
+	})
+}
+
+func listing(infos []runner.Info, now time.Time) string {
+	rows := [][]string{{"ID", "NAME", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
+	for _, i := range infos {
+		left := "-"
+		if !i.Expires.IsZero() {
+			left = span(i.Expires.Sub(now))
+		}
+		name := i.Name
+		if name == "" {
+			name = "-"
+		}
+		rows = append(rows, []string{i.ID, name, string(i.State), span(now.Sub(i.Created)), left, fmt.Sprint(i.Execs), i.Out})
+	}
+	return columns(rows)
+}
+
+// span writes a duration by its largest unit: 42s, 7m, 3h, 2d.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// columns pads all cells but the last of each row to their column's width.
+func columns(rows [][]string) string {
+	var width []int
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			line += cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+func cmdInspect(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		// Flags may follow the name, as they may with exec.
+		rest, err := jsonFlag(o).parse(args[1:])
+		if err != nil {
+			return 0, err
+		}
+		args = append(args[:1:1], rest...)
+	}
+	if len(args) != 1 {
+		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists the sandboxes there are")
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		info, err := eng.Inspect(ctx, args[0])
+		switch {
+		case err != nil:
+			return 0, err
+		case o.json:
+			return a.printJSON(info)
+		}
+		return a.print(describe(info))
+	})
+}
+
+// cmdStop stops what it can, and tells of every one it could not.
+func cmdStop(a *app, _ *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+	}
+	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
+		for _, id := range args {
+			if err := eng.Stop(ctx, id); err != nil {
+				code = a.report("stop", err)
+			}
+		}
+		return code, nil
+	})
+}
+
+func cmdCheck(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		probes, err := eng.Check(ctx)
+		if err != nil {
+			return 0, err
+		}
+		code := 0
+		for _, p := range probes {
+			if p.Status == runner.Missing {
+				code = 1
+			}
+		}
+		show := func() (int, error) { return a.print(probeTable(probes)) }
+		if o.json {
+			show = func() (int, error) { return a.printJSON(append([]runner.Probe{}, probes...)) }
+		}
+		if _, err := show(); err != nil {
+			return 0, err
+		}
+		return code, nil
+	})
+}

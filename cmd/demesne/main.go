@@ -1,0 +1,80 @@
+// Command demesne runs untrusted commands in rootless sandboxes.
+//
+//	demesne run -- CMD        one command in a sandbox of its own
+//	demesne create / exec     a sandbox that stays, and commands in it
+//	demesne check             what this machine lets a sandbox have
+//
+// This program makes no sandbox. It reads its arguments, finds or starts
+// demesne-runner (package runner does both), hands it a description of the sandbox
+// and the ends of pipes, and copies between those pipes and the caller's own
+// stdin, stdout and stderr. A sandbox never holds a descriptor of the caller's
+// terminal, sockets or files; of streams it gets pipes, /dev/null or a terminal
+// made inside.
+//
+// What it prints follows one rule: stdout belongs to the command, or to the answer
+// that was asked for. Everything demesne itself has to say goes to stderr, as one
+// line "demesne: verb noun: reason" and, where something can be typed about it, a
+// second one "hint: …". It has no configuration file.
+//
+// Exit codes are the command's own, with these exceptions:
+//
+//	124    the command ran into --timeout
+//	125    demesne could not do what was asked
+//	126    the command is there and cannot be executed
+//	127    the command is not there
+//	128+n  the command was ended by signal n (137: also a limit, which stderr names)
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+func main() {
+	a := &app{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		env:     os.LookupEnv,
+		connect: connectRunner,
+	}
+	os.Exit(a.main(os.Args[1:]))
+}
+
+// app is the program's surroundings. Tests make their own.
+type app struct {
+	stdin, stdout, stderr *os.File
+	env                   func(string) (string, bool)
+	connect               func(context.Context) (engine, error)
+}
+
+// main runs one command line and returns the exit code.
+func (a *app) main(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(a.stderr, overview())
+		return exitFailed
+	}
+	switch args[0] {
+	case "-h", "--help":
+		args = []string{"help"}
+	case "--version":
+		args = []string{"version"}
+	}
+	c, err := lookup(args[0])
+	if err != nil {
+		return a.report("", err)
+	}
+	o := &options{verb: c.name}
+	rest, err := c.table(o).parse(args[1:])
+	if o.help {
+		fmt.Fprint(a.stdout, c.help())
+		return 0
+	}
+	if err != nil {
+		return a.report(c.name, err)
+	}
+	code, err := c.run(a, o, rest)
+	if err != nil {
+		return a.report(c.name, err)
+	}
+	return code
+}

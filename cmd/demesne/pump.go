@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	chunk    = 1 << 20   // of one splice, and what a busy pipe is grown to
+	copySize = 256 << 10 // of one read
+)
+
+// pump copies from one descriptor to another until the source ends.
+//
+// Between two pipes it splices, which moves pages instead of copying them. It does
+// not splice anything else. To and from any other kind of file the kernel holds the
+// pipe's lock while it reads or writes that file; on a stopped terminal or a stalled
+// network mount that is for ever, and a command that touches its end of the pipe
+// meanwhile waits for the lock where not even SIGKILL reaches it.
+type pump struct {
+	src   *os.File
+	dst   *os.File // nil: keep
+	keep  *tail
+	first func() // called once, when the first bytes are through
+	end   func() // called when the source has ended or the destination is closed
+
+	rc      syscall.RawConn
+	polled  bool // src is non-blocking and in Go's poller
+	splices bool
+	buf     []byte
+	last    byte // copied
+	moved   atomic.Int64
+	busy    atomic.Bool // bytes are read and not written
+	done    chan struct{}
+	err     error // why it ended early; read after done
+}
+
+// start runs the pump on a goroutine that ends with the source, or with the process:
+// a caller that neither writes nor reads can block it for as long as it likes.
+func (p *pump) start() {
+	p.done = make(chan struct{})
+	p.splices = p.dst != nil && isPipe(p.src) && isPipe(p.dst)
+	p.rc, p.err = p.src.SyscallConn()
+	if p.err != nil {
+		close(p.done)
+		return
+	}
+	go func() {
+		defer close(p.done)
+		p.err = p.run()
+		if p.end != nil {
+			p.end()
+		}
+	}()
+}
+
+func (p *pump) run() error {
+	for grown := false; ; {
+		n, err := p.step()
+		switch {
+		case err == unix.EINVAL && p.splices:
+			p.splices = false
+			continue
+		case err == unix.EIO && !p.splices: // a terminal whose other end is closed
+			return nil
+		case err != nil:
+			return err
+		case n == 0:
+			return nil
+		}
+		if p.moved.Add(n) == n && p.first != nil {
+			p.first()
+		}
+		if !grown && p.moved.Load() > chunk {
+			grown = true
+			p.grow()
+		}
+	}
+}
+
+func (p *pump) step() (int64, error) {
+	if p.splices {
+		return p.splice()
+	}
+	return p.copy()
+}
+
+// splice moves what is there. EAGAIN does not say which of the ends it is about.
+func (p *pump) splice() (n int64, err error) {
+	dst := fdOf(p.dst)
+	rerr := p.rc.Read(func(fd uintptr) bool {
+		for {
+			n, err = unix.Splice(int(fd), nil, dst, nil, chunk, unix.SPLICE_F_NONBLOCK)
+			switch {
+			case err == unix.EINTR:
+			case err != unix.EAGAIN:
+				return true
+			case ready(int(fd), unix.POLLIN):
+				await(dst, unix.POLLOUT)
+			case p.polled:
+				return false
+			default:
+				await(int(fd), unix.POLLIN)
+			}
+		}
+	})
+	if err == nil {
+		err = rerr
+	}
+	return n, err
+}
+
+func (p *pump) copy() (int64, error) {
+	if p.buf == nil {
+		p.buf = make([]byte, copySize)
+	}
+	var n int
+	var err error
+	rerr := p.rc.Read(func(fd uintptr) bool {
+		for {
+			if !p.polled {
+				await(int(fd), unix.POLLIN)
+			}
+			p.busy.Store(true)
+			n, err = unix.Read(int(fd), p.buf)
+			if err != unix.EAGAIN && err != unix.EINTR {
+				return true
+			}
+			p.busy.Store(false)
+			if err == unix.EAGAIN && p.polled {
+				return false
+			}
+		}
+	})
+	defer p.busy.Store(false)
+	if err == nil {
+		err = rerr
+	}
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	p.last = p.buf[n-1]
+	return int64(n), p.put(p.buf[:n])
+}
+
+func (p *pump) put(b []byte) error {
+	if p.dst == nil {
+		p.keep.add(b)
+		return nil
+	}
+	return writeAll(fdOf(p.dst), b)
+}
+
+// grow enlarges our pipe, once it has proved busy: the kernel bounds what all pipes
+// of a user hold together (pipe-user-pages-soft), so idle ones stay small.
+func (p *pump) grow() {
+	for _, f := range []*os.File{p.src, p.dst} {
+		if f != nil && f.Name() == pipeName {
+			unix.FcntlInt(uintptr(fdOf(f)), unix.F_SETPIPE_SZ, chunk)
+		}
+	}
+}
+
+// drained says whether everything written to the source so far is through.
+func (p *pump) drained() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+	}
+	left := 1
+	// The order counts: what left the pipe made the pump busy before.
+	err := p.rc.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && left == 0 && !p.busy.Load()
+}
+
+// copyError is what the caller should hear about a pump that ended early: nothing,
+// if the caller itself closed the other end.
+func (p *pump) copyError() error {
+	select {
+	case <-p.done:
+	default:
+		return nil
+	}
+	if errors.Is(p.err, unix.EPIPE) || errors.Is(p.err, os.ErrClosed) || errors.Is(p.err, io.EOF) {
+		return nil
+	}
+	return p.err
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals a command gets in the caller's stead. Ctrl-Z is not
+// among them: it stops this program, and the command runs on.
+var forwarded = []os.Signal{
+	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+}
+
+// internal are caught for this program's own use. SIGPIPE is, so that a closed
+// stderr does not end it before the terminal is restored.
+var internal = []os.Signal{unix.SIGWINCH, unix.SIGCONT, unix.SIGPIPE}
+
+// signals owns what the caller's signals do:
+//
+//	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n
+//	while it runs             forwarded to its process group;
+//	                          the second INT or TERM kills, the third does not wait
+//	once it has ended         what they always do
+type signals struct {
+	ctx    context.Context // ends when the caller gives up before the command runs
+	cancel context.CancelFunc
+	ch     chan os.Signal
+	term   *terminal
+
+	mu    sync.Mutex
+	early unix.Signal // what ended ctx
+	proc  process
+	kill  func()
+	asked int // INTs and TERMs so far
+}
+
+func watchSignals(term *terminal) *signals {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
+	for _, sig := range slices.Concat(forwarded, internal) {
+		// nohup's SIGHUP stays ignored.
+		if !signal.Ignored(sig) {
+			signal.Notify(s.ch, sig)
+		}
+	}
+	go s.loop()
+	return s
+}
+
+// loop ends when stop closes the channel.
+func (s *signals) loop() {
+	for sig := range s.ch {
+		s.take(sig.(unix.Signal))
+	}
+}
+
+func (s *signals) take(sig unix.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	deadly := sig == unix.SIGINT || sig == unix.SIGTERM
+	switch {
+	case sig == unix.SIGPIPE:
+	case sig == unix.SIGCONT:
+		s.term.resume()
+		s.resize()
+	case sig == unix.SIGWINCH:
+		s.resize()
+	case s.proc == nil:
+		if deadly || sig == unix.SIGHUP || sig == unix.SIGQUIT {
+			s.early = sig
+			s.cancel()
+		}
+	case deadly:
+		s.asked++
+		s.insist(sig)
+	default:
+		s.forward(sig)
+	}
+}
+
+// insist is for an INT or a TERM, each stronger than the one before.
+func (s *signals) insist(sig unix.Signal) {
+	switch s.asked {
+	case 1:
+		s.forward(sig)
+	case 2:
+		s.forward(unix.SIGKILL)
+		go s.kill()
+	default:
+		// Our end of the connection closes, which is the end of a one-shot sandbox.
+		s.term.restore()
+		os.Exit(exitSignal + int(sig))
+	}
+}
+
+// forward does not wait: a runner that is slow to answer must not keep the next
+// signal from being taken. A command that has ended meanwhile is no error.
+func (s *signals) forward(sig unix.Signal) {
+	p := s.proc
+	go p.Signal(sig)
+}
+
+func (s *signals) resize() {
+	if p := s.proc; p != nil && s.term.fd >= 0 && p.Terminal() != nil {
+		go p.Resize(s.term.size())
+	}
+}
+
+// attach names the command that signals go to from now on.
+func (s *signals) attach(p process, kill func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc, s.kill = p, kill
+}
+
+// gaveUp returns the exit code for a caller that did not want to wait, or 0.
+func (s *signals) gaveUp() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.early == 0 {
+		return 0
+	}
+	return exitSignal + int(s.early)
+}
+
+// release gives signals their usual meaning back: the command has ended.
+func (s *signals) release() { signal.Reset(forwarded...) }
+
+func (s *signals) stop() {
+	signal.Stop(s.ch)
+	close(s.ch)
+	s.cancel()
+}

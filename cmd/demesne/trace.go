@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"demesne/runner"
+)
+
+// stages collects how long things took: the runner's own stages, and those that only
+// the caller sees. It is safe for concurrent use.
+type stages struct {
+	mu    sync.Mutex
+	list  []runner.Stage
+	exec  time.Time // the command runs
+	first time.Time // its first output is through
+	end   time.Time // its result is here
+}
+
+func (s *stages) add(st ...runner.Stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, st...)
+}
+
+func (s *stages) since(name string, began time.Time) {
+	s.add(runner.Stage{Name: name, MS: milliseconds(time.Since(began))})
+}
+
+func (s *stages) executed() { s.mark(&s.exec) }
+
+func (s *stages) firstByte() { s.mark(&s.first) }
+
+func (s *stages) ended() { s.mark(&s.end) }
+
+// mark sets t once.
+func (s *stages) mark(t *time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.IsZero() {
+		*t = time.Now()
+	}
+}
+
+// all is the stages in their order, with the time since began as the last one.
+func (s *stages) all(began time.Time) []runner.Stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := append([]runner.Stage(nil), s.list...)
+	for _, mark := range []struct {
+		name string
+		at   time.Time
+	}{{"first byte", s.first}, {"result", s.end}} {
+		if !s.exec.IsZero() && !mark.at.IsZero() {
+			all = append(all, runner.Stage{Name: mark.name, MS: milliseconds(mark.at.Sub(s.exec))})
+		}
+	}
+	return append(all, runner.Stage{Name: "total", MS: milliseconds(time.Since(began))})
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// printTrace writes the stages as a table. First byte and result count from the
+// moment the command runs.
+func printTrace(w io.Writer, trace []runner.Stage) {
+	for _, st := range trace {
+		fmt.Fprintf(w, "%-16s %9.3f ms\n", st.Name, st.MS)
+	}
+}

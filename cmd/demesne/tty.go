@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// terminal is the caller's own terminal while a command has one inside.
+type terminal struct {
+	fd    int // -1: the caller has none
+	mu    sync.Mutex
+	saved *unix.Termios
+	raw   *unix.Termios
+}
+
+// openTerminal finds the caller's terminal, if stdin is one.
+func (a *app) openTerminal() *terminal {
+	fd := fdOf(a.stdin)
+	if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
+		fd = -1
+	}
+	return &terminal{fd: fd}
+}
+
+// size of the caller's terminal, or what a program expects where there is none.
+func (t *terminal) size() runner.Winsize {
+	w, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
+	if err != nil || w.Row == 0 || w.Col == 0 {
+		return runner.Winsize{Rows: 24, Cols: 80}
+	}
+	return runner.Winsize{Rows: w.Row, Cols: w.Col}
+}
+
+// makeRaw hands every key to the terminal inside, which is the one that echoes and
+// turns Ctrl-C into a signal.
+func (t *terminal) makeRaw() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fd < 0 {
+		return nil
+	}
+	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	if err != nil {
+		return os.NewSyscallError("tcgetattr", err)
+	}
+	raw := *saved
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(t.fd, unix.TCSETS, &raw); err != nil {
+		return os.NewSyscallError("tcsetattr", err)
+	}
+	t.saved, t.raw = saved, &raw
+	return nil
+}
+
+// restore undoes makeRaw; it may be called at any time, and more than once.
+func (t *terminal) restore() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved != nil {
+		unix.IoctlSetTermios(t.fd, unix.TCSETS, t.saved)
+		t.saved = nil
+	}
+}
+
+// resume makes the terminal raw again after a shell had it, between SIGSTOP and
+// SIGCONT.
+func (t *terminal) resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved != nil {
+		unix.IoctlSetTermios(t.fd, unix.TCSETS, t.raw)
+	}
+}
+
+// connect copies between the caller and master, the controlling end of the terminal
+// inside. Without a terminal of its own the caller's stdin is copied only on -i.
+func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capture, first func()) *pump {
+	// A caller that reads no more hangs the terminal up.
+	out := &pump{src: master, dst: a.stdout, first: first, end: func() { master.Close() }}
+	if kept != nil {
+		out.dst, out.keep = nil, &kept.out
+	}
+	out.start()
+	if t.fd >= 0 || interactive {
+		in := &pump{src: a.stdin, dst: master}
+		if t.fd < 0 {
+			in.end = func() { endOfFile(master, in.last) }
+		}
+		in.start()
+	}
+	return out
+}
+
+// endOfFile types what ends a file on a terminal: Ctrl-D, which in the middle of a
+// line only sends that line off, so there it takes two.
+func endOfFile(master *os.File, last byte) {
+	eof := []byte{4}
+	if last != '\n' && last != 0 {
+		eof = []byte{4, 4}
+	}
+	writeAll(fdOf(master), eof)
+}
+
+// settleTerminal waits for the output of a terminal whose command has ended. It is over when
+// the other end is closed by everybody, or has been silent for a moment.
+func settleTerminal(out *pump) {
+	const silent, most = 30 * time.Millisecond, patience
+	seen, since := int64(-1), time.Now()
+	for {
+		select {
+		case <-out.done:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		idle := time.Since(since)
+		switch moved := out.moved.Load(); {
+		case moved != seen:
+			seen, since = moved, time.Now()
+		case idle > most, idle > silent && !out.busy.Load():
+			return
+		}
+	}
+}
