@@ -1,0 +1,253 @@
+// Package cgroup reads and writes control groups through directory descriptors.
+//
+// Everything is relative to a [Dir] that was opened early, because demesne-runner
+// later mounts its own cgroup2 over /sys/fs/cgroup. Both versions are the same to
+// this package: a directory is a group, mkdir makes one, rmdir ends it, and
+// writing a process id to cgroup.procs moves that process.
+//
+// The second half of the package is for real root, outside any user namespace:
+// [Prepare] makes the directories a runner with the id of an ordinary user may
+// then fill, [Enter] moves that runner in, and [Reap] removes what it left. It
+// imports nothing of demesne, so that the side which starts a runner stays light.
+//
+// What it does not do: choose limits (package limits does), or change a group it
+// did not make.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is an open control group directory.
+type Dir struct {
+	f    *os.File
+	name string // for errors
+}
+
+// Open opens the group at path, which must not end in a symbolic link.
+func Open(path string) (*Dir, error) {
+	return openAt(unix.AT_FDCWD, path, path)
+}
+
+func openAt(fd int, name, label string) (*Dir, error) {
+	n, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %q: %w", label, err)
+	}
+	return &Dir{f: os.NewFile(uintptr(n), label), name: label}, nil
+}
+
+// Sub opens the group at a relative path below d; "." or "" is d once more.
+func (d *Dir) Sub(path string) (*Dir, error) {
+	path = strings.TrimPrefix(path, "/")
+	if path == "" {
+		path = "."
+	}
+	return openAt(int(d.f.Fd()), path, filepath.Join(d.name, path))
+}
+
+// Make makes the group called name in d, or opens the one that is there.
+func (d *Dir) Make(name string) (*Dir, error) {
+	err := unix.Mkdirat(int(d.f.Fd()), name, 0o755)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("make cgroup %q: %w", filepath.Join(d.name, name), err)
+	}
+	return d.Sub(name)
+}
+
+// Write writes value to a file of the group, in the one write(2) the kernel wants.
+func (d *Dir) Write(file, value string) error {
+	fd, err := unix.Openat(int(d.f.Fd()), file, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", file, err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte(value)); err != nil {
+		return fmt.Errorf("write %s to %s: %w", value, file, err)
+	}
+	return nil
+}
+
+// Read returns a file of the group without the blanks around it.
+func (d *Dir) Read(file string) (string, error) {
+	f, err := d.OpenFile(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", file, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// OpenFile opens a file of the group for reading.
+func (d *Dir) OpenFile(file string) (*os.File, error) {
+	fd, err := unix.Openat(int(d.f.Fd()), file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", file, err)
+	}
+	return os.NewFile(uintptr(fd), file), nil
+}
+
+// Key returns the number beside key in a flat keyed file (memory.events,
+// memory.oom_control), 0 when it is not there.
+func (d *Dir) Key(file, key string) int64 {
+	text, err := d.Read(file)
+	if err != nil {
+		return 0
+	}
+	return Keyed(text, key)
+}
+
+// Keyed is [Dir.Key] on text already read.
+func Keyed(text, key string) int64 {
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// Join moves the process into the group.
+func (d *Dir) Join(pid int) error { return d.Write("cgroup.procs", strconv.Itoa(pid)) }
+
+// Procs lists the processes in the group itself, not below it. A process of
+// another pid namespace is listed as 0.
+func (d *Dir) Procs() ([]int, error) {
+	text, err := d.Read("cgroup.procs")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for f := range strings.FieldsSeq(text) {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return nil, fmt.Errorf("read cgroup.procs: %q is no process id", f)
+		}
+		pids = append(pids, n)
+	}
+	return pids, nil
+}
+
+// Owned says whether the group belongs to the caller's effective user, which is
+// what delegation means.
+func (d *Dir) Owned() bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(d.f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid()
+}
+
+// Children lists the names of the groups in d.
+func (d *Dir) Children() ([]string, error) {
+	again, err := d.Sub(".") // a directory descriptor has one read position
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	entries, err := again.f.ReadDir(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup %q: %w", d.name, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Kill kills every process in the group and below where the kernel has
+// cgroup.kill (version 2, Linux 5.14).
+func (d *Dir) Kill() error { return d.Write("cgroup.kill", "1") }
+
+// removeFor is how long Remove waits for killed processes to be gone.
+const removeFor = 2 * time.Second
+
+// Remove ends the group called name in d and all below it, processes included. A
+// group that is not there is no error.
+func (d *Dir) Remove(name string) error {
+	for deadline := time.Now().Add(removeFor); ; time.Sleep(2 * time.Millisecond) {
+		err := d.remove(name)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("remove cgroup %q: %w", filepath.Join(d.name, name), err)
+		}
+	}
+}
+
+func (d *Dir) remove(name string) error {
+	// The common case is an empty group: one system call.
+	err := unix.Unlinkat(int(d.f.Fd()), name, unix.AT_REMOVEDIR)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	sub, err := d.Sub(name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if sub.Kill() != nil {
+		sub.killEach()
+	}
+	names, err := sub.Children()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := sub.remove(n); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return unix.Unlinkat(int(d.f.Fd()), name, unix.AT_REMOVEDIR)
+}
+
+// killEach kills the processes listed, version 1's way. A process id may be reused
+// between reading it and killing it, so each is first held by a pidfd and then
+// looked for in the list once more.
+func (d *Dir) killEach() {
+	held := map[int]int{}
+	pids, _ := d.Procs()
+	for _, pid := range pids {
+		if fd, err := unix.PidfdOpen(pid, 0); pid > 0 && err == nil {
+			defer unix.Close(fd)
+			held[pid] = fd
+		}
+	}
+	pids, _ = d.Procs()
+	for _, pid := range pids {
+		if fd, ok := held[pid]; ok {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone is what is wanted
+		}
+	}
+}
+
+// Chown gives the group and the named files in it to uid.
+func (d *Dir) Chown(uid int, files ...string) error {
+	for _, f := range append([]string{"."}, files...) {
+		err := unix.Fchownat(int(d.f.Fd()), f, uid, uid, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil && !(f != "." && errors.Is(err, unix.ENOENT)) {
+			return fmt.Errorf("chown %q to %d: %w", filepath.Join(d.name, f), uid, err)
+		}
+	}
+	return nil
+}
+
+// Close releases the descriptor; the group stays.
+func (d *Dir) Close() error { return d.f.Close() }
+
+func (d *Dir) String() string { return d.name }

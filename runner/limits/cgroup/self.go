@@ -1,0 +1,185 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Membership is one line of /proc/PID/cgroup: which group of a hierarchy the
+// process is in. Version 2's hierarchy names no controllers there.
+type Membership struct {
+	Controllers []string
+	Path        string // from the root of the reader's cgroup namespace
+	V2          bool
+}
+
+// Has says whether the hierarchy carries the version 1 controller.
+func (m Membership) Has(controller string) bool { return slices.Contains(m.Controllers, controller) }
+
+// ParseMemberships reads /proc/PID/cgroup.
+func ParseMemberships(text string) []Membership {
+	var out []Membership
+	for line := range strings.Lines(text) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		m := Membership{Path: f[2], V2: f[0] == "0" && f[1] == ""}
+		if f[1] != "" {
+			m.Controllers = strings.Split(f[1], ",")
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// Self returns the calling thread's memberships.
+func Self() ([]Membership, error) {
+	b, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("read own cgroups: %w", err)
+	}
+	return ParseMemberships(string(b)), nil
+}
+
+// Find returns the membership in the hierarchy of a version 1 controller, or of
+// version 2 for "".
+func Find(ms []Membership, controller string) (Membership, bool) {
+	for _, m := range ms {
+		if controller == "" && m.V2 || controller != "" && m.Has(controller) {
+			return m, true
+		}
+	}
+	return Membership{}, false
+}
+
+// Mount is a mounted hierarchy: a line of /proc/PID/mountinfo.
+type Mount struct {
+	Root        string // which group is at Point, from the reader's cgroup namespace
+	Point       string
+	Controllers []string // version 1
+	V2          bool
+}
+
+// ParseMounts picks the cgroup lines out of mountinfo, the last mounted first.
+func ParseMounts(text string) []Mount {
+	var out []Mount
+	for line := range strings.Lines(text) {
+		left, right, ok := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 6 || len(r) < 3 {
+			continue
+		}
+		m := Mount{Root: unescape.Replace(l[3]), Point: unescape.Replace(l[4])}
+		switch r[0] {
+		case "cgroup2":
+			m.V2 = true
+		case "cgroup":
+			m.Controllers = strings.Split(r[2], ",")
+		default:
+			continue
+		}
+		out = append(out, m)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// unescape undoes what mountinfo does to blanks.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// Mounts returns the hierarchies mounted in the caller's mount namespace.
+func Mounts() ([]Mount, error) {
+	b, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	return ParseMounts(string(b)), nil
+}
+
+// errNowhere says that no mount shows a group.
+var errNowhere = errors.New("not mounted where it can be seen")
+
+// PathOf finds the directory of the group m among mounts. It cannot be found when
+// the mount's root lies above the reader's cgroup namespace ("/../.."): the names
+// in between are hidden.
+func PathOf(m Membership, mounts []Mount) (string, error) {
+	for _, mt := range mounts {
+		if mt.V2 != m.V2 || !m.V2 && !overlap(mt.Controllers, m.Controllers) {
+			continue
+		}
+		if strings.HasPrefix(mt.Root, "/..") || strings.HasPrefix(m.Path, "/..") {
+			continue
+		}
+		rel, err := filepath.Rel(mt.Root, m.Path)
+		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			continue
+		}
+		return filepath.Join(mt.Point, rel), nil
+	}
+	return "", fmt.Errorf("find cgroup %q: %w", m.Path, errNowhere)
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}
+
+// Own opens the group m the caller is in. It mounts the hierarchy, attached to
+// nothing, because its root is then the root of the caller's cgroup namespace,
+// which no path need lead to; without the privilege for that it takes the path.
+func Own(m Membership) (*Dir, error) {
+	root, err := detached(m)
+	if err == nil {
+		defer root.Close()
+		if !strings.HasPrefix(m.Path, "/..") {
+			return root.Sub(m.Path)
+		}
+	}
+	mounts, merr := Mounts()
+	if merr != nil {
+		return nil, errors.Join(err, merr)
+	}
+	path, perr := PathOf(m, mounts)
+	if perr != nil {
+		return nil, errors.Join(err, perr)
+	}
+	return Open(path)
+}
+
+// detached mounts the hierarchy of m without putting it anywhere. The mount lives
+// as long as a descriptor in it.
+func detached(m Membership) (*Dir, error) {
+	kind := "cgroup"
+	if m.V2 {
+		kind = "cgroup2"
+	}
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", kind, err)
+	}
+	defer unix.Close(fs)
+	for _, c := range m.Controllers {
+		if name, ok := strings.CutPrefix(c, "name="); ok {
+			err = unix.FsconfigSetString(fs, "name", name)
+		} else {
+			err = unix.FsconfigSetFlag(fs, c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("mount %s with %q: %w", kind, c, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", kind, err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", kind, err)
+	}
+	return &Dir{f: os.NewFile(uintptr(fd), kind), name: kind}, nil
+}

@@ -1,0 +1,148 @@
+package limits
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+var pageSize = int64(os.Getpagesize())
+
+// slurp reads a small file of /proc with three system calls and no allocation.
+func slurp(path string, buf []byte) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// maxProcesses ends a walk that chases a fork bomb.
+const maxProcesses = 1 << 16
+
+// processes lists pid1 and all its descendants, as numbered here: the processes of
+// its pid namespace, because orphans become its children. One that is forked
+// during the walk may be missing; the next walk has it.
+func processes(pid1 int) []int {
+	out := []int{pid1}
+	buf := make([]byte, 64<<10)
+	for i := 0; i < len(out) && len(out) < maxProcesses; i++ {
+		dir := "/proc/" + strconv.Itoa(out[i]) + "/task"
+		tasks, err := os.Open(dir)
+		if err != nil {
+			continue
+		}
+		names, _ := tasks.Readdirnames(-1)
+		tasks.Close()
+		for _, t := range names {
+			text, err := slurp(dir+"/"+t+"/children", buf)
+			if err != nil {
+				continue
+			}
+			for f := range bytes.FieldsSeq(text) {
+				if n, err := strconv.Atoi(string(f)); err == nil {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// resident sums the resident pages of pids, shared ones once for each: an upper
+// bound, and cheap. alive is false when pid1, the first, is gone.
+func resident(pids []int) (bytes int64, alive bool) {
+	var buf [256]byte
+	for i, pid := range pids {
+		text, err := slurp("/proc/"+strconv.Itoa(pid)+"/statm", buf[:])
+		if err != nil {
+			if i == 0 {
+				return 0, false
+			}
+			continue
+		}
+		bytes += field(text, 1) * pageSize
+	}
+	return bytes, true
+}
+
+// field returns the i-th number of a line.
+func field(line []byte, i int) int64 {
+	for f := range bytes.FieldsSeq(line) {
+		if i == 0 {
+			n, _ := strconv.ParseInt(string(f), 10, 64)
+			return n
+		}
+		i--
+	}
+	return 0
+}
+
+// proportional sums what pids really hold: anonymous and shared memory, each page
+// divided by its users, and swap. Pages of files on disk are not theirs to pay.
+// The kernel walks page tables for it, so it is asked only near the limit. ok is
+// false where it cannot be told.
+func proportional(pids []int) (total int64, ok bool) {
+	buf := make([]byte, 4096)
+	for i, pid := range pids {
+		text, err := slurp("/proc/"+strconv.Itoa(pid)+"/smaps_rollup", buf)
+		if err != nil {
+			if i == 0 {
+				return 0, false
+			}
+			continue // it has just ended, or is about to
+		}
+		total += rollup(text)
+	}
+	return total, true
+}
+
+// rollup reads smaps_rollup. Before Linux 5.9 the parts are not told and Pss
+// stands for them.
+func rollup(text []byte) int64 {
+	anon, ok := labelled(text, "Pss_Anon:")
+	shmem, _ := labelled(text, "Pss_Shmem:")
+	if !ok {
+		anon, _ = labelled(text, "Pss:")
+	}
+	swap, _ := labelled(text, "SwapPss:")
+	return anon + shmem + swap
+}
+
+// labelled returns the number of KiB behind label, in bytes.
+func labelled(text []byte, label string) (int64, bool) {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(label)); ok {
+			return field(rest, 0) << 10, true
+		}
+	}
+	return 0, false
+}
+
+// meminfo returns one line of /proc/meminfo in bytes, 0 if it is not there.
+func meminfo(name string) int64 {
+	text, err := slurp("/proc/meminfo", make([]byte, 8192))
+	if err != nil {
+		return 0
+	}
+	n, _ := labelled(text, name+":")
+	return n
+}
+
+// rootUsed is what the sandbox has in its tmpfs at /, which is memory too.
+func rootUsed(pid1 int) int64 {
+	var fs unix.Statfs_t
+	err := unix.Statfs(fmt.Sprintf("/proc/%d/root/", pid1), &fs)
+	if err != nil || fs.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	return int64(fs.Blocks-fs.Bfree) * fs.Bsize
+}

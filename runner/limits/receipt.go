@@ -1,0 +1,118 @@
+package limits
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"demesne/runner"
+	"demesne/runner/limits/cgroup"
+)
+
+// Receipt says of each limit what enforces it. Values of a cgroup are read from
+// the kernel now; those of rlimits are what [Group.Rlimits] hands out. Call it
+// after Add; what is known only later, while the disk is watched, shows in a later
+// call.
+func (g *Group) Receipt() []runner.LimitReceipt {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(), g.disk()}
+}
+
+// fromGroup fills in the receipt of a limit that a cgroup holds.
+func (g *Group) fromGroup(limit string) (r runner.LimitReceipt, ok bool) {
+	s, k := g.seatOf(limit)
+	if s == nil {
+		return r, false
+	}
+	return readBack(s.outer, k), true
+}
+
+func readBack(d *cgroup.Dir, k *knob) runner.LimitReceipt {
+	r := runner.LimitReceipt{Name: k.limit, Mechanism: k.mechanism, Status: runner.Held}
+	v, err := k.read(d)
+	if r.Value = v; err != nil {
+		r.Value, r.Status, r.Why = "none", runner.Missing, err.Error()
+	}
+	return r
+}
+
+func off(limit string) runner.LimitReceipt {
+	return runner.LimitReceipt{Name: limit, Value: "none", Status: runner.Off}
+}
+
+// lack fills in why a limit is not a cgroup's and what to type. g.mu is held.
+func (g *Group) lack(r runner.LimitReceipt, controller string) runner.LimitReceipt {
+	r.Why = g.why[r.Name]
+	if r.Why == "" {
+		r.Why = g.host.why(controller)
+	}
+	r.Fix = fix(lookAround())
+	return r
+}
+
+func (g *Group) memory() runner.LimitReceipt {
+	if g.want.Memory == None {
+		return off("memory")
+	}
+	if r, ok := g.fromGroup("memory"); ok {
+		return r
+	}
+	return g.lack(runner.LimitReceipt{
+		Name: "memory", Value: strconv.FormatInt(g.want.Memory, 10),
+		Mechanism: "watchdog, RLIMIT_DATA per process", Status: runner.Degraded,
+	}, "memory")
+}
+
+func (g *Group) cpus() runner.LimitReceipt {
+	if g.want.CPUs == None {
+		return off("cpus")
+	}
+	if r, ok := g.fromGroup("cpus"); ok {
+		return r
+	}
+	r := runner.LimitReceipt{Name: "cpus", Value: strconv.Itoa(g.affinity), Mechanism: "sched_setaffinity", Status: runner.Degraded}
+	if g.affinity == 0 {
+		r.Value, r.Mechanism, r.Status = "none", "", runner.Missing
+	}
+	r = g.lack(r, "cpu")
+	if g.affinity > 0 && float64(g.affinity) < math.Ceil(g.want.CPUs) {
+		r.Why = fmt.Sprintf("the runner itself has %d processors", g.affinity)
+	}
+	return r
+}
+
+// pids by RLIMIT_NPROC is as good as a cgroup where the kernel counts it per user
+// namespace: the sandbox has its own, and nothing in it can become another user.
+func (g *Group) pids() runner.LimitReceipt {
+	if g.want.PIDs == None {
+		return off("pids")
+	}
+	if r, ok := g.fromGroup("pids"); ok {
+		return r
+	}
+	r := runner.LimitReceipt{
+		Name: "pids", Value: strconv.FormatInt(g.want.PIDs, 10),
+		Mechanism: "RLIMIT_NPROC", Status: runner.Held,
+	}
+	if countsPerNamespace() {
+		return r
+	}
+	r = g.lack(r, "pids")
+	r.Status, r.Why = runner.Degraded, "before Linux 5.14 it counts all processes of the user; "+r.Why
+	return r
+}
+
+func (g *Group) disk() runner.LimitReceipt {
+	if g.want.Disk == None {
+		return off("disk")
+	}
+	r := runner.LimitReceipt{
+		Name: "disk", Value: strconv.FormatInt(g.want.Disk, 10),
+		Mechanism: "tmpfs size; watchdog on /out and /workspace, RLIMIT_FSIZE", Status: runner.Held,
+	}
+	if g.diskWhy != "" {
+		r.Status, r.Why = runner.Degraded, g.diskWhy
+	}
+	return r
+}

@@ -1,0 +1,99 @@
+package limits
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
+)
+
+const (
+	// filesInGroup is how many descriptors a process gets where their memory counts
+	// against a cgroup, filesAlone where nothing counts it.
+	filesInGroup = 65536
+	filesAlone   = 4096
+)
+
+// Rlimits returns what every command of the sandbox is to be started with. None is
+// above the runner's own hard limit, which only real root could raise.
+func (g *Group) Rlimits() []wire.Rlimit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	memory := g.held("memory")
+	out := []wire.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
+	add := func(resource int, value uint64) {
+		var hard unix.Rlimit
+		if unix.Getrlimit(resource, &hard) == nil {
+			value = min(value, hard.Max)
+		}
+		out = append(out, wire.Rlimit{Resource: resource, Value: value})
+	}
+	if memory {
+		add(unix.RLIMIT_NOFILE, filesInGroup)
+	} else {
+		add(unix.RLIMIT_NOFILE, filesAlone)
+	}
+	if g.want.PIDs != None && (countsPerNamespace() || !g.held("pids")) {
+		add(unix.RLIMIT_NPROC, uint64(g.want.PIDs+ownThreads))
+	}
+	// RLIMIT_DATA counts what may be written, RLIMIT_AS what may be addressed:
+	// node, go and wasm reserve far more of the latter than they use.
+	if g.want.Memory != None && !memory {
+		add(unix.RLIMIT_DATA, uint64(g.want.Memory))
+	}
+	if g.want.Disk != None {
+		add(unix.RLIMIT_FSIZE, uint64(g.want.Disk))
+	}
+	return out
+}
+
+// countsPerNamespace says whether RLIMIT_NPROC counts a user's processes in each
+// user namespace apart (Linux 5.14); before, all of the user's on the machine.
+func countsPerNamespace() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	return atLeast(unix.ByteSliceToString(u.Release[:]), 5, 14)
+}
+
+func atLeast(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
+
+// bind lets the process, and all it forks, run on ⌈cpus⌉ of the processors it may
+// use now. It returns how many that are.
+func bind(pid int, cpus float64) (int, error) {
+	var have unix.CPUSet
+	if err := unix.SchedGetaffinity(pid, &have); err != nil {
+		return 0, os.NewSyscallError("sched_getaffinity", err)
+	}
+	want := choose(&have, int(math.Ceil(cpus)), pid)
+	if err := unix.SchedSetaffinity(pid, &want); err != nil {
+		return 0, os.NewSyscallError("sched_setaffinity", err)
+	}
+	return want.Count(), nil
+}
+
+// choose takes n of the processors in have. It starts at a different one for each
+// process, or all sandboxes would share the first.
+func choose(have *unix.CPUSet, n, start int) unix.CPUSet {
+	var all []int
+	for i := range len(have) * 64 {
+		if have.IsSet(i) {
+			all = append(all, i)
+		}
+	}
+	var out unix.CPUSet
+	for i := range min(n, len(all)) {
+		out.Set(all[(start+i)%len(all)])
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+// Package systemd asks the user's own systemd for a delegated control group.
+//
+//	runner ── StartTransientUnit(demesne-KEY.scope, Delegate=yes, PIDs=[runner]) ──▶ systemd --user
+//	       ◀──────────────────────── JobRemoved(done) ──────────────────────────────
+//
+// It is what `systemd-run --user --scope -p Delegate=yes` does, without the
+// program. The scope ends, and systemd removes its directories, when the last
+// process in it is gone, so nothing has to be undone.
+//
+// The caller is in a user namespace where its user id is 0, and the bus checks the
+// id it is told against the one the kernel reports: [HostUID] finds the real one.
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// ErrNoBus says that there is no user bus to ask.
+var ErrNoBus = errors.New("no user session bus")
+
+const (
+	service = "org.freedesktop.systemd1"
+	manager = service + ".Manager"
+	object  = dbus.ObjectPath("/org/freedesktop/systemd1")
+)
+
+// property is systemd's (name, value) pair, D-Bus type (sv).
+type property struct {
+	Name  string
+	Value dbus.Variant
+}
+
+// aux is an auxiliary unit of StartTransientUnit, type (sa(sv)); there are none.
+type aux struct {
+	Name       string
+	Properties []property
+}
+
+// Scope puts pids into a new transient scope called name, which must end in
+// ".scope". They are in its group when Scope returns nil.
+func Scope(ctx context.Context, name string, pids ...int) error {
+	addr := address(os.Getenv)
+	if addr == "" {
+		return fmt.Errorf("ask systemd for a scope: %w", ErrNoBus)
+	}
+	conn, err := connect(ctx, addr)
+	if err != nil {
+		return fmt.Errorf("ask systemd for a scope: %w", err)
+	}
+	defer conn.Close()
+	if err := start(ctx, conn, name, pids); err != nil {
+		return fmt.Errorf("start unit %q: %w", name, err)
+	}
+	return nil
+}
+
+// Available says whether there is a bus to try, without trying it.
+func Available() bool { return address(os.Getenv) != "" }
+
+func address(getenv func(string) string) string {
+	if a := getenv("DBUS_SESSION_BUS_ADDRESS"); a != "" {
+		return a
+	}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		bus := filepath.Join(dir, "bus")
+		if st, err := os.Stat(bus); err == nil && st.Mode()&os.ModeSocket != 0 {
+			return "unix:path=" + dbus.EscapeBusAddressValue(bus)
+		}
+	}
+	return ""
+}
+
+func connect(ctx context.Context, addr string) (*dbus.Conn, error) {
+	uid, err := HostUID()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dbus.Dial(addr, dbus.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("dial bus: %w", err)
+	}
+	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.FormatUint(uint64(uid), 10))}); err != nil {
+		return nil, errors.Join(fmt.Errorf("authenticate as %d: %w", uid, err), conn.Close())
+	}
+	if err := conn.Hello(); err != nil {
+		return nil, errors.Join(fmt.Errorf("greet bus: %w", err), conn.Close())
+	}
+	return conn, nil
+}
+
+// properties of the scope. CollectMode lets systemd forget it even if it failed,
+// so that its name is free for the next runner.
+func properties(pids []int) []property {
+	list := make([]uint32, len(pids))
+	for i, p := range pids {
+		list[i] = uint32(p)
+	}
+	p := []property{
+		{"Description", dbus.MakeVariant("demesne sandboxes")},
+		{"PIDs", dbus.MakeVariant(list)},
+		{"Delegate", dbus.MakeVariant(true)},
+		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+	}
+	for _, on := range []string{"MemoryAccounting", "TasksAccounting", "CPUAccounting"} {
+		p = append(p, property{on, dbus.MakeVariant(true)})
+	}
+	return p
+}
+
+// start asks for the unit and waits for the job's end: the processes are in the
+// new group only then.
+func start(ctx context.Context, conn *dbus.Conn, name string, pids []int) error {
+	signals := make(chan *dbus.Signal, 64)
+	conn.Signal(signals)
+	match := []dbus.MatchOption{dbus.WithMatchInterface(manager), dbus.WithMatchMember("JobRemoved")}
+	if err := conn.AddMatchSignalContext(ctx, match...); err != nil {
+		return fmt.Errorf("watch jobs: %w", err)
+	}
+	m := conn.Object(service, object)
+	// Without a subscriber systemd sends no signals.
+	if err := m.CallWithContext(ctx, manager+".Subscribe", 0).Err; err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	var job dbus.ObjectPath
+	call := m.CallWithContext(ctx, manager+".StartTransientUnit", 0, name, "fail", properties(pids), []aux{})
+	if err := call.Store(&job); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s, ok := <-signals:
+			if !ok {
+				return errors.New("bus connection ended")
+			}
+			if result, mine := removed(s, job); mine {
+				if result != "done" {
+					return fmt.Errorf("job ended as %q", result)
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// removed reads JobRemoved(id, job, unit, result).
+func removed(s *dbus.Signal, job dbus.ObjectPath) (result string, mine bool) {
+	if s.Name != manager+".JobRemoved" || len(s.Body) != 4 {
+		return "", false
+	}
+	path, _ := s.Body[1].(dbus.ObjectPath)
+	result, _ = s.Body[3].(string)
+	return result, path == job
+}
+
+// HostUID returns the caller's user id as the user namespace around its own sees
+// it, from the map.
+func HostUID() (uint32, error) {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return 0, fmt.Errorf("read id map: %w", err)
+	}
+	return outside(string(b), uint32(os.Geteuid()))
+}
+
+func outside(uidMap string, uid uint32) (uint32, error) {
+	for line := range strings.Lines(uidMap) {
+		var in, out, n uint32
+		if _, err := fmt.Sscan(line, &in, &out, &n); err == nil && uid >= in && uid-in < n {
+			return out + (uid - in), nil
+		}
+	}
+	return 0, fmt.Errorf("map id %d: not in the id map", uid)
+}

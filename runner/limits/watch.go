@@ -1,0 +1,194 @@
+package limits
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/limits/cgroup"
+)
+
+// watch is the goroutines that look after one sandbox.
+type watch struct {
+	g    *Group
+	quit chan struct{}
+	wg   sync.WaitGroup
+	once sync.Once // over is called once, whoever finds a reason first
+	over func(runner.Reason, string)
+}
+
+// Watch looks after what the kernel does not: memory where no cgroup holds it, the
+// kills of a cgroup that does not kill all of its processes, and what is written
+// to dirs, host directories that the sandbox may write. It calls over, once and on
+// a goroutine of its own, when a limit is passed; over ends the sandbox. dirs are
+// duplicated. stop returns when nothing is looked at any more; it may be called
+// from over, and twice.
+func (g *Group) Watch(pid1 int, dirs []*os.File, over func(runner.Reason, string)) (stop func()) {
+	w := &watch{g: g, quit: make(chan struct{}), over: over}
+	g.mu.Lock()
+	s, k := g.seatOf("memory")
+	g.mu.Unlock()
+	switch {
+	case s != nil && s.place.version == 1:
+		w.goes(func() { w.kills(s.outer, k.oom) })
+	case s == nil && g.want.Memory != None:
+		w.goes(func() { w.memory(pid1) })
+	}
+	if disks := w.disks(dirs); len(disks) > 0 {
+		w.goes(func() { w.disk(pid1, disks) })
+	}
+	stop = sync.OnceFunc(func() { close(w.quit); w.wg.Wait() })
+	g.mu.Lock()
+	g.stop = stop
+	g.mu.Unlock()
+	return stop
+}
+
+func (w *watch) goes(f func()) {
+	w.wg.Add(1)
+	go func() { defer w.wg.Done(); f() }()
+}
+
+// fire reports; it does not wait, so over may call stop.
+func (w *watch) fire(r runner.Reason, detail string) {
+	select {
+	case <-w.quit:
+		return
+	default:
+	}
+	w.once.Do(func() {
+		if r == runner.OOM {
+			w.g.mu.Lock()
+			w.g.oom = true
+			w.g.mu.Unlock()
+		}
+		go w.over(r, detail)
+	})
+}
+
+// sleep says false when it is time to stop.
+func (w *watch) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.quit:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+const killsEvery = 250 * time.Millisecond
+
+// kills polls version 1's count of kills. There the kernel kills one process and
+// lets the others run; version 2's memory.oom.group ends them all, and so do we.
+func (w *watch) kills(d *cgroup.Dir, file string) {
+	for w.sleep(killsEvery) {
+		if oomKills(d, file, 4) > 0 {
+			w.fire(runner.OOM, "memory: a process was killed at the limit of "+size(w.g.want.Memory))
+			return
+		}
+	}
+}
+
+// memory is the watchdog.
+func (w *watch) memory(pid1 int) {
+	p := &w.g.host.pressure
+	defer p.forget(w.g)
+	limit, start, total := w.g.want.Memory, meminfo("MemAvailable"), meminfo("MemTotal")
+	for {
+		began := time.Now()
+		pids := processes(pid1)
+		used, alive := resident(pids)
+		if !alive {
+			return
+		}
+		used += rootUsed(pid1)
+		if used > limit/10*8 {
+			if exact, ok := proportional(pids); ok {
+				used = exact + rootUsed(pid1)
+			}
+		}
+		if used > limit {
+			w.fire(runner.OOM, "memory: "+size(used)+" used of "+size(limit)+" (watchdog)")
+			return
+		}
+		p.note(w.g, used)
+		if left := meminfo("MemAvailable"); short(left, total, start) && p.largest(w.g, began) {
+			w.fire(runner.OOM, "memory: the machine has "+size(left)+" left (watchdog)")
+			return
+		}
+		if !w.sleep(pause(used, limit, time.Since(began))) {
+			return
+		}
+	}
+}
+
+// growth is how many bytes a second a sandbox is expected to claim at worst.
+const growth = 4 << 30
+
+// pause is how long the watchdog may look away: until the limit could be reached,
+// between 50 ms and 1 s, and twenty times as long as looking took.
+func pause(used, limit int64, cost time.Duration) time.Duration {
+	d := time.Duration(float64(max(limit-used, 0)) / growth * float64(time.Second))
+	return max(min(max(d, 50*time.Millisecond), time.Second), min(20*cost, time.Second))
+}
+
+// short says whether the machine is running out of memory, and was not when the
+// sandbox started.
+func short(left, total, start int64) bool {
+	return total > 0 && left < max(total/50, 64<<20) && left < start/2
+}
+
+// pressure chooses which sandbox ends when the machine runs out of memory: the
+// largest, and no other for as long as its memory takes to come back.
+type pressure struct {
+	mu   sync.Mutex
+	used map[*Group]int64
+	last time.Time
+}
+
+const relief = 500 * time.Millisecond
+
+func (p *pressure) note(g *Group, used int64) {
+	p.mu.Lock()
+	p.used[g] = used
+	p.mu.Unlock()
+}
+
+func (p *pressure) largest(g *Group, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.used {
+		if other > p.used[g] {
+			return false
+		}
+	}
+	if now.Sub(p.last) < relief {
+		return false
+	}
+	p.last = now
+	return true
+}
+
+func (p *pressure) forget(g *Group) {
+	p.mu.Lock()
+	delete(p.used, g)
+	p.mu.Unlock()
+}
+
+// dup opens the same directory once more, for the life of a goroutine.
+func dup(f *os.File) (*os.File, error) {
+	if f == nil {
+		return nil, errors.New("no directory")
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

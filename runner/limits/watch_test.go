@@ -1,0 +1,191 @@
+package limits
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// bare is a Host without any control group.
+func bare() *Host { return open("bare", nil) }
+
+func TestWatchdogMemory(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	h := Open("watchdog")
+	if len(h.places) > 0 {
+		t.Skip("this user has a control group")
+	}
+	// Eight processes of 48 MiB: each below its own RLIMIT_DATA, together above.
+	g := group(t, h, "memory", runner.Limits{Memory: 256 << 20})
+	r := receipt(g, "memory")
+	if r.Status != runner.Degraded || !strings.HasPrefix(r.Mechanism, "watchdog") || r.Why == "" || r.Fix == "" {
+		t.Errorf("receipt: %+v", r)
+	}
+	t.Logf("%+v", r)
+	a := newAlarm()
+	s := start(t, g, `for i in 1 2 3 4 5 6 7 8; do "$1" bomb 48 & done; wait`, self(t))
+	defer g.Watch(s.pid(), nil, a.over)()
+	a.wait(t, runner.OOM, 5*time.Second)
+	if !g.OOMKilled() {
+		t.Error("not told as an OOM kill")
+	}
+}
+
+// Shared pages count once: eight forks of one large process stay below the limit.
+func TestWatchdogShared(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	g := group(t, bare(), "shared", runner.Limits{Memory: 160 << 20})
+	a := newAlarm()
+	s := start(t, g, `x=$(head -c 30000000 /dev/zero | tr '\0' x); for i in 1 2 3 4 5 6 7 8; do (sleep 9; : $x) & done; echo up; wait`)
+	if s.line() != "up" {
+		t.Fatal("not up")
+	}
+	stop := g.Watch(s.pid(), nil, a.over)
+	time.Sleep(600 * time.Millisecond)
+	stop()
+	sum, _ := resident(processes(s.pid()))
+	pss, ok := proportional(processes(s.pid()))
+	t.Logf("resident %s, proportional %s", size(sum), size(pss))
+	if !ok || pss >= sum {
+		t.Errorf("proportional %d of %d", pss, sum)
+	}
+	select {
+	case <-a.rang:
+		t.Error("rang: " + a.detail)
+	default:
+	}
+}
+
+func TestRlimitProcesses(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	if !countsPerNamespace() {
+		t.Skip("needs Linux 5.14")
+	}
+	h := bare()
+	// Two at once: each has the whole of its number.
+	for _, id := range []string{"one", "two"} {
+		g := group(t, h, id, runner.Limits{PIDs: 40})
+		if r := receipt(g, "pids"); r.Mechanism != "RLIMIT_NPROC" || r.Value != "40" || r.Status != runner.Held {
+			t.Errorf("receipt: %+v", r)
+		}
+		countBomb(t, g, 40)
+	}
+}
+
+func TestRlimitData(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	g := group(t, bare(), "data", runner.Limits{Memory: 128 << 20})
+	s := start(t, g, `"$1" bomb 512; echo $?`, self(t))
+	if got := s.line(); got != "3" {
+		t.Errorf("one process of 512 MiB under 128 MiB: %q", got)
+	}
+}
+
+func TestAffinity(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	g := group(t, bare(), "cpus", runner.Limits{CPUs: 0.5})
+	s := start(t, g, "sleep 5")
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(s.pid(), &set); err != nil || set.Count() != 1 {
+		t.Errorf("%d processors, %v", set.Count(), err)
+	}
+	if r := receipt(g, "cpus"); r.Status != runner.Degraded || r.Value != "1" || r.Mechanism != "sched_setaffinity" {
+		t.Errorf("receipt: %+v", r)
+	}
+}
+
+// What a sandbox writes counts, what was there does not, and a file without a name
+// does.
+func TestWatchdogDisk(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	for _, c := range []struct {
+		name, script string
+		over         bool
+	}{
+		{"below", `head -c 1500000 /dev/zero > "$1/a"; sleep 5`, false},
+		{"files", `for i in 1 2 3 4 5; do head -c 1000000 /dev/zero > "$1/$i"; done; sleep 9`, true},
+		{"nameless", `exec 7> "$1/x"; exec 8> "$1/y"; rm "$1/x" "$1/y"; head -c 3000000 /dev/zero >&7; head -c 3000000 /dev/zero >&8; sleep 9`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := unix.Mount("none", dir, "tmpfs", 0, "size=600m"); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(dir, unix.MNT_DETACH)
+			if err := os.WriteFile(filepath.Join(dir, "before"), make([]byte, 8<<20), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			g := group(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
+			a := newAlarm()
+			s := start(t, g, "sleep 0.3;"+c.script, dir)
+			stop := g.Watch(s.pid(), []*os.File{f}, a.over)
+			if c.over {
+				a.wait(t, runner.DiskFull, 5*time.Second)
+				stop()
+				return
+			}
+			time.Sleep(1500 * time.Millisecond)
+			stop()
+			if a.reason != "" {
+				t.Error(a.detail)
+			}
+		})
+	}
+}
+
+// An idle sandbox is looked at for next to nothing.
+func TestWatchIdle(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	h := bare()
+	var stops []func()
+	for i := range 10 {
+		g := group(t, h, "idle"+strconv.Itoa(i), runner.Limits{Memory: 4 << 30})
+		s := start(t, g, "sleep 10")
+		stops = append(stops, g.Watch(s.pid(), []*os.File{dir}, func(r runner.Reason, d string) { t.Error(r, d) }))
+	}
+	time.Sleep(500 * time.Millisecond)
+	var before, after syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	time.Sleep(2 * time.Second)
+	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	for _, stop := range stops {
+		stop()
+	}
+	used := time.Duration(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 2
+	t.Logf("10 idle sandboxes cost %v a second", used)
+	if used > 100*time.Millisecond {
+		t.Errorf("10 idle sandboxes cost %v a second", used)
+	}
+}
