@@ -21,7 +21,7 @@ type Facts struct {
 	Unmapped   bool // our uid or gid has no meaning in our user namespace
 
 	NoUserns    bool   // the kernel was built without user namespaces
-	MaxUserns   int    // user.max_user_namespaces; -1 unknown
+	MaxUserns   string // user.max_user_namespaces, "" unknown
 	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" no such thing
 	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, the same
 	Profile     string // our AppArmor profile, "unconfined", "" no AppArmor
@@ -61,7 +61,7 @@ func Read(runner string) Facts {
 // read is all but who the caller is.
 func read(root fs.FS) Facts {
 	f := Facts{
-		MaxUserns:   -1,
+		MaxUserns:   line(root, "proc/sys/user/max_user_namespaces"),
 		Container:   container(root),
 		NoUserns:    exists(root, "proc/self/status") && !exists(root, "proc/self/ns/user"),
 		UsernsClone: line(root, "proc/sys/kernel/unprivileged_userns_clone"),
@@ -69,9 +69,6 @@ func read(root fs.FS) Facts {
 		Profile:     line(root, "proc/self/attr/apparmor/current"),
 		LSM:         line(root, "sys/kernel/security/lsm"),
 		Newuidmap:   inPath(root, "newuidmap") && inPath(root, "newgidmap"),
-	}
-	if n, err := strconv.Atoi(line(root, "proc/sys/user/max_user_namespaces")); err == nil {
-		f.MaxUserns = n
 	}
 	status, _ := fs.ReadFile(root, "proc/self/status")
 	for l := range strings.Lines(string(status)) {

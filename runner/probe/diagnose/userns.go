@@ -3,6 +3,7 @@ package diagnose
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -23,15 +24,16 @@ var usernsRules = []rule{
 		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
 		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
 	}, {
-		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == 0 },
+		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == "0" },
 		text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSPC || e == syscall.EUSERS },
 		func(f Facts) string {
-			return fmt.Sprintf("user namespaces are 32 deep, or user.max_user_namespaces (%d) is used up", f.MaxUserns)
+			return "user namespaces are 32 deep, or user.max_user_namespaces (" + f.MaxUserns + ") is used up"
 		},
 		func(f Facts) string {
-			return fmt.Sprintf("sudo sysctl -w user.max_user_namespaces=%d", max(15000, 2*f.MaxUserns))
+			n, _ := strconv.Atoi(f.MaxUserns)
+			return fmt.Sprintf("sudo sysctl -w user.max_user_namespaces=%d", max(15000, 2*n))
 		},
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return f.UsernsClone == "0" && !f.Privileged },

@@ -1,0 +1,145 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// IDMaps says why there is one id inside and not a range. err is what newuidmap
+// said, if it got that far.
+func IDMaps(err error, f Facts) (why, fix string) { return judge(idMapRules, err, f) }
+
+var idMapRules = []rule{
+	{
+		func(_ syscall.Errno, f Facts) bool { return f.NoNewPrivs },
+		text("no_new_privs is set, so newuidmap cannot gain the right to write a map"), noNewPrivsFix,
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return !f.Newuidmap },
+		text("newuidmap is not installed"), text("sudo apt install uidmap"),
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return !f.SubIDs },
+		text("the user has no subordinate ids in /etc/subuid and /etc/subgid"), subIDFix,
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return f.User == "$USER" },
+		text("the user has no line in /etc/passwd"),
+		text(`echo "user$(id -u):x:$(id -u):$(id -g)::/:/bin/sh" | sudo tee -a /etc/passwd`),
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return true },
+		text("newuidmap failed"), text("sudo chmod u+s $(command -v newuidmap newgidmap)"),
+	},
+}
+
+func noNewPrivsFix(f Facts) string {
+	switch f.Container {
+	case Docker:
+		return "docker run --security-opt no-new-privileges=false …"
+	case Podman:
+		return "podman run --security-opt no-new-privileges=false …"
+	case Kubernetes:
+		return "in the pod's spec: securityContext: {allowPrivilegeEscalation: true}"
+	}
+	return "start demesne outside of what set no_new_privs; in a systemd unit: NoNewPrivileges=no"
+}
+
+func subIDFix(f Facts) string {
+	first := max(f.FreeSubID, 100000)
+	r := fmt.Sprintf("%d-%d", first, first+65535)
+	user := f.User
+	if user == "" {
+		user = "$USER"
+	}
+	return "sudo usermod --add-subuids " + r + " --add-subgids " + r + " " + user
+}
+
+// Netns says why a network namespace was refused.
+func Netns(err error, f Facts) (why, fix string) {
+	return judge(append(netnsRules, usernsRules...), err, f)
+}
+
+var netnsRules = []rule{
+	{on(syscall.ENOSPC, syscall.EUSERS), text("user.max_net_namespaces is used up"), text("sudo sysctl -w user.max_net_namespaces=15000")},
+	{on(syscall.EINVAL), text("the kernel was built without network namespaces (CONFIG_NET_NS)"), text("")},
+}
+
+// Proc says why a fresh /proc or /sys could not be mounted.
+func Proc(err error, f Facts) (why, fix string) { return judge(procRules, err, f) }
+
+var procRules = []rule{{
+	on(syscall.EPERM, syscall.EACCES),
+	func(f Facts) string { return "mounts over parts of the old one must stay in force" + in(f) },
+	func(f Facts) string {
+		switch f.Container {
+		case Docker:
+			return "docker run --security-opt systempaths=unconfined …"
+		case Podman:
+			return "podman run --security-opt unmask=ALL …"
+		case Kubernetes:
+			return "in the pod's spec: securityContext: {procMount: Unmasked}"
+		}
+		return "docker run --security-opt systempaths=unconfined …   # or podman: --security-opt unmask=ALL"
+	},
+}}
+
+// Hostname says why a sandbox cannot have a name of its own.
+func Hostname(err error, f Facts) (why, fix string) { return judge(hostnameRules, err, f) }
+
+var hostnameRules = []rule{{
+	func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
+	func(f Facts) string { return "a seccomp filter forbids sethostname" + in(f) }, seccompFix,
+}}
+
+// Overlay says why layered trees do not work.
+func Overlay(err error, f Facts) (why, fix string) { return judge(overlayRules, err, f) }
+
+var overlayRules = []rule{
+	{on(syscall.ENODEV), text("the kernel has no overlayfs"), text("sudo modprobe overlay")},
+	{
+		on(syscall.EIO, syscall.EOPNOTSUPP),
+		text("the file system keeps no user.* attributes (tmpfs: Linux 6.6)"),
+		text("XDG_RUNTIME_DIR= demesne …   # with ~/.demesne on ext4, xfs or btrfs"),
+	},
+	{on(syscall.EINVAL), text("the file system cannot be an overlay's upper one"), text("HOME=/a/directory/on/ext4 XDG_RUNTIME_DIR= demesne …")},
+	{
+		on(syscall.EPERM, syscall.EACCES),
+		text("the kernel lets no user namespace mount overlayfs (Linux 5.11)"), text(""),
+	},
+}
+
+// Egress says what a filtered way out lacks. step is the one that failed.
+func Egress(step string, err error, f Facts) (why, fix string) {
+	return judge(egressRules, fmt.Errorf("%s: %w", step, err), f)
+}
+
+var egressRules = []rule{{
+	on(syscall.ENOENT, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT, syscall.EAFNOSUPPORT, syscall.ENOPROTOOPT, syscall.ENODEV),
+	text("a kernel module is missing or not loaded"), text("sudo modprobe -a veth nf_tables nft_tproxy"),
+}}
+
+// Landlock says why the kernel does not offer it.
+func Landlock(err error, f Facts) (why, fix string) { return judge(landlockRules, err, f) }
+
+var landlockRules = []rule{
+	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules started at boot"), landlockFix},
+	{
+		func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.ENOSYS || forbidden(e)) },
+		func(f Facts) string { return "a seccomp filter forbids Landlock" + in(f) }, seccompFix,
+	},
+	{on(syscall.ENOSYS), text("the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13)"), text("")},
+}
+
+func landlockFix(f Facts) string {
+	lsm := strings.TrimSuffix("landlock,"+f.LSM, ",")
+	return `echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX lsm=` + lsm + `"' | sudo tee /etc/default/grub.d/landlock.cfg && sudo update-grub && sudo reboot`
+}
+
+// Seccomp says why no filter can be loaded.
+func Seccomp(err error, f Facts) (why, fix string) { return judge(seccompRules, err, f) }
+
+var seccompRules = []rule{
+	{on(syscall.EINVAL, syscall.ENOSYS), text("the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)"), text("")},
+	{
+		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
+		func(f Facts) string { return "another filter forbids loading one" + in(f) }, seccompFix,
+	},
+}
