@@ -151,14 +151,14 @@ const (
 
 // The caller socket's operations; see package wire for the guest's.
 const (
-	opHello   wire.Op = "hello"
-	opCreate  wire.Op = "create"
-	opExec    wire.Op = "exec"
-	opWait    wire.Op = "wait"
-	opSignal  wire.Op = "signal"
-	opResize  wire.Op = "resize"
-	opStop    wire.Op = "stop"
-	opList    wire.Op = "list"
-	opInspect wire.Op = "inspect"
-	opCheck   wire.Op = "check"
+	OpHello   wire.Op = "hello"
+	OpCreate  wire.Op = "create"
+	OpExec    wire.Op = "exec"
+	OpWait    wire.Op = "wait"
+	OpSignal  wire.Op = "signal"
+	OpResize  wire.Op = "resize"
+	OpStop    wire.Op = "stop"
+	OpList    wire.Op = "list"
+	OpInspect wire.Op = "inspect"
+	OpCheck   wire.Op = "check"
 )

@@ -27,14 +27,19 @@
 // id maps (package runner, the caller's side) and anything after.
 package userns
 
-// The environment between the caller, A and B. B unsets all but EnvLife.
+import "syscall"
+
+// The environment between the caller, A and B.
 const (
 	EnvControl = "_DEMESNE_CONTROL" // descriptor: the stream socket drawn above
 	EnvMode    = "_DEMESNE_MODE"    // ModeUser, ModeRoot or ModeMinimal
-	EnvLife    = "_DEMESNE_LIFE"    // descriptor: B's end of the pipe A waits on
 	EnvClean   = "_DEMESNE_CLEAN"   // colon-separated files and directories A removes at the end
 	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
 )
+
+// FDLife is B's end of the pipe that A waits on. It follows the descriptors that the
+// caller passes, see package runner.
+const FDLife = 7
 
 // How B starts.
 const (
@@ -51,3 +56,14 @@ var Steps = map[byte]string{
 	4: "set user id",
 	5: "drop supplementary groups",
 }
+
+// Refused says that the machine does not allow the outer user namespace.
+type Refused struct {
+	Step  string // a value of Steps
+	Errno syscall.Errno
+}
+
+func (r *Refused) Error() string { return r.Step + ": " + r.Errno.Error() }
+
+// Unwrap is the errno.
+func (r *Refused) Unwrap() error { return r.Errno }

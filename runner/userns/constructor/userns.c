@@ -1,4 +1,4 @@
-// The C half of package userns; the drawing is in userns.go. Everything here runs
+// The C half of package userns; the drawing is in ../userns.go. Everything here runs
 // in a process with one thread. It allocates nothing, and answers every failure
 // with an 'e' message or, where nobody listens, by exiting.
 
@@ -8,7 +8,6 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -25,6 +24,8 @@
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
+
+#define FD_LIFE 7 // FDLife in ../userns.go
 
 static int env_fd(const char *name)
 {
@@ -115,7 +116,7 @@ void demesne_userns(void)
 {
 	int ctl = env_fd("_DEMESNE_CONTROL"), life[2];
 	const char *mode = getenv("_DEMESNE_MODE");
-	char text[16], msg[1 + sizeof(int)];
+	char msg[1 + sizeof(int)];
 	pid_t pid;
 
 	if (ctl < 0 || !mode)
@@ -136,9 +137,11 @@ void demesne_userns(void)
 	}
 	close(life[0]);
 	runner(ctl, mode);
-	close(ctl);
-	snprintf(text, sizeof text, "%d", life[1]);
-	setenv("_DEMESNE_LIFE", text, 1);
-	unsetenv("_DEMESNE_CONTROL");
+	// ctl stays open: the Go side reads the rest of the message from it.
+	// The Go runtime takes its environment from the stack and would not see a
+	// setenv(3): the descriptor has a fixed number instead.
+	if (dup2(life[1], FD_LIFE) < 0)
+		_exit(125);
+	close(life[1]);
 	syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 }

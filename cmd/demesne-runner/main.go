@@ -1,0 +1,33 @@
+// Command demesne-runner makes sandboxes; see package engine. It is started by
+// demesne, never by hand.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/runc/libcontainer"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // libcontainer's half before the Go runtime
+
+	"demesne/runner/engine"
+	"demesne/runner/probe"
+	_ "demesne/runner/userns/constructor" // ours
+)
+
+func main() {
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case "init": // libcontainer executes us again, inside
+			libcontainer.Init()
+			return
+		case "reap":
+			os.Exit(engine.Reap())
+		}
+	}
+	probe.Reexec()
+	if len(os.Args) != 1 {
+		fmt.Fprintln(os.Stderr, "demesne-runner: to be started by demesne, not by hand")
+		os.Exit(125)
+	}
+	os.Exit(engine.Main())
+}

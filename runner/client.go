@@ -1,0 +1,292 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// Protocol is the version of the caller socket's messages.
+const Protocol = 1
+
+// Options says how to find a runner. The zero value is right for a program that
+// lies beside demesne-runner.
+type Options struct {
+	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
+}
+
+// Client is a connection to a runner. One-shot sandboxes made through it die with
+// it. It is safe for concurrent use.
+type Client struct {
+	peer  *wire.Peer
+	dir   *runDir
+	root  bool
+	init  string
+	hello Hello
+}
+
+// Hello is the runner's first message on a new connection.
+type Hello struct {
+	Protocol int       `json:"protocol"`
+	PID      int       `json:"pid"`
+	Mode     string    `json:"mode"`
+	UIDMap   []IDRange `json:"uid_map,omitempty"`
+}
+
+// Connect finds a live runner or starts one.
+func Connect(ctx context.Context, o Options) (*Client, error) {
+	progs, err := findPrograms(o.Libexec)
+	if err != nil {
+		return nil, err
+	}
+	root := realRoot()
+	dir, err := openRunDir(progs, root)
+	if err != nil {
+		return nil, err
+	}
+	mode := userns.ModeUser
+	if root {
+		mode = userns.ModeRoot
+	}
+	for {
+		l := &launcher{dir: dir, progs: progs, root: root, mode: mode}
+		sock, err := l.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := &Client{dir: dir, root: root, init: progs.init}
+		conn := wire.NewConn(sock)
+		hello, err := conn.Recv()
+		if errors.Is(err, io.EOF) {
+			conn.Close()
+			if text := readLog(dir); text != "" {
+				return nil, fmt.Errorf("start runner: %s", text)
+			}
+			continue // it was ending when we came
+		}
+		if err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("greet runner: %w", err)
+		}
+		defer hello.Close()
+		if err := hello.Decode(&c.hello); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		c.peer = wire.NewPeer(conn, c.handle)
+		go c.peer.Serve()
+		return c, nil
+	}
+}
+
+// readLog returns the last line a runner that died young left behind.
+func readLog(d *runDir) string {
+	f, err := os.Open(d.file(".log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 4096))
+	return firstLine(string(b))
+}
+
+func firstLine(s string) string {
+	for i := range len(s) {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// Close ends the connection, and with it the one-shot sandboxes made through it.
+func (c *Client) Close() error { return c.peer.Close() }
+
+// handle takes the runner's events.
+func (c *Client) handle(m *wire.Message) { m.Close() }
+
+// Create makes a sandbox. On an error nothing of it is left.
+func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
+	files, err := c.sources(&spec)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	var reply Created
+	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
+		return nil, c.lost(err)
+	}
+	return &Sandbox{ID: reply.ID, Receipt: reply.Receipt, Trace: reply.Trace, Out: spec.Out, client: c}, nil
+}
+
+// Created is the reply to a create call.
+type Created struct {
+	ID      string   `json:"id"`
+	Receipt *Receipt `json:"receipt"`
+	Trace   []Stage  `json:"trace"`
+}
+
+// Target names a sandbox by id or name.
+type Target struct {
+	Sandbox string `json:"sandbox"`
+}
+
+// Open finds a live sandbox by id or name.
+func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	info, err := c.Inspect(ctx, idOrName)
+	if err != nil {
+		return nil, err
+	}
+	if info.State != Running {
+		return nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", idOrName)
+	}
+	return &Sandbox{ID: info.ID, Receipt: info.Receipt, Out: info.Out, client: c}, nil
+}
+
+// Inspect tells of a sandbox, live or recently ended.
+func (c *Client) Inspect(ctx context.Context, idOrName string) (*Info, error) {
+	var info Info
+	if err := c.peer.Call(ctx, OpInspect, Target{idOrName}, nil, &info); err != nil {
+		return nil, c.lost(err)
+	}
+	return &info, nil
+}
+
+// List tells of all live sandboxes.
+func (c *Client) List(ctx context.Context) ([]Info, error) {
+	var infos []Info
+	return infos, c.lost(c.peer.Call(ctx, OpList, nil, nil, &infos))
+}
+
+// Check probes what this machine lets a sandbox have.
+func (c *Client) Check(ctx context.Context) ([]Probe, error) {
+	var probes []Probe
+	return probes, c.lost(c.peer.Call(ctx, OpCheck, nil, nil, &probes))
+}
+
+// Stop ends a sandbox and everything in it.
+func (c *Client) Stop(ctx context.Context, idOrName string) error {
+	return c.lost(c.peer.Call(ctx, OpStop, Target{idOrName}, nil, nil))
+}
+
+// lost names the failure of a connection for what it is.
+func (c *Client) lost(err error) error {
+	if errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) {
+		return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	}
+	return err
+}
+
+// Sandbox is a live sandbox.
+type Sandbox struct {
+	ID      string
+	Receipt *Receipt
+	Trace   []Stage // of its making; nil unless this client made it
+	Out     string
+
+	client *Client
+}
+
+// Stop ends the sandbox and everything in it.
+func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }
+
+// ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
+// stderr.
+type ExecRequest struct {
+	Sandbox string       `json:"sandbox"`
+	Argv    []wire.Bytes `json:"argv"`
+	Env     []wire.Bytes `json:"env,omitempty"`
+	Dir     wire.Bytes   `json:"dir,omitempty"`
+	User    *User        `json:"user,omitempty"`
+	Timeout Duration     `json:"timeout,omitempty"`
+	TTY     *Winsize     `json:"tty,omitempty"`
+}
+
+// ExecReply answers it, with the terminal as descriptor if one was asked for.
+type ExecReply struct {
+	Exec  uint64  `json:"exec"`
+	PID   int     `json:"pid"` // inside the sandbox
+	Trace []Stage `json:"trace"`
+}
+
+// ExecTarget names a running command.
+type ExecTarget struct {
+	Sandbox string   `json:"sandbox"`
+	Exec    uint64   `json:"exec"`
+	Signal  int      `json:"signal,omitempty"`
+	TTY     *Winsize `json:"tty,omitempty"`
+}
+
+// Exec starts a command. The error is a *wire.Error with CodeNotFound or
+// CodeNotExecutable where the command is at fault.
+func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
+	req := ExecRequest{
+		Sandbox: s.ID, Argv: wire.ByteStrings(cmd.Argv), Env: wire.ByteStrings(cmd.Env),
+		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: Duration(cmd.Timeout), TTY: cmd.TTY,
+	}
+	files := wire.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
+	if cmd.TTY != nil {
+		files = nil
+	}
+	m, err := s.client.peer.CallMessage(ctx, OpExec, req, files)
+	if err != nil {
+		return nil, s.client.lost(err)
+	}
+	defer m.Close()
+	var reply ExecReply
+	if err := m.Decode(&reply); err != nil {
+		return nil, err
+	}
+	return &Process{Trace: reply.Trace, PID: reply.PID, sandbox: s, exec: reply.Exec, tty: m.File("tty")}, nil
+}
+
+// Process is a command in a sandbox.
+type Process struct {
+	PID   int // inside the sandbox
+	Trace []Stage
+
+	sandbox *Sandbox
+	exec    uint64
+	tty     *os.File
+}
+
+// Terminal is the controlling end of the command's terminal, nil without one. The
+// caller closes it.
+func (p *Process) Terminal() *os.File { return p.tty }
+
+// Signal sends sig to the command's process group.
+func (p *Process) Signal(sig syscall.Signal) error {
+	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, Signal: int(sig)}
+	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), OpSignal, t, nil, nil))
+}
+
+// Resize tells the command's terminal its new size.
+func (p *Process) Resize(w Winsize) error {
+	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, TTY: &w}
+	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), OpResize, t, nil, nil))
+}
+
+// Wait returns how the command ended. When the sandbox is OneShot it is gone by
+// then: no process of it is left and /out is settled. A runner that died meanwhile
+// makes a Result with Reason Lost, not an error.
+func (p *Process) Wait(ctx context.Context) (*Result, error) {
+	var r Result
+	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}
+	err := p.sandbox.client.peer.Call(ctx, OpWait, t, nil, &r)
+	if errors.Is(err, wire.ErrClosed) {
+		return &Result{
+			Sandbox: p.sandbox.ID, ExitCode: 125, Reason: Lost, Out: p.sandbox.Out,
+			Detail: "the runner was killed", Receipt: p.sandbox.Receipt,
+		}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}

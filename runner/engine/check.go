@@ -1,0 +1,27 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/probe"
+	"demesne/runner/userns"
+)
+
+// check probes the machine for `demesne check`.
+func (e *Engine) check() []runner.Probe {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cg := e.host.Probe()
+	b := e.boot
+	return probe.Run(ctx, probe.Env{
+		Minimal: b.Mode == userns.ModeMinimal, ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
+		UIDMap: b.UIDMap, GIDMap: b.GIDMap, MapWhy: b.MapWhy, MapFix: b.MapFix,
+		RealRoot: b.Mode == userns.ModeRoot,
+		Limits:   probe.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
+		Dir:      e.dir,
+		Disk:     []string{filepath.Join(b.RunDir, "scratch"), filepath.Join(b.RunDir, "state")},
+	})
+}

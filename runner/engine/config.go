@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// rung is a way to start PID 1 that asks less of the machine than the one before.
+// Which one works is found by doing; the first error is kept as the reason.
+type rung struct {
+	procBound  bool // /proc is the outer one, bound: a fresh one was refused
+	noHostname bool // sethostname was refused (rootless podman's default profile)
+}
+
+var rungs = []rung{{}, {procBound: true}, {noHostname: true}, {procBound: true, noHostname: true}}
+
+// initPath is where demesne-init is bound, in the /dev that we make for every
+// sandbox, whatever its image.
+const initPath = "/dev/.demesne-init"
+
+// What of /proc no sandbox sees or writes; the OCI runtime-spec's usual list.
+var (
+	maskPaths = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+		"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/sched_debug", "/proc/scsi",
+	}
+	readonlyPaths = []string{
+		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+	}
+)
+
+// initCaps are what PID 1 keeps to start commands as other users and to signal
+// them. Commands get none: PID 1 empties its bounding set.
+var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
+
+// capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own
+// (user_namespaces(7), since Linux 5.12): nesting does not work without it.
+const capSetfcap = 31
+
+// config turns what was asked into what libcontainer is told. It is pure.
+func config(id, root, dev, netns string, ids runner.Boot, spec runner.Spec, r rung) *configs.Config {
+	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
+	if r.procBound {
+		proc = &configs.Mount{Source: "/proc", Device: "bind", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC | procFlags}
+	}
+	caps := initCaps
+	if spec.Nesting {
+		caps = append(append([]string{}, caps...), "CAP_SETFCAP")
+	}
+	c := &configs.Config{
+		Version:         "1.2.0",
+		Rootfs:          root,
+		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
+		Mounts: []*configs.Mount{
+			proc,
+			{Source: dev, Device: "bind", Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
+		},
+		Namespaces: configs.Namespaces{
+			{Type: configs.NEWUSER}, {Type: configs.NEWNS}, {Type: configs.NEWPID},
+			{Type: configs.NEWIPC}, {Type: configs.NEWUTS}, {Type: configs.NEWCGROUP},
+			{Type: configs.NEWNET, Path: netns},
+		},
+		UIDMappings:     identity(ids.UIDMap),
+		GIDMappings:     identity(ids.GIDMap),
+		Capabilities:    &configs.Capabilities{Bounding: caps, Effective: caps, Permitted: caps},
+		NoNewPrivileges: true,
+		Hostname:        spec.Hostname,
+		Cgroups:         noCgroup(id),
+		RootlessCgroups: true,
+	}
+	if r.noHostname {
+		c.Hostname = ""
+	}
+	// A masked /proc is one that a nested sandbox may not mount anew.
+	if !spec.Nesting && !r.procBound {
+		c.MaskPaths, c.ReadonlyPaths = maskPaths, readonlyPaths
+	}
+	return c
+}
+
+// identity maps every id of the outer user namespace to itself. The first id is an
+// extent of its own: libcontainer takes one extent from 0 for a map that needs
+// newuidmap.
+func identity(outer []runner.IDRange) []configs.IDMap {
+	var size int64
+	for _, r := range outer {
+		size += int64(r.Size)
+	}
+	m := []configs.IDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	if size > 1 {
+		m = append(m, configs.IDMap{ContainerID: 1, HostID: 1, Size: size - 1})
+	}
+	return m
+}
+
+// noCgroup has libcontainer leave control groups alone: the one it would make, below
+// a cgroup2 that is mounted read-only, it may do without. Package limits makes ours.
+func noCgroup(id string) *cgroups.Cgroup {
+	return &cgroups.Cgroup{Name: id, Rootless: true, Resources: &cgroups.Resources{}}
+}

@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"demesne/netns"
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// initTimeout bounds the conversation with PID 1 while a sandbox is made. It is for
+// a machine that stalls, not a budget.
+const initTimeout = 30 * time.Second
+
+// create makes a sandbox for c. On an error nothing is left of it.
+func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, error) {
+	if err := admit(&spec); err != nil {
+		return nil, err
+	}
+	s := &sandbox{
+		e: c.e, id: newID(), spec: spec, created: time.Now(), paths: inside,
+		execs: map[uint64]*execution{}, finished: make(chan struct{}),
+	}
+	if err := c.e.claim(s); err != nil {
+		return nil, err
+	}
+	if err := s.make(m); err != nil {
+		s.undo.run()
+		close(s.finished)
+		c.e.mu.Lock()
+		delete(c.e.boxes, s.id)
+		c.e.mu.Unlock()
+		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
+	}
+	if spec.Lifetime == runner.Persistent {
+		ttl := time.Duration(spec.TTL)
+		if ttl <= 0 {
+			ttl = defaultTTL
+		}
+		s.expires = s.created.Add(ttl)
+		timer := time.AfterFunc(ttl, func() { s.end("its time to live was over") })
+		s.undo.add(func() { timer.Stop() })
+	} else {
+		s.owner = c
+		if !c.adopt(s) {
+			s.end("its caller ended")
+			return nil, wire.ErrClosed
+		}
+	}
+	c.e.state.write(s.info())
+	return &runner.Created{ID: s.id, Receipt: s.receipt, Trace: s.trace}, nil
+}
+
+func codeOf(err error) wire.Code { return wire.AsError(err).Code }
+
+// admit refuses what no sandbox can be, and fills in what was left open.
+func admit(spec *runner.Spec) error {
+	if err := validName(spec.Name); err != nil {
+		return err
+	}
+	if spec.Image == "" {
+		spec.Image = "host"
+	}
+	if spec.Image != "host" {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: image %q: not known", spec.Image)
+	}
+	if spec.Hostname == "" {
+		spec.Hostname = "demesne"
+	}
+	if !filepath.IsAbs(spec.Out) {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
+	}
+	switch spec.Require {
+	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
+	default:
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: require %q: not a level (full, degraded, minimal)", spec.Require)
+	}
+	spec.Limits = limits.Resolve(spec.Limits)
+	return nil
+}
+
+// stages measures the making of a sandbox.
+type stages struct {
+	last time.Time
+	list []runner.Stage
+}
+
+func (t *stages) mark(name string) {
+	now := time.Now()
+	t.list = append(t.list, runner.Stage{Name: name, MS: float64(now.Sub(t.last).Microseconds()) / 1000})
+	t.last = now
+}
+
+// make is the order in which a sandbox comes to be. Each step pushes its undoing.
+func (s *sandbox) make(m *wire.Message) (err error) {
+	t := &stages{last: time.Now()}
+	defer func() { s.trace = t.list }()
+	if s.e.boot.Mode == userns.ModeMinimal {
+		return s.makeMinimal(m, t)
+	}
+	if err := s.userFits(); err != nil {
+		return err
+	}
+	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.group.Close() })
+	t.mark("limits")
+	ns, err := netns.New()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if err := ns.Verify(); err != nil {
+		return err
+	}
+	t.mark("netns")
+	if err := s.mount(m, ns.Sysfs); err != nil {
+		return err
+	}
+	t.mark("mounts")
+	start, err := s.start(ns)
+	if err != nil {
+		return err
+	}
+	t.mark("clone")
+	if err := s.group.Add(s.pid); err != nil {
+		return err
+	}
+	facts, err := s.setUpGuest(guestSetup(s.spec))
+	if err != nil {
+		return err
+	}
+	t.mark("guest")
+	t.list = append(t.list,
+		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
+	s.receipt = s.account(facts, start, ns.SysfsErr)
+	if err := meets(s.receipt, s.spec.Require); err != nil {
+		return err
+	}
+	s.watch()
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// userFits refuses a user that the id map does not know.
+func (s *sandbox) userFits() error {
+	u := s.spec.User
+	if u == nil {
+		return nil
+	}
+	if u.UID >= size(s.e.boot.UIDMap) || u.GID >= size(s.e.boot.GIDMap) {
+		return &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, size(s.e.boot.UIDMap)),
+			Hint: s.e.boot.MapFix,
+		}
+	}
+	return nil
+}
+
+func size(m []runner.IDRange) (n uint32) {
+	for _, r := range m {
+		n += r.Size
+	}
+	return n
+}
+
+// mount lays the tree out and opens what is read back at the end.
+func (s *sandbox) mount(m *wire.Message, sysfs *os.File) (err error) {
+	dir := filepath.Join(s.e.dir, s.id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	s.undo.add(func() { os.Remove(dir) })
+	l := rootfs.Layout{
+		Dir: dir, Size: s.spec.Limits.Disk, Inodes: 1 << 20, Hostname: s.spec.Hostname, Sysfs: sysfs,
+		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
+	}
+	if u := s.spec.User; u != nil {
+		l.User = rootfs.User{UID: u.UID, GID: u.GID}
+	}
+	if s.spec.Workspace != "" {
+		l.Workspace = source(m, runner.SourceWorkspace, s.spec.Workspace)
+	}
+	for i, in := range s.spec.Inputs {
+		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
+	}
+	if s.tree, err = rootfs.MountHost(l); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.tree.Unmount() })
+	if s.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
+		return err
+	}
+	s.undo.add(s.settle)
+	if s.spec.Workspace != "" {
+		if s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace")); err != nil {
+			return err
+		}
+		s.undo.add(func() { s.work.Close() })
+	}
+	return nil
+}
+
+// settle makes /out the caller's: no process of the sandbox is alive any more.
+func (s *sandbox) settle() {
+	if err := rootfs.Settle(s.out); err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+	}
+	s.out.Close()
+}
+
+func source(m *wire.Message, name, path string) rootfs.Source {
+	return rootfs.Source{Path: path, Same: m.File(runner.FileSame + name), Mount: m.File(runner.FileMount + name)}
+}
+
+// started is how PID 1 came up.
+type started struct {
+	rung rung
+	why  error // why not a better rung
+}
+
+// start starts PID 1 on the best rung that works on this machine.
+func (s *sandbox) start(ns *netns.NS) (started, error) {
+	s.e.mu.Lock()
+	first := s.e.rung
+	s.e.mu.Unlock()
+	why := s.e.rungWhy
+	for i := first; ; i++ {
+		err := s.startOn(rungs[i], ns)
+		if err == nil {
+			s.e.mu.Lock()
+			s.e.rung, s.e.rungWhy = i, why
+			s.e.mu.Unlock()
+			return started{rungs[i], why}, nil
+		}
+		if why == nil {
+			why = err
+		}
+		if i == len(rungs)-1 {
+			return started{}, why
+		}
+	}
+}
+
+func (s *sandbox) startOn(r rung, ns *netns.NS) error {
+	state := filepath.Join(s.e.dir, "libcontainer")
+	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
+	c, err := libcontainer.Create(state, s.id, config(s.id, s.tree.Root, s.tree.Dev, netPath, s.e.boot, s.spec, r))
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	p := &libcontainer.Process{
+		Init: true, Args: []string{initPath}, Cwd: "/", Env: []string{"GOMAXPROCS=2"},
+		ExtraFiles: []*os.File{theirs},
+	}
+	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
+	if err := c.Run(p); err != nil {
+		ours.Close()
+		remove()
+		return err
+	}
+	pid, err := p.Pid()
+	if err != nil {
+		ours.Close()
+		remove()
+		return err
+	}
+	s.pid = pid
+	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	reaped := make(chan struct{})
+	go func() { p.Wait(); close(reaped) }()
+	go s.serveGuest()
+	s.undo.add(func() {
+		s.guest.Close()
+		s.group.Kill()
+		p.Signal(unix.SIGKILL)
+		<-reaped
+		remove()
+	})
+	return nil
+}
+
+// serveGuest notices when PID 1 goes away by itself.
+func (s *sandbox) serveGuest() {
+	s.guest.Serve()
+	s.mu.Lock()
+	ending := s.ending || s.receipt == nil
+	s.mu.Unlock()
+	if ending {
+		return
+	}
+	if s.group.OOMKilled() {
+		s.condemn(runner.OOM, "the memory limit was reached")
+		return
+	}
+	s.condemn(runner.Lost, "PID 1 of the sandbox was killed")
+}
+
+// setUpGuest has PID 1 restrict itself and returns what it verified.
+func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
+	var facts wire.GuestFacts
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	if err := s.guest.Call(ctx, wire.OpGuestSetup, setup, nil, &facts); err != nil {
+		return facts, fmt.Errorf("restrict sandbox: %w", err)
+	}
+	return facts, nil
+}
+
+// guestSetup is what PID 1 is told to do to itself. It is pure.
+func guestSetup(spec runner.Spec) wire.GuestSetup {
+	if spec.Nesting {
+		// Any filesystem rule would forbid mounts for ever (landlock(7)).
+		return wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true, NoSUID: true}, KeepCaps: []uint{capSetfcap}}
+	}
+	return wire.GuestSetup{
+		Landlock: []wire.PathRule{
+			{Path: wire.Bytes("/"), Access: wire.AccessReadWrite},
+			{Path: wire.Bytes("/dev/pts"), Access: wire.AccessDevice},
+			{Path: wire.Bytes("/dev/tty"), Access: wire.AccessDevice},
+		},
+		Scoped:  true,
+		Seccomp: wire.SeccompOptions{NoSUID: true},
+	}
+}
+
+// watch starts what looks after the limits that no kernel mechanism holds.
+func (s *sandbox) watch() {
+	dirs := []*os.File{s.out}
+	if s.work != nil {
+		dirs = append(dirs, s.work)
+	}
+	stop := s.group.Watch(s.pid, dirs, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
+	s.undo.add(stop)
+}

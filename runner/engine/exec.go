@@ -1,0 +1,333 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+type execKey struct {
+	sandbox string
+	exec    uint64
+}
+
+// execution is a command in a sandbox, from its start until its result was read.
+type execution struct {
+	s       *sandbox
+	id      uint64
+	started time.Time
+	tty     *os.File // our copy, for resize
+	timer   *time.Timer
+	primary bool // of a one-shot sandbox, which ends with it
+
+	once   sync.Once
+	done   chan struct{} // closed when result is there
+	result *runner.Result
+
+	mu      sync.Mutex
+	timeout bool
+}
+
+// exec starts a command and answers with its number, and its terminal if it has
+// one.
+func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
+		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
+	}
+	x, err := s.enrol()
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := s.guestExec(x, req)
+	if err != nil {
+		s.strike(x)
+		return nil, nil, err
+	}
+	files := wire.Files{}
+	reply := wire.Files{}
+	if req.TTY != nil {
+		if err := x.openTTY(req, &g); err != nil {
+			s.strike(x)
+			return nil, nil, err
+		}
+		if reply["tty"], err = dup(x.tty); err != nil {
+			s.strike(x)
+			return nil, nil, err
+		}
+	} else {
+		for _, name := range []string{"stdin", "stdout", "stderr"} {
+			files[name] = m.File(name)
+		}
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	var done wire.GuestExecuted
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	if err := s.guest.Call(ctx, wire.OpGuestExec, g, files, &done); err != nil {
+		s.strike(x)
+		if errors.Is(err, wire.ErrClosed) {
+			return nil, nil, wire.Errorf(wire.CodeGone, "execute command: sandbox %s ended", s.id)
+		}
+		return nil, nil, err
+	}
+	x.arm(time.Duration(req.Timeout))
+	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
+	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took}, reply, nil
+}
+
+// enrol numbers a new execution and makes it findable.
+func (s *sandbox) enrol() (*execution, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return nil, wire.Errorf(wire.CodeGone, "execute command: sandbox %s has ended", s.id)
+	}
+	s.next++
+	x := &execution{
+		s: s, id: s.next, started: time.Now(), done: make(chan struct{}),
+		primary: s.spec.Lifetime == runner.OneShot && !s.primary,
+	}
+	s.primary = true
+	s.execs[x.id] = x
+	s.e.mu.Lock()
+	s.e.recent[execKey{s.id, x.id}] = x
+	s.e.mu.Unlock()
+	return x, nil
+}
+
+// strike takes back an execution that did not come to be.
+func (s *sandbox) strike(x *execution) {
+	s.mu.Lock()
+	delete(s.execs, x.id)
+	s.primary = s.primary && !x.primary
+	s.mu.Unlock()
+	s.e.mu.Lock()
+	delete(s.e.recent, execKey{s.id, x.id})
+	s.e.mu.Unlock()
+	if x.tty != nil {
+		x.tty.Close()
+	}
+}
+
+func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExec, error) {
+	user := s.spec.User
+	if req.User != nil {
+		user = req.User
+		if user.UID >= size(s.e.boot.UIDMap) || user.GID >= size(s.e.boot.GIDMap) {
+			return wire.GuestExec{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", user.UID, user.GID)
+		}
+	}
+	g := wire.GuestExec{Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits()}
+	env := append(runner.DefaultEnv(), s.paths.env()...)
+	if user != nil && user.UID != 0 {
+		env = append(env, "HOME="+s.paths.workspace)
+	}
+	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
+	if len(g.Dir) == 0 {
+		g.Dir = wire.Bytes(s.paths.workspace)
+	}
+	if user != nil {
+		g.UID, g.GID = user.UID, user.GID
+	}
+	g.SetIDs = size(s.e.boot.UIDMap) > 1
+	return g, nil
+}
+
+// env names the places of a sandbox for its commands.
+func (p paths) env() []string {
+	return []string{
+		"HOME=" + p.home, "TMPDIR=" + p.tmp,
+		"DEMESNE_IN=" + p.in, "DEMESNE_OUT=" + p.out, "DEMESNE_WORKSPACE=" + p.workspace,
+	}
+}
+
+// lastWins keeps the last value of each name, in the order of first appearance.
+func lastWins(env []string) []string {
+	at := map[string]int{}
+	var out []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		if i, ok := at[name]; ok {
+			out[i] = kv
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, kv)
+	}
+	return out
+}
+
+// openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
+// end only; ours goes to the caller.
+func (x *execution) openTTY(req runner.ExecRequest, g *wire.GuestExec) error {
+	if x.s.tree == nil {
+		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
+	}
+	master, n, err := x.s.tree.OpenPTY(int(g.UID), int(g.GID))
+	if err != nil {
+		return err
+	}
+	x.tty, g.TTY = master, &n
+	return x.resize(req.TTY)
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func (x *execution) resize(w *runner.Winsize) error {
+	if x.tty == nil || w == nil {
+		return wire.Errorf(wire.CodeInvalid, "resize terminal: the command has none")
+	}
+	return unix.IoctlSetWinsize(int(x.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+}
+
+// arm starts the clock.
+func (x *execution) arm(timeout time.Duration) {
+	if timeout <= 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	select {
+	case <-x.done:
+		return
+	default:
+	}
+	x.timer = time.AfterFunc(timeout, func() {
+		x.mu.Lock()
+		x.timeout = true
+		x.mu.Unlock()
+		if x.primary {
+			x.s.condemn(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
+			return
+		}
+		x.signal(syscall.SIGKILL)
+	})
+}
+
+func (x *execution) signal(sig syscall.Signal) error {
+	select {
+	case <-x.done:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	g := wire.GuestSignal{Exec: x.id, Signal: int(sig), Group: true}
+	return x.s.guest.Call(ctx, wire.OpGuestSignal, g, nil, nil)
+}
+
+// fromGuest takes what PID 1 tells unasked: a command ended.
+func (s *sandbox) fromGuest(m *wire.Message) {
+	defer m.Close()
+	var ex wire.GuestExited
+	if m.Op != wire.OpGuestExited || m.Decode(&ex) != nil {
+		return
+	}
+	s.mu.Lock()
+	x := s.execs[ex.Exec]
+	s.mu.Unlock()
+	if x == nil {
+		return
+	}
+	if !x.primary {
+		x.finish(&ex)
+		return
+	}
+	// Its sandbox ends with it; the result is there when nothing else is.
+	s.mu.Lock()
+	if s.verdict == "" {
+		s.verdict = runner.Exited
+		if s.group.OOMKilled() {
+			s.verdict, s.detail = runner.OOM, "the memory limit was reached"
+		}
+	}
+	delete(s.execs, x.id)
+	s.mu.Unlock()
+	go func() {
+		s.end("")
+		x.finish(&ex)
+	}()
+}
+
+// finish makes x's result; ex is nil if PID 1 could not tell.
+func (x *execution) finish(ex *wire.GuestExited) {
+	x.once.Do(func() {
+		s := x.s
+		s.mu.Lock()
+		delete(s.execs, x.id)
+		verdict, detail := s.verdict, s.detail
+		s.mu.Unlock()
+		x.mu.Lock()
+		if x.timer != nil {
+			x.timer.Stop()
+		}
+		if x.timeout && verdict != runner.TimedOut {
+			verdict, detail = runner.TimedOut, "the time limit was reached"
+		}
+		x.mu.Unlock()
+		r := outcome(ex, verdict, detail)
+		if ex != nil && verdict == "" && r.Signal == int(syscall.SIGKILL) && s.group.OOMKilled() {
+			r = outcome(ex, runner.OOM, "the memory limit was reached")
+		}
+		r.Sandbox, r.Out, r.Started, r.Receipt = s.id, s.spec.Out, x.started, s.receipt
+		r.Seconds = time.Since(x.started).Seconds()
+		x.result = r
+		s.mu.Lock()
+		s.last = r
+		s.mu.Unlock()
+		if x.tty != nil {
+			x.tty.Close()
+		}
+		s.e.mu.Lock()
+		s.e.ended = append(s.e.ended, execKey{s.id, x.id})
+		s.e.mu.Unlock()
+		close(x.done)
+	})
+}
+
+// outcome decides what a caller is told. What we did to a command (a verdict) goes
+// before what wait(2) says of it; a limit that was reached is never told as a
+// plain signal, an OOM kill never as a timeout. It is pure.
+func outcome(ex *wire.GuestExited, verdict runner.Reason, detail string) *runner.Result {
+	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
+	if ex != nil {
+		ws := syscall.WaitStatus(ex.Status)
+		r.Reason, r.ExitCode = runner.Exited, ws.ExitStatus()
+		if ws.Signaled() {
+			r.Reason, r.Signal, r.ExitCode = runner.Signaled, int(ws.Signal()), 128+int(ws.Signal())
+			r.Detail = "killed by " + unix.SignalName(ws.Signal())
+		}
+		r.MaxRSS = ex.MaxRSS << 10
+		r.CPU = (ex.UTime + ex.STime).Seconds()
+	}
+	switch verdict {
+	case runner.TimedOut:
+		r.Reason, r.ExitCode, r.Detail = verdict, 124, detail
+	case runner.OOM, runner.DiskFull:
+		r.Reason, r.ExitCode, r.Detail = verdict, 137, detail
+	case runner.Lost:
+		if ex == nil {
+			r.Reason, r.ExitCode, r.Detail = verdict, 125, detail
+		}
+	}
+	return r
+}

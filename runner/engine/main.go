@@ -1,0 +1,162 @@
+// Package engine is demesne-runner: it makes sandboxes, runs commands in them and
+// takes them down again.
+//
+// One process serves many callers and many sandboxes. It lives in an outer user
+// namespace in which it has all capabilities, in a mount namespace of its own, and
+// in the host's network and pid namespaces. The way of one run:
+//
+//	serve.go      a caller's messages, one goroutine a call
+//	create.go     Spec → sandbox: the order of making, and its undoing
+//	config.go     Spec → libcontainer configuration, pure
+//	guest.go      the conversation with PID 1
+//	receipt.go    what was verified → Receipt, pure
+//	exec.go       a command in a sandbox, its end and its Result
+//	state.go      what is on disk about a sandbox
+//	minimal.go    the same without namespaces, where the machine forbids them
+//	reap.go       after a runner that was killed
+//
+// What holds a sandbox together is the kernel: PID 1 ends when the guest socket
+// does, its pid namespace with it, and mounts and network namespace with their last
+// user. Nothing here has to run for a sandbox to end.
+package engine
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// Engine is a runner's state.
+type Engine struct {
+	boot   runner.Boot
+	dir    string // private tmpfs: rootfs trees and libcontainer's state
+	host   *limits.Host
+	kernel string
+	state  *stateDir
+
+	mu        sync.Mutex
+	boxes     map[string]*sandbox
+	recent    map[execKey]*execution // of live sandboxes, and the last ones that ended
+	ended     []execKey              // oldest first
+	rung      int                    // of rungs: the first that worked here
+	rungWhy   error                  // why not a better one
+	callers   int
+	idle      chan struct{} // closed when there is nothing left to serve
+	accepting bool
+}
+
+// Main runs until nobody needs the runner any more and returns its exit code.
+func Main() int {
+	life, err := lifeline()
+	if err == nil {
+		err = serveAll()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
+		return 1
+	}
+	life.Write([]byte("c"))
+	return 0
+}
+
+// lifeline is our end of the pipe the reaper waits on.
+func lifeline() (*os.File, error) {
+	if os.Getenv(userns.EnvControl) == "" {
+		return nil, errors.New("start: to be started by demesne, not by hand")
+	}
+	for _, name := range []string{userns.EnvControl, userns.EnvClean, userns.EnvMode, userns.EnvLock} {
+		os.Unsetenv(name)
+	}
+	return os.NewFile(userns.FDLife, "life"), nil
+}
+
+func serveAll() error {
+	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{})}
+	ctl := os.NewFile(runner.FDControl, "control")
+	line, err := bufio.NewReader(ctl).ReadBytes('\n')
+	ctl.Close()
+	if err != nil {
+		return fmt.Errorf("read boot message: %w", err)
+	}
+	if err := json.Unmarshal(line, &e.boot); err != nil {
+		return fmt.Errorf("read boot message: %w", err)
+	}
+	if err := e.setUp(); err != nil {
+		return err
+	}
+	unix.SetNonblock(runner.FDConn, true)
+	unix.SetNonblock(runner.FDListener, true)
+	e.accepting = true
+	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
+	go e.accept(os.NewFile(runner.FDListener, "listener"))
+	<-e.idle
+	return nil
+}
+
+// setUp does what is done once: finds cgroups, mounts the private tmpfs and, for
+// libcontainer, a cgroup2 of our own namespace.
+func (e *Engine) setUp() (err error) {
+	if e.kernel, err = kernelRelease(); err != nil {
+		return err
+	}
+	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
+		return err
+	}
+	// Before /sys/fs/cgroup is covered.
+	e.host = limits.Open(e.boot.Key)
+	if e.boot.Mode == userns.ModeMinimal {
+		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
+		return os.MkdirAll(e.dir, 0o700)
+	}
+	e.dir = filepath.Join(e.boot.RunDir, "mnt")
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("make mounts slaves: %w", err)
+	}
+	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("mount %q: %w", e.dir, err)
+	}
+	if err := unix.Mount("", e.dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make %q private: %w", e.dir, err)
+	}
+	return mountCgroup2()
+}
+
+// mountCgroup2 gives libcontainer the cgroup mount it insists on, also where the
+// host has none it could see (nested) or a v1 hierarchy. It is of our own cgroup
+// namespace and only ever read.
+func mountCgroup2() error {
+	const at = "/sys/fs/cgroup"
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	// Read-only, or libcontainer would make cgroups that package limits knows not of.
+	if _, err := os.Stat(at); err != nil {
+		if err := unix.Mount("sys", "/sys", "tmpfs", flags, "mode=0755"); err != nil {
+			return fmt.Errorf("mount %q: %w", "/sys", err)
+		}
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return fmt.Errorf("mount %q: %w", at, err)
+		}
+	}
+	if err := unix.Mount("cgroup2", at, "cgroup2", flags|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("mount %q: %w", at, err)
+	}
+	return nil
+}
+
+func kernelRelease() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", os.NewSyscallError("uname", err)
+	}
+	return unix.ByteSliceToString(u.Release[:]), nil
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// hostReadable is what of the host's own tree a sandbox without namespaces may read
+// and execute: what the host rootfs would have bound, see package rootfs.
+var hostReadable = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/group", "/etc/hosts",
+	"/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/mime.types",
+	"/proc", "/sys/devices/system/cpu",
+}
+
+var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// makeMinimal makes a sandbox where the machine forbids namespaces: the commands
+// run in the host's tree, and Landlock and seccomp alone hold them. /in, /out and
+// /workspace do not exist; $DEMESNE_IN and the like say where things are. Its
+// processes are descendants of a demesne-init that is a subreaper instead of PID 1.
+func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
+	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.group.Close() })
+	if err := s.layOut(); err != nil {
+		return err
+	}
+	t.mark("scratch")
+	if err := s.startPlain(); err != nil {
+		return err
+	}
+	t.mark("clone")
+	if err := s.group.Add(s.pid); err != nil {
+		return err
+	}
+	facts, err := s.setUpGuest(s.minimalSetup())
+	if err != nil {
+		return err
+	}
+	t.mark("guest")
+	if facts.LandlockABI == 0 || !facts.LandlockFS {
+		return wire.Errorf(wire.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
+	}
+	s.receipt = s.account(facts, started{}, nil)
+	if err := meets(s.receipt, s.spec.Require); err != nil {
+		return err
+	}
+	s.watch()
+	return nil
+}
+
+// layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
+func (s *sandbox) layOut() (err error) {
+	dir := filepath.Join(s.e.dir, s.id)
+	s.paths = paths{
+		in: filepath.Join(dir, "in"), out: s.spec.Out, workspace: filepath.Join(dir, "workspace"),
+		home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"),
+	}
+	if s.spec.Workspace != "" {
+		s.paths.workspace = s.spec.Workspace
+	}
+	s.undo.add(func() { os.RemoveAll(dir) })
+	for _, p := range []string{s.paths.in, filepath.Join(dir, "workspace"), s.paths.home, s.paths.tmp} {
+		if err := os.MkdirAll(p, 0o700); err != nil {
+			return err
+		}
+	}
+	for _, in := range s.spec.Inputs {
+		if err := os.Symlink(in.Path, filepath.Join(s.paths.in, in.Name)); err != nil {
+			return err
+		}
+	}
+	if s.out, err = os.Open(s.spec.Out); err != nil {
+		return err
+	}
+	s.undo.add(func() {
+		rootfs.Settle(s.out)
+		s.out.Close()
+	})
+	return nil
+}
+
+func (s *sandbox) startPlain() error {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	cmd := exec.Command(s.e.boot.Init)
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return err
+	}
+	s.pid = cmd.Process.Pid
+	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	go s.serveGuest()
+	s.undo.add(func() {
+		// It kills what it started when the socket ends, then itself.
+		s.guest.Close()
+		cmd.Wait()
+		s.group.Kill()
+	})
+	return nil
+}
+
+// minimalSetup is what holds such a sandbox. It is pure.
+func (s *sandbox) minimalSetup() wire.GuestSetup {
+	g := wire.GuestSetup{
+		Scoped: true, NoTCP: true, Sentry: true,
+		Seccomp: wire.SeccompOptions{NoSUID: true, NoInet: true},
+	}
+	grant := func(a wire.Access, paths ...string) {
+		for _, p := range paths {
+			g.Landlock = append(g.Landlock, wire.PathRule{Path: wire.Bytes(p), Access: a})
+		}
+	}
+	grant(wire.AccessReadExec, hostReadable...)
+	for _, in := range s.spec.Inputs {
+		grant(wire.AccessReadExec, in.Path)
+	}
+	grant(wire.AccessReadWrite, hostWritable...)
+	grant(wire.AccessReadExec, s.paths.in)
+	grant(wire.AccessReadWrite, s.paths.out, s.paths.workspace, s.paths.home, s.paths.tmp)
+	return g
+}
+
+// rlimits are the group's, less what would count the user's other processes: only a
+// user namespace makes RLIMIT_NPROC a sandbox's own (getrlimit(2)).
+func (s *sandbox) rlimits() []wire.Rlimit {
+	r := s.group.Rlimits()
+	if s.tree != nil {
+		return r
+	}
+	return slices.DeleteFunc(r, func(l wire.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
+}
+
+// minimalLimits says the same in the receipt.
+func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
+	for i := range l {
+		if l[i].Mechanism == "RLIMIT_NPROC" {
+			l[i].Status, l[i].Mechanism, l[i].Value = runner.Missing, "none", "none"
+			l[i].Why = "without a user namespace RLIMIT_NPROC would count the user's other processes"
+		}
+	}
+	return l
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"demesne/runner"
+)
+
+// namespaceLayers compares PID 1's namespaces with ours, as the kernel names them.
+// Its user namespace is a child of ours, and ours one of the host's.
+func namespaceLayers(pid int) []runner.Layer {
+	var layers []runner.Layer
+	for _, ns := range []struct{ file, name string }{
+		{"user", "user-namespace"}, {"mnt", "mount-namespace"}, {"pid", "pid-namespace"}, {"net", "network-namespace"},
+		{"ipc", "ipc-namespace"}, {"uts", "uts-namespace"}, {"cgroup", "cgroup-namespace"},
+	} {
+		l := runner.Layer{Name: ns.name, Status: runner.Held}
+		theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns.file))
+		ours, err2 := os.Readlink("/proc/self/ns/" + ns.file)
+		switch {
+		case err1 != nil:
+			l.Status, l.Why = runner.Missing, err1.Error()
+		case err2 != nil:
+			l.Status, l.Why = runner.Missing, err2.Error()
+		case theirs == ours:
+			l.Status, l.Why = runner.Missing, "it is the runner's own"
+		default:
+			l.Detail = theirs
+		}
+		layers = append(layers, l)
+	}
+	return layers
+}
+
+// minimalLayers says what a sandbox without namespaces lacks.
+func minimalLayers(b runner.Boot) []runner.Layer {
+	var layers []runner.Layer
+	stand := map[string]string{
+		"mount":   "Landlock rules on the host's own tree",
+		"network": "no sockets but unix ones, by seccomp",
+		"pid":     "signals and ptrace confined by Landlock; the process list is visible",
+	}
+	for _, name := range strings.Fields("user mount pid network ipc uts cgroup") {
+		layers = append(layers, runner.Layer{
+			Name: name + "-namespace", Status: runner.Missing, Detail: stand[name], Why: b.ModeWhy, Fix: b.ModeFix,
+		})
+	}
+	return layers
+}

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"sync"
+	"time"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/runner/wire"
+)
+
+// defaultTTL is how long a persistent sandbox lives when nobody says otherwise.
+const defaultTTL = 48 * time.Hour
+
+// sandbox is a live sandbox.
+type sandbox struct {
+	e       *Engine
+	owner   *caller // of a one-shot one
+	id      string
+	spec    runner.Spec
+	created time.Time
+	expires time.Time
+	receipt *runner.Receipt
+	trace   []runner.Stage
+
+	tree  *rootfs.Tree
+	out   *os.File // /out, through the sandbox's own mount
+	work  *os.File // /workspace, if it is the caller's
+	group *limits.Group
+	guest *wire.Peer
+	pid   int // of PID 1, in our pid namespace
+	paths paths
+
+	undo undo
+
+	mu       sync.Mutex
+	next     uint64
+	primary  bool                  // the command a one-shot ends with has been started
+	execs    map[uint64]*execution // running
+	last     *runner.Result
+	verdict  runner.Reason // why we ended it, if not by itself
+	detail   string
+	ending   bool
+	finished chan struct{} // closed when nothing is left
+}
+
+// paths are the places a command finds; they differ where there is no mount
+// namespace.
+type paths struct {
+	in, out, workspace, home, tmp string
+}
+
+var inside = paths{in: "/in", out: "/out", workspace: "/workspace", home: "/root", tmp: "/tmp"}
+
+func newID() string {
+	var b [6]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func (s *sandbox) info() runner.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := runner.Info{
+		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.expires,
+		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
+	}
+	select {
+	case <-s.finished:
+		i.State = runner.Ended
+		i.PID = 0
+	default:
+	}
+	return i
+}
+
+// condemn ends s for a reason that its commands' results give.
+func (s *sandbox) condemn(reason runner.Reason, detail string) {
+	s.mu.Lock()
+	if s.verdict == "" {
+		s.verdict, s.detail = reason, detail
+	}
+	s.mu.Unlock()
+	s.end(detail)
+}
+
+// end takes s down: first every process, then what they used. It returns when
+// nothing is left, whoever called it first.
+func (s *sandbox) end(why string) {
+	s.mu.Lock()
+	if s.ending {
+		s.mu.Unlock()
+		<-s.finished
+		return
+	}
+	s.ending = true
+	if s.verdict == "" {
+		s.verdict, s.detail = runner.Lost, why
+	}
+	s.mu.Unlock()
+
+	s.undo.run()
+	if s.owner != nil {
+		s.owner.disown(s)
+	}
+	s.mu.Lock()
+	left := s.execs
+	s.execs = nil
+	s.mu.Unlock()
+	for _, x := range left {
+		x.finish(nil)
+	}
+	s.e.forget(s)
+}
+
+// forget is the last of a sandbox.
+func (e *Engine) forget(s *sandbox) {
+	close(s.finished)
+	e.state.ended(s.info())
+	e.mu.Lock()
+	delete(e.boxes, s.id)
+	for len(e.ended) > 1024 {
+		delete(e.recent, e.ended[0])
+		e.ended = e.ended[1:]
+	}
+	e.mu.Unlock()
+	e.maybeIdle()
+}

@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// stateVersion is of the files' format. A file of another version is not read.
+const stateVersion = 1
+
+// keepEnded is how many sandboxes that ended can still be inspected.
+const keepEnded = 64
+
+// stateDir holds a file for each sandbox, ID.json, written whole or not at all. It
+// outlives the runner: what a killed runner left says who that was.
+type stateDir struct {
+	mu   sync.Mutex
+	path string
+	root *os.Root
+	self identity3
+	tick int
+}
+
+// identity3 tells a process from any other there ever was on this machine
+// (escapes.md P18): a pid alone is used again.
+type identity3 struct {
+	Boot  string `json:"boot_id"`
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start_time"` // clock ticks after boot, proc_pid_stat(5)
+}
+
+// record is a file's content.
+type record struct {
+	Version int         `json:"version"`
+	Runner  identity3   `json:"runner"`
+	Info    runner.Info `json:"info"`
+}
+
+func openState(path string) (*stateDir, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	return &stateDir{path: path, root: root, self: self}, nil
+}
+
+// identify reads who pid is now.
+func identify(pid int) (identity3, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return identity3{}, err
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return identity3{}, err
+	}
+	// The command's name may contain anything; fields count from the last ')'.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if i := strings.LastIndex(string(stat), ") "); i >= 0 {
+		rest = string(stat)[i+2:]
+	}
+	f := strings.Fields(rest)
+	if len(f) < 20 {
+		return identity3{}, errors.New("read stat: too short")
+	}
+	start, err := strconv.ParseUint(f[19], 10, 64)
+	return identity3{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
+}
+
+// write records a live sandbox. State is a convenience: a failure is logged.
+func (d *stateDir) write(i runner.Info) {
+	if err := d.put(i); err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: write state of %s: %v\n", i.ID, err)
+	}
+}
+
+func (d *stateDir) put(i runner.Info) error {
+	b, err := json.Marshal(record{stateVersion, d.self, i})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tmp := "." + i.ID + ".tmp"
+	if err := d.root.WriteFile(tmp, b, 0o600); err != nil {
+		d.root.Remove(tmp)
+		return err
+	}
+	return d.root.Rename(tmp, i.ID+".json")
+}
+
+// ended records the end and now and then forgets the oldest.
+func (d *stateDir) ended(i runner.Info) {
+	i.State = runner.Ended
+	d.write(i)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tick++; d.tick%16 == 1 {
+		d.prune()
+	}
+}
+
+func (d *stateDir) prune() {
+	type file struct {
+		name string
+		at   time.Time
+	}
+	var files []file
+	entries, _ := fs.ReadDir(d.root.FS(), ".")
+	if len(entries) <= keepEnded {
+		return
+	}
+	for _, e := range entries {
+		if st, err := e.Info(); err == nil {
+			files = append(files, file{e.Name(), st.ModTime()})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(b.at.UnixNano(), a.at.UnixNano()) })
+	kept := 0
+	for _, f := range files {
+		r, err := d.read(f.name)
+		if err == nil && r.Info.State == runner.Running {
+			continue
+		}
+		if kept++; kept > keepEnded {
+			d.root.Remove(f.name)
+		}
+	}
+}
+
+func (d *stateDir) read(name string) (record, error) {
+	var r record
+	b, err := d.root.ReadFile(name)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, err
+	}
+	if r.Version != stateVersion {
+		return r, fmt.Errorf("version %d is not %d", r.Version, stateVersion)
+	}
+	return r, nil
+}
+
+// find returns what is recorded under an id or, the newest, under a name.
+func (d *stateDir) find(idOrName string) (*runner.Info, error) {
+	var found *runner.Info
+	for _, r := range d.all() {
+		if r.Info.ID == idOrName || (idOrName != "" && r.Info.Name == idOrName) {
+			if found == nil || r.Info.Created.After(found.Created) {
+				found = &r.Info
+			}
+		}
+	}
+	if found == nil {
+		return nil, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
+	}
+	return found, nil
+}
+
+func (d *stateDir) all() []record {
+	var all []record
+	entries, _ := fs.ReadDir(d.root.FS(), ".")
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		if r, err := d.read(e.Name()); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// bury marks what runners that are dead left as running.
+func (d *stateDir) bury(why string) {
+	for _, r := range d.all() {
+		if r.Info.State != runner.Running || alive(r.Runner) {
+			continue
+		}
+		r.Info.State = runner.Ended
+		r.Info.PID, r.Info.Execs = 0, 0
+		r.Info.Result = &runner.Result{Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out}
+		d.write(r.Info)
+	}
+}
+
+func alive(i identity3) bool {
+	now, err := identify(i.PID)
+	return err == nil && now == i
+}

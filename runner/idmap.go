@@ -1,0 +1,204 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Real root's sandboxes live in a range of their own, far above the one that
+// useradd(8) hands to the first user, so that root's sandboxes and a user's
+// containers never share an id.
+const (
+	rootBase  = 0x70000000
+	rangeSize = 65536
+)
+
+// idMaps is what was written to a runner's uid_map and gid_map.
+type idMaps struct {
+	UID, GID []IDRange
+	Why      string // of a single id: why not more
+	Fix      string
+}
+
+// realRoot says whether we are uid 0 of the initial user namespace with the
+// capabilities that go with it. Root of a container is an ordinary user here.
+func realRoot() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	m, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || strings.Join(strings.Fields(string(m)), " ") != "0 0 4294967295" {
+		return false
+	}
+	const sysAdmin, setUID, setGID, chown = 21, 7, 6, 0
+	need := uint64(1<<sysAdmin | 1<<setUID | 1<<setGID | 1<<chown)
+	return effectiveCaps()&need == need
+}
+
+func effectiveCaps() uint64 {
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// writeMaps maps ids into pid's new user namespace: a range for real root, the
+// user's subordinate ids through newuidmap(1) where that works, else the one id we
+// are. Any failure of newuidmap ends in the single id: it fails under no_new_privs,
+// in bwrap, without a passwd entry, and nested.
+func writeMaps(pid int, root, single bool) (*idMaps, error) {
+	if root {
+		m := []IDRange{{Inside: 0, Host: rootBase, Size: rangeSize}}
+		return &idMaps{UID: m, GID: m}, errors.Join(writeMap(pid, "uid_map", m), writeMap(pid, "gid_map", m))
+	}
+	maps, err := subordinateMaps(pid, single)
+	if err == nil {
+		return maps, nil
+	}
+	if m, rerr := os.ReadFile(procFile(pid, "uid_map")); rerr != nil || len(m) > 0 {
+		return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+	}
+	why, fix := explainSubids(err)
+	maps = &idMaps{
+		UID: []IDRange{{0, uint32(os.Geteuid()), 1}},
+		GID: []IDRange{{0, uint32(os.Getegid()), 1}},
+		Why: why, Fix: fix,
+	}
+	// gid_map of one's own needs setgroups denied first, user_namespaces(7).
+	if err := os.WriteFile(procFile(pid, "setgroups"), []byte("deny"), 0); err != nil {
+		return nil, fmt.Errorf("write id map: %w", err)
+	}
+	return maps, errors.Join(writeMap(pid, "uid_map", maps.UID), writeMap(pid, "gid_map", maps.GID))
+}
+
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+func writeMap(pid int, name string, m []IDRange) error {
+	var b bytes.Buffer
+	for _, r := range m {
+		fmt.Fprintln(&b, r.Inside, r.Host, r.Size)
+	}
+	if err := os.WriteFile(procFile(pid, name), b.Bytes(), 0); err != nil {
+		return fmt.Errorf("write id map: %w", err)
+	}
+	return nil
+}
+
+// Why subordinate ids cannot be had.
+var (
+	errNoRange  = errors.New("no subordinate ids")
+	errNoHelper = errors.New("newuidmap is not installed")
+	errNNP      = errors.New("newuidmap cannot gain privileges under no_new_privs")
+	errSingle   = errors.New("newgidmap failed after newuidmap succeeded")
+	// errHalfMapped: one map is written and the other not, and neither can be
+	// written again. The caller starts over with a single id.
+	errHalfMapped = errors.New("half of the id map is written")
+)
+
+func explainSubids(err error) (why, fix string) {
+	switch {
+	case errors.Is(err, errNoRange):
+		return err.Error(), "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 " + userName()
+	case errors.Is(err, errNoHelper):
+		return err.Error(), "sudo apt-get install uidmap"
+	}
+	return err.Error(), ""
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Geteuid())
+}
+
+// subordinateMaps runs newuidmap and newgidmap at the same time.
+func subordinateMaps(pid int, single bool) (*idMaps, error) {
+	switch {
+	case single:
+		return nil, errSingle
+	case noNewPrivs():
+		return nil, errNNP
+	}
+	uid, err := subordinate("/etc/subuid", os.Geteuid())
+	if err != nil {
+		return nil, err
+	}
+	gid, err := subordinate("/etc/subgid", os.Getegid())
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for i, h := range []struct {
+		name string
+		m    []IDRange
+	}{{"newuidmap", uid}, {"newgidmap", gid}} {
+		wg.Go(func() { errs[i] = runMapper(h.name, pid, h.m) })
+	}
+	wg.Wait()
+	return &idMaps{UID: uid, GID: gid}, errors.Join(errs...)
+}
+
+func runMapper(name string, pid int, m []IDRange) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return errNoHelper
+	}
+	args := []string{strconv.Itoa(pid)}
+	for _, r := range m {
+		for _, n := range []uint32{r.Inside, r.Host, r.Size} {
+			args = append(args, strconv.FormatUint(uint64(n), 10))
+		}
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// subordinate reads the caller's range from a file of subuid(5): the first one with
+// 65535 ids or more.
+func subordinate(file string, id int) ([]IDRange, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w in %s", errNoRange, file)
+	}
+	uid := strconv.Itoa(os.Geteuid())
+	var name string // looked up only if there is a line that could be ours
+	for line := range strings.Lines(string(b)) {
+		who, start, count, ok := parseSubid(line)
+		if !ok || count < rangeSize-1 {
+			continue
+		}
+		if who != uid && name == "" {
+			name = userName()
+		}
+		if who == uid || who == name {
+			return []IDRange{{0, uint32(id), 1}, {1, start, rangeSize - 1}}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w for %s in %s", errNoRange, userName(), file)
+}
+
+func parseSubid(line string) (who string, start, count uint32, ok bool) {
+	f := strings.Split(strings.TrimSpace(line), ":")
+	if len(f) != 3 {
+		return "", 0, 0, false
+	}
+	s, err1 := strconv.ParseUint(f[1], 10, 32)
+	c, err2 := strconv.ParseUint(f[2], 10, 32)
+	return f[0], uint32(s), uint32(c), err1 == nil && err2 == nil && f[0] != ""
+}

@@ -1,0 +1,340 @@
+package runner
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/limits/cgroup"
+	"demesne/runner/probe/diagnose"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// Boot is what a caller that starts a runner tells it, as a line of JSON after the
+// 'g' of package userns' drawing. The runner cannot find these out by itself: it
+// was not there.
+type Boot struct {
+	RunDir   string    `json:"run_dir"`
+	Key      string    `json:"key"`
+	Init     string    `json:"init"` // path of demesne-init
+	Mode     string    `json:"mode"` // a userns.Mode…
+	UIDMap   []IDRange `json:"uid_map"`
+	GIDMap   []IDRange `json:"gid_map"`
+	MapWhy   string    `json:"map_why,omitempty"`  // why a single id
+	MapFix   string    `json:"map_fix,omitempty"`  //
+	ModeWhy  string    `json:"mode_why,omitempty"` // why no namespaces
+	ModeFix  string    `json:"mode_fix,omitempty"`
+	CgroupAt []string  `json:"cgroups,omitempty"` // made for this runner by real root
+}
+
+// Descriptors a runner starts with.
+const (
+	FDControl  = 3 // see package userns; then the Boot is read from it
+	FDConn     = 4 // the caller that started it, already connected
+	FDListener = 5 // KEY.sock
+	FDLock     = 6 // KEY.lock, locked
+)
+
+// launcher starts a runner, or finds the one that is alive.
+type launcher struct {
+	dir    *runDir
+	progs  programs
+	root   bool
+	single bool   // newgidmap failed half-way before
+	mode   string // of userns
+	why    string // of ModeMinimal
+	fix    string
+}
+
+// errRetry says that the runner we found was on its way out.
+var errRetry = errors.New("runner ended meanwhile")
+
+// connect returns a connection to a live runner, starting one if there is none.
+func (l *launcher) connect(ctx context.Context) (*os.File, error) {
+	for {
+		conn, err := dialRunner(l.dir)
+		if err == nil {
+			return conn, nil
+		}
+		lock, err := l.tryLock()
+		if err != nil {
+			return nil, err
+		}
+		if lock != nil {
+			conn, err := l.start(lock)
+			lock.Close()
+			if !errors.Is(err, errRetry) {
+				return conn, err
+			}
+			continue
+		}
+		// Somebody is starting or ending; both are over in milliseconds.
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for runner: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// sockaddr names the socket through its directory's descriptor: sun_path holds 107
+// bytes, a home directory may be longer.
+func sockaddr(d *runDir) (*unix.SockaddrUnix, *os.File, error) {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), d.key)}, dir, nil
+}
+
+func dialRunner(d *runDir) (*os.File, error) {
+	addr, dir, err := sockaddr(d)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, addr); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("connect", err)
+	}
+	unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "runner"), nil
+}
+
+// tryLock returns the locked lock file, or nil while somebody else holds it. The
+// reaper of a runner that ended removes the file, so the one we locked must still
+// be the one that is there.
+func (l *launcher) tryLock() (*os.File, error) {
+	path := l.dir.file(".lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock runner: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, nil
+	}
+	a, err1 := f.Stat()
+	b, err2 := os.Stat(path)
+	if err1 != nil || err2 != nil || !os.SameFile(a, b) {
+		f.Close()
+		return nil, nil
+	}
+	return f, nil
+}
+
+// start starts a runner with namespaces, or without where the machine forbids them.
+func (l *launcher) start(lock *os.File) (*os.File, error) {
+	conn, err := l.spawn(lock)
+	var refused *userns.Refused
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, errHalfMapped) && !l.single:
+		l.single = true
+	case errors.As(err, &refused) && l.mode != userns.ModeMinimal:
+		l.mode = userns.ModeMinimal
+		l.why, l.fix = diagnose.Userns(refused, diagnose.Read(l.progs.runner))
+	default:
+		return nil, err
+	}
+	return l.start(lock)
+}
+
+// spawn executes demesne-runner and brings it through the hand-shake that package
+// userns draws.
+func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
+	listener, err := l.listen()
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	defer func() {
+		if err != nil {
+			ours.Close()
+			os.Remove(l.dir.file(".sock"))
+		}
+	}()
+	ctl, ctlChild, err := controlPair()
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
+	defer ctlChild.Close()
+	boot := l.boot()
+	if l.root && l.mode != userns.ModeMinimal {
+		// What could not be made shows in the receipt, as a limit that something
+		// lesser holds.
+		boot.CgroupAt, _ = cgroup.Prepare(l.dir.key, rootBase)
+	}
+	cmd, err := l.command(boot.CgroupAt, ctlChild, theirs, listener, lock)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start runner: %w", err)
+	}
+	// The reaper outlives us, or ends when the runner does; if we are still here
+	// then, somebody has to take its exit status.
+	go cmd.Wait()
+	ctlChild.Close()
+	if err := l.shake(ctl, &boot); err != nil {
+		return nil, fmt.Errorf("start runner: %w", err)
+	}
+	return ours, nil
+}
+
+func (l *launcher) boot() Boot {
+	return Boot{
+		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix,
+	}
+}
+
+func (l *launcher) listen() (*os.File, error) {
+	addr, dir, err := sockaddr(l.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listen for callers: %w", err)
+	}
+	defer dir.Close()
+	os.Remove(l.dir.file(".sock"))
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("listen for callers: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	if err := errors.Join(unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("listen for callers: %w", err)
+	}
+	return f, nil
+}
+
+// controlPair is the stream socket of package userns' drawing; the child's end
+// blocks, for C.
+func controlPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make control socket: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}
+
+// command is the runner as a process of its own session: a Ctrl-C at our terminal
+// is ours to handle. It gets nothing of our environment but where to find the
+// user's session bus, for cgroups.
+func (l *launcher) command(cgroups []string, ctl, conn, listener, lock *os.File) (*exec.Cmd, error) {
+	log, err := os.OpenFile(l.dir.file(".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start runner: %w", err)
+	}
+	cmd := exec.Command(l.progs.runner)
+	cmd.Args = []string{"demesne-runner"}
+	cmd.Dir = "/"
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.ExtraFiles = []*os.File{ctl, conn, listener, lock}
+	clean := append(append([]string{}, cgroups...), l.dir.file(".sock"), l.dir.file(".log"), l.dir.file(".lock"))
+	cmd.Env = []string{
+		fmt.Sprintf("%s=%d", userns.EnvControl, FDControl),
+		fmt.Sprintf("%s=%d", userns.EnvLock, FDLock),
+		userns.EnvMode + "=" + l.mode,
+		userns.EnvClean + "=" + strings.Join(clean, ":"),
+		"_DEMESNE_KEY=" + l.dir.key,
+		"_DEMESNE_RUN=" + l.dir.path,
+	}
+	for _, name := range []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GODEBUG"} {
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	return cmd, nil
+}
+
+// shake is the caller's column of the drawing in package userns. After 'g' comes
+// the Boot as one line of JSON.
+func (l *launcher) shake(ctl *os.File, boot *Boot) error {
+	var pid int
+	for {
+		var b [1]byte
+		if _, err := io.ReadFull(ctl, b[:]); err != nil {
+			return fmt.Errorf("wait for runner: %w", err)
+		}
+		switch b[0] {
+		case 'p':
+			var n [4]byte
+			if _, err := io.ReadFull(ctl, n[:]); err != nil {
+				return err
+			}
+			pid = int(binary.NativeEndian.Uint32(n[:]))
+		case 'e':
+			var e [2]byte
+			if _, err := io.ReadFull(ctl, e[:]); err != nil {
+				return err
+			}
+			return &userns.Refused{Step: userns.Steps[e[0]], Errno: syscall.Errno(e[1])}
+		case 'r':
+			if pid == 0 {
+				// B was faster than A: its pid is still to come.
+				var p [5]byte
+				if _, err := io.ReadFull(ctl, p[:]); err != nil {
+					return err
+				}
+				if p[0] == 'e' {
+					return fmt.Errorf("wait for runner: fork: %w", syscall.Errno(p[2]))
+				}
+				pid = int(binary.NativeEndian.Uint32(p[1:]))
+			}
+			return l.release(ctl, pid, boot)
+		}
+	}
+}
+
+func (l *launcher) release(ctl *os.File, pid int, boot *Boot) error {
+	if l.mode != userns.ModeMinimal {
+		maps, err := writeMaps(pid, l.root, l.single)
+		if err != nil {
+			return err
+		}
+		boot.UIDMap, boot.GIDMap = maps.UID, maps.GID
+		boot.MapWhy, boot.MapFix = maps.Why, maps.Fix
+		if err := cgroup.Enter(boot.CgroupAt, pid); err != nil {
+			return err
+		}
+	}
+	line, err := json.Marshal(boot)
+	if err != nil {
+		return err
+	}
+	_, err = ctl.Write(append(append([]byte{'g'}, line...), '\n'))
+	return err
+}
+
+// absPath makes path absolute without asking the runner's working directory.
+func absPath(path string) (string, error) {
+	if path == "" || filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	return filepath.Abs(path)
+}

@@ -1,0 +1,186 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A run directory holds what live sandboxes need to be found again:
+//
+//	KEY.sock    the caller socket of a live runner
+//	KEY.lock    flock(2)ed while that runner, or its reaper, lives
+//	KEY.log     what the runner says; removed when it ends well
+//	state/      a file for each sandbox, NAME.json, see package engine
+//	mnt/        always empty: a runner mounts its own tmpfs here, in its own namespace
+//	scratch/    writable trees of sandboxes that have no mount namespace
+//
+// KEY stands for everything two callers must share to share a runner: who they
+// are, the namespaces they see the machine through, and the program itself.
+type runDir struct {
+	path string
+	key  string
+}
+
+// OutputRoot is where runs without --out keep their /out: $DEMESNE_OUTPUT_ROOT or
+// ~/.demesne/out.
+func OutputRoot() (string, error) {
+	if p := os.Getenv("DEMESNE_OUTPUT_ROOT"); p != "" {
+		return filepath.Abs(p)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find output root: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "out"), nil
+}
+
+// runDirs lists the places a run directory may be, best first.
+func runDirs() []string {
+	var dirs []string
+	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
+		dirs = append(dirs, filepath.Join(x, "demesne"))
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".demesne", "run"))
+	}
+	uid := strconv.Itoa(os.Getuid())
+	return append(dirs, "/run/demesne-"+uid, "/tmp/demesne-"+uid)
+}
+
+// openRunDir finds or makes the run directory and the key of programs p.
+func openRunDir(p programs, root bool) (*runDir, error) {
+	key, err := runnerKey(p)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, dir := range runDirs() {
+		if err := prepareRunDir(dir, root); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return &runDir{path: dir, key: key}, nil
+	}
+	return nil, fmt.Errorf("make run directory: %w", errors.Join(errs...))
+}
+
+// prepareRunDir makes dir fit. A runner started by real root is somebody else
+// (a high uid), who must be able to search its way to mnt/.
+func prepareRunDir(dir string, root bool) error {
+	mode := fs.FileMode(0o700)
+	if root {
+		mode = 0o711
+		if err := searchable(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if sys := st.Sys().(*syscall.Stat_t); !st.IsDir() || int(sys.Uid) != os.Getuid() {
+		return fmt.Errorf("use %q: not a directory of ours", dir)
+	}
+	if st.Mode().Perm() != mode {
+		if err := os.Chmod(dir, mode); err != nil {
+			return err
+		}
+	}
+	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700} {
+		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if root {
+		return os.Chown(filepath.Join(dir, "state"), rootBase, rootBase)
+	}
+	return nil
+}
+
+// searchable says whether everybody may pass through each component of dir that
+// exists already; those that do not will be made so.
+func searchable(dir string) error {
+	for p := dir; ; p = filepath.Dir(p) {
+		st, err := os.Stat(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case st.Mode().Perm()&0o001 == 0:
+			return fmt.Errorf("use %q: not searchable by others", p)
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+// runnerKey hashes who we are and how we see the machine.
+func runnerKey(p programs) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, os.Getuid(), os.Getgid())
+	for _, ns := range []string{"user", "mnt", "net", "pid"} {
+		link, err := os.Readlink("/proc/self/ns/" + ns)
+		if err != nil {
+			return "", fmt.Errorf("read own namespaces: %w", err)
+		}
+		fmt.Fprintln(h, link)
+	}
+	for _, path := range []string{p.runner, p.init} {
+		st, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("find program: %w", err)
+		}
+		sys := st.Sys().(*syscall.Stat_t)
+		fmt.Fprintln(h, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
+	}
+	// A process whose rights were narrowed must not lend itself to a runner that
+	// has more (or the reverse): no_new_privs decides about newuidmap.
+	fmt.Fprintln(h, noNewPrivs())
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+func noNewPrivs() bool {
+	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && nnp == 1
+}
+
+func (d *runDir) file(suffix string) string { return filepath.Join(d.path, d.key+suffix) }
+
+// programs are the paths of the other programs.
+type programs struct{ runner, init string }
+
+// findPrograms looks in libexec, in $DEMESNE_LIBEXEC, beside the running program
+// and in ../libexec/demesne, in that order; the first that is named decides.
+func findPrograms(libexec string) (programs, error) {
+	if libexec == "" {
+		libexec = os.Getenv("DEMESNE_LIBEXEC")
+	}
+	dirs := []string{libexec}
+	if libexec == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return programs{}, fmt.Errorf("find own program: %w", err)
+		}
+		dirs = []string{filepath.Dir(self), filepath.Join(filepath.Dir(self), "..", "libexec", "demesne")}
+	}
+	for _, dir := range dirs {
+		p := programs{filepath.Join(dir, "demesne-runner"), filepath.Join(dir, "demesne-init")}
+		if _, err := os.Stat(p.runner); err == nil {
+			return p, nil
+		}
+	}
+	return programs{}, fmt.Errorf("find program %q: not in %q", "demesne-runner", dirs)
+}

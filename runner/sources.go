@@ -1,0 +1,137 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// Descriptor names of a create call. FileSame is the file as the caller opened it:
+// the runner opens the path again in its own mount namespace, where it may bind it,
+// and refuses anything but the same inode. FileMount is a detached mount instead,
+// made by real root, whose files a runner under a high uid could not reach.
+const (
+	FileSame  = "same."
+	FileMount = "mount."
+
+	SourceInit      = "init"
+	SourceOut       = "out"
+	SourceWorkspace = "workspace"
+)
+
+// SourceInput names the i-th input.
+func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
+
+// sourceFiles are the descriptors of one create call.
+type sourceFiles struct{ byName wire.Files }
+
+func (s *sourceFiles) close() {
+	for _, f := range s.byName {
+		f.Close()
+	}
+}
+
+// sources opens what spec names, once. Paths in spec become absolute.
+func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
+	s := &sourceFiles{byName: wire.Files{}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	for i := range spec.Inputs {
+		in := &spec.Inputs[i]
+		if err := c.source(s, SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open input: %w", err)
+		}
+	}
+	if err := c.source(s, SourceOut, &spec.Out, 0); err != nil {
+		return nil, fmt.Errorf("open output: %w", err)
+	}
+	if err := c.source(s, SourceWorkspace, &spec.Workspace, 0); err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	if c.hello.Mode == userns.ModeRoot {
+		init := c.init
+		if err := c.source(s, SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open init: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) error {
+	if *path == "" {
+		return nil
+	}
+	abs, err := absPath(*path)
+	if err != nil {
+		return err
+	}
+	*path = abs
+	f, err := os.OpenFile(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	s.byName[FileSame+name] = f
+	if c.hello.Mode != userns.ModeRoot {
+		return nil
+	}
+	m, err := detach(f, c.hello.PID, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return fmt.Errorf("bind %q: %w", abs, err)
+	}
+	s.byName[FileMount+name] = m
+	return nil
+}
+
+// detach clones the mount below f with attr, its owners shifted into the user
+// namespace of process pid, so that root's files are the sandbox root's and what
+// that one writes is root's again. A filesystem that knows no id-mapped mounts
+// (mount_setattr(2) has the list) is bound as it is when it is only read.
+func detach(f *os.File, pid int, attr uint64) (*os.File, error) {
+	ns, err := os.Open(procFile(pid, "ns/user"))
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	for _, recursive := range []uint{unix.AT_RECURSIVE, 0} {
+		m, err := openTree(f, recursive)
+		if err != nil {
+			return nil, err
+		}
+		idmapped := unix.MountAttr{
+			Attr_set: attr | unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd()),
+		}
+		if err = unix.MountSetattr(int(m.Fd()), "", unix.AT_EMPTY_PATH|recursive, &idmapped); err == nil {
+			return m, nil
+		}
+		m.Close()
+	}
+	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
+		return nil, fmt.Errorf("its filesystem has no id-mapped mounts")
+	}
+	m, err := openTree(f, unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, err
+	}
+	plain := unix.MountAttr{Attr_set: attr}
+	if err := unix.MountSetattr(int(m.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &plain); err != nil {
+		m.Close()
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	return m, nil
+}
+
+func openTree(f *os.File, recursive uint) (*os.File, error) {
+	fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|recursive)
+	if err != nil {
+		return nil, os.NewSyscallError("open_tree", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
