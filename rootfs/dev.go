@@ -27,40 +27,63 @@ const initName = ".demesne-init"
 // on a read-only mount can still be written to.
 const attrDevice = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 
-// planDev makes the tmpfs for /dev and plans everything below it. It takes over shm, also on an
-// error. /dev/mqueue is an empty directory: only a process in the sandbox's own ipc namespace can
-// mount the right one.
-func planDev(initProgram Source, shm int) (*plan, error) {
+// mountDev makes the tmpfs for /dev with everything below it but shm, and attaches it.
+func mountDev(at string, initProgram Source) (*plan, error) {
 	p, err := newPlan("/dev/", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
 		option{"size", "64k"}, option{"nr_inodes", "64"})
 	if err != nil {
-		unix.Close(shm)
 		return nil, err
 	}
-	if err := p.mount(shm, "shm", true); err != nil {
-		return p, err
-	}
-	for _, name := range deviceNodes {
-		if err := p.bind("/dev/"+name, name, attrDevice); err != nil {
-			return p, err
-		}
-	}
-	for _, k := range deviceLinks {
-		if err := p.symlink(k.target, k.name); err != nil {
-			return p, err
-		}
-	}
-	if err := p.mkdir("mqueue", 0o755); err != nil {
+	if err := p.devices(); err != nil {
 		return p, err
 	}
 	pts, err := newDevpts()
 	if err != nil {
 		return p, err
 	}
-	if err := p.mount(pts, "pts", true); err != nil {
+	if err := p.mount(planned{pts, "pts", unix.S_IFDIR, true}); err != nil {
 		return p, err
 	}
-	return p, p.program(initProgram)
+	if err := p.program(initProgram); err != nil {
+		return p, err
+	}
+	return p, p.attach(unix.AT_FDCWD, at)
+}
+
+// devices makes the plain part of /dev. mqueue stays empty: only a process in the sandbox's own
+// ipc namespace can mount the right one.
+func (p *plan) devices() error {
+	if err := p.learnUmask("mqueue"); err != nil {
+		return err
+	}
+	if err := p.mkdir("shm", 0o755); err != nil {
+		return err
+	}
+	for _, name := range deviceNodes {
+		if err := p.bind("/dev/"+name, name, unix.S_IFREG, attrDevice); err != nil {
+			return err
+		}
+	}
+	for _, k := range deviceLinks {
+		if err := p.symlink(k.target, k.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shareShm makes /dev/shm a directory of the tmpfs at /, where it counts against the same size, and
+// then /dev read-only.
+func (p *plan) shareShm(root *plan) error {
+	shm, err := clone(root.fd, "dev/shm", 0)
+	if err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
+	defer unix.Close(shm)
+	if err := move(shm, p.fd, "shm"); err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
+	return p.seal()
 }
 
 // newDevpts makes an instance of devpts. Its terminals belong to group 5 (tty) where that is
@@ -80,15 +103,5 @@ func (p *plan) program(s Source) error {
 	if s.zero() {
 		return nil
 	}
-	fd, kind, err := s.open(attrBindRO)
-	if err != nil {
-		return fmt.Errorf("bind init: %w", err)
-	}
-	if err := p.mount(fd, initName, s.Mount == nil); err != nil {
-		return err
-	}
-	if kind != unix.S_IFREG {
-		return fmt.Errorf("bind init: source %q: not a regular file", s.name())
-	}
-	return nil
+	return p.source(s, initName, unix.S_IFREG, attrBindRO)
 }

@@ -10,20 +10,21 @@ import (
 )
 
 // A dir is a directory of a tree being made. Names are relative to it and trusted: nothing hostile
-// can reach the tree yet. Modes are set explicitly, so the umask does not matter.
+// can reach the tree yet.
 type dir struct {
-	fd int
-	at string // what errors call it, with a slash at the end
+	fd    int
+	at    string // what errors call it, with a slash at the end
+	umask uint32 // what the kernel takes away, so that it is given back where it matters
 }
 
 func (d dir) mkdir(name string, mode uint32) error {
 	if err := unix.Mkdirat(d.fd, name, mode); err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
-	if err := unix.Fchmodat(d.fd, name, mode, 0); err != nil {
-		return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
+	if mode&d.umask == 0 {
+		return nil
 	}
-	return nil
+	return d.chmod(name, mode)
 }
 
 func (d dir) symlink(target, name string) error {
@@ -39,8 +40,10 @@ func (d dir) write(name string, mode uint32, content []byte) error {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Fchmod(fd, mode); err != nil {
-		return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
+	if mode&d.umask != 0 {
+		if err := unix.Fchmod(fd, mode); err != nil {
+			return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
+		}
 	}
 	for len(content) > 0 {
 		n, err := unix.Write(fd, content)
@@ -48,6 +51,31 @@ func (d dir) write(name string, mode uint32, content []byte) error {
 			return fmt.Errorf("write %s%s: %w", d.at, name, err)
 		}
 		content = content[n:]
+	}
+	return nil
+}
+
+// learnUmask makes a directory of mode 1777 and sees what is missing from it. There is no other
+// way to learn the umask of a process than to change it, for every thread.
+func (d *dir) learnUmask(name string) error {
+	d.umask = 0
+	if err := d.mkdir(name, 0o1777); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("stat %s%s: %w", d.at, name, err)
+	}
+	d.umask = 0o777 &^ st.Mode
+	if d.umask == 0 {
+		return nil
+	}
+	return d.chmod(name, 0o1777)
+}
+
+func (d dir) chmod(name string, mode uint32) error {
+	if err := unix.Fchmodat(d.fd, name, mode, 0); err != nil {
+		return fmt.Errorf("chmod %s%s: %w", d.at, name, err)
 	}
 	return nil
 }

@@ -9,28 +9,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etcRows is all of the host's /etc that a sandbox sees. Directories are bound read-only, small
-// files are copied (cheaper, and the sandbox may change them); a link into /usr stays a link.
-// A name may hold wildcards in its last part. Nothing here may hold a secret, which leaves out
-// gitconfig, npmrc, pip.conf, maven/settings.xml, wgetrc, profile.d, machine-id, and every ssl/private.
-var etcRows = []string{
+// How a row of the host's /etc comes inside. Each is one try: what the host lacks costs one failed
+// system call, and listing /etc would cost fifty of them.
+type how int
+
+const (
+	bindDir  how = iota // a directory, bound read-only
+	copyFile            // a file, copied if it is small: as fast, and the sandbox may change it
+	keepLink            // as copyFile, but a link into the system directories stays one
+)
+
+// etcRows is all of the host's /etc that a sandbox sees. Nothing here may hold a secret: that leaves
+// out gitconfig, npmrc, pip.conf, maven/settings.xml, wgetrc, profile.d, machine-id, ssl/private. What
+// only serves to change the others (ca-certificates), or only packaging (python3), is left out too.
+var etcRows = []struct {
+	name string
+	how  how
+}{
 	// the loader, and what the names of programs mean
-	"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+	{"alternatives", bindDir},
+	{"ld.so.cache", copyFile},
+	{"ld.so.conf", copyFile},
+	{"ld.so.conf.d", bindDir},
 	// certificates that are trusted, and how to use them
-	"ca-certificates", "ca-certificates.conf", "crypto-policies", "pki/ca-trust", "pki/tls/cert.pem",
-	"pki/tls/certs", "pki/tls/openssl.cnf", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf",
-	// which system this is
-	"debian_version", "fedora-release", "localtime", "lsb-release", "os-release", "redhat-release", "timezone",
+	{"crypto-policies", bindDir},
+	{"pki/ca-trust", bindDir},
+	{"pki/tls/cert.pem", keepLink},
+	{"pki/tls/certs", bindDir},
+	{"pki/tls/openssl.cnf", keepLink},
+	{"ssl/cert.pem", keepLink},
+	{"ssl/certs", bindDir},
+	{"ssl/openssl.cnf", keepLink},
+	// which system and which time zone this is
+	{"debian_version", copyFile},
+	{"localtime", keepLink},
+	{"lsb-release", copyFile},
+	{"os-release", keepLink},
+	{"redhat-release", keepLink},
+	{"timezone", copyFile},
 	// names and numbers
-	"ethertypes", "gai.conf", "host.conf", "magic", "mime.types", "networks", "protocols", "rpc", "services",
-	// terminals, shells, editors, fonts
-	"bash.bashrc", "fonts", "inputrc", "terminfo", "vim",
-	// languages and tools that keep a part of themselves in /etc
-	"R", "java-*", "login.defs", "locale.alias", "maven/logging", "maven/m2.conf", "perl", "python3*",
+	{"mime.types", copyFile},
+	{"protocols", copyFile},
+	{"services", copyFile},
+	// terminals, shells, fonts
+	{"bash.bashrc", copyFile},
+	{"fonts", bindDir},
+	{"inputrc", copyFile},
+	{"terminfo", bindDir},
+	// languages that keep a part of themselves in /etc
+	{"R", bindDir},
+	{"java", bindDir},
+	{"maven/logging", bindDir},
+	{"maven/m2.conf", copyFile},
 }
 
-// copyMax is the largest file that is copied; larger ones are bound.
-const copyMax = 128 << 10
+// javaDir is there when a Java is; on Debian each has its own directory in /etc, java-17-openjdk.
+const javaDir, javaPrefix = "/usr/lib/jvm", "java-"
+
+// copyMax is the largest file that is copied. Up to here a copy costs what a bind does, and is one
+// mount less to copy into each new mount namespace; ten times as large, it costs four times as much.
+const copyMax = 16 << 10
 
 // etc makes /etc: the synthetic files first, then the rows that the host has.
 func (p *plan) etc(l Layout) error {
@@ -51,7 +89,12 @@ func (p *plan) etc(l Layout) error {
 	}
 	defer unix.Close(fd)
 	h := hostEtc{plan: p, fd: fd, made: map[string]bool{}}
-	return h.add()
+	for _, row := range etcRows {
+		if err := h.row(row.name, row.how); err != nil {
+			return err
+		}
+	}
+	return h.java()
 }
 
 // hostEtc is the host's /etc while rows of it are added to a plan.
@@ -59,95 +102,50 @@ type hostEtc struct {
 	*plan
 	fd   int
 	made map[string]bool // parents made inside
-	buf  []byte
+	buf  [copyMax]byte
 }
 
-// add adds the rows. One listing tells which exist, so a row that the host lacks costs nothing.
-func (h *hostEtc) add() error {
-	types, err := h.list()
-	if err != nil {
-		return fmt.Errorf("read /etc: %w", err)
-	}
-	for _, row := range etcRows {
-		if strings.Contains(row, "*") {
-			for name, typ := range types {
-				if ok, _ := path.Match(row, name); !ok {
-					continue
-				}
-				if err := h.row(name, typ); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		top, _, nested := strings.Cut(row, "/")
-		typ, ok := types[top]
-		if !ok {
-			continue
-		}
-		if nested {
-			typ = unix.DT_UNKNOWN
-		}
-		if err := h.row(row, typ); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// list returns the names in /etc and their types.
-func (h *hostEtc) list() (map[string]byte, error) {
-	types := make(map[string]byte, 128)
-	h.buf = make([]byte, 16<<10)
-	for {
-		n, err := unix.Getdents(h.fd, h.buf)
-		if err != nil || n == 0 {
-			return types, err
-		}
-		for _, e := range entries(h.buf[:n]) {
-			types[e.name] = e.typ
-		}
-	}
-}
-
-// row adds one file, directory or link.
-func (h *hostEtc) row(name string, typ byte) error {
-	if typ == unix.DT_UNKNOWN {
-		typ = h.typeOf(name, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if typ == unix.DT_LNK {
+// row adds one file, directory or link, if the host has it.
+func (h *hostEtc) row(name string, how how) error {
+	switch how {
+	case bindDir:
+		return h.bindRow(name, unix.S_IFDIR)
+	case keepLink:
 		target, err := readlink(h.fd, name)
-		if err == nil && inSystem(path.Join("/etc", path.Dir(name)), target) {
-			if err := h.parents(name); err != nil {
-				return err
-			}
-			return h.symlink(target, "etc/"+name)
+		if err != nil || !inSystem(path.Join("/etc", path.Dir(name)), target) {
+			break
 		}
-		typ = h.typeOf(name, 0) // leads elsewhere: what it leads to takes its place
-	}
-	switch typ {
-	case unix.DT_DIR:
 		if err := h.parents(name); err != nil {
 			return err
 		}
-		return h.bind("/etc/"+name, "etc/"+name, attrBindRO)
-	case unix.DT_REG:
-		return h.copy(name)
+		return h.symlink(target, "etc/"+name)
 	}
-	return nil
+	return h.copyRow(name)
 }
 
-// typeOf returns the type of a name, DT_UNKNOWN if there is none that we may see.
-func (h *hostEtc) typeOf(name string, flags int) byte {
+// bindRow binds what is at name, or at the end of a link there, if it is of that kind.
+func (h *hostEtc) bindRow(name string, kind uint32) error {
+	fd, err := clone(h.fd, name, attrBindRO)
+	if absent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bind \"/etc/%s\": %w", name, err)
+	}
 	var st unix.Stat_t
-	if unix.Fstatat(h.fd, name, &st, flags) != nil {
-		return unix.DT_UNKNOWN
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != kind {
+		unix.Close(fd)
+		return err
 	}
-	return byte(st.Mode & unix.S_IFMT >> 12) // as IFTODT(3)
+	if err := h.parents(name); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	return h.mount(planned{fd, "etc/" + name, kind, true})
 }
 
-// copy copies a small file, and binds a large one.
-func (h *hostEtc) copy(name string) error {
+// copyRow copies a file if it is small, and binds it otherwise.
+func (h *hostEtc) copyRow(name string) error {
 	fd, err := unix.Openat(h.fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if absent(err) {
 		return nil
@@ -160,20 +158,41 @@ func (h *hostEtc) copy(name string) error {
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return err
 	}
-	if err := h.parents(name); err != nil {
-		return err
-	}
 	if st.Size > copyMax {
-		return h.bind("/etc/"+name, "etc/"+name, attrBindRO)
+		return h.bindRow(name, unix.S_IFREG)
 	}
-	if int64(len(h.buf)) < st.Size {
-		h.buf = make([]byte, st.Size)
-	}
-	n, err := unix.Read(fd, h.buf[:st.Size])
+	n, err := unix.Read(fd, h.buf[:])
 	if err != nil {
 		return fmt.Errorf("read \"/etc/%s\": %w", name, err)
 	}
+	if err := h.parents(name); err != nil {
+		return err
+	}
 	return h.write("etc/"+name, 0o644, h.buf[:n])
+}
+
+// java adds the directories of Debian's Javas.
+func (h *hostEtc) java() error {
+	if unix.Access(javaDir, unix.F_OK) != nil {
+		return nil
+	}
+	for {
+		n, err := unix.Getdents(h.fd, h.buf[:])
+		if err != nil {
+			return fmt.Errorf("read /etc: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		for _, e := range entries(h.buf[:n]) {
+			if !strings.HasPrefix(e.name, javaPrefix) {
+				continue
+			}
+			if err := h.bindRow(e.name, unix.S_IFDIR); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // parents makes the directories above a name inside.

@@ -12,7 +12,7 @@ import (
 // has the tree; a directory is bound read-only.
 var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// plainDirs are the sandbox's own, on the tmpfs. Parents come first.
+// plainDirs are the sandbox's own, on the tmpfs, besides /tmp. Parents come first.
 var plainDirs = []struct {
 	name string
 	mode uint32
@@ -30,7 +30,6 @@ var plainDirs = []struct {
 	{"run", 0o755},
 	{"run/lock", 0o1777},
 	{"srv", 0o755},
-	{"tmp", 0o1777},
 	{"var", 0o755},
 	{"var/cache", 0o755},
 	{"var/lib", 0o755},
@@ -43,61 +42,71 @@ var plainLinks = []struct{ name, target string }{
 	{"var/run", "/run"},
 }
 
-// planRoot makes the tmpfs for / and plans everything below it but what is inside /in.
-func planRoot(l Layout) (*plan, error) {
+// mountRoot makes the tmpfs for / with everything below it, and attaches it.
+func mountRoot(at string, l Layout) (*plan, error) {
 	p, err := newPlan("/", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
 		option{"size", atLeastZero(l.Size)}, option{"nr_inodes", atLeastZero(l.Inodes)})
 	if err != nil {
 		return nil, err
 	}
+	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home, p.sources} {
+		if err := step(l); err != nil {
+			return p, err
+		}
+	}
+	if err := p.attach(unix.AT_FDCWD, at); err != nil {
+		return p, err
+	}
+	return p, p.mountInputs(l.Inputs)
+}
+
+// plain makes the sandbox's own directories.
+func (p *plan) plain(Layout) error {
+	if err := p.learnUmask("tmp"); err != nil {
+		return err
+	}
 	for _, d := range plainDirs {
 		if err := p.mkdir(d.name, d.mode); err != nil {
-			return p, err
+			return err
 		}
 	}
 	for _, k := range plainLinks {
 		if err := p.symlink(k.target, k.name); err != nil {
-			return p, err
+			return err
 		}
 	}
-	for _, name := range systemDirs {
-		if err := p.system(name); err != nil {
-			return p, err
-		}
-	}
-	if err := p.etc(l); err != nil {
-		return p, err
-	}
-	if err := p.home(l.User); err != nil {
-		return p, err
-	}
-	return p, p.sources(l)
+	return nil
 }
 
 // atLeastZero formats a limit; tmpfs takes 0 for none.
 func atLeastZero(n int64) string { return strconv.FormatInt(max(n, 0), 10) }
 
-// system adds one of the system directories as the host has it. A link is kept when it leads
-// to another of them; /usr itself is always a directory inside.
-func (p *plan) system(name string) error {
-	if name != "usr" {
+// system adds the system directories as the host has them. A link is kept when it leads to another
+// of them; /usr itself is always a directory inside.
+func (p *plan) system(Layout) error {
+	for _, name := range systemDirs {
 		target, err := readlink(unix.AT_FDCWD, "/"+name)
-		if err == nil && inSystem("/", target) {
-			return p.symlink(target, name)
+		if err == nil && name != "usr" && inSystem("/", target) {
+			err = p.symlink(target, name)
+		} else {
+			err = p.bind("/"+name, name, unix.S_IFDIR, attrBindRO)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return p.bind("/"+name, name, attrBindRO)
+	return nil
 }
 
 // home makes the user's home, unless the user is root, who has /root.
-func (p *plan) home(u User) error {
-	if u.UID == 0 {
+func (p *plan) home(l Layout) error {
+	if l.User.UID == 0 {
 		return nil
 	}
 	if err := p.mkdir("home/"+userName, 0o755); err != nil {
 		return err
 	}
-	return p.own("home/"+userName, u)
+	return p.own("home/"+userName, l.User)
 }
 
 // sources plans /sys, /out and /workspace.
@@ -115,12 +124,7 @@ func (p *plan) sysfs(mount *os.File) error {
 	if mount == nil {
 		return p.mkdir("sys", 0o555)
 	}
-	s := Source{Mount: mount}
-	fd, _, err := s.open(attrBindRO | unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return fmt.Errorf("bind /sys: %w", err)
-	}
-	return p.mount(fd, "sys", false)
+	return p.source(Source{Mount: mount}, "sys", unix.S_IFDIR, attrBindRO|unix.MOUNT_ATTR_NOEXEC)
 }
 
 // writable plans a directory the sandbox may write to: bound, or one on the tmpfs.
@@ -131,17 +135,7 @@ func (p *plan) writable(name string, s Source, u User) error {
 		}
 		return p.own(name, u)
 	}
-	fd, kind, err := s.open(attrBind)
-	if err != nil {
-		return fmt.Errorf("bind /%s: %w", name, err)
-	}
-	if err := p.mount(fd, name, s.Mount == nil); err != nil {
-		return err
-	}
-	if kind != unix.S_IFDIR {
-		return fmt.Errorf("bind /%s: source %q: %w", name, s.name(), unix.ENOTDIR)
-	}
-	return nil
+	return p.source(s, name, unix.S_IFDIR, attrBind)
 }
 
 // mountInputs covers /in, once / is attached, with a mount of that same directory, binds the
@@ -151,17 +145,13 @@ func (p *plan) mountInputs(inputs []Bind) error {
 	if err != nil {
 		return fmt.Errorf("mount /in: %w", err)
 	}
-	in := &plan{dir: dir{fd, "/in/"}}
+	in := &plan{dir: dir{fd, "/in/", p.umask}}
 	defer in.close()
 	for _, b := range inputs {
 		if !plainName(b.Name) {
 			return fmt.Errorf("bind input %q: not a plain file name", b.Name)
 		}
-		fd, _, err := b.Source.open(attrBindRO)
-		if err != nil {
-			return fmt.Errorf("bind input %q: %w", b.Name, err)
-		}
-		if err := in.mount(fd, b.Name, b.Source.Mount == nil); err != nil {
+		if err := in.source(b.Source, b.Name, 0, attrBindRO); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +15,12 @@ type plan struct {
 	moves []planned
 }
 
+// A planned mount: a detached one, where it goes, and what it covers there.
 type planned struct {
 	fd    int
 	at    string
-	owned bool // closed by the plan, not by the caller
+	kind  uint32 // S_IFDIR or S_IFREG
+	owned bool   // closed by the plan, not by the caller
 }
 
 // newPlan makes the tmpfs that errors call at. Options as in tmpfs(5); attrs are attributes of the mount.
@@ -26,25 +29,21 @@ func newPlan(at string, attrs int, options ...option) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plan{dir: dir{fd, at}}, nil
+	return &plan{dir: dir{fd: fd, at: at}}, nil
 }
 
 // mount plans to move a detached mount, and makes the file or directory it will cover.
-func (p *plan) mount(fd int, at string, owned bool) error {
-	p.moves = append(p.moves, planned{fd, at, owned})
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s%s: %w", p.at, at, err)
+func (p *plan) mount(m planned) error {
+	p.moves = append(p.moves, m)
+	if m.kind == unix.S_IFDIR {
+		return p.mkdir(m.at, 0o755)
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return p.mkdir(at, 0o755)
-	}
-	return p.write(at, 0o644, nil)
+	return p.write(m.at, 0o644, nil)
 }
 
 // bind plans to mount a copy of the host's path, which may be missing or unreadable: then it will
 // be missing inside too.
-func (p *plan) bind(path, at string, attrs uint64) error {
+func (p *plan) bind(path, at string, kind uint32, attrs uint64) error {
 	fd, err := clone(unix.AT_FDCWD, path, attrs)
 	if absent(err) {
 		return nil
@@ -52,7 +51,27 @@ func (p *plan) bind(path, at string, attrs uint64) error {
 	if err != nil {
 		return fmt.Errorf("bind %q: %w", path, err)
 	}
-	return p.mount(fd, at, true)
+	return p.mount(planned{fd, at, kind, true})
+}
+
+// source plans to mount a source, which must be of that kind if one is given.
+func (p *plan) source(s Source, at string, want uint32, attrs uint64) error {
+	fd, kind, err := s.open(attrs)
+	if err != nil {
+		return fmt.Errorf("bind %s%s: %w", p.at, at, err)
+	}
+	if want != 0 && kind != want {
+		if s.Mount == nil {
+			unix.Close(fd)
+		}
+		return fmt.Errorf("bind %s%s: source %q: %w", p.at, at, s.name(), wrongKind[want])
+	}
+	return p.mount(planned{fd, at, kind, s.Mount == nil})
+}
+
+var wrongKind = map[uint32]error{
+	unix.S_IFDIR: unix.ENOTDIR,
+	unix.S_IFREG: errors.New("not a regular file"),
 }
 
 // attach mounts the tmpfs at path below dirfd, and everything planned below it.
@@ -77,6 +96,9 @@ func (p *plan) seal() error {
 }
 
 func (p *plan) close() {
+	if p == nil {
+		return
+	}
 	for _, m := range p.moves {
 		if m.owned {
 			unix.Close(m.fd)

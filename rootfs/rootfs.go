@@ -24,7 +24,6 @@ package rootfs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -95,51 +94,39 @@ func MountHost(l Layout) (*Tree, error) {
 	return t, nil
 }
 
-// mount makes both trees, each as data first (files and a list of moves) and then attached.
+// mount makes both trees at once, each as data first (files, and a list of moves) and then attached.
 func (t *Tree) mount(l Layout) error {
-	root, err := planRoot(l)
-	if root != nil {
-		defer root.close()
-	}
-	if err != nil {
+	var dev *plan
+	var devErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		dev, devErr = mountDev(t.Dev, l.Init)
+	}()
+	root, err := mountRoot(t.Root, l)
+	<-done
+	defer root.close()
+	defer dev.close()
+	if err := errors.Join(err, devErr); err != nil {
 		return err
 	}
-	if err := root.attach(unix.AT_FDCWD, t.Root); err != nil {
-		return err
-	}
-	if err := root.mountInputs(l.Inputs); err != nil {
-		return err
-	}
-	// /dev/shm is a directory of that tmpfs too: what is written there counts against Size.
-	shm, err := clone(root.fd, "dev/shm", 0)
-	if err != nil {
-		return fmt.Errorf("mount /dev/shm: %w", err)
-	}
-	dev, err := planDev(l.Init, shm)
-	if dev != nil {
-		defer dev.close()
-	}
-	if err != nil {
-		return err
-	}
-	if err := dev.attach(unix.AT_FDCWD, t.Dev); err != nil {
-		return err
-	}
-	return dev.seal()
+	return dev.shareShm(root)
 }
 
 // Unmount detaches both trees and removes their directories. Files still open in them stay usable
 // until they are closed. It may be called again.
 func (t *Tree) Unmount() error {
 	var errs []error
-	for _, dir := range []string{t.Dev, t.Root} {
+	dirs := []string{t.Dev, t.Root}
+	for _, dir := range dirs {
 		// EINVAL: not a mount point (never was one, or no longer is).
 		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err != nil && err != unix.EINVAL && err != unix.ENOENT {
 			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
-			continue
 		}
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	}
+	for _, dir := range dirs {
+		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
 			errs = append(errs, fmt.Errorf("remove %q: %w", dir, err))
 		}
 	}
