@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,23 @@ func slurp(path string, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
+// slurpAll appends a file of any length to buf. /proc gives a page at a time.
+func slurpAll(path string, buf []byte) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return buf
+	}
+	defer unix.Close(fd)
+	for {
+		buf = slices.Grow(buf, 4096)
+		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
+		if err != nil || n <= 0 {
+			return buf
+		}
+		buf = buf[:len(buf)+n]
+	}
+}
+
 // maxProcesses ends a walk that chases a fork bomb.
 const maxProcesses = 1 << 16
 
@@ -33,7 +51,7 @@ const maxProcesses = 1 << 16
 // during the walk may be missing; the next walk has it.
 func processes(pid1 int) []int {
 	out := []int{pid1}
-	buf := make([]byte, 64<<10)
+	var text []byte
 	for i := 0; i < len(out) && len(out) < maxProcesses; i++ {
 		dir := "/proc/" + strconv.Itoa(out[i]) + "/task"
 		tasks, err := os.Open(dir)
@@ -43,10 +61,7 @@ func processes(pid1 int) []int {
 		names, _ := tasks.Readdirnames(-1)
 		tasks.Close()
 		for _, t := range names {
-			text, err := slurp(dir+"/"+t+"/children", buf)
-			if err != nil {
-				continue
-			}
+			text = slurpAll(dir+"/"+t+"/children", text[:0])
 			for f := range bytes.FieldsSeq(text) {
 				if n, err := strconv.Atoi(string(f)); err == nil {
 					out = append(out, n)

@@ -70,9 +70,11 @@ func (w *watch) fire(r runner.Reason, detail string) {
 	})
 }
 
-// sleep says false when it is time to stop.
+// sleep says false when it is time to stop. A long sleep ends together with those
+// of the other sandboxes, so that a hundred idle ones wake the runner as often as
+// one does.
 func (w *watch) sleep(d time.Duration) bool {
-	t := time.NewTimer(d)
+	t := time.NewTimer(together(time.Now(), d))
 	defer t.Stop()
 	select {
 	case <-w.quit:
@@ -80,6 +82,16 @@ func (w *watch) sleep(d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
+}
+
+const beat = 200 * time.Millisecond
+
+// together lengthens d to end on a beat that all share.
+func together(now time.Time, d time.Duration) time.Duration {
+	if d < beat {
+		return d
+	}
+	return d + beat - time.Duration((now.UnixNano()+int64(d))%int64(beat))
 }
 
 const killsEvery = 250 * time.Millisecond
@@ -95,37 +107,55 @@ func (w *watch) kills(d *cgroup.Dir, file string) {
 	}
 }
 
-// memory is the watchdog.
+// memory is the watchdog. What the machine has left is cheap to ask and asked for
+// all sandboxes together; only when it fell is the sandbox itself looked at, and
+// every lookAnew in case somebody else gave back what this one took.
 func (w *watch) memory(pid1 int) {
+	const lookAnew = 2 * time.Second
 	p := &w.g.host.pressure
 	defer p.forget(w.g)
-	limit, start, total := w.g.want.Memory, meminfo("MemAvailable"), meminfo("MemTotal")
+	limit, total := w.g.want.Memory, meminfo("MemTotal")
+	start := p.available(time.Now())
+	var used, then int64
+	var looked time.Time
+	var cost time.Duration
 	for {
-		began := time.Now()
-		pids := processes(pid1)
-		used, alive := resident(pids)
-		if !alive {
-			return
-		}
-		used += rootUsed(pid1)
-		if used > limit/10*8 {
-			if exact, ok := proportional(pids); ok {
-				used = exact + rootUsed(pid1)
+		now := time.Now()
+		left := p.available(now)
+		if now.Sub(looked) >= lookAnew || then-left > (limit-used)/4 {
+			var alive bool
+			if used, alive = hold(pid1, limit); !alive {
+				return
 			}
+			p.note(w.g, used)
+			looked, then, cost = now, left, time.Since(now)
 		}
 		if used > limit {
 			w.fire(runner.OOM, "memory: "+size(used)+" used of "+size(limit)+" (watchdog)")
 			return
 		}
-		p.note(w.g, used)
-		if left := meminfo("MemAvailable"); short(left, total, start) && p.largest(w.g, began) {
+		if short(left, total, start) && p.largest(w.g, now) {
 			w.fire(runner.OOM, "memory: the machine has "+size(left)+" left (watchdog)")
 			return
 		}
-		if !w.sleep(pause(used, limit, time.Since(began))) {
+		if !w.sleep(pause(used, limit, cost)) {
 			return
 		}
 	}
+}
+
+// hold says how much memory the sandbox has: roughly and too much when that is far
+// from the limit, exactly when it is near.
+func hold(pid1 int, limit int64) (used int64, alive bool) {
+	pids := processes(pid1)
+	used, alive = resident(pids)
+	root := rootUsed(pid1)
+	if used+root > limit/10*8 {
+		if exact, ok := proportional(pids); ok {
+			used = exact
+		}
+	}
+	return used + root, alive
 }
 
 // growth is how many bytes a second a sandbox is expected to claim at worst.
@@ -147,9 +177,22 @@ func short(left, total, start int64) bool {
 // pressure chooses which sandbox ends when the machine runs out of memory: the
 // largest, and no other for as long as its memory takes to come back.
 type pressure struct {
-	mu   sync.Mutex
-	used map[*Group]int64
-	last time.Time
+	mu    sync.Mutex
+	used  map[*Group]int64
+	last  time.Time
+	left  int64 // MemAvailable
+	asked time.Time
+}
+
+// available is MemAvailable, not older than 40 ms: one reading of 30 µs serves all
+// sandboxes.
+func (p *pressure) available(now time.Time) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.asked) > 40*time.Millisecond {
+		p.left, p.asked = meminfo("MemAvailable"), now
+	}
+	return p.left
 }
 
 const relief = 500 * time.Millisecond
