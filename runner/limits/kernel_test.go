@@ -18,6 +18,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/limits/cgroup"
+	"demesne/runner/limits/systemd"
 )
 
 const keyVar = "DEMESNE_LIMITS_TEST_KEY"
@@ -71,6 +72,7 @@ func requireRoot(t *testing.T) {
 func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 	t.Helper()
 	if key := os.Getenv(keyVar); key != "" {
+		os.Stdin.Read(make([]byte, 1)) // until it was moved
 		return key, true
 	}
 	key = fmt.Sprintf("test%d-%s", os.Getpid(), strings.ToLower(t.Name()))
@@ -102,14 +104,26 @@ func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 		Credential: &syscall.Credential{NoSetGroups: true},
 		Pdeathsig:  unix.SIGKILL,
 	}
-	out, err := c.CombinedOutput()
+	release, err := c.StdinPipe()
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cgroup.Enter(dirs, c.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	release.Close()
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
 	} else {
-		t.Logf("%s", out)
+		t.Logf("%s", out.String())
 	}
 	for _, d := range dirs {
-		entries, _ := filepath.Glob(d + "/*/cgroup.procs")
+		entries, _ := filepath.Glob(d + "/*/box")
 		if len(entries) > 0 {
 			t.Errorf("left behind: %v", entries)
 		}
@@ -256,54 +270,104 @@ func TestCgroup1(t *testing.T) {
 	if b, _ := os.ReadFile("/proc/self/cgroup"); !strings.Contains(string(b), "memory:") {
 		t.Skip("no version 1 hierarchy with memory")
 	}
-	key, in := asRunner(t, 100000, 65536, true)
-	if !in {
-		return
+	if key, in := asRunner(t, 100000, 65536, true); in {
+		withGroups(t, key, mechanisms[0].name, map[string]string{
+			"memory": "cgroup1 memory.limit_in_bytes",
+			"pids":   "cgroup1 pids.max",
+			"cpus":   "cgroup1 cpu.cfs_quota_us",
+		})
 	}
+}
+
+var cgroup2Mechanisms = map[string]string{
+	"memory": "cgroup2 memory.max",
+	"pids":   "cgroup2 pids.max",
+	"cpus":   "cgroup2 cpu.max",
+}
+
+// requireUnified skips where version 2 does not have the controllers. This is what
+// machines with systemd have; the others can run it in one (CONTRIBUTING.md).
+func requireUnified(t *testing.T) {
+	t.Helper()
+	if !lookAround().unified {
+		t.Skip("no cgroup2 at /sys/fs/cgroup")
+	}
+}
+
+func TestCgroup2Prepared(t *testing.T) {
+	requireRoot(t)
+	requireUnified(t)
+	if key, in := asRunner(t, 100000, 65536, true); in {
+		withGroups(t, key, mechanisms[0].name, cgroup2Mechanisms)
+	}
+}
+
+// Run it in `systemd-run --user --scope -p Delegate=yes` for this one.
+func TestCgroup2Own(t *testing.T) {
+	requireUnified(t)
+	if os.Getenv(keyVar) == "" && !strings.HasSuffix(ownPath(t), ".scope") {
+		t.Skip("not in a scope of its own")
+	}
+	if key, in := asRunner(t, os.Geteuid(), 1, false); in {
+		withGroups(t, key, mechanisms[1].name, cgroup2Mechanisms)
+	}
+}
+
+func ownPath(t *testing.T) string {
+	t.Helper()
+	self, err := cgroup.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := cgroup.Find(self, "")
+	return m.Path
+}
+
+func TestCgroup2Scope(t *testing.T) {
+	requireUnified(t)
+	if !systemd.Available() || os.Geteuid() == 0 && os.Getenv(keyVar) == "" {
+		t.Skip("needs an ordinary user's systemd")
+	}
+	if os.Getenv(keyVar) == "" && strings.HasSuffix(ownPath(t), ".scope") {
+		t.Skip("in a scope already")
+	}
+	if key, in := asRunner(t, os.Geteuid(), 1, false); in {
+		withGroups(t, key, mechanisms[2].name, cgroup2Mechanisms)
+	}
+}
+
+// withGroups tries the limits of a Host that should have found mechanism.
+func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
+	began := time.Now()
 	h := Open(key)
+	t.Logf("opened in %v", time.Since(began))
 	defer h.Close()
 	// As the runner does: what is opened stays good when the path is covered.
 	if err := unix.Mount("none", "/sys/fs/cgroup", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if p := h.Probe(); p.Status != runner.Held {
+	if p := h.Probe(); p.Status != runner.Held || p.Detail != mechanism {
 		t.Fatalf("probe: %+v", p)
 	}
 	t.Run("receipt", func(t *testing.T) {
+		began := time.Now()
 		g := group(t, h, "receipt", runner.Limits{Memory: 64 << 20, PIDs: 100, CPUs: 0.5})
+		made := time.Since(began)
 		start(t, g, "sleep 5")
-		for name, want := range map[string][2]string{
-			"memory": {"67108864", "cgroup1 memory.limit_in_bytes"},
-			"pids":   {"100", "cgroup1 pids.max"},
-			"cpus":   {"0.5", "cgroup1 cpu.cfs_quota_us"},
-		} {
+		began = time.Now()
+		r := g.Receipt()
+		t.Logf("made in %v, told in %v: %+v", made, time.Since(began), r)
+		for name, want := range map[string]string{"memory": "67108864", "pids": "100", "cpus": "0.5"} {
 			r := receipt(g, name)
-			if r.Value != want[0] || r.Mechanism != want[1] || r.Status != runner.Held {
-				t.Errorf("%+v, want %v", r, want)
+			if r.Value != want || r.Mechanism != names[name] || r.Status != runner.Held {
+				t.Errorf("%+v, want %v by %s", r, want, names[name])
 			}
 		}
 	})
 	t.Run("fork bomb", func(t *testing.T) {
 		countBomb(t, group(t, h, "forks", runner.Limits{PIDs: 40}), 40)
 	})
-	t.Run("memory bomb", func(t *testing.T) {
-		g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
-		a := newAlarm()
-		s := start(t, g, `"$1" bomb 256; echo $?; sleep 20`, self(t))
-		stop := g.Watch(s.pid(), nil, a.over)
-		defer stop()
-		if got := s.line(); got != "137" {
-			t.Errorf("bomb ended with %q", got)
-		}
-		if !g.OOMKilled() {
-			t.Error("not told as an OOM kill")
-		}
-		a.wait(t, runner.OOM, 3*time.Second)
-		s.end()
-		if err := g.Close(); err != nil || !g.OOMKilled() {
-			t.Error("forgotten after Close", err)
-		}
-	})
+	t.Run("memory bomb", func(t *testing.T) { memoryBomb(t, h) })
 	t.Run("processors", func(t *testing.T) {
 		g := group(t, h, "cpu", runner.Limits{CPUs: 0.2})
 		s := start(t, g, "while :; do :; done")
@@ -323,6 +387,43 @@ func TestCgroup1(t *testing.T) {
 		}
 		s.cmd.Wait()
 	})
+	t.Run("kill", func(t *testing.T) {
+		if h.place("memory").version != 2 {
+			t.Skip("version 1 has no cgroup.kill")
+		}
+		g := group(t, h, "kill", runner.Limits{})
+		s := start(t, g, "trap '' TERM; sleep 60 & echo up; wait")
+		s.line()
+		if err := g.Kill(); err != nil {
+			t.Error(err)
+		}
+		s.cmd.Wait()
+	})
+}
+
+// memoryBomb: version 2 kills all of the sandbox at once, version 1 one process,
+// and the watch tells.
+func memoryBomb(t *testing.T, h *Host) {
+	g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
+	a := newAlarm()
+	s := start(t, g, `"$1" bomb 256; echo $?; sleep 20`, self(t))
+	defer g.Watch(s.pid(), nil, a.over)()
+	got := s.line()
+	if h.place("memory").version == 1 {
+		if got != "137" {
+			t.Errorf("bomb ended with %q", got)
+		}
+		a.wait(t, runner.OOM, 3*time.Second)
+	} else if got != "" {
+		t.Errorf("PID 1 outlived the kill and said %q", got)
+	}
+	if !g.OOMKilled() {
+		t.Error("not told as an OOM kill")
+	}
+	s.end()
+	if err := g.Close(); err != nil || !g.OOMKilled() {
+		t.Error("forgotten after Close", err)
+	}
 }
 
 // many makes and ends 30 sandboxes at once.
