@@ -149,7 +149,7 @@ func (p *plan) mountInputs(inputs []Bind) error {
 	defer in.close()
 	for _, b := range inputs {
 		if !plainName(b.Name) {
-			return fmt.Errorf("bind input %q: not a plain file name", b.Name)
+			return fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
 		if err := in.source(b.Source, b.Name, 0, attrBindRO); err != nil {
 			return err

@@ -94,20 +94,17 @@ func MountHost(l Layout) (*Tree, error) {
 	return t, nil
 }
 
-// mount makes both trees at once, each as data first (files, and a list of moves) and then attached.
+// mount makes both trees, each as data first (files, and a list of moves) and then attached. One
+// after the other: at once they wait for each other in the kernel and gain nothing.
 func (t *Tree) mount(l Layout) error {
-	var dev *plan
-	var devErr error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		dev, devErr = mountDev(t.Dev, l.Init)
-	}()
 	root, err := mountRoot(t.Root, l)
-	<-done
 	defer root.close()
+	if err != nil {
+		return err
+	}
+	dev, err := mountDev(t.Dev, l.Init)
 	defer dev.close()
-	if err := errors.Join(err, devErr); err != nil {
+	if err != nil {
 		return err
 	}
 	return dev.shareShm(root)
