@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // libcontainer's half before the Go runtime
@@ -13,6 +14,11 @@ import (
 	"demesne/runner/probe"
 	_ "demesne/runner/userns/constructor" // ours
 )
+
+// A goroutine that changes its thread's namespaces ends with the thread locked, and
+// the thread with it. The main thread cannot end: it is kept out of their reach, or
+// /proc/self would show a sandbox's namespaces and keep them alive.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	if len(os.Args) == 2 {

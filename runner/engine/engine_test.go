@@ -220,7 +220,7 @@ func TestState(t *testing.T) {
 	for range 200 {
 		d.ended(runner.Info{ID: newID(), State: runner.Running})
 	}
-	if n := len(d.all()); n > keepEnded+20 {
+	if n := len(d.all()); n > 2*keepEnded+2 {
 		t.Errorf("%d records kept", n)
 	}
 	os.WriteFile(filepath.Join(d.path, "cc.json"), []byte("{"), 0o600)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"demesne/runner"
 	"demesne/runner/wire"
@@ -21,17 +20,17 @@ import (
 // stateVersion is of the files' format. A file of another version is not read.
 const stateVersion = 1
 
-// keepEnded is how many sandboxes that ended can still be inspected.
+// keepEnded is how many sandboxes that ended can be inspected at the least; up to
+// twice as many are kept.
 const keepEnded = 64
 
-// stateDir holds a file for each sandbox, ID.json, written whole or not at all. It
-// outlives the runner: what a killed runner left says who that was.
+// stateDir holds a file for each sandbox, ID.json, and in ended/ for those that have
+// ended, written whole or not at all. It outlives the runner: what a killed runner left says who that was.
 type stateDir struct {
 	mu   sync.Mutex
 	path string
 	root *os.Root
 	self identity3
-	tick int
 }
 
 // identity3 tells a process from any other there ever was on this machine
@@ -49,9 +48,21 @@ type record struct {
 	Info    runner.Info `json:"info"`
 }
 
+const endedDir = "ended"
+
+func fileOf(i runner.Info) string {
+	if i.State == runner.Ended {
+		return filepath.Join(endedDir, i.ID+".json")
+	}
+	return i.ID + ".json"
+}
+
 func openState(path string) (*stateDir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	if err := root.Mkdir(endedDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
 	self, err := identify(os.Getpid())
@@ -103,45 +114,31 @@ func (d *stateDir) put(i runner.Info) error {
 		d.root.Remove(tmp)
 		return err
 	}
-	return d.root.Rename(tmp, i.ID+".json")
+	return d.root.Rename(tmp, fileOf(i))
 }
 
-// ended records the end and now and then forgets the oldest.
+// ended records the end, and forgets the oldest when many have gathered. Records
+// that ended lie apart, so that forgetting needs no reading.
 func (d *stateDir) ended(i runner.Info) {
 	i.State = runner.Ended
 	d.write(i)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.tick++; d.tick%16 == 1 {
-		d.prune()
-	}
-}
-
-func (d *stateDir) prune() {
-	type file struct {
-		name string
-		at   time.Time
-	}
-	var files []file
-	entries, _ := fs.ReadDir(d.root.FS(), ".")
-	if len(entries) <= keepEnded {
+	d.root.Remove(i.ID + ".json")
+	entries, err := fs.ReadDir(d.root.FS(), endedDir)
+	if err != nil || len(entries) < 2*keepEnded {
 		return
 	}
-	for _, e := range entries {
-		if st, err := e.Info(); err == nil {
-			files = append(files, file{e.Name(), st.ModTime()})
+	at := func(e fs.DirEntry) int64 {
+		st, err := e.Info()
+		if err != nil {
+			return 0
 		}
+		return st.ModTime().UnixNano()
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(b.at.UnixNano(), a.at.UnixNano()) })
-	kept := 0
-	for _, f := range files {
-		r, err := d.read(f.name)
-		if err == nil && r.Info.State == runner.Running {
-			continue
-		}
-		if kept++; kept > keepEnded {
-			d.root.Remove(f.name)
-		}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(at(b), at(a)) })
+	for _, e := range entries[keepEnded:] {
+		d.root.Remove(filepath.Join(endedDir, e.Name()))
 	}
 }
 
@@ -178,13 +175,12 @@ func (d *stateDir) find(idOrName string) (*runner.Info, error) {
 
 func (d *stateDir) all() []record {
 	var all []record
-	entries, _ := fs.ReadDir(d.root.FS(), ".")
-	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".json" {
-			continue
-		}
-		if r, err := d.read(e.Name()); err == nil {
-			all = append(all, r)
+	for _, dir := range []string{".", endedDir} {
+		entries, _ := fs.ReadDir(d.root.FS(), dir)
+		for _, e := range entries {
+			if r, err := d.read(filepath.Join(dir, e.Name())); err == nil {
+				all = append(all, r)
+			}
 		}
 	}
 	return all
@@ -199,7 +195,7 @@ func (d *stateDir) bury(why string) {
 		r.Info.State = runner.Ended
 		r.Info.PID, r.Info.Execs = 0, 0
 		r.Info.Result = &runner.Result{Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out}
-		d.write(r.Info)
+		d.ended(r.Info)
 	}
 }
 
