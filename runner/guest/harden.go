@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +26,18 @@ func harden() {
 	// A handler for everything, and nobody who listens. Not signal.Ignore: SIG_IGN is
 	// inherited through execve, a handler is not. This also takes the SIGSEGV, SIGABRT
 	// or SIGQUIT that someone sends; the real ones still end the program.
-	signal.Notify(make(chan os.Signal))
+	//
+	// SIGCHLD is left out: nothing listens for it and it would wake a thread each time.
+	var all []os.Signal
+	for s := unix.SIGHUP; s <= sigMax; s++ {
+		if s != unix.SIGCHLD {
+			all = append(all, s)
+		}
+	}
+	signal.Notify(make(chan os.Signal), all...)
 }
+
+const sigMax = syscall.Signal(64) // SIGRTMAX
 
 // spareThreads is more than goroutines of PID 1 can block in system calls at once.
 const spareThreads = 4

@@ -20,8 +20,24 @@ import (
 // binary, because it only works without cgo.
 var initPath string
 
-// helpers are what this test binary can be executed as inside a sandbox.
-var helpers = map[string]func() int{}
+// helperPath is a copy of this test binary where any user can execute it; helpers are
+// what it can be executed as, inside a sandbox or on the way into one.
+var (
+	helperPath string
+	helpers    = map[string]func() int{
+		"namespaces":      stageNamespaces,
+		"abstract-server": abstractServer,
+		"abstract-client": abstractClient,
+		"terminal":        holdTerminal,
+		"signal-all":      signalAll,
+	}
+)
+
+func helper(name string, argv ...string) wire.GuestExec {
+	g := args(append([]string{helperPath}, argv...)...)
+	g.Env = append(g.Env, wire.Bytes("GUEST_TEST_HELPER="+name))
+	return g
+}
 
 func TestMain(m *testing.M) {
 	if h, ok := helpers[os.Getenv("GUEST_TEST_HELPER")]; ok {
@@ -41,6 +57,11 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	helperPath = filepath.Join(dir, "helper")
+	if err := copyFile(helperPath, "/proc/self/exe"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	initPath = os.Getenv("DEMESNE_TEST_INIT")
 	if initPath == "" {
 		initPath = filepath.Join(dir, "demesne-init")
@@ -54,9 +75,17 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+func copyFile(to, from string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o755)
+}
+
 // sandbox is a demesne-init and the runner's end of its socket.
 type sandbox struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	peer   *wire.Peer
 	exited chan wire.GuestExited
@@ -65,7 +94,7 @@ type sandbox struct {
 }
 
 // start starts demesne-init; change may alter how.
-func start(t *testing.T, change ...func(*exec.Cmd)) *sandbox {
+func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 	t.Helper()
 	ours, theirs, err := wire.Pair()
 	if err != nil {
