@@ -3,6 +3,7 @@ package netns
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -43,7 +44,7 @@ var (
 	probeRange   = network("198.18.0.0/15")
 	probeGateway = network("198.18.0.1/30")
 	probeSandbox = network("198.18.0.2/30")
-	probeTarget  = unix.SockaddrInet4{Addr: [4]byte{198, 18, 1, 7}, Port: 4321}
+	probeTarget  = netip.MustParseAddrPort("198.18.1.7:4321")
 )
 
 const (

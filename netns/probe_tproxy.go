@@ -56,7 +56,8 @@ func (e *egress) connect() error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Connect(fd, &probeTarget); err != nil && err != unix.EINPROGRESS {
+	target := &unix.SockaddrInet4{Addr: probeTarget.Addr().As4(), Port: int(probeTarget.Port())}
+	if err := unix.Connect(fd, target); err != nil && err != unix.EINPROGRESS {
 		return err
 	}
 	if err := waitFor(e.listener, unix.POLLIN, e.deadline); err != nil {
@@ -72,7 +73,7 @@ func (e *egress) connect() error {
 		return err
 	}
 	got, ok := local.(*unix.SockaddrInet4)
-	if !ok || got.Addr != probeTarget.Addr || got.Port != probeTarget.Port {
+	if !ok || got.Addr != target.Addr || got.Port != target.Port {
 		return fmt.Errorf("arrived at %v, not at %v", local, probeTarget)
 	}
 	return nil

@@ -153,9 +153,12 @@ func TestRunIsBounded(t *testing.T) {
 // TestNothingChanges holds that the process is as before: its namespaces, its
 // threads' restrictions, its descriptors.
 func TestNothingChanges(t *testing.T) {
-	asRootAndUser(t, start{ids: 1}, func(t *testing.T) {
+	// Private, or others' mounts on this machine would arrive meanwhile.
+	alone := start{ids: 1, shell: "mount --make-rprivate /"}
+	asRootAndUser(t, alone, func(t *testing.T) {
 		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), Disk: []string{t.TempDir()}}
 		Run(t.Context(), e) // the runtime opens what it keeps
+		time.Sleep(100 * time.Millisecond) // its spent threads end
 		before := state(t)
 		for range 5 {
 			Run(t.Context(), e)
@@ -201,10 +204,15 @@ func state(t *testing.T) string {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	fds, _ := os.ReadDir("/proc/self/fd")
+	open := ""
+	for _, fd := range fds {
+		to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		open += fd.Name() + " " + to + "\n"
+	}
 	var u unix.Utsname
 	unix.Uname(&u)
 	b.WriteString(unix.ByteSliceToString(u.Nodename[:]) + "\n")
 	b.WriteString(string(mounts))
-	b.WriteString(strings.Repeat(".", len(fds)))
+	b.WriteString(open)
 	return b.String()
 }

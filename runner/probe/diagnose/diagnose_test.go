@@ -115,6 +115,10 @@ func TestRead(t *testing.T) {
 		"etc/subuid":                                            file("bob:100000:65536\nann:165536:65536\n# odd\n"),
 		"etc/subgid":                                            file("bob:100000:65536\n"),
 	}
+	if f := read(root); f.Container != NoContainer {
+		t.Errorf("a mark, but no overlay: %q", f.Container)
+	}
+	root["proc/self/mountinfo"] = file("21 1 0:20 / / rw - rootfs rootfs rw\n22 21 0:21 / / rw shared:1 - overlay overlay rw,lowerdir=x\n23 22 0:22 / /proc rw - proc proc rw\n")
 	f := read(root)
 	f.User = "ann"
 	readSubIDs(root, &f, "1000")

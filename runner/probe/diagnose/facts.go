@@ -119,7 +119,12 @@ func mapped(root fs.FS, file, ids string) bool {
 	return false
 }
 
+// container believes a mark only on an overlay: it stays in an image that became a
+// virtual machine's disk, and shows in a sandbox that sees the host's root.
 func container(root fs.FS) Container {
+	if !strings.Contains(rootMount(root), "overlay") {
+		return NoContainer
+	}
 	for _, mark := range []struct {
 		file string
 		kind Container
@@ -134,6 +139,18 @@ func container(root fs.FS) Container {
 		}
 	}
 	return NoContainer
+}
+
+// rootMount is the type of the file system at /, see proc_pid_mountinfo(5).
+func rootMount(root fs.FS) (kind string) {
+	mounts, _ := fs.ReadFile(root, "proc/self/mountinfo")
+	for l := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(l, " - ")
+		if f := strings.Fields(before); len(f) > 4 && f[4] == "/" {
+			kind, _, _ = strings.Cut(after, " ")
+		}
+	}
+	return kind
 }
 
 // readSubIDs looks for the caller in subuid(5) and subgid(5), and for a range that
