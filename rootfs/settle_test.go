@@ -1,0 +1,291 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestSettle(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	dir, outside := mountDir(t), filepath.Join(t.TempDir(), "outside")
+	foreign := 1000
+	if !multi() {
+		foreign = 0
+	}
+	reg, sub := uint32(unix.S_IFREG), uint32(unix.S_IFDIR)
+	rows := []struct {
+		name       string
+		kind, mode uint32
+		want       uint32
+	}{
+		{"plain", reg, 0o640, 0o640},
+		{"program", reg, 0o755, 0o755},
+		{"setuid", reg, 0o4755, 0o755},
+		{"setgid", reg, 0o2755, 0o755},
+		{"sticky", reg, 0o1644, 0o644},
+		{"all", reg, 0o7777, 0o777},
+		{"closed", reg, 0o4000, 0},
+		{"fifo", unix.S_IFIFO, 0o4666, 0o666},
+		{"dir", sub, 0o6755, 0o755},
+		{"dir/setuid", reg, 0o6711, 0o711},
+		{"shared", sub, 0o3777, 0o1777},
+		{"locked", sub, 0o2000, 0},
+		{"locked/setuid", reg, 0o4755, 0o755},
+	}
+	for _, row := range rows {
+		makeFile(t, filepath.Join(dir, row.name), row.kind, row.mode, foreign)
+	}
+	makeFile(t, outside, reg, 0o4755, foreign)
+	for name, target := range map[string]string{"dir/link": outside, "passwd": "/etc/passwd", "up": "..", "loop": "loop"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(dir, "other")
+	if err := errors.Join(os.Mkdir(other, 0o755), unix.Mount("tmpfs", other, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	makeFile(t, filepath.Join(other, "setuid"), reg, 0o4755, foreign)
+
+	if err := Settle(open(t, dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		checkFile(t, filepath.Join(dir, row.name), row.want, 0)
+	}
+	checkFile(t, filepath.Join(dir, "dir/link"), 0o777, 0)
+	checkFile(t, outside, 0o4755, foreign)
+	checkFile(t, filepath.Join(other, "setuid"), 0o4755, foreign)
+}
+
+func makeFile(t *testing.T, path string, kind, mode uint32, owner int) {
+	t.Helper()
+	var err error
+	switch kind {
+	case unix.S_IFDIR:
+		err = os.Mkdir(path, 0o700)
+	case unix.S_IFIFO:
+		err = unix.Mkfifo(path, 0o600)
+	default:
+		err = os.WriteFile(path, []byte("x"), 0o600)
+	}
+	if err := errors.Join(err, os.Lchown(path, owner, owner), unix.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkFile(t *testing.T, path string, mode uint32, owner int) {
+	t.Helper()
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	if err != nil || st.Mode&0o7777 != mode || int(st.Uid) != owner || int(st.Gid) != owner {
+		t.Errorf("%s: mode %o owner %d:%d (%v), want %o %d", path, st.Mode&0o7777, st.Uid, st.Gid, err, mode, owner)
+	}
+}
+
+// TestDeep settles trees deeper than any path can be long, wide at places, with few descriptors.
+func TestDeep(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000) })
+	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200) })
+}
+
+func deep(t *testing.T, dir string, depth int) {
+	wides := makeDeep(t, dir, depth)
+	before := fdCount(t)
+	top := open(t, dir)
+	if err := Settle(top); err != nil {
+		t.Fatal(err)
+	}
+	if after := fdCount(t); after != before+1 {
+		t.Errorf("%d descriptors afterwards, %d before", after, before)
+	}
+	seen, setuid, most := 0, 0, 0
+	w := walk{visit: func(_ int, _ string, st *unix.Statx_t) error {
+		seen++
+		if st.Mode&0o6000 != 0 {
+			setuid++
+		}
+		if seen%1000 == 0 {
+			most = max(most, fdCount(t))
+		}
+		return nil
+	}}
+	if err := w.run(top); err != nil {
+		t.Error(err)
+	}
+	if want := 1 + 3*depth + wides; seen != want || setuid != 0 {
+		t.Errorf("saw %d files, %d with setuid, want %d and 0", seen, setuid, want)
+	}
+	if most > before+maxOpen+5 {
+		t.Errorf("%d descriptors open during the walk", most)
+	}
+}
+
+// makeDeep makes a directory in a directory, and so on, and sometimes many more files beside it;
+// it returns how many.
+func makeDeep(t *testing.T, dir string, depth int) (wides int) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for i := range depth {
+		wide := 0
+		if i%1000 == 100 {
+			wide = 2000
+			wides += 2 * wide
+		}
+		err = errors.Join(err, oneLevel(fd, wide))
+		next, nerr := unix.Openat(fd, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		unix.Close(fd)
+		if err = errors.Join(err, nerr); err != nil {
+			t.Fatal(err)
+		}
+		fd = next
+	}
+	unix.Close(fd)
+	return wides
+}
+
+// oneLevel makes a directory, a setuid file on each side of it in whatever order, and more beside it.
+func oneLevel(fd, wide int) error {
+	err := errors.Join(unix.Mkdirat(fd, "d", 0o755), mknod(fd, "a"), mknod(fd, "z"))
+	for i := range wide {
+		err = errors.Join(err, mknod(fd, fmt.Sprint("file", i)), unix.Mkdirat(fd, fmt.Sprint("dir", i), 0o2755))
+	}
+	return err
+}
+
+func mknod(fd int, name string) error {
+	return errors.Join(unix.Mknodat(fd, name, unix.S_IFREG|0o755, 0), unix.Fchmodat(fd, name, 0o4755, 0))
+}
+
+// TestTooDeep ends at the limit, says so, and still does the rest.
+func TestTooDeep(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	dir := mountDir(t)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for range maxDepth + 10 {
+		next := -1
+		if err == nil {
+			err = unix.Mkdirat(fd, "d", 0o755)
+		}
+		if err == nil {
+			next, err = unix.Openat(fd, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(fd)
+		fd = next
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	makeFile(t, filepath.Join(dir, "z"), unix.S_IFREG, 0o4755, 0)
+	err = Settle(open(t, dir))
+	if err == nil || !strings.HasSuffix(err.Error(), "too deep") {
+		t.Errorf("got error %v", err)
+	}
+	checkFile(t, filepath.Join(dir, "z"), 0o755, 0)
+}
+
+// TestMoved moves a directory away while the walk is far below it: the walk gives up that branch,
+// and not the rest.
+func TestMoved(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	dir := mountDir(t)
+	if err := errors.Join(os.MkdirAll(dir+"/a"+strings.Repeat("/d", 2*maxOpen), 0o755), os.Mkdir(dir+"/b", 0o755),
+		os.MkdirAll(dir+"/c/c/c", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	top, depth := 0, 0
+	w := walk{}
+	w.visit = func(_ int, name string, _ *unix.Statx_t) error {
+		if len(w.levels) == 1 && name != "" {
+			top++
+		}
+		if name == "d" {
+			depth++
+		}
+		if depth == 2*maxOpen { // once, at the bottom
+			depth++
+			return os.Rename(dir+"/a/d/d/d", dir+"/b/moved")
+		}
+		return nil
+	}
+	err := w.run(open(t, dir))
+	if top != 3 || !errors.Is(err, errMoved) && err != nil {
+		t.Errorf("saw %d names at the top, want 3; %v", top, err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	dir := mountDir(t)
+	if err := errors.Join(os.MkdirAll(dir+"/a/b", 0o755), os.WriteFile(dir+"/a/b/f", make([]byte, 1<<20), 0o600),
+		os.Link(dir+"/a/b/f", dir+"/g"), os.Symlink("/usr", dir+"/usr"), os.WriteFile(dir+"/h", make([]byte, 1<<20), 0o600),
+		os.Truncate(dir+"/h", 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	top := open(t, dir)
+	for limit, want := range map[int64][2]int64{1 << 40: {2 << 20, 2<<20 + 1<<16}, 1000: {1 << 20, 2<<20 + 1<<16}} {
+		got, err := Usage(top, limit)
+		if err != nil || got < want[0] || got > want[1] {
+			t.Errorf("limit %d: %d, %v, want %v", limit, got, err, want)
+		}
+	}
+	if _, err := Usage(open(t, dir+"/h"), 1); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("usage of a file: %v", err)
+	}
+}
+
+// TestUsageChurn measures while somebody moves directories in and out of each other.
+func TestUsageChurn(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	dir := mountDir(t)
+	deep := strings.Repeat("/d", 3*maxOpen)
+	if err := errors.Join(os.MkdirAll(dir+"/a"+deep, 0o755), os.MkdirAll(dir+"/b"+deep, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	top, fds := open(t, dir), fdCount(t)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			os.Rename(dir+"/a/d/d", dir+"/b/moved")
+			os.RemoveAll(fmt.Sprint(dir, "/b/d/d/", i-1))
+			os.MkdirAll(fmt.Sprint(dir, "/b/d/d/", i, deep), 0o755)
+			os.Rename(dir+"/b/moved", dir+"/a/d/d")
+		}
+	}()
+	for range 300 {
+		if _, err := Usage(top, 1<<40); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-ended
+	if after := fdCount(t); after != fds {
+		t.Errorf("%d descriptors afterwards, %d before", after, fds)
+	}
+}
