@@ -36,7 +36,8 @@ func describe(i *runner.Info) string {
 	if r := i.Result; r != nil {
 		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
 	}
-	return columns(rows) + describeReceipt(i.Receipt)
+	rows, rest := describeReceipt(rows, i.Receipt)
+	return columns(rows) + rest
 }
 
 func orElse(s, other string) string {
@@ -46,17 +47,16 @@ func orElse(s, other string) string {
 	return s
 }
 
-func describeReceipt(r *runner.Receipt) string {
+// describeReceipt adds the receipt's plain facts to rows; its tables are apart.
+func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 	if r == nil {
-		return ""
+		return rows, ""
 	}
-	rows := [][]string{
+	rows = append(rows, [][]string{
 		{"image", r.Image}, {"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
 		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
 		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
-	}
-	var b strings.Builder
-	b.WriteString(columns(rows) + "\nlayers\n")
+	}...)
 	var layers, limits []finding
 	for _, l := range r.Layers {
 		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
@@ -64,8 +64,7 @@ func describeReceipt(r *runner.Receipt) string {
 	for _, l := range r.Limits {
 		limits = append(limits, finding{l.Name, l.Status, l.Value + ", by " + l.Mechanism, l.Why, l.Fix})
 	}
-	b.WriteString(findings("  ", layers) + "\nlimits\n" + findings("  ", limits))
-	return b.String()
+	return rows, "\nlayers\n" + findings("  ", layers) + "\nlimits\n" + findings("  ", limits)
 }
 
 // ranges writes an id map: "0 is 100000 (65536 of them)".

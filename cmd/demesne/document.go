@@ -22,8 +22,27 @@ type document struct{ to *os.File }
 // streamed, what the command wrote. Where there is no result it has the error.
 type outcome struct {
 	*runner.Result
-	Stdout *captured `json:"stdout,omitempty"`
-	Stderr *captured `json:"stderr,omitempty"`
+	*written
+}
+
+// written is the command's output: the last MiB of each stream.
+type written struct {
+	Stdout          string `json:"stdout"`
+	Stderr          string `json:"stderr"`
+	StdoutBase64    string `json:"stdout_base64,omitempty"` // if it is not UTF-8
+	StderrBase64    string `json:"stderr_base64,omitempty"`
+	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
+	StderrBytes     int64  `json:"stderr_bytes"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+}
+
+func (c *capture) written() *written {
+	w := &written{}
+	w.Stdout, w.StdoutBase64, w.StdoutBytes = c.out.text()
+	w.Stderr, w.StderrBase64, w.StderrBytes = c.err.text()
+	w.StdoutTruncated, w.StderrTruncated = w.StdoutBytes > tailSize, w.StderrBytes > tailSize
+	return w
 }
 
 type failed struct {
@@ -70,7 +89,7 @@ func (d *document) write(r *runner.Result, trace []runner.Stage, kept *capture, 
 	whole.Trace = trace
 	doc := outcome{Result: &whole}
 	if kept != nil {
-		doc.Stdout, doc.Stderr = kept.out.captured(), kept.err.captured()
+		doc.written = kept.written()
 	}
 	return d.encode(doc)
 }

@@ -50,7 +50,7 @@ func resolveInput(arg string) (runner.Input, error) {
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		if info, lerr := os.Lstat(abs); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if errors.Is(err, fs.ErrNotExist) && exists(abs) {
 			return runner.Input{}, errors.New("is a symbolic link to nothing")
 		}
 		return runner.Input{}, reason(err)

@@ -98,14 +98,6 @@ func columns(rows [][]string) string {
 }
 
 func cmdInspect(a *app, o *options, args []string) (int, error) {
-	if len(args) > 0 {
-		// Flags may follow the name, as they may with exec.
-		rest, err := jsonFlag(o).parse(args[1:])
-		if err != nil {
-			return 0, err
-		}
-		args = append(args[:1:1], rest...)
-	}
 	if len(args) != 1 {
 		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists the sandboxes there are")
 	}

@@ -64,17 +64,30 @@ func (a *app) main(args []string) int {
 		return a.report("", err)
 	}
 	o := &options{verb: c.name}
-	rest, err := c.table(o).parse(args[1:])
+	code, err := a.command(c, o, args[1:])
 	if o.help {
-		fmt.Fprint(a.stdout, c.help())
-		return 0
+		code, err = a.print(c.help())
 	}
-	if err != nil {
-		return a.report(c.name, err)
-	}
-	code, err := c.run(a, o, rest)
 	if err != nil {
 		return a.report(c.name, err)
 	}
 	return code
+}
+
+// command runs c. It has done nothing yet when it finds --help among the flags.
+func (a *app) command(c *command, o *options, args []string) (int, error) {
+	flags := c.table(o)
+	rest, err := flags.parse(args)
+	if err != nil || o.help {
+		return 0, err
+	}
+	// Flags may also follow the sandbox's name.
+	if c.operand == aSandbox && len(rest) > 0 {
+		more, err := flags.parse(rest[1:])
+		if err != nil || o.help {
+			return 0, err
+		}
+		rest = append(rest[:1:1], more...)
+	}
+	return c.run(a, o, rest)
 }

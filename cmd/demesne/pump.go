@@ -2,8 +2,9 @@ package main
 
 import (
 	"errors"
-	"io"
+	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 
@@ -153,7 +154,10 @@ func (p *pump) put(b []byte) error {
 		p.keep.add(b)
 		return nil
 	}
-	return writeAll(fdOf(p.dst), b)
+	if err := writeAll(fdOf(p.dst), b); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(p.dst.Name()), err)
+	}
+	return nil
 }
 
 // grow enlarges our pipe, once it has proved busy: the kernel bounds what all pipes
@@ -187,7 +191,7 @@ func (p *pump) copyError() error {
 	default:
 		return nil
 	}
-	if errors.Is(p.err, unix.EPIPE) || errors.Is(p.err, os.ErrClosed) || errors.Is(p.err, io.EOF) {
+	if errors.Is(p.err, unix.EPIPE) || errors.Is(p.err, os.ErrClosed) {
 		return nil
 	}
 	return p.err

@@ -127,21 +127,15 @@ type created struct {
 	Trace   []runner.Stage  `json:"trace,omitempty"`
 }
 
-// cmdExec takes flags on both sides of the sandbox's name.
 func cmdExec(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
 	}
-	id := args[0]
-	rest, err := execFlags(o).parse(args[1:])
+	j, err := a.newJob(o, args[1:])
 	if err != nil {
 		return 0, err
 	}
-	j, err := a.newJob(o, rest)
-	if err != nil {
-		return 0, err
-	}
-	return j.finish(j.exec(id))
+	return j.finish(j.exec(args[0]))
 }
 
 func (j *job) exec(id string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"strings"
 	"sync"
 	"unicode/utf8"
 )
@@ -27,28 +28,20 @@ func (t *tail) add(p []byte) {
 	}
 }
 
-// captured is a stream in a JSON document.
-type captured struct {
-	Text      string `json:"text"`             // the last MiB; bytes that are not UTF-8 read U+FFFD
-	Base64    string `json:"base64,omitempty"` // the same bytes, if they are not all UTF-8
-	Bytes     int64  `json:"bytes"`            // of the whole stream
-	Truncated bool   `json:"truncated"`
-}
-
-func (t *tail) captured() *captured {
+// text returns what was kept, as text in which bytes that are not UTF-8 read U+FFFD,
+// and, only if there are such, the same in base64.
+func (t *tail) text() (text, exact string, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := &captured{Bytes: t.total, Truncated: t.total > tailSize}
 	b := t.b[max(0, len(t.b)-tailSize):]
-	if c.Truncated {
+	if t.total > tailSize {
 		// A character may have been cut in two.
 		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 			b = b[1:]
 		}
 	}
-	c.Text = string(b)
 	if !utf8.Valid(b) {
-		c.Base64 = base64.StdEncoding.EncodeToString(b)
+		exact = base64.StdEncoding.EncodeToString(b)
 	}
-	return c
+	return strings.ToValidUTF8(string(b), "\uFFFD"), exact, t.total
 }

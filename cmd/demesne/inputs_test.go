@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSplitInput(t *testing.T) {
+	there := map[string]bool{"a": true, "a:b": true, "dir": true, "we:ird/dir": true}
+	for _, c := range []struct{ arg, path, name, why string }{
+		{"a", "a", "", ""},
+		{"a:b", "a:b", "", ""}, // it exists as a whole
+		{"a:c", "a", "c", ""},
+		{"a:b:c", "a:b", "c", ""}, // cut at the last colon
+		{"missing", "missing", "", ""},
+		{"missing:x", "missing", "x", ""},
+		{"no:such/file", "no:such/file", "", ""}, // the colon is the path's own
+		{"we:ird/dir", "we:ird/dir", "", ""},
+		{"we:ird/dir:d", "we:ird/dir", "d", ""},
+		{"dir:x/y", "dir", "x/y", "slash"},
+		{"a:", "a", "", "no name"},
+		{":a", "", "", "no path"},
+		{"a:.", "a", ".", "not a name"},
+		{"a:..", "a", "..", "not a name"},
+		{"a:x\ny", "a", "x\ny", "newline"},
+		{"a:" + strings.Repeat("n", 256), "a", strings.Repeat("n", 256), "longer"},
+	} {
+		path, name, err := splitInput(c.arg, func(p string) bool { return there[p] })
+		if path != c.path || name != c.name || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("splitInput(%q) = %q, %q, %v; want %q, %q, %q", c.arg, path, name, err, c.path, c.name, c.why)
+		}
+	}
+}
+
+// Whatever is typed, a name that comes out is one path element on one line.
+func FuzzSplitInput(f *testing.F) {
+	for _, s := range []string{"a:b", "a:../..", ":", "a::", "/:x", "a:\x00", "a:b/c:d"} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, arg string, there bool) {
+		path, name, err := splitInput(arg, func(p string) bool { return there && p != arg })
+		if err != nil || name == "" {
+			return
+		}
+		if strings.ContainsAny(name, "/\n\x00") || name == "." || name == ".." || len(name) > 255 {
+			t.Errorf("splitInput(%q) lets the name %q through", arg, name)
+		}
+		if path+":"+name != arg {
+			t.Errorf("splitInput(%q) = %q, %q", arg, path, name)
+		}
+	})
+}
+
+func TestInputs(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	dir, _ = filepath.EvalSymlinks(dir)
+	os.WriteFile("file", nil, 0o644)
+	os.Mkdir("sub", 0o755)
+	os.Symlink("../file", "sub/link")
+	for _, c := range []struct {
+		args []string
+		want string
+		why  string
+	}{
+		{[]string{"file", "sub"}, dir + "/file file " + dir + "/sub sub", ""},
+		{[]string{"sub/link"}, dir + "/file link", ""}, // its own name, the file it means
+		{[]string{"./sub/"}, dir + "/sub sub", ""},
+		{[]string{"."}, dir + " " + filepath.Base(dir), ""},
+		{[]string{"sub/..:up"}, dir + " up", ""},
+		{[]string{"/:root"}, "/ root", ""},
+		{[]string{"file", "sub/link:file"}, "", `mount basename "file" would collide: ` + dir + "/file and " + dir + "/file"},
+		{[]string{"/"}, "", "its own name"},
+		{[]string{"/dev/null"}, "", "not a regular file"},
+		{[]string{"file/x"}, "", "not a directory"},
+		{[]string{"sub/link/x"}, "", "not a directory"},
+	} {
+		ins, err := inputs(c.args)
+		var got []string
+		for _, in := range ins {
+			got = append(got, in.Path, in.Name)
+		}
+		if err != nil {
+			if c.why == "" || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("inputs(%q): %v; want %q", c.args, err, c.why)
+			}
+		} else if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("inputs(%q) = %s; want %s%s", c.args, s, c.want, c.why)
+		}
+	}
+}

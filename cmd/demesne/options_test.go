@@ -1,0 +1,113 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"demesne/runner"
+)
+
+func TestFlagParsing(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		rest string
+		says func(*options) bool
+	}{
+		{"-it -- sh -l", "sh -l", func(o *options) bool { return o.interactive && o.tty }},
+		{"-ti sh -i", "sh -i", func(o *options) bool { return o.interactive && o.tty }},
+		{"-itc text a b", "a b", func(o *options) bool { return o.tty && *o.shell == "text" }},
+		{"-ctext a", "a", func(o *options) bool { return *o.shell == "text" }},
+		{"-c -- a", "a", func(o *options) bool { return *o.shell == "--" }},
+		{"--memory=1g --memory 2g x --memory 3g", "x --memory 3g", func(o *options) bool { return o.limits.Memory == 2<<30 }},
+		{"--json cmd", "cmd", func(o *options) bool { return o.json && o.jsonFile == "" }},
+		{"--json=f cmd", "cmd", func(o *options) bool { return o.json && o.jsonFile == "f" }},
+		{"--env A=1=2 --env B", "", func(o *options) bool { return slices.Equal(o.env, []string{"A=1=2", "B"}) }},
+		{"--in a --in b", "", func(o *options) bool { return slices.Equal(o.inputs, []string{"a", "b"}) }},
+		{"-", "-", func(*options) bool { return true }},
+		{"-- -- x", "-- x", func(*options) bool { return true }},
+		{"--user 1000 x", "x", func(o *options) bool { return *o.user == runner.User{UID: 1000, GID: 1000} }},
+		{"--user 1000:5 x", "x", func(o *options) bool { return *o.user == runner.User{UID: 1000, GID: 5} }},
+	} {
+		o := &options{}
+		rest, err := runFlags(o).parse(strings.Fields(c.args))
+		if err != nil || strings.Join(rest, " ") != c.rest || !c.says(o) {
+			t.Errorf("%q: rest %q, %+v, %v", c.args, rest, o, err)
+		}
+	}
+}
+
+func TestSetUser(t *testing.T) {
+	for _, s := range []string{"", "root", "-1", "1:", ":1", "1:2:3", "4294967295", "0:4294967295", "4294967296", "+1", " 1"} {
+		if err := (&options{}).setUser(s); err == nil {
+			t.Errorf("setUser(%q): taken", s)
+		}
+	}
+}
+
+func TestSetName(t *testing.T) {
+	for s, ok := range map[string]bool{
+		"a": true, "Build-1.2_x": true, strings.Repeat("n", 63): true,
+		"": false, ".": false, "..": false, "-x": false, "a/b": false, "a b": false, "a\nb": false, "é": false, strings.Repeat("n", 64): false,
+	} {
+		if err := (&options{}).setName(s); (err == nil) != ok {
+			t.Errorf("setName(%q): %v", s, err)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	here := map[string]string{"TERM": "vt100", "SET": "value", "EMPTY": ""}
+	lookup := func(k string) (string, bool) { v, ok := here[k]; return v, ok }
+	for _, c := range []struct {
+		env  []string
+		tty  bool
+		want string
+		why  string
+	}{
+		{nil, false, "", ""},
+		{[]string{"A=1", "SET", "EMPTY"}, false, "A=1 SET=value EMPTY=", ""},
+		{[]string{"A=1"}, true, "TERM=vt100 A=1", ""},
+		{[]string{"TERM=dumb"}, true, "TERM=vt100 TERM=dumb", ""}, // later ones win
+		{[]string{"UNSET"}, false, "", `env "UNSET": not set here`},
+	} {
+		env, err := (&options{env: c.env, tty: c.tty}).environment(lookup)
+		if err != nil && err.Error() != c.why || err == nil && strings.Join(env, " ") != c.want {
+			t.Errorf("%q: %q, %v", c.env, env, err)
+		}
+	}
+	for name, ok := range map[string]bool{"A": true, "_a1": true, "": false, "1A": false, "A-B": false, "A B": false, "Ä": false, "A\n": false} {
+		if isEnvName(name) != ok {
+			t.Errorf("isEnvName(%q) = %t", name, !ok)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"--memory", "--image", "--in", "--interactive", "--nesting"}
+	for in, want := range map[string]string{"--memmory": "--memory", "--imgae": "--image", "--intractive": "--interactive", "--verbose": "", "--xyzzyplugh": ""} {
+		if got := nearest(in, words); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// verbs and commands name the same things.
+func TestVerbs(t *testing.T) {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+		if c.summary == "" || c.about == "" || len(c.examples) == 0 {
+			t.Errorf("%s: not explained", c.name)
+		}
+	}
+	if !slices.Equal(names, verbs) {
+		t.Errorf("commands %q, verbs %q", names, verbs)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got := oneLine("a\nb\x1b]52;c\a\u009b\n"); got != "a b?]52;c??" {
+		t.Errorf("oneLine: %q", got)
+	}
+}
