@@ -14,12 +14,11 @@ import (
 // probeIDMapped is about how real root's directories get into a sandbox. The
 // caller, not the runner, makes those mounts; a tmpfs shows whether the kernel can.
 func probeIDMapped(ctx context.Context, e *Env) []answer {
-	child, in, _, err := e.startNested(ctx)
+	child, _, err := e.startNested(ctx)
 	if err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Userns, fmt.Errorf("start child: %w", err))}
 	}
-	defer child.Wait()
-	defer in.Close()
+	defer stop(child)
 	if err := idmapTmpfs(child.Process.Pid); err != nil {
 		return []answer{{status: runner.Missing, why: err.Error()}}
 	}

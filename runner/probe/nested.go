@@ -34,7 +34,7 @@ func Reexec() {
 	if err := json.NewEncoder(os.Stdout).Encode(look()); err != nil {
 		os.Exit(1)
 	}
-	// Our namespaces are needed until the parent closes its end, or dies.
+	// Our namespaces are needed until the parent kills us, or dies.
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
@@ -87,13 +87,12 @@ func errno(err error) syscall.Errno {
 
 // probeNested starts the child in the namespaces of a sandbox and asks it.
 func probeNested(ctx context.Context, e *Env) []answer {
-	child, in, out, err := e.startNested(ctx)
+	child, out, err := e.startNested(ctx)
 	if err != nil {
 		a := e.judge(runner.Missing, "", diagnose.Userns, fmt.Errorf("start child: %w", err))
 		return []answer{a, a, a}
 	}
-	defer child.Wait()
-	defer in.Close()
+	defer stop(child)
 	var r report
 	if err := json.NewDecoder(out).Decode(&r); err != nil {
 		a := answer{status: runner.Missing, why: fmt.Sprintf("hear from child: %v", err)}
@@ -114,7 +113,7 @@ func probeNested(ctx context.Context, e *Env) []answer {
 
 // startNested runs this program again. The child closes nothing and opens nothing
 // of ours: it has three descriptors and no environment.
-func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, in io.WriteCloser, out io.Reader, err error) {
+func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, out io.Reader, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{childName}
 	cmd.Env = []string{}
@@ -126,13 +125,20 @@ func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, in io.WriteCloser, 
 		GidMappings:                nestedMap(total(e.GIDMap)),
 		GidMappingsEnableSetgroups: total(e.GIDMap) > 1,
 	}
-	if in, err = cmd.StdinPipe(); err != nil {
-		return nil, nil, nil, err
+	// Its stdin ends when we do, and it with it.
+	if _, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, err
 	}
 	if out, err = cmd.StdoutPipe(); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return cmd, in, out, cmd.Start()
+	return cmd, out, cmd.Start()
+}
+
+// stop ends a child, which is PID 1 of its namespace, and takes its exit status.
+func stop(child *exec.Cmd) {
+	child.Process.Kill()
+	child.Wait()
 }
 
 // nestedMap maps n ids to themselves, as a sandbox's map does.

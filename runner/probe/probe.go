@@ -108,10 +108,14 @@ func Run(ctx context.Context, env Env) []runner.Probe {
 		select {
 		case l := <-lines[i]:
 			all = append(all, l...)
+			continue
 		case <-ctx.Done():
-			all = append(all, g.lines(g.same(answer{
-				status: runner.Missing, why: "the kernel did not answer in time: " + ctx.Err().Error(),
-			}), probeTime)...)
+		}
+		select { // both may be ready, and an answer is better than none
+		case l := <-lines[i]:
+			all = append(all, l...)
+		default:
+			all = append(all, g.late(&env, ctx.Err())...)
 		}
 	}
 	return all
@@ -144,6 +148,14 @@ func (g group) lines(answers []answer, took time.Duration) []runner.Probe {
 		})
 	}
 	return all
+}
+
+// late is the answer of probes that gave none.
+func (g group) late(e *Env, err error) []runner.Probe {
+	if g.root && !e.RealRoot {
+		return nil
+	}
+	return g.lines(g.same(answer{status: runner.Missing, why: "no answer in time: " + err.Error()}), probeTime)
 }
 
 // same is one answer for all of g.

@@ -157,7 +157,7 @@ func TestNothingChanges(t *testing.T) {
 	alone := start{ids: 1, shell: "mount --make-rprivate /"}
 	asRootAndUser(t, alone, func(t *testing.T) {
 		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), Disk: []string{t.TempDir()}}
-		Run(t.Context(), e) // the runtime opens what it keeps
+		Run(t.Context(), e)                // the runtime opens what it keeps
 		time.Sleep(100 * time.Millisecond) // its spent threads end
 		before := state(t)
 		for range 5 {
