@@ -2,19 +2,15 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"demesne/runner"
 )
 
 // start runs bare, the program without sandboxes, and waits for its command to say
@@ -162,133 +158,5 @@ func TestNonblockingCaller(t *testing.T) {
 	}
 	if c := code(t, cmd); c != 0 {
 		t.Errorf("exit %d", c)
-	}
-}
-
-// aTerminal is a pty with bare on it, as a person's would be.
-type aTerminal struct {
-	*testing.T
-	master, slave *os.File
-	cmd           *exec.Cmd
-	mu            sync.Mutex
-	seen          bytes.Buffer
-}
-
-func onTerminal(t *testing.T, args ...string) *aTerminal {
-	t.Helper()
-	p := &bareProcess{}
-	slave, err := p.openTerminal(runner.Winsize{Rows: 50, Cols: 120})
-	if err != nil {
-		t.Skipf("needs /dev/ptmx: %v", err)
-	}
-	a := &aTerminal{T: t, master: p.tty, slave: slave, cmd: exec.Command("bare", args...)}
-	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220")
-	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { a.cmd.Process.Kill(); a.cmd.Wait(); a.master.Close(); slave.Close() })
-	go a.read()
-	return a
-}
-
-// read ends when the terminal is closed.
-func (a *aTerminal) read() {
-	buf := make([]byte, 4096)
-	for {
-		n, err := a.master.Read(buf)
-		a.mu.Lock()
-		a.seen.Write(buf[:n])
-		a.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (a *aTerminal) screen() string { a.mu.Lock(); defer a.mu.Unlock(); return a.seen.String() }
-
-func (a *aTerminal) expect(text string) {
-	a.Helper()
-	for range 1000 {
-		if strings.Contains(a.screen(), text) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	a.Fatalf("no %q on the terminal: %q", text, a.screen())
-}
-
-func (a *aTerminal) modes() unix.Termios {
-	m, err := unix.IoctlGetTermios(fdOf(a.slave), unix.TCGETS)
-	if err != nil {
-		a.Fatal(err)
-	}
-	return *m
-}
-
-func TestTerminal(t *testing.T) {
-	a := onTerminal(t, "run", "-it", "-c", `stty size; echo "<$TERM>"; trap 'echo in''terrupted' INT; trap 'stty size' WINCH; until [ "$x" = bye ]; do read x && echo "[$x]"; done; exit 9`)
-	a.expect("50 120")
-	a.expect("<vt220>")
-	a.master.WriteString("typed\n")
-	a.expect("[typed]")
-	// Ctrl-C is a byte here, and a signal only inside.
-	if m := a.modes(); m.Lflag&unix.ISIG != 0 {
-		t.Error("the caller's terminal is not raw")
-	}
-	a.master.WriteString("\x03")
-	a.expect("interrupted")
-	unix.IoctlSetWinsize(fdOf(a.master), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77})
-	a.master.WriteString("\n") // a shell runs its traps between commands
-	a.expect("33 77")
-	a.master.WriteString("bye\n")
-	if c := code(t, a.cmd); c != 9 {
-		t.Errorf("exit %d", c)
-	}
-	if m := a.modes(); m.Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != unix.ISIG|unix.ICANON|unix.ECHO {
-		t.Error("the caller's terminal was left raw")
-	}
-}
-
-// However the command ends, the caller's terminal is as it was.
-func TestTerminalRestored(t *testing.T) {
-	for _, script := range []string{"kill -KILL $$", "stty raw -echo; exit 3", "printf '%0100000d' 0", "sleep 2 & exit 0"} {
-		a := onTerminal(t, "run", "-it", "-c", script)
-		before := a.modes()
-		code(t, a.cmd)
-		if after := a.modes(); after.Lflag&^unix.EXTPROC != before.Lflag || after.Oflag != before.Oflag || after.Iflag != before.Iflag {
-			// before may have been read when it was raw already
-			if after.Lflag&unix.ICANON == 0 {
-				t.Errorf("%s: left raw", script)
-			}
-		}
-	}
-}
-
-// Signals from outside reach a command on a terminal, and end a caller that is
-// still making its sandbox.
-func TestTerminalSignal(t *testing.T) {
-	a := onTerminal(t, "run", "-it", "-c", "trap 'echo ter''minated; exit 4' TERM; echo rea''dy; while :; do sleep 0.02; done")
-	a.expect("ready")
-	a.cmd.Process.Signal(unix.SIGTERM)
-	a.expect("terminated")
-	if c := code(t, a.cmd); c != 4 {
-		t.Errorf("exit %d", c)
-	}
-	for i := range 3 {
-		a := onTerminal(t, "run", "-it", "-c", "trap '' INT TERM; echo rea''dy; while :; do sleep 0.02; done")
-		a.expect("ready")
-		for range 3 {
-			a.cmd.Process.Signal([]os.Signal{unix.SIGINT, unix.SIGTERM}[i%2])
-			time.Sleep(20 * time.Millisecond)
-		}
-		if c := code(t, a.cmd); c != 137 && c != 130 && c != 143 {
-			t.Errorf("exit %d", c)
-		}
-		if a.modes().Lflag&unix.ICANON == 0 {
-			t.Error("left raw")
-		}
 	}
 }
