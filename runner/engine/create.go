@@ -329,8 +329,9 @@ func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
 // guestSetup is what PID 1 is told to do to itself. It is pure.
 func guestSetup(spec runner.Spec) wire.GuestSetup {
 	if spec.Nesting {
-		// Any filesystem rule would forbid mounts for ever (landlock(7)).
-		return wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true, NoSUID: true}, KeepCaps: []uint{capSetfcap}}
+		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
+		// maker needs openat2(2), whose mode a filter cannot see.
+		return wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
 	}
 	return wire.GuestSetup{
 		Landlock: []wire.PathRule{

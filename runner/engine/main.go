@@ -29,6 +29,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
@@ -82,6 +83,7 @@ func lifeline() (*os.File, error) {
 }
 
 func serveAll() error {
+	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{})}
 	ctl := os.NewFile(runner.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')

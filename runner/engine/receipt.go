@@ -151,7 +151,7 @@ func seccompLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
 	}
 	l := runner.Layer{Name: "seccomp", Status: runner.Held, Detail: fmt.Sprintf("%d instructions", f.SeccompLen)}
 	if spec.Nesting {
-		l.Detail += ", namespaces and mounts allowed (--nesting)"
+		l.Detail += ", namespaces, mounts and setuid bits allowed (--nesting)"
 	}
 	return l
 }

@@ -102,10 +102,10 @@ func TestFilter(t *testing.T) {
 		{"nesting unshare", nesting, sys(unix.SYS_UNSHARE, unix.CLONE_NEWUSER), allow},
 		{"nesting mount", nesting, sys(unix.SYS_MOUNT), allow},
 		{"nesting bpf", nesting, sys(unix.SYS_BPF), eperm},
-		{"nesting keyctl", nesting, sys(unix.SYS_KEYCTL), eperm},
+		{"nesting keyctl", nesting, sys(unix.SYS_KEYCTL), enosys},
 
 		{"bpf", plain, sys(unix.SYS_BPF), eperm},
-		{"keyctl", plain, sys(unix.SYS_KEYCTL), eperm},
+		{"keyctl", plain, sys(unix.SYS_KEYCTL), enosys},
 		{"perf", plain, sys(unix.SYS_PERF_EVENT_OPEN), eperm},
 		{"userfaultfd", plain, sys(unix.SYS_USERFAULTFD), eperm},
 		{"open_by_handle_at", plain, sys(unix.SYS_OPEN_BY_HANDLE_AT), eperm},

@@ -67,8 +67,10 @@ func kernelParts() []rule {
 		{do: errno(unix.ENOSYS), calls: []uint32{
 			unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 		}},
+		// Keyrings are not namespaced (P5). ENOSYS: sandbox makers, nested, then do
+		// without a session keyring of their own.
+		{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY}},
 		{do: errno(unix.EPERM), calls: append([]uint32{
-			unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, // keyrings are not namespaced (P5)
 			unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, // large, and what exploits lean on (P13)
 			unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
 			unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
