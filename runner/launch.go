@@ -154,7 +154,8 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	default:
 		return nil, err
 	}
-	return l.start(lock)
+	// What is lower is kept for the next try; the lock is not, the reaper removed it.
+	return nil, errRetry
 }
 
 // spawn executes demesne-runner and brings it through the hand-shake that package
@@ -197,9 +198,14 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	}
 	// The reaper outlives us, or ends when the runner does; if we are still here
 	// then, somebody has to take its exit status.
-	go cmd.Wait()
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
 	ctlChild.Close()
 	if err := l.shake(ctl, &boot); err != nil {
+		// The reaper takes away what was made for this runner, under names that the
+		// next one has too: it must be through before there is a next one.
+		ctl.Close()
+		<-ended
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
 	return ours, nil
