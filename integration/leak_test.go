@@ -20,12 +20,12 @@ func lookAround() around {
 	return around{mounts: mountPoints(), nets: names("/sys/class/net"), groups: controlGroups()}
 }
 
-// checkLeaks gives what demesne left ten seconds to go away (the reaper runs after its
+// checkLeaks gives what demesne left five seconds to go away (the reaper runs after its
 // caller has its answer), then reports it.
 func (b *box) checkLeaks(before around) {
 	b.Helper()
 	var left []string
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if left = b.leaks(before); len(left) == 0 {
 			return
 		}
@@ -63,13 +63,13 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings are files in the run and home directories that are not documented to stay:
-// the run directory keeps three empty directories, home keeps outputs.
+// the run directory keeps what ended sandboxes were (a bounded number), home keeps outputs.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
 			rel, _ := filepath.Rel(run, path)
 			rel = strings.TrimPrefix(rel, "demesne/")
-			if err == nil && !slices.Contains([]string{".", "demesne", "mnt", "state", "scratch"}, rel) {
+			if err == nil && !slices.Contains([]string{".", "demesne", "mnt", "state", "state/ended", "scratch"}, rel) && !strings.HasPrefix(rel, "state/ended/") {
 				left = append(left, "file "+path)
 			}
 			return nil
