@@ -9,7 +9,7 @@
 //	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
 //
 // Everything is done on descriptors: mounts are made with fsopen and open_tree, and moved below
-// descriptors with move_mount (kernel ≥ 5.2, attributes with mount_setattr ≥ 5.12). Nothing changes
+// descriptors with move_mount (which asks for kernel 5.12). Nothing changes
 // the working directory or the umask, so many trees may be made at once from many goroutines.
 // The caller must be uid 0 of a user namespace that owns its mount namespace.
 //
@@ -78,6 +78,9 @@ type Tree struct {
 func MountHost(l Layout) (*Tree, error) {
 	if l.Hostname == "" {
 		l.Hostname = "sandbox"
+	}
+	if err := checkHostname(l.Hostname); err != nil {
+		return nil, err
 	}
 	t := &Tree{Root: filepath.Join(l.Dir, "root"), Dev: filepath.Join(l.Dir, "dev")}
 	if err := os.Mkdir(t.Root, 0o755); err != nil {

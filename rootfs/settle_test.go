@@ -96,12 +96,12 @@ func TestDeep(t *testing.T) {
 	if !inUserns(t) {
 		return
 	}
-	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000) })
-	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200) })
+	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000, 2000) })
+	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200, 300) })
 }
 
-func deep(t *testing.T, dir string, depth int) {
-	wides := makeDeep(t, dir, depth)
+func deep(t *testing.T, dir string, depth, wide int) {
+	wides := makeDeep(t, dir, depth, wide)
 	before := fdCount(t)
 	top := open(t, dir)
 	if err := Settle(top); err != nil {
@@ -134,16 +134,16 @@ func deep(t *testing.T, dir string, depth int) {
 
 // makeDeep makes a directory in a directory, and so on, and sometimes many more files beside it;
 // it returns how many.
-func makeDeep(t *testing.T, dir string, depth int) (wides int) {
+func makeDeep(t *testing.T, dir string, depth, wide int) (wides int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for i := range depth {
-		wide := 0
+		beside := 0
 		if i%1000 == 100 {
-			wide = 2000
+			beside = wide
 			wides += 2 * wide
 		}
-		err = errors.Join(err, oneLevel(fd, wide))
+		err = errors.Join(err, oneLevel(fd, beside))
 		next, nerr := unix.Openat(fd, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		unix.Close(fd)
 		if err = errors.Join(err, nerr); err != nil {

@@ -15,6 +15,19 @@ const (
 	nobodyID = 65534
 )
 
+// checkHostname refuses what would be more than a name in /etc/hosts.
+func checkHostname(name string) error {
+	ok := len(name) <= 64 && strings.Trim(name, ".-") == name
+	for _, c := range []byte(name) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		ok = ok && (letter || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
+	}
+	if !ok {
+		return fmt.Errorf("hostname %q: not a host name", name)
+	}
+	return nil
+}
+
 type file struct{ name, content string }
 
 // syntheticEtc returns the files of /etc that owe nothing to the host.

@@ -234,6 +234,7 @@ func TestUndo(t *testing.T) {
 		`bind /in/x: source "/nonexistent": open: no such file or directory`:              {Inputs: []Bind{{"x", missing}}},
 		`make /in/x: file exists`:                                            {Inputs: []Bind{{"x", Source{Path: file}}, {"x", Source{Path: file}}}},
 		`bind /in: "../x" is not a plain file name`:                          {Inputs: []Bind{{"../x", Source{Path: file}}}},
+		`hostname "a b": not a host name`:                                    {Hostname: "a b"},
 		`write /etc/hostname: no space left on device`:                       {Size: 4096},
 		`bind /in/null: source "/dev/null": not a regular file or directory`: {Inputs: []Bind{{"null", Source{Path: "/dev/null"}}}},
 	} {

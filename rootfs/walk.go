@@ -10,7 +10,7 @@ import (
 
 const (
 	maxOpen  = 32      // descriptors a walk keeps open, besides the top's
-	maxDepth = 1 << 14 // levels it goes down; bounds its memory to some 10 MiB
+	maxDepth = 1 << 14 // levels it goes down; bounds its memory to some 20 MiB
 )
 
 // errStop ends a walk early, without an error.
@@ -142,7 +142,7 @@ func (w *walk) down(at int, c child) {
 		return
 	}
 	w.levels = append(w.levels, level{fd: fd, id: c.id})
-	if far := len(w.levels) - 1 - maxOpen; far > 0 {
+	if far := len(w.levels) - 1 - maxOpen; far > 0 && w.levels[far].fd >= 0 {
 		unix.Close(w.levels[far].fd)
 		w.levels[far].fd = -1
 	}
