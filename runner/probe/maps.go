@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -45,9 +44,12 @@ func (e *Env) idMaps() answer {
 	if uids > 1 && gids > 1 {
 		return held(fmt.Sprintf("%d users, %d groups", uids, gids))
 	}
-	why, fix := e.MapWhy, e.MapFix
+	why, fix := diagnose.IDMaps(errors.New("one id is mapped"), *e.Facts)
+	if e.MapWhy != "" {
+		why = e.MapWhy // what newuidmap itself said, where it came to that
+	}
 	if fix == "" {
-		why, fix = diagnose.IDMaps(errors.New(strings.TrimSpace("one id "+why)), *e.Facts)
+		fix = e.MapFix
 	}
 	return answer{runner.Degraded, "one id: all users inside are the caller", why, fix}
 }

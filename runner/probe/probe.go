@@ -177,10 +177,16 @@ func (e *Env) facts() *diagnose.Facts {
 	if path == "" {
 		path, _ = os.Executable()
 	}
-	f := diagnose.Read(path)
-	if !e.Minimal {
-		f.Privileged, f.Unmapped = false, false
+	if e.Minimal {
+		f := diagnose.Read(path)
+		return &f
 	}
+	caller := os.Getuid()
+	if len(e.UIDMap) > 0 {
+		caller = int(e.UIDMap[0].Host)
+	}
+	f := diagnose.ReadAs(path, caller)
+	f.Privileged, f.Unmapped = false, false
 	return &f
 }
 

@@ -48,8 +48,9 @@ func TestOneID(t *testing.T) {
 	asRootAndUser(t, start{ids: 1}, func(t *testing.T) {
 		disk := t.TempDir()
 		all := byName(t, Env{
-			UIDMap: oneID(), GIDMap: oneID(), MapWhy: "newuidmap is not installed", MapFix: "sudo apt install uidmap",
-			Dir: t.TempDir(), Disk: []string{"/proc/nowhere", disk},
+			UIDMap: oneID(), GIDMap: oneID(), MapWhy: "newuidmap is not installed",
+			Facts: &diagnose.Facts{User: "ann"},
+			Dir:   t.TempDir(), Disk: []string{"/proc/nowhere", disk},
 			Limits: Limits{Mechanism: "rlimits", Why: "no cgroup", Fix: "x"},
 		})
 		want(t, all, runner.Held, "user namespace", "nested user namespace", "fresh /proc", "hostname",

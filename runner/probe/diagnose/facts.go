@@ -44,12 +44,15 @@ const (
 )
 
 // Read gathers the facts about the calling process and its machine. In a user
-// namespace of its own it sees itself as privileged and mapped: the runner hands on
-// what its caller read before.
-func Read(runner string) Facts {
+// namespace of its own that sees itself as privileged and mapped.
+func Read(runner string) Facts { return ReadAs(runner, os.Getuid()) }
+
+// ReadAs is Read for somebody else: the runner asks as its caller, whose uid it
+// knows from its map.
+func ReadAs(runner string, id int) Facts {
 	f := read(os.DirFS("/"))
 	f.Runner = runner
-	uid := strconv.Itoa(os.Getuid())
+	uid := strconv.Itoa(id)
 	f.User = "$USER"
 	if u, err := user.LookupId(uid); err == nil {
 		f.User = u.Username
