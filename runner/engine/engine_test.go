@@ -143,9 +143,9 @@ func TestLayersFollowFacts(t *testing.T) {
 		{"no scopes", func(f *wire.GuestFacts) { f.LandlockScope = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
 		{"nesting", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
 		{"seccomp", func(f *wire.GuestFacts) { f.Seccomp = "" }, func(f wire.GuestFacts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
-		{"a capability left", func(f *wire.GuestFacts) { f.CapBounding = 1 << 21 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
-		{"the nesting capability, not asked for", func(f *wire.GuestFacts) { f.CapBounding = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
-		{"the nesting capability", func(f *wire.GuestFacts) { f.CapBounding = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{Nesting: true}) }, runner.Held},
+		{"a capability left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 21 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
+		{"the nesting capability, not asked for", func(f *wire.GuestFacts) { f.CapEffective = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
+		{"the nesting capability", func(f *wire.GuestFacts) { f.CapEffective = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{Nesting: true}) }, runner.Held},
 		{"proc bound", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer {
 			return procLayer(f, started{rung: rung{procBound: true}, why: errors.New("no")}, runner.Spec{})
 		}, runner.Degraded},

@@ -103,6 +103,9 @@ func serveAll() error {
 	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	go e.accept(os.NewFile(runner.FDListener, "listener"))
 	<-e.idle
+	if e.boot.Mode == userns.ModeMinimal {
+		os.Remove(e.dir)
+	}
 	return nil
 }
 

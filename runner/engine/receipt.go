@@ -163,9 +163,9 @@ func privilegeLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
 		allowed = 1 << capSetfcap
 		l.Detail = "no_new_privs, CAP_SETFCAP (--nesting)"
 	}
-	if !f.NoNewPrivs || (f.CapBounding|f.CapEffective)&^allowed != 0 {
+	if !f.NoNewPrivs || f.CapEffective&^allowed != 0 {
 		l.Status = runner.Missing
-		l.Detail = fmt.Sprintf("no_new_privs %t, bounding set %#x", f.NoNewPrivs, f.CapBounding)
+		l.Detail = fmt.Sprintf("no_new_privs %t, capabilities %#x", f.NoNewPrivs, f.CapEffective)
 	}
 	return l
 }
