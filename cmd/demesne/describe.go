@@ -62,7 +62,11 @@ func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
 	}
 	for _, l := range r.Limits {
-		limits = append(limits, finding{l.Name, l.Status, l.Value + ", by " + l.Mechanism, l.Why, l.Fix})
+		by := l.Value
+		if l.Mechanism != "" {
+			by += ", by " + l.Mechanism
+		}
+		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
 	}
 	return rows, "\nlayers\n" + findings("  ", layers) + "\nlimits\n" + findings("  ", limits)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,18 +21,22 @@ func fdOf(f *os.File) int {
 const pipeName = "demesne pipe"
 
 // pipe returns both ends of a pipe. The other one, which is the command's, blocks
-// as programs expect; ours is watched by Go's poller if polled says so.
+// as programs expect; ours is watched by Go's poller if polled says so. The mode lets
+// a command that is another user open its own /dev/stdout; only who has the pipe
+// already can name it.
 func pipe(ours int, polled bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, os.NewSyscallError("pipe2", err)
 	}
-	if polled {
-		if err := unix.SetNonblock(fds[ours], true); err != nil {
-			unix.Close(fds[0])
-			unix.Close(fds[1])
-			return nil, nil, os.NewSyscallError("fcntl", err)
-		}
+	err = unix.Fchmod(fds[0], 0o666)
+	if polled && err == nil {
+		err = unix.SetNonblock(fds[ours], true)
+	}
+	if err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("set up pipe: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), pipeName), os.NewFile(uintptr(fds[1]), pipeName), nil
 }

@@ -8,6 +8,9 @@ import (
 	"demesne/runner"
 )
 
+// killGrace is how long SIGKILL has before the whole sandbox is stopped.
+const killGrace = time.Second
+
 // job is one command on its way through a sandbox, for run and exec alike.
 type job struct {
 	app     *app
@@ -20,12 +23,13 @@ type job struct {
 	kept    *capture // the output, when --json takes stdout
 	doc     *document
 	started bool
+	ended   chan struct{} // closed when result is there
 	result  *runner.Result
 }
 
 // newJob checks everything about a command that needs no sandbox.
 func (a *app) newJob(o *options, args []string) (*job, error) {
-	j := &job{app: a, o: o, began: time.Now()}
+	j := &job{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
 	argv, err := o.argv(args)
 	if err != nil {
 		return nil, err
@@ -49,7 +53,7 @@ func (a *app) newJob(o *options, args []string) (*job, error) {
 	return j, nil
 }
 
-// execute runs the command in b. kill is what a second Ctrl-C does besides SIGKILL.
+// execute runs the command in b. kill is for a command that does not end by SIGKILL.
 func (j *job) execute(b *box, kill func()) (err error) {
 	var s *stdio
 	if j.o.tty {
@@ -66,7 +70,13 @@ func (j *job) execute(b *box, kill func()) (err error) {
 		return err
 	}
 	j.started = true
-	j.sig.attach(p, kill)
+	j.sig.attach(p, func() {
+		select {
+		case <-j.ended:
+		case <-time.After(killGrace):
+			kill()
+		}
+	})
 	j.stages.add(trace...)
 	j.stages.executed()
 	if j.o.tty {
@@ -97,6 +107,7 @@ func (j *job) overTerminal(p process) error {
 
 func (j *job) wait(p process) (err error) {
 	j.result, err = p.Wait(context.Background())
+	close(j.ended)
 	j.stages.ended()
 	return err
 }

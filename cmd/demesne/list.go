@@ -49,7 +49,7 @@ func listing(infos []runner.Info, now time.Time) string {
 	for _, i := range infos {
 		left := "-"
 		if !i.Expires.IsZero() {
-			left = span(i.Expires.Sub(now))
+			left = span(i.Expires.Sub(now).Round(time.Second))
 		}
 		name := i.Name
 		if name == "" {

@@ -35,8 +35,8 @@ type signals struct {
 	mu    sync.Mutex
 	early unix.Signal // what ended ctx
 	proc  process
-	kill  func()
-	asked int // INTs and TERMs so far
+	kill  func() // waits for SIGKILL to do its work, then does more
+	asked int    // INTs and TERMs so far
 }
 
 func watchSignals(term *terminal) *signals {
