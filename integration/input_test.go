@@ -161,7 +161,7 @@ func TestBadInputFullDisk(t *testing.T) {
 	b := newBox(t)
 	// A mount namespace of its own with a full tmpfs as HOME and run directory.
 	script := `set -e; mount -t tmpfs -o size=64k,nr_inodes=40 full "$HOME"; mkdir "$HOME/r"; chmod 755 "$HOME" "$HOME/r"; export XDG_RUNTIME_DIR="$HOME/r"
-		i=0; while : > "$HOME/f$i"; do i=$((i+1)); done 2>/dev/null || true
+		i=0; while true > "$HOME/f$i"; do i=$((i+1)); done 2>/dev/null || true
 		set +e; "$0" run -- true; echo "exit $?"; ls -A "$HOME" | grep -v '^f[0-9]' | sort | tr '\n' ' '`
 	flags := []string{"-m", "--propagation", "private"}
 	if os.Getuid() != 0 {
