@@ -3,7 +3,6 @@ package rootfs
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -14,36 +13,49 @@ import (
 //
 // The sandbox cannot redirect it: the directory holds nothing but what the kernel puts there.
 func (t *Tree) OpenPTY(uid, gid int) (master *os.File, n int, err error) {
-	pts := filepath.Join(t.Dev, "pts")
-	fd, err := unix.Open(filepath.Join(pts, "ptmx"), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	conn, err := t.pts.SyscallConn() // keeps the descriptor open meanwhile
 	if err != nil {
 		return nil, 0, fmt.Errorf("open terminal: %w", err)
 	}
-	n, err = unlockPTY(fd, pts, uid, gid)
+	var fd int
+	if cerr := conn.Control(func(pts uintptr) { fd, n, err = openPTY(int(pts), uid, gid) }); cerr != nil {
+		err = cerr
+	}
 	if err != nil {
-		unix.Close(fd)
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("open terminal: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "/dev/pts/"+strconv.Itoa(n)), n, nil
 }
 
+func openPTY(pts, uid, gid int) (master, n int, err error) {
+	master, err = unix.Openat(pts, "ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	n, err = unlockPTY(master, pts, uid, gid)
+	if err != nil {
+		unix.Close(master)
+		return -1, 0, err
+	}
+	return master, n, nil
+}
+
 // unlockPTY makes the other side of a master usable, and returns its number.
-func unlockPTY(master int, pts string, uid, gid int) (int, error) {
+func unlockPTY(master, pts, uid, gid int) (int, error) {
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return 0, fmt.Errorf("unlock terminal: %w", err)
+		return 0, fmt.Errorf("unlock: %w", err)
 	}
 	num, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	if err != nil {
-		return 0, fmt.Errorf("number terminal: %w", err)
+		return 0, fmt.Errorf("number: %w", err)
 	}
-	n := int(num)
-	slave, err := unix.Open(filepath.Join(pts, strconv.Itoa(n)), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	slave, err := unix.Openat(pts, strconv.Itoa(int(num)), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("open terminal %d: %w", n, err)
+		return 0, fmt.Errorf("open %d: %w", num, err)
 	}
 	defer unix.Close(slave)
 	if err := unix.Fchownat(slave, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
-		return 0, fmt.Errorf("chown terminal %d: %w", n, err)
+		return 0, fmt.Errorf("chown %d: %w", num, err)
 	}
-	return n, nil
+	return int(num), nil
 }

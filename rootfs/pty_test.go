@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,51 @@ func TestPTY(t *testing.T) {
 			t.Errorf("%s: gid %d, want %d", slave, st.Gid, wantGID)
 		}
 		echo(t, tree, master, n)
+	}
+}
+
+// TestDetach has a sandbox in a mount namespace of its own keep what the runner let go.
+func TestDetach(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	before := mountCount(t)
+	tree := mounted(t, Layout{Dir: t.TempDir()})
+	sandbox := exec.Command("/bin/sh", "-c", "echo ready; read x; cat /etc/hostname")
+	sandbox.Dir, sandbox.SysProcAttr = "/", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Chroot: tree.Root}
+	in, ierr := sandbox.StdinPipe()
+	out, oerr := sandbox.StdoutPipe()
+	if err := errors.Join(ierr, oerr, sandbox.Start()); err != nil {
+		t.Fatal(err)
+	}
+	read := bufio.NewReader(out)
+	if line, err := read.ReadString('\n'); err != nil {
+		t.Error(line, err)
+	}
+	if err := errors.Join(tree.Detach(), tree.Detach()); err != nil {
+		t.Error(err)
+	}
+	if after := mountCount(t); after != before {
+		t.Errorf("%d mounts after Detach, %d before", after, before)
+	}
+	for want := range 2 {
+		master, n, err := tree.OpenPTY(-1, -1)
+		if err != nil || n != want {
+			t.Fatalf("terminal %d, %v", n, err)
+		}
+		defer master.Close()
+	}
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Error(err)
+	}
+	if line, err := read.ReadString('\n'); err != nil || line != "sandbox\n" {
+		t.Errorf("the sandbox read %q, %v", line, err)
+	}
+	if err := errors.Join(sandbox.Wait(), tree.Unmount()); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := tree.OpenPTY(-1, -1); err == nil {
+		t.Error("a terminal after Unmount")
 	}
 }
 

@@ -67,10 +67,12 @@ type Layout struct {
 	Workspace Source   // read-write at /workspace; zero: a directory on /
 }
 
-// A Tree is a mounted tree.
+// A Tree is a mounted tree. Its methods may be called from any goroutine.
 type Tree struct {
 	Root string // for the sandbox's /
 	Dev  string // for its /dev, to be bound recursively
+
+	pts *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
 // MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind,
@@ -110,12 +112,32 @@ func (t *Tree) mount(l Layout) error {
 	if err != nil {
 		return err
 	}
-	return dev.shareShm(root)
+	if err := dev.shareShm(root); err != nil {
+		return err
+	}
+	pts, err := unix.Openat(dev.fd, "pts", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/pts: %w", err)
+	}
+	t.pts = os.NewFile(uintptr(pts), filepath.Join(t.Dev, "pts"))
+	return nil
 }
 
-// Unmount detaches both trees and removes their directories. Files still open in them stay usable
-// until they are closed. It may be called again.
+// Unmount detaches the tree and releases what this process holds of it. Files still open in it stay
+// usable until they are closed. It may be called again.
 func (t *Tree) Unmount() error {
+	if t.pts != nil {
+		t.pts.Close() // of an O_PATH descriptor: nothing to lose
+	}
+	return t.Detach()
+}
+
+// Detach takes both trees out of this mount namespace and removes their directories. A sandbox that
+// has its own mount namespace by now keeps them, and OpenPTY still works. Calling it as soon as the
+// first program of the sandbox runs keeps the next sandbox fast, for a new mount namespace copies
+// every mount of this one: with 100 trees in it that costs 2.5 ms, and with none 0.04 ms.
+// It may be called again.
+func (t *Tree) Detach() error {
 	var errs []error
 	dirs := []string{t.Dev, t.Root}
 	for _, dir := range dirs {

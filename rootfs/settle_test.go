@@ -96,8 +96,8 @@ func TestDeep(t *testing.T) {
 	if !inUserns(t) {
 		return
 	}
-	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000, 2000) })
-	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200, 300) })
+	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000, 500) })
+	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200, 100) })
 }
 
 func deep(t *testing.T, dir string, depth, wide int) {
@@ -278,7 +278,7 @@ func TestUsageChurn(t *testing.T) {
 			os.Rename(dir+"/b/moved", dir+"/a/d/d")
 		}
 	}()
-	for range 300 {
+	for range 50 {
 		if _, err := Usage(top, 1<<40); err != nil {
 			t.Error(err)
 		}

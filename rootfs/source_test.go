@@ -119,7 +119,7 @@ func TestVerify(t *testing.T) {
 	if !inUserns(t) {
 		return
 	}
-	fd, err := clone(unix.AT_FDCWD, t.TempDir(), unix.MOUNT_ATTR_NOSUID)
+	fd, err := clone(unix.AT_FDCWD, mountDir(t), unix.MOUNT_ATTR_NOSUID)
 	if err != nil {
 		t.Fatal(err)
 	}
