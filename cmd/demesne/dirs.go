@@ -40,9 +40,6 @@ func prepareOut(arg string) (*outDir, error) {
 		d.undo()
 		return nil, fmt.Errorf("output %q: %w", arg, err)
 	}
-	if d.path == "/" {
-		return nil, fmt.Errorf("output %q: is the root directory", arg)
-	}
 	return d, nil
 }
 
@@ -118,16 +115,14 @@ func workspaceDir(arg string) (string, error) {
 	if err == nil {
 		abs, err = writableDir(abs)
 	}
-	if err == nil && abs == "/" {
-		err = errors.New("is the root directory")
-	}
 	if err != nil {
 		return "", fmt.Errorf("workspace %q: %w", arg, err)
 	}
 	return abs, nil
 }
 
-// writableDir resolves path and says whether the caller can write in it.
+// writableDir resolves path and says whether the caller can write in it, and would
+// want a sandbox to.
 func writableDir(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -137,8 +132,11 @@ func writableDir(path string) (string, error) {
 	if err != nil {
 		return "", reason(err)
 	}
-	if !info.IsDir() {
+	switch {
+	case !info.IsDir():
 		return "", errors.New("is not a directory")
+	case real == "/":
+		return "", errors.New("is the root directory")
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, real, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("is not writable: %w", err)

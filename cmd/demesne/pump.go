@@ -53,10 +53,10 @@ func (p *pump) start() {
 	}
 	go func() {
 		defer close(p.done)
-		p.err = p.run()
 		if p.end != nil {
-			p.end()
+			defer p.end() // also in a panic: it may be what restores a terminal
 		}
+		p.err = p.run()
 	}()
 }
 

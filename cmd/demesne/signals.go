@@ -54,6 +54,7 @@ func watchSignals(term *terminal) *signals {
 
 // loop ends when stop closes the channel.
 func (s *signals) loop() {
+	defer s.term.restore()
 	for sig := range s.ch {
 		s.take(sig.(unix.Signal))
 	}

@@ -85,7 +85,7 @@ func (t *terminal) resume() {
 // inside. Without a terminal of its own the caller's stdin is copied only on -i.
 func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capture, first func()) *pump {
 	// A caller that reads no more hangs the terminal up.
-	out := &pump{src: master, dst: a.stdout, first: first, end: func() { master.Close() }}
+	out := &pump{src: master, dst: a.stdout, first: first, end: func() { master.Close(); t.restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
 	}
