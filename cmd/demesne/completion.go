@@ -111,12 +111,10 @@ func zshCompletion() string {
 		for _, f := range c.table(&options{}) {
 			b.WriteString(" \\\n			" + quote(f.zsh()))
 		}
-		if action := zshAction(c.operand, c.words); action != "" {
-			operand := "'*:argument:" + action + "'"
-			if c.operand == aCommand {
-				operand = "'*::command:_normal'"
-			}
-			b.WriteString(" \\\n			" + operand)
+		if c.operand == aCommand {
+			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
+		} else if action := zshAction(c.operand, c.words); action != "" {
+			b.WriteString(" \\\n			'*:argument:" + action + "'")
 		}
 		b.WriteString(" ;;\n")
 	}
@@ -153,8 +151,6 @@ func zshAction(w what, words []string) string {
 		return "_files"
 	case aDirectory:
 		return "_files -/"
-	case aCommand:
-		return "_normal"
 	case aWord:
 		return "(" + strings.Join(words, " ") + ")"
 	case aSandbox:
@@ -191,10 +187,14 @@ func (f *flagDef) fish() string {
 	if f.arg == "" || f.optional {
 		return s
 	}
-	if gen := fishWords(f.complete, f.words); gen != "" {
+	switch gen := fishWords(f.complete, f.words); f.complete {
+	case anything:
+		return s + " -x"
+	case aFile, aDirectory:
 		return s + " -r " + gen
+	default:
+		return s + " -x " + gen
 	}
-	return s + " -x"
 }
 
 func fishWords(w what, words []string) string {
