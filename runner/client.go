@@ -62,7 +62,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		c := &Client{dir: dir, root: root, init: progs.init}
 		conn := wire.NewConn(sock)
-		hello, err := conn.Recv()
+		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {
 			conn.Close()
 			if text := readLog(dir); text != "" {
@@ -83,6 +83,20 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		go c.peer.Serve()
 		return c, nil
 	}
+}
+
+// introduce shows the runner who we are and takes its greeting.
+func introduce(conn *wire.Conn) (*wire.Message, error) {
+	ns, err := os.Open("/proc/self/ns/user")
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	err = conn.Send(wire.Message{Op: OpHello}, nil, wire.Files{FileUserNS: ns})
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return nil, err
+	}
+	return conn.Recv()
 }
 
 // readLog returns the last line a runner that died young left behind.

@@ -37,6 +37,31 @@ type Boot struct {
 	ModeWhy  string    `json:"mode_why,omitempty"` // why no namespaces
 	ModeFix  string    `json:"mode_fix,omitempty"`
 	CgroupAt []string  `json:"cgroups,omitempty"` // made for this runner by real root
+	Callers  NSID      `json:"callers"`           // the user namespace that callers are in
+}
+
+// NSID identifies a namespace, namespaces(7).
+type NSID struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
+
+// FileUserNS is the descriptor a caller introduces itself with: its user namespace. A
+// process in a sandbox has none of the host's to show, so the socket is of no use to
+// it, even if it could reach it (escapes.md P9).
+const FileUserNS = "userns"
+
+// Identify returns whose f, an open namespace, is.
+func Identify(f *os.File) (NSID, error) {
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if err := errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Fstatfs(int(f.Fd()), &fs)); err != nil {
+		return NSID{}, fmt.Errorf("identify namespace: %w", err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return NSID{}, errors.New("identify namespace: not one")
+	}
+	return NSID{uint64(st.Dev), st.Ino}, nil
 }
 
 // Descriptors a runner starts with.
@@ -183,7 +208,10 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	}
 	defer ctl.Close()
 	defer ctlChild.Close()
-	boot := l.boot()
+	boot, err := l.boot()
+	if err != nil {
+		return nil, err
+	}
 	if l.root && l.mode != userns.ModeMinimal {
 		// What could not be made shows in the receipt, as a limit that something
 		// lesser holds.
@@ -211,11 +239,17 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	return ours, nil
 }
 
-func (l *launcher) boot() Boot {
-	return Boot{
-		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix,
+func (l *launcher) boot() (Boot, error) {
+	ns, err := os.Open("/proc/self/ns/user")
+	if err != nil {
+		return Boot{}, fmt.Errorf("open own user namespace: %w", err)
 	}
+	defer ns.Close()
+	id, err := Identify(ns)
+	return Boot{
+		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix,
+	}, err
 }
 
 func (l *launcher) listen() (*os.File, error) {

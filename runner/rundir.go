@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
 )
 
 // A run directory holds what live sandboxes need to be found again:
@@ -107,6 +110,33 @@ func prepareRunDir(dir string, root bool) error {
 		return os.Chown(filepath.Join(dir, "state"), rootBase, rootBase)
 	}
 	return nil
+}
+
+// outside refuses a path that would show a sandbox the run directory: whoever can
+// connect to the socket there commands the runner, and a read-only mount does not
+// keep connect(2) away (escapes.md F1, P9).
+func (d *runDir) outside(path string) error {
+	run, err := filepath.EvalSymlinks(d.path)
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if within(run, real) || within(real, run) {
+		return &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("%q shows demesne's own run directory %q", path, d.path),
+			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to one outside",
+		}
+	}
+	return nil
+}
+
+// within says whether path is dir or below it; both are clean.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
 // searchable says whether everybody may pass through each component of dir that

@@ -74,6 +74,9 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 		return err
 	}
 	*path = abs
+	if err := c.dir.outside(abs); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -134,6 +134,9 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if err != nil {
 		return err
 	}
+	// PID 1 has its own copy of the mounts; ours would only be copied into each
+	// sandbox that comes after.
+	s.tree.Detach()
 	t.mark("clone")
 	if err := s.group.Add(s.pid); err != nil {
 		return err
@@ -186,7 +189,7 @@ func (s *sandbox) mount(m *wire.Message, sysfs *os.File) (err error) {
 	}
 	s.undo.add(func() { os.Remove(dir) })
 	l := rootfs.Layout{
-		Dir: dir, Size: s.spec.Limits.Disk, Inodes: 1 << 20, Hostname: s.spec.Hostname, Sysfs: sysfs,
+		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname, Sysfs: sysfs,
 		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
@@ -213,6 +216,16 @@ func (s *sandbox) mount(m *wire.Message, sysfs *os.File) (err error) {
 		s.undo.add(func() { s.work.Close() })
 	}
 	return nil
+}
+
+// inodes bounds what a tree of empty files takes: inodes are kernel memory, which no
+// size= counts.
+func inodes(bytes int64) int64 {
+	const most = 256 << 10
+	if bytes <= 0 {
+		return most
+	}
+	return min(max(bytes/4096, 1024), most)
 }
 
 // settle makes /out the caller's: no process of the sandbox is alive any more.
@@ -256,6 +269,11 @@ func (s *sandbox) start(ns *netns.NS) (started, error) {
 	}
 }
 
+// oneProcessor is for PID 1 and, before it, libcontainer's half of the same process:
+// they do one thing at a time, and each thread less is one that Landlock, seccomp
+// and capabilities need not be told to.
+var oneProcessor = []string{"GOMAXPROCS=1"}
+
 func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	state := filepath.Join(s.e.dir, "libcontainer")
 	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
@@ -269,7 +287,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	}
 	defer theirs.Close()
 	p := &libcontainer.Process{
-		Init: true, Args: []string{initPath}, Cwd: "/", Env: []string{"GOMAXPROCS=2"},
+		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
 		ExtraFiles: []*os.File{theirs},
 	}
 	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }

@@ -83,6 +83,7 @@ func lifeline() (*os.File, error) {
 }
 
 func serveAll() error {
+	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{})}
 	ctl := os.NewFile(runner.FDControl, "control")
@@ -100,8 +101,8 @@ func serveAll() error {
 	unix.SetNonblock(runner.FDConn, true)
 	unix.SetNonblock(runner.FDListener, true)
 	e.accepting = true
-	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	go e.accept(os.NewFile(runner.FDListener, "listener"))
+	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	<-e.idle
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
@@ -131,8 +132,10 @@ func (e *Engine) setUp() (err error) {
 	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.dir, err)
 	}
-	if err := unix.Mount("", e.dir, "", unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make %q private: %w", e.dir, err)
+	// Unbindable: a caller's directory that contains it is bound without it, or one
+	// sandbox would see the trees of the others.
+	if err := unix.Mount("", e.dir, "", unix.MS_UNBINDABLE, ""); err != nil {
+		return fmt.Errorf("make %q unbindable: %w", e.dir, err)
 	}
 	return mountCgroup2()
 }

@@ -124,7 +124,7 @@ func (s *sandbox) startPlain() error {
 func (s *sandbox) minimalSetup() wire.GuestSetup {
 	g := wire.GuestSetup{
 		Scoped: true, NoTCP: true, Sentry: true,
-		Seccomp: wire.SeccompOptions{NoSUID: true, NoInet: true},
+		Seccomp: wire.SeccompOptions{NoSUID: true, NoSocket: true},
 	}
 	grant := func(a wire.Access, paths ...string) {
 		for _, p := range paths {

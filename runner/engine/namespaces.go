@@ -39,7 +39,7 @@ func minimalLayers(b runner.Boot) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
 		"mount":   "Landlock rules on the host's own tree",
-		"network": "no sockets but unix ones, by seccomp",
+		"network": "no sockets but socketpairs, by seccomp",
 		"pid":     "signals and ptrace confined by Landlock; the process list is visible",
 	}
 	for _, name := range strings.Fields("user mount pid network ipc uts cgroup") {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
@@ -44,28 +43,25 @@ func (e *Engine) accept(l *os.File) {
 			continue
 		}
 		f := os.NewFile(uintptr(fd), "caller")
-		if !sameUser(fd, e.boot) {
-			f.Close()
-			continue
-		}
-		e.greet(wire.NewConn(f))
+		go e.greet(wire.NewConn(f))
 	}
 }
 
-// sameUser is belt and braces: the socket lies in a directory nobody else can
-// search. As seen from our user namespace the caller is uid 0, or, for a runner
-// that real root started, nobody we have a number for.
-func sameUser(fd int, b runner.Boot) bool {
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+// introduced takes a caller's first message. The socket lies where only its user can
+// search; the user namespace it shows keeps out what that user runs in sandboxes.
+func (e *Engine) introduced(conn *wire.Conn) bool {
+	m, err := conn.Recv()
 	if err != nil {
 		return false
 	}
-	switch b.Mode {
-	case userns.ModeRoot:
-		return cred.Uid == 65534
-	default:
-		return int(cred.Uid) == os.Getuid()
+	defer m.Close()
+	ns := m.File(runner.FileUserNS)
+	if m.Op != runner.OpHello || ns == nil {
+		return false
 	}
+	defer ns.Close()
+	id, err := runner.Identify(ns)
+	return err == nil && id == e.boot.Callers
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -79,6 +75,11 @@ func (e *Engine) greet(conn *wire.Conn) {
 	}
 	e.callers++
 	e.mu.Unlock()
+	if !e.introduced(conn) {
+		conn.Close()
+		e.leave()
+		return
+	}
 	c := &caller{e: e, own: map[*sandbox]bool{}}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := runner.Hello{Protocol: runner.Protocol, PID: os.Getpid(), Mode: e.boot.Mode, UIDMap: e.boot.UIDMap}
@@ -104,10 +105,15 @@ func (c *caller) run() {
 		wg.Go(func() { s.end("its caller ended") })
 	}
 	wg.Wait()
-	c.e.mu.Lock()
-	c.e.callers--
-	c.e.mu.Unlock()
-	c.e.maybeIdle()
+	c.e.leave()
+}
+
+// leave counts a caller out.
+func (e *Engine) leave() {
+	e.mu.Lock()
+	e.callers--
+	e.mu.Unlock()
+	e.maybeIdle()
 }
 
 // maybeIdle ends the runner when no sandbox is left and no caller.

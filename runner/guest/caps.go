@@ -18,34 +18,30 @@ type capSets struct{ effective, permitted, inheritable uint64 }
 // dropCaps leaves every thread no more than ownCaps and keep, and empties what
 // commands get theirs from: the bounding set (but for keep), the inheritable and the
 // ambient set. execve gives uid 0 "bounding ∩ permitted", which is keep, and other
-// users nothing; see [guest.attr] for how those get keep.
+// users nothing; see [guest.attr] for how those get keep. The bounding set matters at
+// execve only, and only the spawner's children come to one: it is the one whose set is
+// dropped.
 //
-// The kernel asks CAP_SETPCAP for the bounding set. Without it (a sandbox without
-// namespaces, run by an ordinary user) there is nothing to drop either: no_new_privs
-// keeps execve from adding to an empty permitted set.
+// The kernel asks CAP_SETPCAP for that. Without it (a sandbox without namespaces, run
+// by an ordinary user) there is nothing to drop either: no_new_privs keeps execve from
+// adding to an empty permitted set.
 func dropCaps(keep []uint) error {
 	kept := mask(keep)
 	have, err := getCaps()
 	if err != nil {
 		return err
 	}
-	allThreads := func(args ...uintptr) syscall.Errno {
-		var a [5]uintptr
-		copy(a[:], args)
-		_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, a[0], a[1], a[2], a[3], a[4], 0)
-		return e
-	}
 	if have.permitted&(1<<unix.CAP_SETPCAP) != 0 {
 		for c := range uint(64) {
 			if bounding(c) && kept&(1<<c) == 0 {
-				if e := allThreads(unix.PR_CAPBSET_DROP, uintptr(c)); e != 0 {
-					return fmt.Errorf("drop capability %d: %w", c, e)
+				if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+					return fmt.Errorf("drop capability %d: %w", c, err)
 				}
 			}
 		}
 	}
 	// Fails on kernels without ambient capabilities, which have none.
-	allThreads(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
+	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 	want := have.permitted & (ownCaps | kept)
 	if err := setCaps(capSets{effective: want, permitted: want}); err != nil {

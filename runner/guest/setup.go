@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"syscall"
 	"time"
 
 	"demesne/runner/seccomp"
@@ -27,8 +26,9 @@ func (g *guest) handleSetup(m *wire.Message) error {
 	before := probe(g.setup)
 	defer before.close()
 
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		g.problem("no_new_privs", e)
+	// On this thread; go-landlock and the filter's TSYNC carry it to the others.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		g.problem("no_new_privs", err)
 	}
 	if g.setup.Sentry {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

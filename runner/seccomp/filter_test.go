@@ -66,12 +66,12 @@ var (
 func TestFilter(t *testing.T) {
 	const cloneThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD
 	var (
-		plain   = wire.SeccompOptions{}
-		nesting = wire.SeccompOptions{Nesting: true}
-		noSUID  = wire.SeccompOptions{NoSUID: true}
-		noInet  = wire.SeccompOptions{NoInet: true}
-		fake    = wire.SeccompOptions{FakeRoot: true}
-		both    = wire.SeccompOptions{FakeRoot: true, NoSUID: true}
+		plain    = wire.SeccompOptions{}
+		nesting  = wire.SeccompOptions{Nesting: true}
+		noSUID   = wire.SeccompOptions{NoSUID: true}
+		noSocket = wire.SeccompOptions{NoSocket: true}
+		fake     = wire.SeccompOptions{FakeRoot: true}
+		both     = wire.SeccompOptions{FakeRoot: true, NoSUID: true}
 	)
 	for _, tt := range []struct {
 		name string
@@ -143,9 +143,10 @@ func TestFilter(t *testing.T) {
 		{"packet", plain, sys(unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_DGRAM), noFam},
 		{"pair", plain, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM), allow},
 		{"pair tipc", plain, sys(unix.SYS_SOCKETPAIR, unix.AF_TIPC, unix.SOCK_DGRAM), noFam},
-		{"noinet unix", noInet, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), allow},
-		{"noinet tcp", noInet, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},
-		{"noinet route", noInet, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW), noFam},
+		{"nosocket unix", noSocket, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), noFam},
+		{"nosocket pair", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM), allow},
+		{"nosocket tcp", noSocket, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},
+		{"nosocket route", noSocket, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW), noFam},
 
 		{"fchmod suid, allowed", plain, sys(unix.SYS_FCHMOD, 3, 0o4755), allow},
 		{"fchmod", noSUID, sys(unix.SYS_FCHMOD, 3, 0o1755), allow},
@@ -192,7 +193,7 @@ func TestForeignArchitecture(t *testing.T) {
 // A rule whose number is spelled in two lists is decided by the first: this holds
 // the table to one answer for each call that has no conditions.
 func TestNoDeadRules(t *testing.T) {
-	for _, o := range []wire.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoInet: true}} {
+	for _, o := range []wire.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}} {
 		final := map[uint32]bool{}
 		for _, r := range rules(o) {
 			for _, nr := range r.calls {

@@ -66,9 +66,9 @@ func tries(o wire.SeccompOptions) []try {
 		{"TIOCSTI high", raw(unix.SYS_IOCTL, ^uintptr(0), unix.TIOCSTI|highBit), unix.EPERM},
 		{"TCGETS", raw(unix.SYS_IOCTL, ^uintptr(0), unix.TCGETS), unix.EBADF},
 		{"AF_ALG", raw(unix.SYS_SOCKET, unix.AF_ALG, unix.SOCK_SEQPACKET), unix.EAFNOSUPPORT},
-		{"raw socket", raw(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP), choose(o.NoInet, unix.EAFNOSUPPORT, unix.EPERM)},
-		{"udp", raw(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM), choose(o.NoInet, unix.EAFNOSUPPORT, 0)},
-		{"unix", raw(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), 0},
+		{"raw socket", raw(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP), choose(o.NoSocket, unix.EAFNOSUPPORT, unix.EPERM)},
+		{"udp", raw(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM), choose(o.NoSocket, unix.EAFNOSUPPORT, 0)},
+		{"unix", raw(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), choose(o.NoSocket, unix.EAFNOSUPPORT, 0)},
 		{"netlink generic", raw(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_GENERIC), unix.EAFNOSUPPORT},
 		{"personality", raw(unix.SYS_PERSONALITY, 0x400000), unix.EPERM},
 		{"unshare", raw(unix.SYS_UNSHARE, unix.CLONE_NEWUTS|unix.CLONE_NEWUSER), choose(o.Nesting, unix.EINVAL, unix.EPERM)},
@@ -169,7 +169,7 @@ func TestLoad(t *testing.T) {
 	for dir := filepath.Dir(exe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	for _, o := range []wire.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {NoInet: true}, {FakeRoot: true, NoSUID: true}} {
+	for _, o := range []wire.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {NoSocket: true}, {FakeRoot: true, NoSUID: true}} {
 		for _, user := range []string{"self", "nobody"} {
 			if user == "nobody" && os.Getuid() != 0 {
 				continue

@@ -35,7 +35,7 @@ func rules(o wire.SeccompOptions) []rule {
 		r = append(r, fakeRoot()...)
 	}
 	r = append(r, arguments()...)
-	r = append(r, sockets(o.NoInet)...)
+	r = append(r, sockets(o.NoSocket)...)
 	if !o.Nesting {
 		r = append(r, namespaces()...)
 	}
@@ -105,17 +105,20 @@ func arguments() []rule {
 var inetProtocols = []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP}
 
 // sockets lets AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK's NETLINK_ROUTE through:
-// escapes.md N30 and F20 are stories of the other families.
-func sockets(noInet bool) []rule {
+// escapes.md N30 and F20 are stories of the other families. noSocket leaves socketpair(2):
+// without a mount namespace every socket with a path can be connected to, Landlock or not
+// (before its ABI 9), and one of them is the user's session bus (F1).
+func sockets(noSocket bool) []rule {
 	socket := []uint32{unix.SYS_SOCKET}
 	r := []rule{
-		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR}},
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: []uint32{unix.SYS_SOCKETPAIR}},
 		{do: errno(unix.EAFNOSUPPORT), calls: []uint32{unix.SYS_SOCKETPAIR}},
 	}
-	if noInet {
+	if noSocket {
 		return append(r, rule{do: errno(unix.EAFNOSUPPORT), calls: socket})
 	}
 	r = append(r,
+		rule{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
 		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: socket},
 		// Bound to a capability as well.
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},

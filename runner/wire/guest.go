@@ -74,7 +74,7 @@ const (
 type SeccompOptions struct {
 	Nesting  bool `json:"nesting,omitempty"`   // allow namespaces and the mount API
 	NoSUID   bool `json:"no_suid,omitempty"`   // refuse to set S_ISUID and S_ISGID
-	NoInet   bool `json:"no_inet,omitempty"`   // AF_UNIX only (where there is no netns)
+	NoSocket bool `json:"no_socket,omitempty"` // socketpair(2) only (where there is no mount namespace: a path leads to every socket of the host)
 	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … answer 0 and do nothing
 }
 
