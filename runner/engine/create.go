@@ -41,6 +41,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 		c.e.mu.Lock()
 		delete(c.e.boxes, s.id)
 		c.e.mu.Unlock()
+		c.e.maybeIdle() // the caller may have left meanwhile
 		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
 	if spec.Lifetime == runner.Persistent {
