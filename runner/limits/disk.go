@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ import (
 // disk is one watched directory.
 type disk struct {
 	dir   *os.File
+	name  string // as the sandbox sees it: /out
 	dev   uint64
 	start space
 	base  usage // what was there before the sandbox wrote
@@ -58,7 +60,7 @@ func (w *watch) disks(dirs []*os.File) []*disk {
 			f.Close()
 			continue
 		}
-		out = append(out, &disk{dir: f, dev: st.Dev, start: s, seen: s, last: s})
+		out = append(out, &disk{dir: f, name: "/" + filepath.Base(f.Name()), dev: st.Dev, start: s, seen: s, last: s})
 	}
 	return out
 }
@@ -91,7 +93,7 @@ func (w *watch) disk(pid1 int, disks []*disk) {
 				d.look(w, pid1, now)
 			}
 			if why := d.verdict(now, w.g.want.Disk); why != "" {
-				w.fire(runner.DiskFull, "disk: "+why)
+				w.fire(runner.DiskFull, why)
 				return
 			}
 		}
@@ -119,7 +121,7 @@ func (d *disk) baseline(w *watch) {
 func (w *watch) inexact(d *disk) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
-	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): the growth of its whole file system counts", d.dir.Name(), maxEntries)
+	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): the growth of its whole file system counts", d.name, maxEntries)
 }
 
 // due says whether to measure: when the file system lost or regained a part of the
@@ -174,9 +176,9 @@ func (d *disk) verdict(now space, limit int64) string {
 	const something = 1 << 20
 	switch {
 	case limit != None && d.grown > limit:
-		return fmt.Sprintf("%s written to %s of %s (watchdog)", size(d.grown), d.dir.Name(), size(limit))
+		return fmt.Sprintf("%s written to %s of %s (watchdog)", size(d.grown), d.name, size(limit))
 	case low(now) && d.grown >= something && (now.avail < d.start.avail || now.inodes < d.start.inodes):
-		return fmt.Sprintf("the file system of %s has %s and %d files left (watchdog)", d.dir.Name(), size(now.avail), now.inodes)
+		return fmt.Sprintf("the file system of %s has %s and %d files left (watchdog)", d.name, size(now.avail), now.inodes)
 	}
 	return ""
 }

@@ -25,7 +25,8 @@ type watch struct {
 // kills of a cgroup that does not kill all of its processes, and what is written
 // to dirs, host directories that the sandbox may write. It calls over, once and on
 // a goroutine of its own, when a limit is passed; over ends the sandbox. dirs are
-// duplicated. stop returns when nothing is looked at any more; it may be called
+// duplicated; reasons name one by the last element of its name, as the sandbox
+// sees it: /out. stop returns when nothing is looked at any more; it may be called
 // from over, and twice.
 func (g *Group) Watch(pid1 int, dirs []*os.File, over func(runner.Reason, string)) (stop func()) {
 	w := &watch{g: g, quit: make(chan struct{}), over: over}
@@ -101,7 +102,7 @@ const killsEvery = 250 * time.Millisecond
 func (w *watch) kills(d *cgroup.Dir, file string) {
 	for w.sleep(killsEvery) {
 		if oomKills(d, file, 4) > 0 {
-			w.fire(runner.OOM, "memory: a process was killed at the limit of "+size(w.g.want.Memory))
+			w.fire(runner.OOM, "a process was killed at the limit of "+size(w.g.want.Memory))
 			return
 		}
 	}
@@ -131,11 +132,11 @@ func (w *watch) memory(pid1 int) {
 			looked, then, cost = now, left, time.Since(now)
 		}
 		if used > limit {
-			w.fire(runner.OOM, "memory: "+size(used)+" used of "+size(limit)+" (watchdog)")
+			w.fire(runner.OOM, size(used)+" used of "+size(limit)+" (watchdog)")
 			return
 		}
 		if short(left, total, start) && p.largest(w.g, now) {
-			w.fire(runner.OOM, "memory: the machine has "+size(left)+" left (watchdog)")
+			w.fire(runner.OOM, "the machine has "+size(left)+" left (watchdog)")
 			return
 		}
 		if !w.sleep(pause(used, limit, cost)) {

@@ -33,7 +33,7 @@ func TestWatchdogMemory(t *testing.T) {
 	a := newAlarm()
 	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+hold20(48)+" & done; wait")
 	defer g.Watch(s.pid(), nil, a.over)()
-	a.wait(t, runner.OOM, 5*time.Second)
+	a.wait(t, runner.OOM, 15*time.Second)
 	if !g.OOMKilled() {
 		t.Error("not told as an OOM kill")
 	}
