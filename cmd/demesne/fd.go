@@ -55,6 +55,11 @@ func isNull(f *os.File) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(fdOf(f), unix.TCGETS)
+	return err == nil
+}
+
 // sameFile reports whether a and b are one file, as after 2>&1.
 func sameFile(a, b *os.File) bool {
 	x, y := stat(a), stat(b)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"demesne/runner"
@@ -88,7 +89,6 @@ func (j *job) execute(b *box, kill func()) (err error) {
 	if err := j.wait(p); err != nil {
 		return err
 	}
-	j.sig.release()
 	return s.drain(j.patience())
 }
 
@@ -108,6 +108,7 @@ func (j *job) overTerminal(p process) error {
 func (j *job) wait(p process) (err error) {
 	j.result, err = p.Wait(context.Background())
 	close(j.ended)
+	j.sig.release()
 	j.stages.ended()
 	return err
 }
@@ -124,7 +125,6 @@ func (j *job) patience() time.Duration {
 // finish tells the caller how it went, once nothing more of the command's output
 // can come.
 func (j *job) finish(err error) (int, error) {
-	j.sig.stop()
 	j.term.restore()
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
 		return code, nil
@@ -142,6 +142,7 @@ func (j *job) finish(err error) (int, error) {
 	if line := reasonLine(j.o.verb, j.result); line != "" {
 		j.app.say(line)
 	}
+	j.tellOutput()
 	if err != nil {
 		j.app.report(j.o.verb, err)
 		if j.result.ExitCode == 0 {
@@ -149,4 +150,15 @@ func (j *job) finish(err error) (int, error) {
 		}
 	}
 	return j.result.ExitCode, nil
+}
+
+// tellOutput tells a person, and only a person, where to find what a run left in a
+// directory that nobody named.
+func (j *job) tellOutput() {
+	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
+		return
+	}
+	if left, err := os.ReadDir(j.result.Out); err == nil && len(left) > 0 {
+		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", oneLine(j.result.Out))
+	}
 }

@@ -98,7 +98,6 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	spec.Lifetime = runner.Persistent
 	sig := watchSignals(&terminal{fd: -1})
-	defer sig.stop()
 	began, st := time.Now(), &stages{}
 	eng, b, _, err := a.makeBox(sig.ctx, o, spec, st)
 	if code := sig.gaveUp(); err != nil && code != 0 {
@@ -146,9 +145,11 @@ func (j *job) exec(id string) error {
 	}
 	defer eng.Close()
 	j.stages.since("connect", began)
+	began = time.Now()
 	b, err := eng.Open(j.sig.ctx, id)
 	if err != nil {
 		return err
 	}
+	j.stages.since("open", began)
 	return j.execute(b, func() {})
 }

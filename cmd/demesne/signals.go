@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,19 +12,15 @@ import (
 // forwarded are the signals a command gets in the caller's stead. Ctrl-Z is not
 // among them: it stops this program, and the command runs on.
 var forwarded = []os.Signal{
-	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 }
-
-// internal are caught for this program's own use. SIGPIPE is, so that a closed
-// stderr does not end it before the terminal is restored.
-var internal = []os.Signal{unix.SIGWINCH, unix.SIGCONT, unix.SIGPIPE}
 
 // signals owns what the caller's signals do:
 //
 //	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n
 //	while it runs             forwarded to its process group;
 //	                          the second INT or TERM kills, the third does not wait
-//	once it has ended         what they always do
+//	once it has ended         INT, TERM, HUP, QUIT do not wait for output to be read
 type signals struct {
 	ctx    context.Context // ends when the caller gives up before the command runs
 	cancel context.CancelFunc
@@ -37,22 +32,31 @@ type signals struct {
 	proc  process
 	kill  func() // waits for SIGKILL to do its work, then does more
 	asked int    // INTs and TERMs so far
+	ended bool
 }
 
+// watchSignals starts to watch. Each signal costs two system calls, so those that
+// only matter to a terminal are left out where there is none.
 func watchSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
-	for _, sig := range slices.Concat(forwarded, internal) {
+	// SIGPIPE is caught so that a closed stderr does not end this program too early.
+	set := []os.Signal{unix.SIGPIPE}
+	if term.fd >= 0 {
+		set = append(set, unix.SIGWINCH, unix.SIGCONT)
+	}
+	for _, sig := range forwarded {
 		// nohup's SIGHUP stays ignored.
 		if !signal.Ignored(sig) {
-			signal.Notify(s.ch, sig)
+			set = append(set, sig)
 		}
 	}
+	signal.Notify(s.ch, set...)
 	go s.loop()
 	return s
 }
 
-// loop ends when stop closes the channel.
+// loop ends with the program.
 func (s *signals) loop() {
 	defer s.term.restore()
 	for sig := range s.ch {
@@ -64,6 +68,7 @@ func (s *signals) take(sig unix.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	deadly := sig == unix.SIGINT || sig == unix.SIGTERM
+	leave := deadly || sig == unix.SIGHUP || sig == unix.SIGQUIT
 	switch {
 	case sig == unix.SIGPIPE:
 	case sig == unix.SIGCONT:
@@ -72,9 +77,13 @@ func (s *signals) take(sig unix.Signal) {
 	case sig == unix.SIGWINCH:
 		s.resize()
 	case s.proc == nil:
-		if deadly || sig == unix.SIGHUP || sig == unix.SIGQUIT {
+		if leave {
 			s.early = sig
 			s.cancel()
+		}
+	case s.ended:
+		if leave {
+			s.exit(sig)
 		}
 	case deadly:
 		s.asked++
@@ -93,10 +102,15 @@ func (s *signals) insist(sig unix.Signal) {
 		s.forward(unix.SIGKILL)
 		go s.kill()
 	default:
-		// Our end of the connection closes, which is the end of a one-shot sandbox.
-		s.term.restore()
-		os.Exit(exitSignal + int(sig))
+		s.exit(sig)
 	}
+}
+
+// exit ends this program; its end of the connection closes, which is the end of a
+// one-shot sandbox.
+func (s *signals) exit(sig unix.Signal) {
+	s.term.restore()
+	os.Exit(exitSignal + int(sig))
 }
 
 // forward does not wait: a runner that is slow to answer must not keep the next
@@ -129,11 +143,9 @@ func (s *signals) gaveUp() int {
 	return exitSignal + int(s.early)
 }
 
-// release gives signals their usual meaning back: the command has ended.
-func (s *signals) release() { signal.Reset(forwarded...) }
-
-func (s *signals) stop() {
-	signal.Stop(s.ch)
-	close(s.ch)
-	s.cancel()
+// release says that the command has ended.
+func (s *signals) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
 }

@@ -21,7 +21,7 @@ type terminal struct {
 // openTerminal finds the caller's terminal, if stdin is one.
 func (a *app) openTerminal() *terminal {
 	fd := fdOf(a.stdin)
-	if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
+	if !isTerminal(a.stdin) {
 		fd = -1
 	}
 	return &terminal{fd: fd}

@@ -142,3 +142,15 @@ func TestTerminalSignal(t *testing.T) {
 		}
 	}
 }
+
+// A person is told where the output is, a pipe is not; nobody is told of none.
+func TestOutputTold(t *testing.T) {
+	a := onTerminal(t, "run", "--", "true")
+	code(t, a.cmd)
+	if strings.Contains(a.screen(), "hint: ") {
+		t.Errorf("told of an empty directory: %q", a.screen())
+	}
+	// bare has no /out: the command leaves its file in the newest output directory.
+	a = onTerminal(t, "run", "--env", "HOME", "-c", `touch "$HOME/.demesne/out/$(ls "$HOME/.demesne/out")/file"`)
+	a.expect("hint: output is in ")
+}
