@@ -5,17 +5,30 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// clockGrain is more than the kernel's clock for time stamps may lag behind ours: it moves with the
+// timer tick.
+const clockGrain = 50 * time.Millisecond
+
 // Settle makes what a sandbox left in a directory the caller's: owner 0:0 of this user namespace,
-// no setuid, setgid or (on files) sticky bit. Other mode bits stay. It must run when no process of
-// the sandbox is alive; a file of somebody else's that was there before, of an id that is not
-// mapped here, is left alone. Links are given an owner and not followed. Fifos and sockets stay: they
-// harm nobody who does not open them. It goes on after a failure and returns the first.
-func Settle(dir *os.File) error {
-	w := walk{visit: settle}
+// no setuid, setgid or (on files) sticky bit. Other mode bits stay. Only what changed since then,
+// when the sandbox was made, is touched, by its ctime, which nobody can set back: a directory full
+// of files of others may be given to a sandbox. It must run when no process of the sandbox is alive;
+// a file of an id that is not mapped here is left alone. Links are given an owner and not followed.
+// Fifos and sockets stay: they harm nobody who does not open them. It goes on after a failure and
+// returns the first.
+func Settle(dir *os.File, since time.Time) error {
+	since = since.Add(-clockGrain)
+	w := walk{visit: func(at int, name string, st *unix.Statx_t) error {
+		if time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)).Before(since) {
+			return nil
+		}
+		return settle(at, name, st)
+	}}
 	err := w.run(dir)
 	runtime.KeepAlive(dir)
 	if err != nil {

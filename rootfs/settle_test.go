@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,7 +56,7 @@ func TestSettle(t *testing.T) {
 	}
 	makeFile(t, filepath.Join(other, "setuid"), reg, 0o4755, foreign)
 
-	if err := Settle(open(t, dir)); err != nil {
+	if err := Settle(open(t, dir), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
@@ -104,7 +105,7 @@ func deep(t *testing.T, dir string, depth, wide int) {
 	wides := makeDeep(t, dir, depth, wide)
 	before := fdCount(t)
 	top := open(t, dir)
-	if err := Settle(top); err != nil {
+	if err := Settle(top, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := fdCount(t); after != before+1 {
@@ -191,7 +192,7 @@ func TestTooDeep(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	makeFile(t, filepath.Join(dir, "z"), unix.S_IFREG, 0o4755, 0)
-	err = Settle(open(t, dir))
+	err = Settle(open(t, dir), time.Time{})
 	if err == nil || !strings.HasSuffix(err.Error(), "too deep") {
 		t.Errorf("got error %v", err)
 	}
@@ -287,5 +288,33 @@ func TestUsageChurn(t *testing.T) {
 	<-ended
 	if after := fdCount(t); after != fds {
 		t.Errorf("%d descriptors afterwards, %d before", after, fds)
+	}
+}
+
+// What was there before the sandbox keeps its owner and its bits.
+func TestSettleLeavesWhatWasThere(t *testing.T) {
+	dir := t.TempDir()
+	old, young := filepath.Join(dir, "old"), filepath.Join(dir, "young")
+	for _, p := range []string{old, young} {
+		if err := os.WriteFile(p, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(old, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * clockGrain)
+	since := time.Now()
+	time.Sleep(clockGrain)
+	if err := os.Chmod(young, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	if err := Settle(open(t, dir), since); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]os.FileMode{old: 0o755 | os.ModeSetuid, young: 0o755} {
+		if st, err := os.Stat(p); err != nil || st.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", p, st.Mode(), err, want)
+		}
 	}
 }

@@ -1,3 +1,16 @@
+// Package runner is how a program runs commands in sandboxes: it says what a sandbox
+// is to be ([Spec]), what to execute in it ([Command]), how that ended ([Result]) and
+// what the kernel really enforced ([Receipt]).
+//
+//	c, err := runner.Connect(ctx, runner.Options{})      // finds or starts demesne-runner
+//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox, and its receipt
+//	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
+//	r, err := p.Wait(ctx)                                // its result
+//
+// This package is the side of the caller. It is light, and makes no sandbox itself:
+// that is demesne-runner, package engine, at the other end of a unix socket. What it
+// does do is what only the caller can: write id maps, open the files to be shown to a
+// sandbox, and, as real root, prepare control groups and id-mapped mounts.
 package runner
 
 import (

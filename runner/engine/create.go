@@ -231,7 +231,7 @@ func inodes(bytes int64) int64 {
 
 // settle makes /out the caller's: no process of the sandbox is alive any more.
 func (s *sandbox) settle() {
-	if err := rootfs.Settle(s.out); err != nil {
+	if err := rootfs.Settle(s.out, s.created); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 	}
 	s.out.Close()

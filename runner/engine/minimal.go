@@ -87,7 +87,7 @@ func (s *sandbox) layOut() (err error) {
 		return err
 	}
 	s.undo.add(func() {
-		rootfs.Settle(s.out)
+		rootfs.Settle(s.out, s.created)
 		s.out.Close()
 	})
 	return nil

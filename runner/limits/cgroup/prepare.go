@@ -51,6 +51,20 @@ func Prepare(key string, owner int) (dirs []string, err error) {
 	return dirs, errors.Join(errs...)
 }
 
+// Planned lists what [Prepare] would make, so that somebody can be told to take it
+// away before it is there.
+func Planned(key string) (dirs []string) {
+	self, err1 := Self()
+	mounts, err2 := Mounts()
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	for _, p := range parents(self, mounts) {
+		dirs = append(dirs, filepath.Join(p.path, Name(key)))
+	}
+	return dirs
+}
+
 // parent is where Prepare makes a directory.
 type parent struct {
 	path string
