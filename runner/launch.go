@@ -212,17 +212,22 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.root && l.mode != userns.ModeMinimal {
-		// What could not be made shows in the receipt, as a limit that something
-		// lesser holds.
-		boot.CgroupAt, _ = cgroup.Prepare(l.dir.key, rootBase)
+	namespaces := l.root && l.mode != userns.ModeMinimal
+	var planned []string
+	if namespaces {
+		planned = cgroup.Planned(l.dir.key)
 	}
-	cmd, err := l.command(boot.CgroupAt, ctlChild, theirs, listener, lock)
+	cmd, err := l.command(planned, ctlChild, theirs, listener, lock)
 	if err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start runner: %w", err)
+	}
+	// After the reaper is there to take them away: we may be killed at any moment.
+	// What could not be made shows in the receipt, as a limit that something lesser holds.
+	if namespaces {
+		boot.CgroupAt, _ = cgroup.Prepare(l.dir.key, rootBase)
 	}
 	// The reaper outlives us, or ends when the runner does; if we are still here
 	// then, somebody has to take its exit status.
