@@ -20,9 +20,7 @@ import (
 func Reap() int {
 	killOrphans()
 	run, key := os.Getenv("_DEMESNE_RUN"), os.Getenv("_DEMESNE_KEY")
-	if d, err := openState(filepath.Join(run, "state")); err == nil {
-		d.bury("the runner was killed")
-	}
+	openState(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
 	code := 0
 	for _, path := range strings.Split(os.Getenv(userns.EnvClean), ":") {

@@ -57,6 +57,7 @@ func fileOf(i runner.Info) string {
 	return i.ID + ".json"
 }
 
+// openState opens the directory and marks what dead runners left behind.
 func openState(path string) (*stateDir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -69,7 +70,9 @@ func openState(path string) (*stateDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	return &stateDir{path: path, root: root, self: self}, nil
+	d := &stateDir{path: path, root: root, self: self}
+	d.bury("its runner was killed")
+	return d, nil
 }
 
 // identify reads who pid is now.
@@ -109,7 +112,7 @@ func (d *stateDir) put(i runner.Info) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tmp := "." + i.ID + ".tmp"
+	tmp := d.self.temporary(i.ID)
 	if err := d.root.WriteFile(tmp, b, 0o600); err != nil {
 		d.root.Remove(tmp)
 		return err
@@ -186,10 +189,23 @@ func (d *stateDir) all() []record {
 	return all
 }
 
+// temporary names a file that is being written by who, so that what a killed runner
+// was writing is told from what a live one is.
+func (who identity3) temporary(id string) string {
+	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
+}
+
 // bury marks what runners that are dead left as running.
 func (d *stateDir) bury(why string) {
-	for _, r := range d.all() {
-		if r.Info.State != runner.Running || alive(r.Runner) {
+	entries, _ := fs.ReadDir(d.root.FS(), ".")
+	for _, e := range entries {
+		who := identity3{Boot: d.self.Boot}
+		if n, _ := fmt.Sscanf(e.Name(), ".%d.%d.", &who.PID, &who.Start); n == 2 && !alive(who) {
+			d.root.Remove(e.Name())
+			continue
+		}
+		r, err := d.read(e.Name())
+		if err != nil || r.Info.State != runner.Running || alive(r.Runner) {
 			continue
 		}
 		r.Info.State = runner.Ended
