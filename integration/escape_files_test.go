@@ -133,7 +133,7 @@ func TestEscapeF14Proc(t *testing.T) {
 		head -c 1 $f 2>/dev/null | grep -q . && echo "readable $f"; done
 		for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sys/vm/drop_caches /proc/sys/net/ipv4/ip_forward /proc/irq/default_smp_affinity /proc/sys/kernel/hostname \
 		/proc/mtrr /proc/driver/x /proc/bus/x /proc/fs/x; do (echo x > $f) 2>/dev/null && echo "writable $f"; done
-		ls /proc/1/root /proc/1/fd /proc/1/cwd 2>/dev/null; cat /proc/1/environ 2>/dev/null | head -c 100; grep -c ` + canary + ` /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -v ':0$'; true`)
+		ls /proc/1/root /proc/1/cwd 2>/dev/null; readlink /proc/1/fd/3; cat /proc/1/environ 2>/dev/null | head -c 100; grep -c ` + canary[:8] + `[` + canary[8:9] + `]` + canary[9:] + ` /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -v ':0$'; true`)
 	lines := strings.SplitN(got, "\n", 2)
 	if n := lines[0]; len(n) != 1 {
 		t.Errorf("%s processes in /proc", n)
@@ -222,7 +222,7 @@ func TestEscapeP17Results(t *testing.T) {
 func TestEscapeHostFiles(t *testing.T) {
 	b := newBox(t)
 	b.file("secret", canary, 0o644)
-	got := b.sh(`for f in ` + b.dir + `/secret /etc/shadow /etc/ssh /etc/sudoers /root/.ssh /home/* /var/lib /run/user /boot/* /mnt/* /srv/* /opt/* /etc/machine-id /dev/sda /dev/vda /dev/mem /dev/kmsg /dev/fuse /dev/kvm /dev/net/tun; do
+	got := b.sh(`for f in ` + b.dir + `/secret /etc/shadow /etc/ssh /etc/sudoers /root/.ssh /home/* /var/lib/* /run/user /run/*/* /boot/* /mnt/* /srv/* /opt/* /etc/machine-id /dev/sda /dev/vda /dev/mem /dev/kmsg /dev/fuse /dev/kvm /dev/net/tun; do
 		test -e "$f" && echo "$f"; done; cat /etc/passwd | grep -v -e ^root: -e ^nobody: -e ^user:; true`)
 	if got != "" {
 		t.Errorf("there is\n%s", got)

@@ -70,9 +70,9 @@ func TestFilesOut(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("o")
 	b.sh(`umask 022; cd /out; echo a > plain; echo b > private; chmod 600 private; echo '#!/bin/sh' > prog; chmod 755 prog
-		mkdir -p d/e; chmod 700 d/e; echo c > d/e/f; ln -s plain link; ln -s /etc/shadow outside; ln plain hard; mkfifo pipe; printf '\377' > "$(printf 'odd\377\n')"`,
+		mkdir -p d/e; chmod 700 d/e; echo c > d/e/f; ln -s plain link; ln -s /etc/shadow outside; ln plain hard; mkfifo pipe; printf '\377' > "$(printf 'odd\377')"`,
 		"--out", out)
-	for name, mode := range map[string]os.FileMode{"plain": 0o644, "private": 0o600, "prog": 0o755, "d/e": 0o700 | os.ModeDir, "d/e/f": 0o644, "odd\xff\n": 0o644} {
+	for name, mode := range map[string]os.FileMode{"plain": 0o644, "private": 0o600, "prog": 0o755, "d/e": 0o700 | os.ModeDir, "d/e/f": 0o644, "odd\xff": 0o644} {
 		st, err := os.Lstat(filepath.Join(out, name))
 		if err != nil {
 			t.Error(err)

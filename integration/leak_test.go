@@ -151,15 +151,29 @@ func mountPoints() (all []string) {
 	return all
 }
 
-// controlGroups lists demesne's, by the name all of them have.
+// controlGroups lists demesne's, by the name all of them have, but for those that
+// somebody else's runner lives in.
 func controlGroups() (all []string) {
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !inhabited(path) {
 			all = append(all, path)
 		}
 		return nil
 	})
 	return all
+}
+
+// inhabited says that processes live in a group, or in one of its own. Ours, if they
+// are left, are found as processes.
+func inhabited(group string) (yes bool) {
+	filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "cgroup.procs" {
+			text, _ := os.ReadFile(path)
+			yes = yes || len(text) > 0
+		}
+		return nil
+	})
+	return yes
 }
 
 func names(dir string) (all []string) {

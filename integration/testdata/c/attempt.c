@@ -121,11 +121,10 @@ TRY(mem_init, open("/proc/1/mem", O_RDWR))
 TRY(mem_init_ro, open("/proc/1/mem", O_RDONLY))
 TRY(environ_init, open("/proc/1/environ", O_RDONLY))
 TRY(maps_init, open("/proc/1/maps", O_RDONLY))
-TRY(fd_init, open("/proc/1/fd", O_RDONLY))
+TRY(fd_init, readlink("/proc/1/fd/3", page, sizeof page))
 TRY(root_init, open("/proc/1/root/etc", O_RDONLY))
 TRY(cwd_init, open("/proc/1/cwd", O_RDONLY))
 TRY(exe_init, open("/proc/1/exe", O_RDONLY))
-TRY(prlimit_init, (memset(page, 0, 16), syscall(SYS_prlimit64, 1, 7, page, 0)))
 TRY(bpf, (memset(page, 0, 128), syscall(SYS_bpf, 5, page, 128)))
 TRY(perf_event_open, (memset(page, 0, 128), page[0] = 1, page[4] = 112, syscall(SYS_perf_event_open, page, 0, -1, -1, 0)))
 TRY(userfaultfd, syscall(SYS_userfaultfd, 1))
@@ -197,7 +196,7 @@ struct { char *name; long (*try)(void); } table[] = {
 	T(open_tree), T(move_mount), T(fsopen), T(fsconfig), T(fsmount), T(fspick), T(mount_setattr), T(mount_cgroup), T(mount_cgroup2), T(mount_proc), T(mount_sysfs),
 	T(io_uring_setup), T(io_uring_enter), T(io_uring_register), T(add_key), T(request_key), T(keyctl), T(keyctl_user),
 	T(ptrace_init), T(ptrace_attach_init), T(vm_readv_init), T(vm_writev_init), T(pidfd_getfd_init), T(mem_init), T(mem_init_ro), T(environ_init), T(maps_init), T(fd_init),
-	T(root_init), T(cwd_init), T(exe_init), T(prlimit_init),
+	T(root_init), T(cwd_init), T(exe_init),
 	T(bpf), T(perf_event_open), T(userfaultfd), T(kexec_load), T(kexec_file_load), T(open_by_handle_at), T(quotactl), T(swapon), T(swapoff), T(init_module), T(finit_module),
 	T(delete_module), T(reboot), T(syslog), T(settimeofday), T(clock_settime), T(sethostname), T(acct), T(mknod_char), T(mknod_block),
 	T(socket_unix), T(socket_inet), T(socket_inet6), T(socket_route), T(socket_raw), T(socket_packet), T(socket_packet_high), T(socket_alg), T(socket_vsock), T(socket_bluetooth),
