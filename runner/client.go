@@ -54,7 +54,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if root {
 		mode = userns.ModeRoot
 	}
-	for {
+	for tries := 0; ; tries++ {
 		l := &launcher{dir: dir, progs: progs, root: root, mode: mode}
 		sock, err := l.connect(ctx)
 		if err != nil {
@@ -65,10 +65,17 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {
 			conn.Close()
-			if text := readLog(dir); text != "" {
-				return nil, fmt.Errorf("start runner: %s", text)
+			// One that was ending when we came is followed by one of ours, which
+			// must not end.
+			if l.started {
+				if text := readLog(dir); text != "" {
+					return nil, fmt.Errorf("start runner: %s", text)
+				}
+				if tries > 10 {
+					return nil, errors.New("start runner: it ends at once")
+				}
 			}
-			continue // it was ending when we came
+			continue
 		}
 		if err != nil {
 			conn.Close()

@@ -74,13 +74,15 @@ const (
 
 // launcher starts a runner, or finds the one that is alive.
 type launcher struct {
-	dir    *runDir
-	progs  programs
-	root   bool
-	single bool   // newgidmap failed half-way before
-	mode   string // of userns
-	why    string // of ModeMinimal
-	fix    string
+	dir   *runDir
+	progs programs
+	root  bool
+	// started says that the runner is ours, not one that was there.
+	started bool
+	single  bool   // newgidmap failed half-way before
+	mode    string // of userns
+	why     string // of ModeMinimal
+	fix     string
 }
 
 // errRetry says that the runner we found was on its way out.
@@ -101,6 +103,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			conn, err := l.start(lock)
 			lock.Close()
 			if !errors.Is(err, errRetry) {
+				l.started = err == nil
 				return conn, err
 			}
 			continue

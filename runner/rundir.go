@@ -106,10 +106,15 @@ func prepareRunDir(dir string, root bool) error {
 			return err
 		}
 	}
-	if root {
-		return os.Chown(filepath.Join(dir, "state"), rootBase, rootBase)
+	if !root {
+		return nil
 	}
-	return nil
+	// Its own, though the reaper, which is root, writes there too.
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return errors.Join(os.Chown(filepath.Join(state, "ended"), rootBase, rootBase), os.Chown(state, rootBase, rootBase))
 }
 
 // outside refuses a path that would show a sandbox the run directory: whoever can

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"demesne/runner"
 	"demesne/runner/wire"
@@ -20,8 +22,8 @@ import (
 // stateVersion is of the files' format. A file of another version is not read.
 const stateVersion = 1
 
-// keepEnded is how many sandboxes that ended can be inspected at the least; up to
-// twice as many are kept.
+// keepEnded is how many sandboxes that ended can be inspected at the least; a few
+// times as many are kept.
 const keepEnded = 64
 
 // stateDir holds a file for each sandbox, ID.json, and in ended/ for those that have
@@ -113,11 +115,24 @@ func (d *stateDir) put(i runner.Info) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	tmp := d.self.temporary(i.ID)
-	if err := d.root.WriteFile(tmp, b, 0o600); err != nil {
+	if err := errors.Join(d.root.WriteFile(tmp, b, 0o600), d.giveTo(tmp)); err != nil {
 		d.root.Remove(tmp)
 		return err
 	}
 	return d.root.Rename(tmp, fileOf(i))
+}
+
+// giveTo makes a file the directory's owner's: real root's reaper writes for runners
+// that have another id.
+func (d *stateDir) giveTo(name string) error {
+	st, err := d.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if uid := int(st.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() {
+		return d.root.Lchown(name, uid, uid)
+	}
+	return nil
 }
 
 // ended records the end, and forgets the oldest when many have gathered. Records
@@ -128,6 +143,9 @@ func (d *stateDir) ended(i runner.Info) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.root.Remove(i.ID + ".json")
+	if rand.N(keepEnded/4) != 0 {
+		return // now and then is enough
+	}
 	entries, err := fs.ReadDir(d.root.FS(), endedDir)
 	if err != nil || len(entries) < 2*keepEnded {
 		return
