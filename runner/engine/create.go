@@ -52,6 +52,9 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 		s.expires = s.created.Add(ttl)
 		timer := time.AfterFunc(ttl, func() { s.end("its time to live was over") })
 		s.undo.add(func() { timer.Stop() })
+		// A one-shot sandbox is on disk when it has ended: until then its caller knows
+		// all about it.
+		c.e.state.write(s.info())
 	} else {
 		s.owner = c
 		if !c.adopt(s) {
@@ -59,7 +62,6 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
-	c.e.state.write(s.info())
 	return &runner.Created{ID: s.id, Receipt: s.receipt, Trace: s.trace}, nil
 }
 
@@ -123,9 +125,6 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 		return err
 	}
 	defer ns.Close()
-	if err := ns.Verify(); err != nil {
-		return err
-	}
 	t.mark("netns")
 	if err := s.mount(m, ns.Sysfs); err != nil {
 		return err
@@ -276,7 +275,7 @@ func (s *sandbox) start(ns *netns.NS) (started, error) {
 var oneProcessor = []string{"GOMAXPROCS=1"}
 
 func (s *sandbox) startOn(r rung, ns *netns.NS) error {
-	state := filepath.Join(s.e.dir, "libcontainer")
+	state := s.e.containers()
 	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
 	c, err := libcontainer.Create(state, s.id, config(s.id, s.tree.Root, s.tree.Dev, netPath, s.e.boot, s.spec, r))
 	if err != nil {

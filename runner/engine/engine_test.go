@@ -217,10 +217,10 @@ func TestState(t *testing.T) {
 	if got, _ := d.find("bb"); got.State != runner.Ended || got.Result == nil || got.Result.Reason != runner.Lost {
 		t.Errorf("got %+v", got)
 	}
-	for range 200 {
+	for range 8 * keepEnded {
 		d.ended(runner.Info{ID: newID(), State: runner.Running})
 	}
-	if n := len(d.all()); n > 2*keepEnded+2 {
+	if n := len(d.all()); n > 4*keepEnded {
 		t.Errorf("%d records kept", n)
 	}
 	os.WriteFile(filepath.Join(d.path, "cc.json"), []byte("{"), 0o600)

@@ -263,8 +263,11 @@ func (s *sandbox) fromGuest(m *wire.Message) {
 	delete(s.execs, x.id)
 	s.mu.Unlock()
 	go func() {
-		s.end("")
+		first := s.takeDown("")
 		x.finish(&ex)
+		if first {
+			s.e.forget(s)
+		}
 	}()
 }
 

@@ -119,10 +119,12 @@ func (e *Engine) setUp() (err error) {
 	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
-	// Before /sys/fs/cgroup is covered.
-	e.host = limits.Open(e.boot.Key)
+	// It opens what it needs of /sys/fs/cgroup before that is covered.
+	found := make(chan *limits.Host, 1)
+	go func() { found <- limits.Open(e.boot.Key) }()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
+		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
@@ -137,8 +139,21 @@ func (e *Engine) setUp() (err error) {
 	if err := unix.Mount("", e.dir, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return fmt.Errorf("make %q unbindable: %w", e.dir, err)
 	}
+	// libcontainer's state is a mount of its own and not unbindable: it is a layer of
+	// the overlay that seals our own program against being overwritten from inside
+	// (CVE-2019-5736), or libcontainer would copy the program for each sandbox.
+	if err := os.Mkdir(e.containers(), 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("demesne", e.containers(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("mount %q: %w", e.containers(), err)
+	}
+	e.host = <-found
 	return mountCgroup2()
 }
+
+// containers is libcontainer's state directory.
+func (e *Engine) containers() string { return filepath.Join(e.dir, "libcontainer") }
 
 // mountCgroup2 gives libcontainer the cgroup mount it insists on, also where the
 // host has none it could see (nested) or a v1 hierarchy. It is of our own cgroup

@@ -88,14 +88,21 @@ func (s *sandbox) condemn(reason runner.Reason, detail string) {
 	s.end(detail)
 }
 
-// end takes s down: first every process, then what they used. It returns when
-// nothing is left, whoever called it first.
+// end takes s down and forgets it.
 func (s *sandbox) end(why string) {
+	if s.takeDown(why) {
+		s.e.forget(s)
+	}
+}
+
+// takeDown ends first every process, then what they used. It returns when nothing is
+// left, whoever called it first, and says whether that was this call.
+func (s *sandbox) takeDown(why string) bool {
 	s.mu.Lock()
 	if s.ending {
 		s.mu.Unlock()
 		<-s.finished
-		return
+		return false
 	}
 	s.ending = true
 	if s.verdict == "" {
@@ -114,12 +121,12 @@ func (s *sandbox) end(why string) {
 	for _, x := range left {
 		x.finish(nil)
 	}
-	s.e.forget(s)
+	close(s.finished)
+	return true
 }
 
-// forget is the last of a sandbox.
+// forget is the last of a sandbox, when its commands' results are told.
 func (e *Engine) forget(s *sandbox) {
-	close(s.finished)
 	e.state.ended(s.info())
 	e.mu.Lock()
 	delete(e.boxes, s.id)
