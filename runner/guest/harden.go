@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,10 @@ func harden() {
 			unix.CloseOnExec(fd)
 		}
 	}
+	if os.Getpid() == 1 {
+		defaultSignals()
+		return
+	}
 	// A handler for everything, and nobody who listens. Not signal.Ignore: SIG_IGN is
 	// inherited through execve, a handler is not. This also takes the SIGSEGV, SIGABRT
 	// or SIGQUIT that someone sends; the real ones still end the program.
@@ -35,6 +40,21 @@ func harden() {
 		}
 	}
 	signal.Notify(make(chan os.Signal), all...)
+}
+
+// defaultSignals takes the Go runtime's handlers away again. What is at its default the
+// kernel keeps from the init of a pid namespace, whoever inside it sends what
+// (pid_namespaces(7)); only a fault of our own still ends us. The runtime needs two of
+// them: SIGURG for preemption and the one that carries a system call to all threads.
+// signal.Notify would do, at the price of 600 futex calls.
+func defaultSignals() {
+	const perThreadSyscall = 33
+	var dfl [4]uint64 // struct sigaction, all zero: SIG_DFL
+	for s := unix.SIGHUP; s <= sigMax; s++ {
+		if s != unix.SIGURG && s != perThreadSyscall {
+			unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0)
+		}
+	}
 }
 
 const sigMax = syscall.Signal(64) // SIGRTMAX
