@@ -61,15 +61,15 @@ func runDirs() []string {
 
 // openRunDir finds or makes the run directory and the key of programs p.
 func openRunDir(p programs, root bool) (*runDir, error) {
-	key, err := runnerKey(p)
-	if err != nil {
-		return nil, err
-	}
 	var errs []error
 	for _, dir := range runDirs() {
 		if err := prepareRunDir(dir, root); err != nil {
 			errs = append(errs, err)
 			continue
+		}
+		key, err := runnerKey(p, dir)
+		if err != nil {
+			return nil, err
 		}
 		return &runDir{path: dir, key: key}, nil
 	}
@@ -162,9 +162,11 @@ func searchable(dir string) error {
 	}
 }
 
-// runnerKey hashes who we are and how we see the machine.
-func runnerKey(p programs) (string, error) {
+// runnerKey hashes who we are and how we see the machine. The run directory is in
+// it because the key also names control groups, which all run directories share.
+func runnerKey(p programs, dir string) (string, error) {
 	h := sha256.New()
+	fmt.Fprintln(h, dir)
 	fmt.Fprintln(h, os.Getuid(), os.Getgid())
 	for _, ns := range []string{"user", "mnt", "net", "pid"} {
 		link, err := os.Readlink("/proc/self/ns/" + ns)
