@@ -1,3 +1,9 @@
+// The runtime would open the cgroup's CPU limit and keep watching it, here and in
+// libcontainer's half of each sandbox: nothing here computes.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command demesne-runner makes sandboxes; see package engine. It is started by
 // demesne, never by hand.
 package main

@@ -1,3 +1,9 @@
+// The runtime would open the cgroup's CPU limit and keep watching it: nothing here
+// computes.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command demesne runs untrusted commands in rootless sandboxes.
 //
 //	demesne run -- CMD        one command in a sandbox of its own
