@@ -304,14 +304,13 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	}
 	s.pid = pid
 	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
-	reaped := make(chan struct{})
-	go func() { p.Wait(); close(reaped) }()
 	go s.serveGuest()
 	s.undo.add(func() {
 		s.guest.Close()
 		s.group.Kill()
 		p.Signal(unix.SIGKILL)
-		<-reaped
+		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
+		p.Wait()
 		remove()
 	})
 	return nil
