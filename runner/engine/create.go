@@ -30,12 +30,16 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	}
 	s := &sandbox{
 		e: c.e, id: newID(), spec: spec, created: time.Now(), paths: inside,
-		execs: map[uint64]*execution{}, finished: make(chan struct{}),
+		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
 	}
 	if err := c.e.claim(s); err != nil {
 		return nil, err
 	}
 	if err := s.make(m); err != nil {
+		s.mu.Lock()
+		s.ending = true
+		s.mu.Unlock()
+		close(s.built)
 		s.undo.run()
 		close(s.finished)
 		c.e.mu.Lock()
@@ -55,8 +59,10 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 		// A one-shot sandbox is on disk when it has ended: until then its caller knows
 		// all about it.
 		c.e.state.write(s.info())
+		close(s.built)
 	} else {
 		s.owner = c
+		close(s.built)
 		if !c.adopt(s) {
 			s.end("its caller ended")
 			return nil, wire.ErrClosed
@@ -319,8 +325,9 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 // serveGuest notices when PID 1 goes away by itself.
 func (s *sandbox) serveGuest() {
 	s.guest.Serve()
+	<-s.built
 	s.mu.Lock()
-	ending := s.ending || s.receipt == nil
+	ending := s.ending
 	s.mu.Unlock()
 	if ending {
 		return

@@ -45,6 +45,7 @@ type sandbox struct {
 	verdict  runner.Reason // why we ended it, if not by itself
 	detail   string
 	ending   bool
+	built    chan struct{} // closed when making it is over, well or not: only then may it be ended
 	finished chan struct{} // closed when nothing is left
 }
 
@@ -98,6 +99,7 @@ func (s *sandbox) end(why string) {
 // takeDown ends first every process, then what they used. It returns when nothing is
 // left, whoever called it first, and says whether that was this call.
 func (s *sandbox) takeDown(why string) bool {
+	<-s.built
 	s.mu.Lock()
 	if s.ending {
 		s.mu.Unlock()
