@@ -35,6 +35,9 @@ func (d dir) symlink(target, name string) error {
 }
 
 func (d dir) write(name string, mode uint32, content []byte) error {
+	if len(content) == 0 {
+		return d.touch(name, mode)
+	}
 	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, mode)
 	if err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
@@ -53,6 +56,19 @@ func (d dir) write(name string, mode uint32, content []byte) error {
 		content = content[n:]
 	}
 	return nil
+}
+
+// touch makes an empty file without opening it. A descriptor that can write, even one that a fork
+// in another goroutine copied for the time until its execve, would keep [plan.seal] from making the
+// mount read-only: EBUSY.
+func (d dir) touch(name string, mode uint32) error {
+	if err := unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0); err != nil {
+		return fmt.Errorf("make %s%s: %w", d.at, name, err)
+	}
+	if mode&d.umask == 0 {
+		return nil
+	}
+	return d.chmod(name, mode)
 }
 
 // learnUmask makes a directory of mode 1777 and sees what is missing from it. There is no other
