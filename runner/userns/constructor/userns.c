@@ -1,5 +1,5 @@
 // The C half of package userns; the drawing is in ../userns.go. Everything here runs
-// in a process with one thread. It allocates nothing, and answers every failure
+// in a process with one thread. It answers every failure
 // with an 'e' message or, where nobody listens, by exiting.
 
 #define _GNU_SOURCE
@@ -46,15 +46,20 @@ static void fail(int ctl, char step)
 	_exit(125);
 }
 
-// Files are unlinked, directories removed; both only if nothing is in them.
-static void clean(void)
+// Files are unlinked, directories removed; both only if nothing is in them. False if
+// something is left.
+static int clean(void)
 {
 	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
+	int all = 1;
 	if (!list)
-		return;
+		return 1;
+	if (!(list = strdup(list))) // the reaper in Go reads the original
+		return 0;
 	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save))
-		if (unlink(p) < 0)
-			rmdir(p);
+		if (unlink(p) < 0 && rmdir(p) < 0 && errno != ENOENT)
+			all = 0;
+	return all;
 }
 
 // A: waits for B's end. It keeps the lock's descriptor, among all others it
@@ -74,10 +79,11 @@ static void reaper(pid_t child, int ctl, int life, int lock)
 		;
 	if (byte == 'c') {
 		waitpid(child, NULL, 0);
-		clean();
-		_exit(0);
+		if (clean())
+			_exit(0);
+	} else {
+		kill(child, SIGKILL);
 	}
-	kill(child, SIGKILL);
 	unsetenv("_DEMESNE_CONTROL");
 	execv("/proc/self/exe", argv);
 	_exit(125);
