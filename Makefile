@@ -17,7 +17,7 @@ PURE := ./cmd/demesne ./cmd/demesne-init ./runner ./runner/wire ./runner/guest .
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
 RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
 
-.PHONY: build demo test test-race check bench fuzz chaos install deps clean help
+.PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init
@@ -45,6 +45,13 @@ fuzz:
 
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^TestLeftovers' ./integration
+
+# README.md's reference is the program's own help.
+docs: build
+	@bin/demesne help --markdown > bin/.reference
+	@sed -i -e '/^<!-- made by demesne help/,/^<!-- end of what demesne help/{/^<!--/!d}' \
+	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
+	@rm bin/.reference
 
 # What only the tests and the bench use. demesne itself needs nothing but the kernel;
 # newuidmap (uidmap) gives it more than one user id where it is there.
