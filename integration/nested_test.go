@@ -63,7 +63,7 @@ func TestNestedInPodman(t *testing.T) {
 	podman := b.podman(t)
 	for _, user := range []string{"0:0", "1000:1000"} {
 		t.Run("user "+user, func(t *testing.T) {
-			r := b.finish(podman("--user", user, "--env", "HOME=/tmp", "--workdir", "/tmp", "--rootfs", b.containerRoot(), "/demesne/demesne", "run", "--json", "--",
+			r := b.finish(podman("--user", user, "--env", "HOME=/tmp/home-"+user[:1], "--workdir", "/tmp", "--rootfs", b.containerRoot(), "/demesne/demesne", "run", "--json", "--",
 				"sh", "-c", "id -u; echo x > /out/f; touch /usr/x 2>/dev/null || echo read-only"))
 			p := b.parse(r)
 			if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" {
@@ -97,7 +97,7 @@ func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
 	})
 	make := func(way []string) func(args ...string) *exec.Cmd {
 		return func(args ...string) *exec.Cmd {
-			all := append(append([]string{}, way...), "--rm", "--network", "none", "-v", "/usr:/usr:ro", "-v", bin+":/demesne:ro")
+			all := append(append([]string{}, way...), "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "-v", "/usr:/usr:ro", "-v", bin+":/demesne:ro")
 			cmd := b.command(path, append(all, args...)...)
 			run := b.mkdir("podman/run")
 			os.Chmod(run, 0o700)
