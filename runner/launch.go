@@ -85,6 +85,11 @@ type launcher struct {
 	fix     string
 }
 
+// stepMap is the step of a [userns.Refused] that is the caller's own: the kernel
+// refused the id map. Since Linux 5.12 uid 0 can map itself only with CAP_SETFCAP,
+// which containers take away (user_namespaces(7)).
+const stepMap = "write id map"
+
 // errRetry says that the runner we found was on its way out.
 var errRetry = errors.New("runner ended meanwhile")
 
@@ -179,6 +184,10 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	case errors.As(err, &refused) && l.mode != userns.ModeMinimal:
 		l.mode = userns.ModeMinimal
 		l.why, l.fix = diagnose.Userns(refused, diagnose.Read(l.progs.runner))
+		if refused.Step == stepMap && os.Geteuid() == 0 {
+			l.why = "uid 0 without CAP_SETFCAP may not map itself into a user namespace"
+			l.fix = "run it as another uid, or leave it that right: bwrap --cap-add CAP_SETFCAP …"
+		}
 	default:
 		return nil, err
 	}
@@ -362,6 +371,9 @@ func (l *launcher) shake(ctl *os.File, boot *Boot) error {
 func (l *launcher) release(ctl *os.File, pid int, boot *Boot) error {
 	if l.mode != userns.ModeMinimal {
 		maps, err := writeMaps(pid, l.root, l.single)
+		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
+			return &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
+		}
 		if err != nil {
 			return err
 		}
