@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -47,9 +48,13 @@ func TestNestedInBubblewrap(t *testing.T) {
 	for _, uid := range []string{"0", "1234"} {
 		t.Run("uid "+uid, func(t *testing.T) {
 			r := b.finish(b.command(bwrap, "--unshare-all", "--uid", uid, "--gid", uid, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--ro-bind", bin, bin,
-				"--setenv", "HOME", "/tmp", "--setenv", "XDG_RUNTIME_DIR", "/tmp", "--chdir", "/tmp", bin+"/demesne", "run", "--json", "--", "sh", "-c", "id -u; echo x > /out/f; touch /usr/x 2>/dev/null || echo read-only"))
+				"--setenv", "HOME", "/tmp", "--setenv", "XDG_RUNTIME_DIR", "/tmp", "--chdir", "/tmp", bin+"/demesne", "run", "--json", "--", "sh", "-c", `id -u; echo x > "$DEMESNE_OUT/f"; touch /usr/x 2>/dev/null || echo read-only`))
+			if r.code != 0 || !strings.HasPrefix(r.stdout, "{") {
+				t.Fatalf("in bwrap: %+v", r)
+			}
 			p := b.parse(r)
-			if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" || p.Receipt.Level == "minimal" {
+			// bwrap takes CAP_SETFCAP from uid 0, who then cannot map itself once more.
+			if p.Receipt.Level == "minimal" && uid != "0" || !strings.HasSuffix(p.Stdout, "read-only\n") {
 				t.Errorf("in bwrap: %+v\n%s", p, r.stderr)
 			}
 		})
@@ -64,9 +69,12 @@ func TestNestedInPodman(t *testing.T) {
 	for _, user := range []string{"0:0", "1000:1000"} {
 		t.Run("user "+user, func(t *testing.T) {
 			r := b.finish(podman("--user", user, "--env", "HOME=/tmp/home-"+user[:1], "--workdir", "/tmp", "--rootfs", b.containerRoot(), "/demesne/demesne", "run", "--json", "--",
-				"sh", "-c", "id -u; echo x > /out/f; touch /usr/x 2>/dev/null || echo read-only"))
+				"sh", "-c", `id -u; echo x > "$DEMESNE_OUT/f"; touch /usr/x 2>/dev/null || echo read-only`))
+			if r.code != 0 || !strings.HasPrefix(r.stdout, "{") {
+				t.Fatalf("in podman: %+v", r)
+			}
 			p := b.parse(r)
-			if p.ExitCode != 0 || p.Stdout != "0\nread-only\n" {
+			if p.Stdout != "0\nread-only\n" {
 				t.Errorf("in podman: %+v\n%s", p, r.stderr)
 			}
 			t.Logf("level %s", p.Receipt.Level)
@@ -81,27 +89,25 @@ func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
 	path := program(t, "podman")
 	// Podman's own state, which is not ours to look for.
 	home := b.mkdir("podman")
+	env := []string{"HOME=" + home, "XDG_RUNTIME_DIR=" + b.mkdir("podman/run")}
+	os.Chmod(b.dir+"/podman/run", 0o700)
 	t.Cleanup(func() {
-		for _, p := range descendantsOf(os.Getpid()) {
-			if strings.Contains(p.name, "podman") || p.name == "catatonit" || p.name == "conmon" {
-				if proc, err := os.FindProcess(p.pid); err == nil {
-					proc.Kill()
-				}
-			}
-		}
-		cmd := b.command(path, "unshare", "rm", "-rf", home)
-		cmd.Env = append(cmd.Env, "HOME="+home)
 		if os.Getuid() != 0 {
+			cmd := b.command(path, "unshare", "rm", "-rf", home, b.dir+"/rootfs/tmp")
+			cmd.Env = append(cmd.Env, env...)
 			cmd.Run()
+		}
+		for _, p := range descendants() {
+			if strings.HasPrefix(p.name, "podman") || p.name == "catatonit" || p.name == "conmon" {
+				syscall.Kill(p.pid, syscall.SIGKILL)
+			}
 		}
 	})
 	make := func(way []string) func(args ...string) *exec.Cmd {
 		return func(args ...string) *exec.Cmd {
 			all := append(append([]string{}, way...), "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "-v", "/usr:/usr:ro", "-v", bin+":/demesne:ro")
 			cmd := b.command(path, append(all, args...)...)
-			run := b.mkdir("podman/run")
-			os.Chmod(run, 0o700)
-			cmd.Env = append(cmd.Env, "HOME="+home, "XDG_RUNTIME_DIR="+run)
+			cmd.Env = append(cmd.Env, env...)
 			return cmd
 		}
 	}

@@ -27,6 +27,7 @@ fi
 if [ "$(id -u)" = 0 ]; then
   user=demesne-test
   id "$user" >/dev/null 2>&1 || useradd -m "$user"
+  grep -q "^$user:" /etc/subuid || usermod --add-subuids 231072-296607 --add-subgids 231072-296607 "$user"
   export DEMESNE_USER=$user
   echo "== as $user, an ordinary user"
   $GO test -count=1 -timeout 15m -exec "$root/integration/asuser.sh" ./... || status=1
