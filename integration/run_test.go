@@ -151,13 +151,13 @@ func TestRunName(t *testing.T) {
 
 func TestRunTrace(t *testing.T) {
 	b := newBox(t)
-	r := b.demesne("run", "--trace", "--", "true")
+	r := b.demesne("run", "--trace", "--", "echo", "x")
 	for _, stage := range []string{"clone", "maps", "mounts", "netns", "landlock", "seccomp", "exec", "first byte"} {
 		if !strings.Contains(r.stderr, stage) && !strings.Contains(r.stderr, strings.ReplaceAll(stage, " ", "-")) {
 			t.Errorf("--trace tells no %q:\n%s", stage, r.stderr)
 		}
 	}
-	if r.code != 0 || r.stdout != "" {
+	if r.code != 0 || r.stdout != "x\n" {
 		t.Errorf("--trace: %+v", r)
 	}
 }

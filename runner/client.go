@@ -29,6 +29,7 @@ type Client struct {
 	root  bool
 	init  string
 	hello Hello
+	start []Stage // of the runner, if we started it
 }
 
 // Hello is the runner's first message on a new connection.
@@ -60,7 +61,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init}
+		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace}
 		conn := wire.NewConn(sock)
 		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {
@@ -143,7 +144,7 @@ func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Receipt: reply.Receipt, Trace: reply.Trace, Out: spec.Out, client: c}, nil
+	return &Sandbox{ID: reply.ID, Receipt: reply.Receipt, Trace: append(c.start[:len(c.start):len(c.start)], reply.Trace...), Out: spec.Out, client: c}, nil
 }
 
 // Created is the reply to a create call.

@@ -79,6 +79,7 @@ type launcher struct {
 	root  bool
 	// started says that the runner is ours, not one that was there.
 	started bool
+	trace   []Stage
 	single  bool   // newgidmap failed half-way before
 	mode    string // of userns
 	why     string // of ModeMinimal
@@ -370,7 +371,9 @@ func (l *launcher) shake(ctl *os.File, boot *Boot) error {
 
 func (l *launcher) release(ctl *os.File, pid int, boot *Boot) error {
 	if l.mode != userns.ModeMinimal {
+		began := time.Now()
 		maps, err := writeMaps(pid, l.root, l.single)
+		l.trace = []Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
 		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
 			return &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
 		}
