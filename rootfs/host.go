@@ -111,20 +111,13 @@ func (p *plan) home(l Layout) error {
 
 // sources plans /sys, /out and /workspace.
 func (p *plan) sources(l Layout) error {
-	if err := p.sysfs(l.Sysfs); err != nil {
+	if err := p.mkdir("sys", 0o555); err != nil {
 		return err
 	}
 	if err := p.writable("out", l.Out, l.User); err != nil {
 		return err
 	}
 	return p.writable("workspace", l.Workspace, l.User)
-}
-
-func (p *plan) sysfs(mount *os.File) error {
-	if mount == nil {
-		return p.mkdir("sys", 0o555)
-	}
-	return p.source(Source{Mount: mount}, "sys", unix.S_IFDIR, attrBindRO|unix.MOUNT_ATTR_NOEXEC)
 }
 
 // writable plans a directory the sandbox may write to: bound, or one on the tmpfs.

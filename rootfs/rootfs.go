@@ -55,16 +55,15 @@ type User struct{ UID, GID uint32 }
 
 // Layout says what a tree is made of.
 type Layout struct {
-	Dir       string   // an empty directory: MountHost makes Dir/root and Dir/dev
-	Size      int64    // bytes the tmpfs at / (with /tmp, /dev/shm, …) may hold; ≤ 0: no limit
-	Inodes    int64    // files it may hold; ≤ 0: no limit
-	Hostname  string   // "" means "sandbox"
-	User      User     // gets a line in passwd and owns its home and scratch
-	Init      Source   // program, read-only at /dev/.demesne-init
-	Sysfs     *os.File // detached read-only sysfs mount, moved to /sys; nil: /sys stays empty
-	Inputs    []Bind   // read-only at /in/NAME
-	Out       Source   // read-write at /out; zero: a directory on /
-	Workspace Source   // read-write at /workspace; zero: a directory on /
+	Dir       string // an empty directory: MountHost makes Dir/root and Dir/dev
+	Size      int64  // bytes the tmpfs at / (with /tmp, /dev/shm, …) may hold; ≤ 0: no limit
+	Inodes    int64  // files it may hold; ≤ 0: no limit
+	Hostname  string // "" means "sandbox"
+	User      User   // gets a line in passwd and owns its home and scratch
+	Init      Source // program, read-only at /dev/.demesne-init
+	Inputs    []Bind // read-only at /in/NAME
+	Out       Source // read-write at /out; zero: a directory on /
+	Workspace Source // read-write at /workspace; zero: a directory on /
 }
 
 // A Tree is a mounted tree. Its methods may be called from any goroutine.
@@ -120,6 +119,25 @@ func (t *Tree) mount(l Layout) error {
 		return fmt.Errorf("open /dev/pts: %w", err)
 	}
 	t.pts = os.NewFile(uintptr(pts), filepath.Join(t.Dev, "pts"))
+	return nil
+}
+
+// MountSys moves a detached read-only sysfs mount, which is one of the sandbox's network namespace,
+// to /sys; without it /sys stays empty. It is a step of its own so that the namespace and the tree
+// can be made at the same time. Only before Detach.
+func (t *Tree) MountSys(sysfs *os.File) error {
+	root, err := unix.Open(t.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open root: %w", err)
+	}
+	defer unix.Close(root)
+	if err = verify(int(sysfs.Fd()), attrBindRO|unix.MOUNT_ATTR_NOEXEC); err == nil {
+		err = move(int(sysfs.Fd()), root, "sys")
+	}
+	runtime.KeepAlive(sysfs)
+	if err != nil {
+		return fmt.Errorf("mount /sys: %w", err)
+	}
 	return nil
 }
 

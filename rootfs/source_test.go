@@ -97,13 +97,17 @@ func TestDetached(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return Source{Mount: f}
 	}
-	sysfs, err := newFS("sysfs", unix.MOUNT_ATTR_RDONLY)
+	sysfs, err := newFS("sysfs", attrBindRO|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Layout{Inputs: []Bind{{"x", detached(0)}}, Out: detached(0), Workspace: detached(attrBindRO), Sysfs: os.NewFile(uintptr(sysfs), "sysfs")}
-	defer l.Sysfs.Close()
+	l := Layout{Inputs: []Bind{{"x", detached(0)}}, Out: detached(0), Workspace: detached(attrBindRO)}
 	tree := mounted(t, l)
+	f := os.NewFile(uintptr(sysfs), "sysfs")
+	defer f.Close()
+	if err := tree.MountSys(f); err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]error{"in/x/f": unix.EROFS, "workspace/f": unix.EROFS, "out/f": nil, "sys/kernel/uevent_helper": unix.EROFS} {
 		if err := os.WriteFile(filepath.Join(tree.Root, name), []byte("x"), 0o600); !errors.Is(err, want) {
 			t.Errorf("write /%s: %v, want %v", name, err, want)

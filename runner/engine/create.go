@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,16 +127,24 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	}
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
-	ns, err := netns.New()
+	// Both wait in the kernel, and neither for the other.
+	join := newNetwork()
+	err = s.mount(m)
+	t.mark("mounts")
+	ns, nerr := join()
+	if nerr != nil {
+		return errors.Join(err, nerr)
+	}
+	defer ns.Close()
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
-	t.mark("netns")
-	if err := s.mount(m, ns.Sysfs); err != nil {
-		return err
+	if ns.Sysfs != nil {
+		if err := s.tree.MountSys(ns.Sysfs); err != nil {
+			return err
+		}
 	}
-	t.mark("mounts")
+	t.mark("netns")
 	start, err := s.start(ns)
 	if err != nil {
 		return err
@@ -160,6 +169,23 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	}
 	s.watch()
 	return nil
+}
+
+// newNetwork starts making a network namespace; join waits for it.
+func newNetwork() (join func() (*netns.NS, error)) {
+	type made struct {
+		ns  *netns.NS
+		err error
+	}
+	ch := make(chan made, 1)
+	go func() {
+		ns, err := netns.New()
+		ch <- made{ns, err}
+	}()
+	return func() (*netns.NS, error) {
+		m := <-ch
+		return m.ns, m.err
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -188,14 +214,14 @@ func size(m []runner.IDRange) (n uint32) {
 }
 
 // mount lays the tree out and opens what is read back at the end.
-func (s *sandbox) mount(m *wire.Message, sysfs *os.File) (err error) {
+func (s *sandbox) mount(m *wire.Message) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	s.undo.add(func() { os.Remove(dir) })
 	l := rootfs.Layout{
-		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname, Sysfs: sysfs,
+		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
 		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
