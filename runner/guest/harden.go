@@ -40,6 +40,9 @@ func harden() {
 		}
 	}
 	signal.Notify(make(chan os.Signal), all...)
+	// The one that nobody can listen for is inherited as ignored from what make(1) starts:
+	// glibc's posix_spawn leaves it so.
+	defaultSignal(32)
 }
 
 // defaultSignals takes the Go runtime's handlers away again. What is at its default the
@@ -49,12 +52,16 @@ func harden() {
 // signal.Notify would do, at the price of 600 futex calls.
 func defaultSignals() {
 	const perThreadSyscall = 33
-	var dfl [4]uint64 // struct sigaction, all zero: SIG_DFL
 	for s := unix.SIGHUP; s <= sigMax; s++ {
 		if s != unix.SIGURG && s != perThreadSyscall {
-			unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0)
+			defaultSignal(s)
 		}
 	}
+}
+
+func defaultSignal(s syscall.Signal) {
+	var dfl [4]uint64 // struct sigaction, all zero: SIG_DFL
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0)
 }
 
 const sigMax = syscall.Signal(64) // SIGRTMAX
