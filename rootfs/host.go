@@ -2,7 +2,6 @@ package rootfs
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
