@@ -45,15 +45,22 @@ func harden() {
 	defaultSignal(32)
 }
 
+// perThreadSyscall is the signal by which the Go runtime has all threads make a call.
+const perThreadSyscall = syscall.Signal(33)
+
 // defaultSignals takes the Go runtime's handlers away again. What is at its default the
 // kernel keeps from the init of a pid namespace, whoever inside it sends what
-// (pid_namespaces(7)); only a fault of our own still ends us. The runtime needs two of
-// them: SIGURG for preemption and the one that carries a system call to all threads.
-// signal.Notify would do, at the price of 600 futex calls.
+// (pid_namespaces(7)); only a fault of our own still ends us. signal.Notify would do,
+// at the price of 600 futex calls.
+//
+// All of them: that protection does not hold while the main thread has a signal
+// blocked, as it has all in a handler, and with a single handler left a command could
+// send that signal and then a fatal one. SIGURG at its default is ignored; the runtime
+// then preempts goroutines when they call something. perThreadSyscall stays until
+// setup is done with it, before the first command.
 func defaultSignals() {
-	const perThreadSyscall = 33
 	for s := unix.SIGHUP; s <= sigMax; s++ {
-		if s != unix.SIGURG && s != perThreadSyscall {
+		if s != perThreadSyscall {
 			defaultSignal(s)
 		}
 	}
