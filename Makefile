@@ -41,7 +41,9 @@ bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
 
 fuzz:
-	$(GO) test -run '^$$' -fuzz '^Fuzz' -fuzztime 30s ./runner/wire
+	$(GO) test -run '^$$' -fuzz '^FuzzRecv$$' -fuzztime 30s ./runner/wire
+	$(GO) test -run '^$$' -fuzz '^FuzzEntries$$' -fuzztime 30s ./rootfs
+	for f in FuzzSplitInput FuzzParseSize; do $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 30s ./cmd/demesne || exit 1; done
 
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^TestLeftovers' ./integration
@@ -68,5 +70,5 @@ clean:
 help:
 	@sed -n 's/^# make/make/p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run'
-	@echo 'make fuzz    the wire protocol, 30 s   make chaos   kill -9 soak, ROUNDS=2000'
+	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

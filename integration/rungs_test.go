@@ -3,7 +3,9 @@ package integration
 import (
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -19,6 +21,26 @@ func (b *box) single(t *testing.T) func(args ...string) *exec.Cmd {
 	setpriv := program(t, "setpriv")
 	return func(args ...string) *exec.Cmd {
 		return b.command(setpriv, append([]string{"--no-new-privs", bin + "/demesne"}, args...)...)
+	}
+}
+
+// underMaskedProc runs programs where something is mounted over parts of /proc.
+func (b *box) underMaskedProc(t *testing.T) func(args ...string) *exec.Cmd {
+	unshare := program(t, "unshare")
+	flags := []string{"-m"}
+	if os.Getuid() != 0 {
+		flags = []string{"-rm"}
+	}
+	const mask = `for f in kcore keys timer_list interrupts; do test ! -e /proc/$f || mount --bind /dev/null /proc/$f || exit 1; done; exec "$0" "$@"`
+	return func(args ...string) *exec.Cmd {
+		return b.command(unshare, append(append(flags, "sh", "-c", mask, bin+"/demesne"), args...)...)
+	}
+}
+
+// withoutNamespaces runs programs under a filter like Docker's.
+func (b *box) withoutNamespaces(t *testing.T) func(args ...string) *exec.Cmd {
+	return func(args ...string) *exec.Cmd {
+		return b.command(tools+"/nons", append([]string{bin + "/demesne"}, args...)...)
 	}
 }
 
@@ -68,14 +90,8 @@ func TestRungNoControlGroup(t *testing.T) {
 // in the kernel): rootless podman's default. It is bound then, and masked all the same.
 func TestRungProcNotMountable(t *testing.T) {
 	b := newBox(t)
-	unshare := program(t, "unshare")
-	flags := []string{"-m"}
-	if os.Getuid() != 0 {
-		flags = []string{"-rm"}
-	}
-	masked := func(args ...string) result {
-		return b.finish(b.command(unshare, append(append(flags, "sh", "-c", `for f in kcore keys timer_list interrupts; do test ! -e /proc/$f || mount --bind /dev/null /proc/$f || exit 1; done; exec "$0" "$@"`, bin+"/demesne"), args...)...))
-	}
+	demesne := b.underMaskedProc(t)
+	masked := func(args ...string) result { return b.finish(demesne(args...)) }
 	p := b.parse(masked("run", "--json", "--", "sh", "-c", `echo $((6*7)); for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger; do (echo x > $f) 2>/dev/null && echo "writable $f"; done; true`))
 	if p.Stdout != "42\n" || p.Receipt.Level == "full" {
 		t.Errorf("%q, level %s", p.Stdout, p.Receipt.Level)
@@ -98,9 +114,8 @@ func TestRungNoNamespaces(t *testing.T) {
 	b := newBox(t)
 	secret := b.file("h/keep/secret", canary, 0o600)
 	defer os.RemoveAll(b.home + "/keep")
-	nons := func(args ...string) result {
-		return b.finish(b.command(tools+"/nons", append([]string{bin + "/demesne"}, args...)...))
-	}
+	demesne := b.withoutNamespaces(t)
+	nons := func(args ...string) result { return b.finish(demesne(args...)) }
 	out := b.mkdir("o")
 	p := b.parse(nons("run", "--json", "--out", out, "--in", b.file("data", "data\n", 0o644), "--", "sh", "-c", `cat "$DEMESNE_IN/data" /in/data 2>/dev/null | head -1
 		for f in `+secret+` /etc/shadow /root/.profile; do head -c 5 $f 2>/dev/null; done
@@ -123,5 +138,43 @@ func TestRungNoNamespaces(t *testing.T) {
 	}
 	if r := nons("run", "--", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit code: %+v", r)
+	}
+}
+
+// What is refused on the best rung is refused on each, and other processes of the same
+// user are out of reach even where they can be seen.
+func TestRungEscapes(t *testing.T) {
+	names := strings.Fields(`unshare_user unshare_mount unshare_net clone_user clone_user_high clone3_user setns mount bind umount_proc pivot_root chroot
+		open_tree move_mount fsopen fspick mount_setattr io_uring_setup add_key keyctl request_key ptrace_init vm_readv_init pidfd_getfd_init mem_init environ_init
+		root_init cwd_init bpf perf_event_open userfaultfd kexec_load open_by_handle_at quotactl swapon init_module reboot syslog settimeofday acct mknod_char
+		mknod_block socket_raw socket_packet socket_packet_high socket_alg socket_vsock socket_netfilter socketpair_alg int80_getpid x32_getpid`)
+	for _, rung := range []struct {
+		name string
+		way  func(*box, *testing.T) func(...string) *exec.Cmd
+	}{{"single-id", (*box).single}, {"masked proc", (*box).underMaskedProc}, {"no namespaces", (*box).withoutNamespaces}} {
+		t.Run(rung.name, func(t *testing.T) {
+			b := newBox(t)
+			demesne := rung.way(b, t)
+			r := b.finish(demesne(append([]string{"run", "--in", tools + "/attempt", "--", "sh", "-c", `exec "$DEMESNE_IN/attempt" "$@"`, "sh"}, names...)...))
+			if n := strings.Count(r.stdout, "\n"); n != len(names) || strings.Contains(r.stdout, " OK\n") || strings.Contains(r.stdout, " unknown\n") {
+				t.Errorf("%d of %d attempts:\n%s%s", n, len(names), r.stdout, r.stderr)
+			}
+			innocent := b.command("/bin/sleep", "3333")
+			if err := innocent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pid := strconv.Itoa(innocent.Process.Pid)
+			r = b.finish(demesne("run", "--", "sh", "-c", `p=$1; kill -9 $p 2>/dev/null && echo killed $p; kill -9 -$p 2>/dev/null && echo killed group
+				for f in environ maps mem fd/0 root/etc/shadow cwd/. exe; do head -c 1 /proc/$p/$f 2>/dev/null | grep -q . && echo "read $f"; done
+				for f in /proc/[0-9]*/environ; do tr '\0' '\n' < $f 2>/dev/null | grep '^DEMESNE_TEST_SECRET='; done; true`, "sh", pid))
+			if r.code != 0 || r.stdout != "" {
+				t.Errorf("another process of the same user: %+v", r)
+			}
+			if err := innocent.Process.Signal(syscall.Signal(0)); err != nil {
+				t.Error("it is gone")
+			}
+			innocent.Process.Kill()
+			innocent.Wait()
+		})
 	}
 }
