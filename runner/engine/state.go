@@ -96,6 +96,9 @@ func identify(pid int) (identity3, error) {
 	if len(f) < 20 {
 		return identity3{}, errors.New("read stat: too short")
 	}
+	if f[0] == "Z" || f[0] == "X" { // only its parent has not noticed yet
+		return identity3{}, errors.New("read stat: it is dead")
+	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return identity3{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
 }
