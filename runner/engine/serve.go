@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +51,8 @@ func (e *Engine) accept(l *os.File) {
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
 func (e *Engine) introduced(conn *wire.Conn) bool {
+	conn.SetReadDeadline(time.Now().Add(initTimeout))
+	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
 		return false

@@ -30,6 +30,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -120,6 +121,9 @@ func Pair() (a, b *os.File, err error) {
 
 // Close closes the socket; a blocked Recv returns.
 func (c *Conn) Close() error { return c.f.Close() }
+
+// SetReadDeadline bounds Recv on a socket that does not block; the zero time lifts it.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.f.SetReadDeadline(t) }
 
 // Send writes one message. body may be nil. Files are duplicated by the kernel.
 func (c *Conn) Send(m Message, body any, files Files) error {
