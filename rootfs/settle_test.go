@@ -293,7 +293,10 @@ func TestUsageChurn(t *testing.T) {
 
 // What was there before the sandbox keeps its owner and its bits.
 func TestSettleLeavesWhatWasThere(t *testing.T) {
-	dir := t.TempDir()
+	if !inUserns(t) {
+		return
+	}
+	dir := mountDir(t)
 	old, young := filepath.Join(dir, "old"), filepath.Join(dir, "young")
 	for _, p := range []string{old, young} {
 		if err := os.WriteFile(p, nil, 0o755); err != nil {
