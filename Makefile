@@ -6,6 +6,8 @@ SHELL := /bin/bash
 GO ?= go
 PREFIX ?= /usr/local
 BIN := $(CURDIR)/bin
+# A clone that another user owns builds too: git would refuse to say what commit it is.
+export GOFLAGS := -buildvcs=false $(GOFLAGS)
 LIGHT := -trimpath -ldflags "-s -w"
 # libcontainer's nsenter and our own constructor are C: static where the machine's
 # libc can be linked so (glibc and musl both can), dynamic otherwise.
