@@ -141,6 +141,29 @@ func TestRungNoNamespaces(t *testing.T) {
 	}
 }
 
+// Where a name cannot be given (rootless podman's default profile) the outer one stays.
+func TestRungNoHostname(t *testing.T) {
+	b := newBox(t)
+	run := func(args ...string) result {
+		return b.finish(b.command(tools+"/nons", append([]string{"--hostname", bin + "/demesne"}, args...)...))
+	}
+	host, _ := os.Hostname()
+	p := b.parse(run("run", "--json", "--", "cat", "/proc/sys/kernel/hostname"))
+	if p.Stdout != host+"\n" || p.Receipt.Level != "degraded" {
+		t.Errorf("hostname %q, level %s", p.Stdout, p.Receipt.Level)
+	}
+	said := false
+	for _, l := range p.Receipt.Layers {
+		said = said || l.Name == "hostname" && l.Status == "degraded" && l.Why != ""
+	}
+	if !said {
+		t.Errorf("layers: %+v", p.Receipt.Layers)
+	}
+	if r := run("run", "--require", "full", "--", "true"); r.code != 125 {
+		t.Errorf("--require full: %+v", r)
+	}
+}
+
 // What is refused on the best rung is refused on each, and other processes of the same
 // user are out of reach even where they can be seen.
 func TestRungEscapes(t *testing.T) {

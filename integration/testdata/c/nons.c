@@ -1,5 +1,6 @@
-// nons CMD ARG…: executes CMD under a filter like the one Docker has by default: no
-// namespaces, no mounts, no keyrings. clone3 does not exist, so that libc uses clone.
+// nons [--hostname] CMD ARG…: executes CMD under a filter like the one Docker has by
+// default: no namespaces, no mounts, no keyrings. clone3 does not exist, so that libc uses
+// clone. With --hostname the filter refuses sethostname alone.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -7,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,7 +31,13 @@ int main(int argc, char **argv) {
 		LOAD(ARG0),
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, FLAGS, 0, 1), RET(SECCOMP_RET_ERRNO | EPERM), RET(SECCOMP_RET_ALLOW),
 		RET(SECCOMP_RET_ALLOW)};
+	struct sock_filter host[] = {LOAD(NR), DENY(SYS_sethostname, EPERM), RET(SECCOMP_RET_ALLOW)};
 	struct sock_fprog p = {sizeof f / sizeof *f, f};
+	if (argc > 2 && !strcmp(argv[1], "--hostname")) {
+		p.len = sizeof host / sizeof *host;
+		p.filter = host;
+		argv++;
+	}
 	if (argc < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p)) {
 		perror("nons");
 		return 125;
