@@ -101,7 +101,7 @@ func introduce(conn *wire.Conn) (*wire.Message, error) {
 	}
 	defer ns.Close()
 	err = conn.Send(wire.Message{Op: OpHello}, nil, wire.Files{FileUserNS: ns})
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
+	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return nil, err
 	}
 	return conn.Recv()
