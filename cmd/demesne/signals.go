@@ -131,6 +131,14 @@ func (s *signals) attach(p process, kill func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc, s.kill = p, kill
+	// One that came while the command was being started, too late to keep it from that.
+	switch sig := s.early; {
+	case sig == unix.SIGINT || sig == unix.SIGTERM:
+		s.asked++
+		s.insist(sig)
+	case sig != 0:
+		s.forward(sig)
+	}
 }
 
 // gaveUp returns the exit code for a caller that did not want to wait, or 0.
