@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -230,11 +229,8 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	if namespaces {
 		planned = cgroup.Planned(l.dir.key)
 	}
-	cmd, err := l.command(planned, ctlChild, theirs, listener, lock)
+	reaper, err := l.execute(planned, ctlChild, theirs, listener, lock)
 	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
 	// After the reaper is there to take them away: we may be killed at any moment.
@@ -245,7 +241,14 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	// The reaper outlives us, or ends when the runner does; if we are still here
 	// then, somebody has to take its exit status.
 	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
+	go func() {
+		for {
+			if _, err := syscall.Wait4(reaper, nil, 0, nil); err != syscall.EINTR {
+				break
+			}
+		}
+		close(ended)
+	}()
 	ctlChild.Close()
 	if err := l.shake(ctl, &boot); err != nil {
 		// The reaper takes away what was made for this runner, under names that the
@@ -299,22 +302,33 @@ func controlPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
-// command is the runner as a process of its own session: a Ctrl-C at our terminal
-// is ours to handle. It gets nothing of our environment but where to find the
-// user's session bus, for cgroups.
-func (l *launcher) command(cgroups []string, ctl, conn, listener, lock *os.File) (*exec.Cmd, error) {
+// execute starts the runner as a process of its own session: a Ctrl-C at our terminal
+// is ours to handle. It gets nothing of our environment but where to find the user's
+// session bus, for cgroups. Not os/exec: that first makes a process to see whether
+// pidfds work, which costs as much as the start itself.
+func (l *launcher) execute(cgroups []string, ctl, conn, listener, lock *os.File) (pid int, err error) {
 	log, err := os.OpenFile(l.dir.file(".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("start runner: %w", err)
+		return 0, err
 	}
-	cmd := exec.Command(l.progs.runner)
-	cmd.Args = []string{"demesne-runner"}
-	cmd.Dir = "/"
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.ExtraFiles = []*os.File{ctl, conn, listener, lock}
+	defer log.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	var fds []uintptr
+	for _, f := range []*os.File{null, null, log, ctl, conn, listener, lock} {
+		fds = append(fds, f.Fd())
+	}
+	return syscall.ForkExec(l.progs.runner, []string{"demesne-runner"}, &syscall.ProcAttr{
+		Dir: "/", Env: l.environ(cgroups), Files: fds, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+}
+
+func (l *launcher) environ(cgroups []string) []string {
 	clean := append(append([]string{}, cgroups...), l.dir.file(".sock"), l.dir.file(".log"), l.dir.file(".lock"))
-	cmd.Env = []string{
+	env := []string{
 		fmt.Sprintf("%s=%d", userns.EnvControl, FDControl),
 		fmt.Sprintf("%s=%d", userns.EnvLock, FDLock),
 		userns.EnvMode + "=" + l.mode,
@@ -324,10 +338,10 @@ func (l *launcher) command(cgroups []string, ctl, conn, listener, lock *os.File)
 	}
 	for _, name := range []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GODEBUG"} {
 		if v, ok := os.LookupEnv(name); ok {
-			cmd.Env = append(cmd.Env, name+"="+v)
+			env = append(env, name+"="+v)
 		}
 	}
-	return cmd, nil
+	return env
 }
 
 // shake is the caller's column of the drawing in package userns. After 'g' comes

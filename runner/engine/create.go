@@ -150,8 +150,11 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 		return err
 	}
 	// PID 1 has its own copy of the mounts; ours would only be copied into each
-	// sandbox that comes after.
-	s.tree.Detach()
+	// sandbox that comes after. An unmount waits for the whole machine (RCU): beside
+	// PID 1's own start.
+	detached := make(chan struct{})
+	go func() { s.tree.Detach(); close(detached) }()
+	s.undo.add(func() { <-detached })
 	t.mark("clone")
 	if err := s.group.Add(s.pid); err != nil {
 		return err

@@ -121,7 +121,7 @@ func (e *Engine) setUp() (err error) {
 	}
 	// It opens what it needs of /sys/fs/cgroup before that is covered.
 	found := make(chan *limits.Host, 1)
-	go func() { found <- limits.Open(e.boot.Key) }()
+	go func() { found <- limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0) }()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		e.host = <-found

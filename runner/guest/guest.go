@@ -52,6 +52,9 @@ import (
 // socketFD is where the runner's socket is inherited.
 const socketFD = 3
 
+// defaultSlack is the kernel's timer slack in nanoseconds, prctl(2).
+const defaultSlack = 50_000
+
 // guest is PID 1's state.
 type guest struct {
 	peer *wire.Peer
@@ -104,6 +107,9 @@ func (g *guest) spawner() int {
 	// Children inherit the mask of the thread that forks.
 	var none unix.Sigset_t
 	unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
+	// The runner's programs sleep longer than asked, see package constructor; commands
+	// inherit the kernel's default from this thread.
+	unix.Prctl(unix.PR_SET_TIMERSLACK, defaultSlack, 0, 0, 0)
 	g.peer.Serve() // whatever the error is, the runner is not there any more
 	if g.setup.Sentry {
 		g.killDescendants()

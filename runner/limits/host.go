@@ -53,7 +53,19 @@ var mechanisms = []mechanism{
 // Open finds the mechanism for the runner called key. It never fails: without any
 // control group, rlimits and the watchdog are left. It opens what it will need, so
 // the caller may mount over /sys/fs/cgroup afterwards.
-func Open(key string) *Host { return open(key, mechanisms) }
+//
+// prepared says that real root made groups for key; to look for them without being
+// told costs a mount for each hierarchy.
+func Open(key string, prepared bool) *Host {
+	if prepared {
+		return open(key, mechanisms)
+	}
+	h := open(key, mechanisms[1:])
+	h.attempts = append([]attempt{{mechanisms[0].name, errNone}}, h.attempts...)
+	return h
+}
+
+var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
 	h := &Host{pressure: pressure{used: map[*Group]int64{}}}

@@ -31,7 +31,7 @@ func prepared(key string) ([]*place, error) {
 		return nil, err
 	}
 	var places []*place
-	errs := []error{errors.New("none")}
+	errs := []error{errNone}
 	for _, m := range self {
 		var on []string
 		for _, c := range cgroup.Controllers {
