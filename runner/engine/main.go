@@ -7,8 +7,8 @@
 //
 //	serve.go      a caller's messages, one goroutine a call
 //	create.go     Spec → sandbox: the order of making, and its undoing
+//	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	guest.go      the conversation with PID 1
 //	receipt.go    what was verified → Receipt, pure
 //	exec.go       a command in a sandbox, its end and its Result
 //	state.go      what is on disk about a sandbox

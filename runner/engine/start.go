@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"demesne/netns"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// initTimeout bounds the conversation with PID 1 while a sandbox is made. It is for
+// a machine that stalls, not a budget.
+const initTimeout = 30 * time.Second
+
+// started is how PID 1 came up.
+type started struct {
+	rung rung
+	why  error // why not a better rung
+}
+
+// start starts PID 1 on the best rung that works on this machine.
+func (s *sandbox) start(ns *netns.NS) (started, error) {
+	s.e.mu.Lock()
+	first := s.e.rung
+	s.e.mu.Unlock()
+	why := s.e.rungWhy
+	for i := first; ; i++ {
+		err := s.startOn(rungs[i], ns)
+		if err == nil {
+			s.e.mu.Lock()
+			s.e.rung, s.e.rungWhy = i, why
+			s.e.mu.Unlock()
+			return started{rungs[i], why}, nil
+		}
+		if why == nil {
+			why = err
+		}
+		if i == len(rungs)-1 {
+			return started{}, why
+		}
+	}
+}
+
+// oneProcessor is for PID 1 and, before it, libcontainer's half of the same process:
+// they do one thing at a time, and each thread less is one that Landlock, seccomp
+// and capabilities need not be told to.
+var oneProcessor = []string{"GOMAXPROCS=1"}
+
+func (s *sandbox) startOn(r rung, ns *netns.NS) error {
+	state := s.e.containers()
+	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
+	c, err := libcontainer.Create(state, s.id, config(s.id, s.tree.Root, s.tree.Dev, netPath, s.e.boot, s.spec, r))
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	p := &libcontainer.Process{
+		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
+		ExtraFiles: []*os.File{theirs},
+	}
+	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
+	if err := c.Run(p); err != nil {
+		ours.Close()
+		remove()
+		return err
+	}
+	pid, err := p.Pid()
+	if err != nil {
+		ours.Close()
+		remove()
+		return err
+	}
+	s.pid = pid
+	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	go s.serveGuest()
+	s.undo.add(func() {
+		s.guest.Close()
+		s.group.Kill()
+		p.Signal(unix.SIGKILL)
+		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
+		p.Wait()
+		remove()
+	})
+	return nil
+}
+
+// serveGuest notices when PID 1 goes away by itself.
+func (s *sandbox) serveGuest() {
+	s.guest.Serve()
+	<-s.built
+	s.mu.Lock()
+	ending := s.ending
+	s.mu.Unlock()
+	if ending {
+		return
+	}
+	if s.group.OOMKilled() {
+		s.condemn(runner.OOM, "the memory limit was reached")
+		return
+	}
+	s.condemn(runner.Lost, "PID 1 of the sandbox was killed")
+}
+
+// setUpGuest has PID 1 restrict itself and returns what it verified.
+func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
+	var facts wire.GuestFacts
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	if err := s.guest.Call(ctx, wire.OpGuestSetup, setup, nil, &facts); err != nil {
+		return facts, fmt.Errorf("restrict sandbox: %w", err)
+	}
+	return facts, nil
+}
+
+// guestSetup is what PID 1 is told to do to itself. It is pure.
+func guestSetup(spec runner.Spec) wire.GuestSetup {
+	if spec.Nesting {
+		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
+		// maker needs openat2(2), whose mode a filter cannot see.
+		return wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
+	}
+	return wire.GuestSetup{
+		Landlock: []wire.PathRule{
+			{Path: wire.Bytes("/"), Access: wire.AccessReadWrite},
+			{Path: wire.Bytes("/dev/pts"), Access: wire.AccessDevice},
+			{Path: wire.Bytes("/dev/tty"), Access: wire.AccessDevice},
+		},
+		Scoped:  true,
+		Seccomp: wire.SeccompOptions{NoSUID: true},
+	}
+}
