@@ -22,7 +22,7 @@ type NS struct {
 // CAP_SYS_ADMIN and CAP_NET_ADMIN. The namespace was verified; see [NS.Verify].
 func New() (*NS, error) {
 	var n *NS
-	err := spend(func() (err error) {
+	err := Spend(func() (err error) {
 		if n, err = enter(); err != nil {
 			return err
 		}

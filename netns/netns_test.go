@@ -23,7 +23,7 @@ func TestNew(t *testing.T) {
 		if own, err := os.Readlink("/proc/self/ns/net"); err != nil || own == nsName(t, n) {
 			t.Errorf("the process is in the namespace: %v %v", own, err)
 		}
-		err = spend(func() error {
+		err = Spend(func() error {
 			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ func TestSysfs(t *testing.T) {
 
 func TestVerifySeesMore(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
-		err := spend(func() error {
+		err := Spend(func() error {
 			e := &egress{listener: -1}
 			defer e.close()
 			if err := e.enterGateway(); err != nil {

@@ -59,7 +59,7 @@ const (
 func ProbeEgress() error {
 	done := make(chan error, 1)
 	deadline := time.Now().Add(probeTime)
-	go func() { done <- spend(func() error { return probeEgress(deadline) }) }()
+	go func() { done <- Spend(func() error { return probeEgress(deadline) }) }()
 	var err error
 	select {
 	case err = <-done:

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spend runs f on a thread that ends afterwards, so that f may leave it in any
-// state: in other namespaces, restricted, without capabilities.
-func spend(f func() error) error {
+// Spend runs f on a thread that ends afterwards, so that f may leave it in any state: in
+// other namespaces, restricted, without capabilities. It returns f's error.
+func Spend(f func() error) error {
 	done := make(chan error, 1)
 	go spendThread(f, done)
 	return <-done
@@ -25,6 +25,6 @@ func spendThread(f func() error, done chan<- error) {
 		done <- f()
 		return
 	}
-	done <- spend(f)
+	done <- Spend(f)
 	runtime.UnlockOSThread()
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/probe/diagnose"
 )
@@ -23,7 +24,7 @@ func (e *Env) userns() answer {
 	}
 	// Rights are shown by using one: mount needs CAP_SYS_ADMIN over the namespace,
 	// which a namespace under AppArmor's restriction does not give.
-	err := spend(func() error {
+	err := netns.Spend(func() error {
 		return os.NewSyscallError("unshare mount namespace", unix.Unshare(unix.CLONE_NEWNS))
 	})
 	if err != nil {

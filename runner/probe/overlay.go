@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/probe/diagnose"
 )
@@ -76,7 +77,7 @@ func tempDir(dirs []string) (string, error) {
 // inMountNS runs f on a thread with a mount namespace of its own, from which
 // nothing propagates.
 func inMountNS(f func() error) error {
-	return spend(func() error {
+	return netns.Spend(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("%w: %w", errMountNS, err)
 		}

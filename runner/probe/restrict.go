@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/probe/diagnose"
 )
@@ -23,7 +24,7 @@ func probeLandlock(_ context.Context, e *Env) []answer {
 	if errno != 0 {
 		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, os.NewSyscallError("landlock_create_ruleset", errno))}
 	}
-	if err := spend(restrictByLandlock); err != nil {
+	if err := netns.Spend(restrictByLandlock); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, err)}
 	}
 	detail := fmt.Sprintf("ABI %d", abi)
@@ -68,7 +69,7 @@ func restrictByLandlock() error {
 
 // probeSeccomp forbids a thread getpgid(2) and has it call that.
 func probeSeccomp(_ context.Context, e *Env) []answer {
-	if err := spend(restrictBySeccomp); err != nil {
+	if err := netns.Spend(restrictBySeccomp); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Seccomp, err)}
 	}
 	return []answer{held("a filter was loaded and obeyed")}
