@@ -310,5 +310,7 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// It does not change while a sandbox lives, and travelled once already.
+	r.Receipt = p.sandbox.Receipt
 	return &r, nil
 }
