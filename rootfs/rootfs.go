@@ -17,8 +17,8 @@
 // they hold against uid 0 of the sandbox only when the sandbox runs in a user namespace of its own
 // below this one, which locks them. The package makes no namespace and drops no privilege.
 //
-// [Settle] and [Usage] walk what a sandbox wrote. They never follow a link and never leave the file
-// system they started on; depth and memory are bounded.
+// [Settle] walks what a sandbox wrote. It never follows a link and never leaves the file
+// system it started on; depth and memory are bounded.
 package rootfs
 
 import (

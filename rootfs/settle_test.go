@@ -231,66 +231,6 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	if !inUserns(t) {
-		return
-	}
-	dir := mountDir(t)
-	if err := errors.Join(os.MkdirAll(dir+"/a/b", 0o755), os.WriteFile(dir+"/a/b/f", make([]byte, 1<<20), 0o600),
-		os.Link(dir+"/a/b/f", dir+"/g"), os.Symlink("/usr", dir+"/usr"), os.WriteFile(dir+"/h", make([]byte, 1<<20), 0o600),
-		os.Truncate(dir+"/h", 1<<40)); err != nil {
-		t.Fatal(err)
-	}
-	top := open(t, dir)
-	for limit, want := range map[int64][2]int64{1 << 40: {2 << 20, 2<<20 + 1<<16}, 1000: {1 << 20, 2<<20 + 1<<16}} {
-		got, err := Usage(top, limit)
-		if err != nil || got < want[0] || got > want[1] {
-			t.Errorf("limit %d: %d, %v, want %v", limit, got, err, want)
-		}
-	}
-	if _, err := Usage(open(t, dir+"/h"), 1); !errors.Is(err, unix.ENOTDIR) {
-		t.Errorf("usage of a file: %v", err)
-	}
-}
-
-// TestUsageChurn measures while somebody moves directories in and out of each other.
-func TestUsageChurn(t *testing.T) {
-	if !inUserns(t) {
-		return
-	}
-	dir := mountDir(t)
-	deep := strings.Repeat("/d", 3*maxOpen)
-	if err := errors.Join(os.MkdirAll(dir+"/a"+deep, 0o755), os.MkdirAll(dir+"/b"+deep, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	top, fds := open(t, dir), fdCount(t)
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			os.Rename(dir+"/a/d/d", dir+"/b/moved")
-			os.RemoveAll(fmt.Sprint(dir, "/b/d/d/", i-1))
-			os.MkdirAll(fmt.Sprint(dir, "/b/d/d/", i, deep), 0o755)
-			os.Rename(dir+"/b/moved", dir+"/a/d/d")
-		}
-	}()
-	for range 50 {
-		if _, err := Usage(top, 1<<40); err != nil {
-			t.Error(err)
-		}
-	}
-	close(stop)
-	<-ended
-	if after := fdCount(t); after != fds {
-		t.Errorf("%d descriptors afterwards, %d before", after, fds)
-	}
-}
-
 // What was there before the sandbox keeps its owner and its bits.
 func TestSettleLeavesWhatWasThere(t *testing.T) {
 	if !inUserns(t) {

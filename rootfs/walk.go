@@ -13,9 +13,6 @@ const (
 	maxDepth = 1 << 14 // levels it goes down; bounds its memory to some 20 MiB
 )
 
-// errStop ends a walk early, without an error.
-var errStop = errors.New("stop")
-
 // errMoved says that a directory was not where it had been when the walk came back up to it.
 var errMoved = errors.New("moved while it was walked")
 
@@ -118,9 +115,7 @@ func (w *walk) read(here *level) (more bool, err error) {
 		if st.Mnt_id != w.mount {
 			continue
 		}
-		if err := w.visit(here.fd, e.name, st); errors.Is(err, errStop) {
-			return false, err
-		} else if err != nil {
+		if err := w.visit(here.fd, e.name, st); err != nil {
 			w.note(e.name, err)
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -219,7 +214,7 @@ func (w *walk) note(name string, err error) {
 
 func (w *walk) result(err error) error {
 	switch {
-	case err != nil && !errors.Is(err, errStop):
+	case err != nil:
 		return err
 	case w.failed > 1:
 		return fmt.Errorf("%w (and %d more)", w.err, w.failed-1)
