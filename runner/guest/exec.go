@@ -22,7 +22,6 @@ func (g *guest) handleExec(m *wire.Message) error {
 	if !g.ready {
 		return wire.Errorf(wire.CodeInvalid, "execute: not set up")
 	}
-	<-g.warmed
 	c, err := g.command(m, &req)
 	if err != nil {
 		return err

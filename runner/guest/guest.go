@@ -27,7 +27,7 @@
 //
 // Resource limits are process-wide and are set on PID 1 itself before its first fork,
 // see [rlimits]. For the same reason, and because a cgroup's pids.max counts PID 1's
-// threads, the threads it may ever need are made before the first command ([warm]): a fork bomb
+// threads, the threads it may ever need are made at the start ([warm]): a fork bomb
 // must not end PID 1.
 //
 // # What it does not do
@@ -74,7 +74,6 @@ type guest struct {
 	running map[int]uint64 // pid → exec
 	pids    map[uint64]int // exec → pid
 	started chan struct{}  // rung after a fork: there is something to wait for
-	warmed  chan struct{}  // closed when warm is through
 }
 
 // Main serves the runner until it is gone and returns the exit status.
@@ -82,12 +81,11 @@ func Main() int {
 	// The main thread is neither the spawner nor any other: see the package comment.
 	runtime.LockOSThread()
 	// Not of a 64-core machine's size in each of a hundred sandboxes.
-	if runtime.GOMAXPROCS(0) > 2 {
-		runtime.GOMAXPROCS(2)
-	}
+	runtime.GOMAXPROCS(2)
 	harden()
+	warm()
 
-	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1), warmed: make(chan struct{})}
+	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1)}
 	// Not os.OpenFile, which would start the poller. Without it, a command that has no
 	// stdio of its own is refused.
 	if fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {

@@ -56,14 +56,7 @@ func (g *guest) handleSetup(m *wire.Message) error {
 		defaultSignal(perThreadSyscall) // no call for all threads comes after this
 	}
 	g.readFacts()
-	err := g.peer.Reply(m, g.facts, nil)
-	// While the runner reads that. Before it, each would be one more thread to
-	// restrict.
-	go func() {
-		warm()
-		close(g.warmed)
-	}()
-	return err
+	return g.peer.Reply(m, g.facts, nil)
 }
 
 func (g *guest) filter() error {
