@@ -4,18 +4,19 @@ package runner
 // A layer reads [Held] only after something was tried, or read back from the
 // kernel, that tells it apart from a sandbox without that layer.
 type Receipt struct {
-	Version  int            `json:"version"` // of this format: 1
-	Sandbox  string         `json:"sandbox"`
-	Level    Level          `json:"level"`
-	Kernel   string         `json:"kernel"` // uname -r
-	Image    string         `json:"image"`
-	Layers   []Layer        `json:"layers"`
-	UIDMap   []IDRange      `json:"uid_map,omitempty"`
-	GIDMap   []IDRange      `json:"gid_map,omitempty"`
-	Landlock int            `json:"landlock_abi"`             // 0: none
-	Seccomp  string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
-	Limits   []LimitReceipt `json:"limits"`
-	Network  string         `json:"network"` // "none": a loopback of its own and nothing else
+	Version     int            `json:"version"` // of this format: 1
+	Sandbox     string         `json:"sandbox"`
+	Level       Level          `json:"level"`
+	Kernel      string         `json:"kernel"` // uname -r
+	Image       string         `json:"image"`
+	ImageDigest string         `json:"image_digest,omitempty"` // of the image's manifest
+	Layers      []Layer        `json:"layers"`
+	UIDMap      []IDRange      `json:"uid_map,omitempty"`
+	GIDMap      []IDRange      `json:"gid_map,omitempty"`
+	Landlock    int            `json:"landlock_abi"`             // 0: none
+	Seccomp     string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
+	Limits      []LimitReceipt `json:"limits"`
+	Network     string         `json:"network"` // "none": a loopback of its own and nothing else
 }
 
 // Layer is one thing that separates the sandbox from the host.
