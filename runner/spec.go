@@ -49,6 +49,10 @@ type Rootfs struct {
 	Layers []string `json:"layers,omitempty"` // DiffIDs, the lowest first
 	Dir    string   `json:"dir,omitempty"`    // instead of Layers: an absolute path
 	User   string   `json:"user,omitempty"`   // the image's USER: name, uid, name:group, uid:gid, or empty
+
+	// What the image says of every command in it. A command's own come after these.
+	Env        []string `json:"env,omitempty"`         // NAME=VALUE
+	WorkingDir string   `json:"working_dir,omitempty"` // where a command starts that names no directory; empty: /workspace
 }
 
 // Input is a file or directory of the host, read-only at /in/Name.
