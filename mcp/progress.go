@@ -33,6 +33,7 @@ type beat struct {
 	tail    string
 	bytes   int
 	sent    float64
+	pinging bool
 }
 
 // watch starts the signs of life of a call and returns what feeds them. stop ends them,
@@ -73,12 +74,12 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 
 // send tells how the call goes on, or without a progress token only that it does.
 func (b *beat) send(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	if b.token == nil {
-		b.session.Ping(ctx, nil)
+		b.ping()
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
 	b.mu.Lock()
 	elapsed := time.Since(b.began).Truncate(time.Second)
 	message := fmt.Sprintf("%s elapsed", elapsed)
@@ -93,4 +94,21 @@ func (b *beat) send(ctx context.Context) {
 	n := b.sent
 	b.mu.Unlock()
 	b.session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: b.token, Progress: n, Message: message})
+}
+
+// ping asks the client for a sign of life, which is one of ours too. It is not waited for
+// and not taken back: a call that ends meanwhile is answered at once.
+func (b *beat) ping() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pinging {
+		return
+	}
+	b.pinging = true
+	go func() {
+		b.session.Ping(context.Background(), nil)
+		b.mu.Lock()
+		b.pinging = false
+		b.mu.Unlock()
+	}()
 }

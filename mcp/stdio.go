@@ -125,7 +125,7 @@ func (c *drainingConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		c.mark(r.ID, false)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		c.mu.Lock()
 		c.dead = true
 		c.empty.Broadcast()

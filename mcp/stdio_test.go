@@ -37,10 +37,6 @@ func TestDrainAtEOF(t *testing.T) {
 		if err := s.ServeStdio(t.Context(), io.NopCloser(strings.NewReader(hello+call)), &out); err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if len(lines) != 2 && !strings.Contains(out.String(), `"ping"`) {
-			t.Fatalf("answers: %q", out.String())
-		}
 		if !strings.Contains(out.String(), `"id":2`) || !strings.Contains(out.String(), "output_dir: /o/u-1") {
 			t.Fatalf("the call in flight was lost: %q", out.String())
 		}
