@@ -42,24 +42,24 @@ func (e *UnknownError) Unwrap() error { return ErrNotFound }
 // blobs are there it does not say: an image that is unpacked runs without them.
 func (s *Store) Lookup(ref Reference) (*Image, error) {
 	if !ref.Stored() {
-		return nil, fmt.Errorf("look up image %q: it is not one of a store", ref)
+		return nil, fmt.Errorf("image %q: it is not one of a store", ref)
 	}
 	entries, err := s.readIndex()
 	if err != nil {
-		return nil, fmt.Errorf("look up image %q: %w", ref, err)
+		return nil, fmt.Errorf("image %q: %w", ref, err)
 	}
 	i, err := find(entries, ref)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("look up image %q: %w", ref, err)
+		return nil, fmt.Errorf("image %q: %w", ref, err)
 	case i < 0 && ref.Kind == Bare:
 		return nil, unknown(ref.Given, entries)
 	case i < 0:
-		return nil, fmt.Errorf("look up image %q: %w", ref, ErrNotFound)
+		return nil, fmt.Errorf("image %q: %w", ref, ErrNotFound)
 	}
 	img, err := s.load(entries[i])
 	if err != nil {
-		return nil, fmt.Errorf("look up image %q: %w", ref, err)
+		return nil, fmt.Errorf("image %q: %w", ref, err)
 	}
 	return img, nil
 }

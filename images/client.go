@@ -1,0 +1,246 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Client brings images into its store, and what is not needed out, by starting demesne-images. Its
+// errors that come from there are [Failure]s.
+type Client struct {
+	Store   *Store
+	Program string // demesne-images
+	// Enter starts a command, in place of its Start, as uid 0 of a user namespace with the id map
+	// that sandboxes have, and without a network; Wait and Process work afterwards. The command
+	// must end when we do.
+	Enter func(ctx context.Context, c *exec.Cmd) error
+}
+
+// PullPolicy says when a registry is asked.
+type PullPolicy string
+
+// The pull policies. The empty one is PullMissing.
+const (
+	PullMissing PullPolicy = "missing" // when the store has no image of that name
+	PullAlways  PullPolicy = "always"  // whether the tag points to another image by now
+	PullNever   PullPolicy = "never"
+)
+
+// Ensure returns the image from the store, after a pull if the policy asks for one. Without a pull it
+// starts no process, and the image may still have to be unpacked. An archive or layout of this
+// machine is read again if it changed since.
+func (c *Client) Ensure(ctx context.Context, ref Reference, policy PullPolicy, progress func(Event)) (*Image, error) {
+	img, err := c.Store.Lookup(ref)
+	switch {
+	case policy == PullNever || ref.Kind == Pinned:
+		return img, err
+	case errors.Is(err, ErrNotFound) && ref.Kind == Bare:
+		return nil, err
+	case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
+		return nil, err
+	case err == nil && policy != PullAlways && c.Store.Whole(img) == nil && fresh(ref, img):
+		return img, nil
+	}
+	return c.Pull(ctx, ref, progress)
+}
+
+// fresh says whether a file is what it was when the image was read from it: its inode has not
+// changed since, which nobody can set back.
+func fresh(ref Reference, img *Image) bool {
+	if !ref.local() {
+		return true
+	}
+	path := ref.Path
+	if ref.Kind == OCILayout {
+		path = filepath.Join(path, indexFile)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	sys := st.Sys().(*syscall.Stat_t)
+	return time.Unix(sys.Ctim.Unix()).Before(img.Pulled)
+}
+
+// Pull brings an image into the store and unpacks it. Layers are unpacked while others are still
+// under way, and those that are unpacked stay so if it fails.
+func (c *Client) Pull(ctx context.Context, ref Reference, progress func(Event)) (*Image, error) {
+	name, err := c.remote(ref)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	u := c.unpacker(ctx, cancel, progress)
+	result, err := c.run(ctx, job{
+		args: []string{"pull", "--store", c.Store.Dir(), name},
+		on:   u.pulled,
+	})
+	if err == nil && result.Digest == "" {
+		err = errNoResult
+	}
+	if err != nil {
+		cancel(err) // of no use without the rest
+		u.finish()
+		return nil, fmt.Errorf("image %q: %w", ref, context.Cause(ctx))
+	}
+	img, err := c.unpackRest(ctx, result.Digest, u)
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", ref, err)
+	}
+	return img, nil
+}
+
+// remote returns what demesne-images is to call the image.
+func (c *Client) remote(ref Reference) (string, error) {
+	switch ref.Kind {
+	case Host, Directory:
+		return "", fmt.Errorf("image %q: there is nothing to pull", ref)
+	case Pinned:
+		return "", fmt.Errorf("image %q: a digest alone names no registry", ref)
+	case Bare:
+		if _, err := c.Store.Lookup(ref); errors.Is(err, ErrNotFound) {
+			return "", err
+		}
+		return ref.Full, nil
+	}
+	return ref.Given, nil
+}
+
+// unpackRest unpacks what the pull did not pass on, and waits for all of it.
+func (c *Client) unpackRest(ctx context.Context, d Digest, u *unpacker) (*Image, error) {
+	defer u.finish()
+	img, err := c.Store.Lookup(Reference{Kind: Pinned, Given: string(d), Full: string(d)})
+	if err != nil {
+		return nil, err
+	}
+	used, err := c.Store.Hold(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer used.Close()
+	for _, l := range img.Layers {
+		u.add(l)
+	}
+	return img, u.finish()
+}
+
+// Unpack unpacks the layers of an image that are not unpacked yet.
+func (c *Client) Unpack(ctx context.Context, img *Image, progress func(Event)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if _, err := c.unpackRest(ctx, img.Digest, c.unpacker(ctx, cancel, progress)); err != nil {
+		return fmt.Errorf("unpack image %s: %w", img.Digest, err)
+	}
+	return nil
+}
+
+// An unpacker is one `demesne-images unpack`, started when the first layer comes.
+type unpacker struct {
+	c      *Client
+	ctx    context.Context
+	cancel context.CancelCauseFunc // ends a pull whose layers are not wanted any more
+	seen   map[Digest]bool         // layers passed on, by DiffID
+	lines  chan string             // has room for every layer an image may have
+	ended  chan struct{}           // closed when it has ended; nil before it has begun
+	err    error
+
+	mu       sync.Mutex
+	progress func(Event)
+	blobs    map[Digest]Digest // which blob a DiffID came from
+	finished map[Digest]bool   // by DiffID
+}
+
+func (c *Client) unpacker(ctx context.Context, cancel context.CancelCauseFunc, progress func(Event)) *unpacker {
+	if progress == nil {
+		progress = func(Event) {}
+	}
+	return &unpacker{
+		c: c, ctx: ctx, cancel: cancel, progress: progress,
+		seen: map[Digest]bool{}, blobs: map[Digest]Digest{}, finished: map[Digest]bool{},
+	}
+}
+
+// pulled takes an event of the pull. A layer that landed is unpacked at once.
+func (u *unpacker) pulled(e Event) {
+	u.mu.Lock()
+	u.progress(e)
+	u.mu.Unlock()
+	if e.Layer != nil && (e.State == Pulled || e.State == Present) && len(u.seen) < MaxLayers {
+		u.add(*e.Layer)
+	}
+}
+
+// add passes a layer on, once. It never waits.
+func (u *unpacker) add(l Layer) {
+	if u.seen[l.DiffID] {
+		return
+	}
+	u.seen[l.DiffID] = true
+	u.mu.Lock()
+	u.blobs[l.DiffID] = l.Digest
+	u.mu.Unlock()
+	if u.ended == nil {
+		u.lines = make(chan string, 2*MaxLayers)
+		u.ended = make(chan struct{})
+		go u.run()
+	}
+	line, _ := json.Marshal(l) // strings and a number
+	u.lines <- string(line)
+}
+
+func (u *unpacker) run() {
+	defer close(u.ended)
+	_, u.err = u.c.run(u.ctx, job{
+		args:  []string{"unpack", "--store", u.c.Store.Dir()},
+		enter: true,
+		lines: u.lines,
+		on:    u.unpacked,
+	})
+	if u.err != nil {
+		u.cancel(u.err)
+	}
+}
+
+// unpacked takes an event of the unpacking, and adds which blob it is about.
+func (u *unpacker) unpacked(e Event) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e.State == Done || e.State == Present {
+		u.finished[e.DiffID] = true
+	}
+	if e.Digest == "" {
+		e.Digest = u.blobs[e.DiffID]
+	}
+	u.progress(e)
+}
+
+// finish says that no more layers come, and waits until all of them are unpacked. It may be called
+// twice.
+func (u *unpacker) finish() error {
+	if u.ended == nil {
+		return nil
+	}
+	if u.lines != nil {
+		close(u.lines)
+		u.lines = nil
+	}
+	<-u.ended
+	if u.err != nil {
+		return u.err
+	}
+	for id := range u.seen {
+		if !u.finished[id] {
+			return fmt.Errorf("unpack layer %s: %w", id, errNoResult)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package images
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	maxLine = 64 << 10        // of an event
+	tailLen = 2 << 10         // kept of what a program says on stderr
+	grace   = 5 * time.Second // between asking a program to end and killing it
+)
+
+// A job is one run of demesne-images.
+type job struct {
+	args []string
+	// enter runs it in the runner's user namespace, which is where layers are unpacked and removed.
+	enter bool
+	// lines come on its stdin, and then the end. Without any, stdin stays open while it may run: it
+	// ends when its stdin does, so that it never outlives us.
+	lines <-chan string
+	// out, if not nil, is the program's descriptor 3.
+	out *os.File
+	// on is called for each event but the last one, from one goroutine.
+	on func(Event)
+}
+
+// outPath is what a program calls its descriptor 3.
+const outPath = "/proc/self/fd/3"
+
+// run runs a job and returns its result. It ends when the program has ended, soon after ctx has.
+func (c *Client) run(ctx context.Context, j job) (Event, error) {
+	if err := ctx.Err(); err != nil {
+		return Event{}, err
+	}
+	p, err := c.start(ctx, j)
+	if err != nil {
+		return Event{}, fmt.Errorf("start %s: %w", j.args[0], err)
+	}
+	return p.finish(ctx, j)
+}
+
+// A process is a job that runs.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  *os.File
+	stdout *os.File
+	stderr *os.File
+}
+
+// start starts the program with pipes of our own: c.Enter may start it in another way than
+// exec.Cmd does, which takes files only.
+func (c *Client) start(ctx context.Context, j job) (_ *process, err error) {
+	p := &process{cmd: exec.Command(c.Program, j.args...)}
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			p.close()
+		}
+	}()
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		return r, w
+	}
+	inR, inW := pipe()
+	outR, outW := pipe()
+	errR, errW := pipe()
+	theirs = []*os.File{inR, outW, errW}
+	p.stdin, p.stdout, p.stderr = inW, outR, errR
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	if j.out != nil {
+		p.cmd.ExtraFiles = []*os.File{j.out}
+	}
+	if j.enter {
+		// What unpacks has no use for the caller's secrets.
+		p.cmd.Env = plainEnv(os.Environ())
+		return p, c.Enter(ctx, p.cmd)
+	}
+	// Ctrl-C is for us: we end the program, and it tells its own end.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return p, p.cmd.Start()
+}
+
+// plainEnv keeps what a program without a network, credentials or a user needs.
+func plainEnv(environ []string) []string {
+	env := []string{}
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if name == "PATH" || name == "TMPDIR" || name == "GOTRACEBACK" || strings.HasPrefix(name, "DEMESNE_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+func (p *process) close() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		f.Close()
+	}
+}
+
+// finish talks to the program until it has ended.
+func (p *process) finish(ctx context.Context, j job) (Event, error) {
+	defer p.close()
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { p.watch(ctx, ended, j.lines == nil) })
+	wg.Go(func() { p.feed(j.lines, ended) })
+	var tail string
+	wg.Go(func() { tail = readTail(p.stderr) })
+	last, err := readEvents(p.stdout, j.on)
+	if err != nil {
+		p.cmd.Process.Kill()
+	}
+	werr := p.cmd.Wait()
+	close(ended)
+	wg.Wait()
+	return last, verdict(ctx, last, err, werr, tail)
+}
+
+// watch ends the program when ctx ends: by the end of its stdin where that says so, else by a
+// signal, and by force if it does not.
+func (p *process) watch(ctx context.Context, ended <-chan struct{}, byStdin bool) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	if byStdin {
+		p.stdin.Close()
+	} else {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	select {
+	case <-ended:
+	case <-time.After(grace):
+		p.cmd.Process.Kill()
+	}
+}
+
+// feed writes the lines. A program that reads no more has a reason, and tells it elsewhere.
+func (p *process) feed(lines <-chan string, ended <-chan struct{}) {
+	if lines == nil {
+		return
+	}
+	defer p.stdin.Close()
+	for {
+		select {
+		case <-ended:
+			return
+		case line, ok := <-lines:
+			if !ok {
+				return
+			}
+			if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readEvents passes the events on and returns the result, or the error that it tells.
+func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return last, fmt.Errorf("read event: %w", err)
+		}
+		switch {
+		case e.Event == EventResult || e.Event == EventError:
+			last = e
+		case on != nil:
+			on(e)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return last, fmt.Errorf("read event: %w", err)
+	}
+	return last, nil
+}
+
+// readTail reads all and returns the end of it, on one line.
+func readTail(r io.Reader) string {
+	var tail []byte
+	buf := make([]byte, tailLen)
+	for {
+		n, err := r.Read(buf)
+		tail = append(tail, buf[:n]...)
+		tail = tail[max(0, len(tail)-tailLen):]
+		if err != nil {
+			return strings.Join(strings.Fields(strings.ToValidUTF8(string(tail), "")), " ")
+		}
+	}
+}
+
+// verdict says how a program ended. What it says itself counts more than how it exits; that we
+// stopped it counts most.
+func verdict(ctx context.Context, last Event, read, wait error, tail string) error {
+	switch {
+	case ctx.Err() != nil && (wait != nil || last.Event == EventError):
+		return context.Cause(ctx)
+	case last.Event == EventError:
+		return &Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
+	case read != nil:
+		return read
+	case wait != nil && tail != "":
+		return fmt.Errorf("ended without a word: %w: %s", wait, tail)
+	case wait != nil:
+		return fmt.Errorf("ended without a word: %w", wait)
+	}
+	return nil
+}
+
+// errNoResult says that a program ended well and told nothing.
+var errNoResult = errors.New("ended without a result")
