@@ -191,18 +191,18 @@ func (u *unpacker) add(l Layer) {
 	if u.ended == nil {
 		u.lines = make(chan string, 2*MaxLayers)
 		u.ended = make(chan struct{})
-		go u.run()
+		go u.run(u.lines)
 	}
 	line, _ := json.Marshal(l) // strings and a number
 	u.lines <- string(line)
 }
 
-func (u *unpacker) run() {
+func (u *unpacker) run(lines <-chan string) {
 	defer close(u.ended)
 	_, u.err = u.c.run(u.ctx, job{
 		args:  []string{"unpack", "--store", u.c.Store.Dir()},
 		enter: true,
-		lines: u.lines,
+		lines: lines,
 		on:    u.unpacked,
 	})
 	if u.err != nil {

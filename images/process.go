@@ -40,8 +40,8 @@ const outPath = "/proc/self/fd/3"
 
 // run runs a job and returns its result. It ends when the program has ended, soon after ctx has.
 func (c *Client) run(ctx context.Context, j job) (Event, error) {
-	if err := ctx.Err(); err != nil {
-		return Event{}, err
+	if ctx.Err() != nil {
+		return Event{}, context.Cause(ctx)
 	}
 	p, err := c.start(ctx, j)
 	if err != nil {
@@ -122,29 +122,42 @@ func (p *process) finish(ctx context.Context, j job) (Event, error) {
 	defer p.close()
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { p.watch(ctx, ended, j.lines == nil) })
-	wg.Go(func() { p.feed(j.lines, ended) })
 	var tail string
+	var werr error
+	wg.Go(func() { p.watch(ctx, ended, j) })
+	wg.Go(func() { p.feed(j.lines, ended) })
 	wg.Go(func() { tail = readTail(p.stderr) })
+	wg.Go(func() {
+		werr = p.cmd.Wait()
+		close(ended)
+		p.release()
+	})
 	last, err := readEvents(p.stdout, j.on)
 	if err != nil {
-		p.cmd.Process.Kill()
+		p.kill(j)
 	}
-	werr := p.cmd.Wait()
-	close(ended)
 	wg.Wait()
 	return last, verdict(ctx, last, err, werr, tail)
 }
 
+// release ends what still talks to a program that is gone: something it started, a credential
+// helper's daemon, may have our pipes.
+func (p *process) release() {
+	p.stdin.Close()
+	soon := time.Now().Add(time.Second)
+	p.stdout.SetReadDeadline(soon)
+	p.stderr.SetReadDeadline(soon)
+}
+
 // watch ends the program when ctx ends: by the end of its stdin where that says so, else by a
 // signal, and by force if it does not.
-func (p *process) watch(ctx context.Context, ended <-chan struct{}, byStdin bool) {
+func (p *process) watch(ctx context.Context, ended <-chan struct{}, j job) {
 	select {
 	case <-ended:
 		return
 	case <-ctx.Done():
 	}
-	if byStdin {
+	if j.lines == nil {
 		p.stdin.Close()
 	} else {
 		p.cmd.Process.Signal(syscall.SIGTERM)
@@ -152,8 +165,16 @@ func (p *process) watch(ctx context.Context, ended <-chan struct{}, byStdin bool
 	select {
 	case <-ended:
 	case <-time.After(grace):
-		p.cmd.Process.Kill()
+		p.kill(j)
 	}
+}
+
+// kill ends the program and, where it leads a process group, what it started.
+func (p *process) kill(j job) {
+	if !j.enter {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+	p.cmd.Process.Kill()
 }
 
 // feed writes the lines. A program that reads no more has a reason, and tells it elsewhere.
@@ -181,7 +202,7 @@ func (p *process) feed(lines <-chan string, ended <-chan struct{}) {
 func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
-	for lines.Scan() {
+	for lines.Scan() { // until the program's end, or a second later: see release
 		var e Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return last, fmt.Errorf("read event: %w", err)
@@ -193,7 +214,7 @@ func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
 			on(e)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return last, fmt.Errorf("read event: %w", err)
 	}
 	return last, nil

@@ -110,8 +110,16 @@ func name(img *Image, ref Reference) string {
 	return ref.Full
 }
 
-// ToFile lets write fill a file that appears under its name only when it is complete.
+// ToFile lets write fill a file that appears under its name, for its owner alone, when it is complete.
+// A pipe or device is written to as it is.
 func ToFile(path string, write func(*os.File) error) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("write %q: %w", path, err)
+		}
+		return errors.Join(write(f), f.Close())
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
@@ -119,10 +127,11 @@ func ToFile(path string, write func(*os.File) error) error {
 	if err := write(f); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write %q: %w", path, err), os.Remove(f.Name()))
+	err = errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err != nil {
 		return errors.Join(fmt.Errorf("write %q: %w", path, err), os.Remove(f.Name()))
 	}
 	return nil
