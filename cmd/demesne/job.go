@@ -29,12 +29,8 @@ type job struct {
 }
 
 // newJob checks everything about a command that needs no sandbox.
-func (a *app) newJob(o *options, args []string) (*job, error) {
+func (a *app) newJob(o *options, argv []string) (*job, error) {
 	j := &job{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
-	argv, err := o.argv(args)
-	if err != nil {
-		return nil, err
-	}
 	env, err := o.environment(a.env)
 	if err != nil {
 		return nil, err
