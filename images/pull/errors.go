@@ -37,7 +37,7 @@ func errorf(code images.Code, format string, args ...any) error {
 // Classify says what kind of failure err is, by the types in it. The first class that fits wins, and
 // the order matters: an error of ours says more than what it was made from.
 func Classify(err error) images.Code {
-	for _, class := range []func(error) images.Code{ours, system, registry, network} {
+	for _, class := range []func(error) images.Code{ours, system, answered, unanswered} {
 		if code := class(err); code != "" {
 			return code
 		}
@@ -85,7 +85,7 @@ var words = map[errcode.ErrorCode]images.Code{
 	v2.ErrorCodeBlobUnknown:          images.CodeNotFound,
 }
 
-func registry(err error) images.Code {
+func answered(err error) images.Code {
 	var coder errcode.ErrorCoder
 	if errors.As(err, &coder) {
 		if code, ok := words[coder.ErrorCode()]; ok {
@@ -144,7 +144,7 @@ func chain(err error) []error {
 	return all
 }
 
-func network(err error) images.Code {
+func unanswered(err error) images.Code {
 	var op *net.OpError
 	var dns *net.DNSError
 	var timeout net.Error

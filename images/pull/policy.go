@@ -32,7 +32,7 @@ func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImag
 	if allowed && err == nil {
 		return nil
 	}
-	if network(err) != "" || registry(err) != "" || ctx.Err() != nil {
+	if unanswered(err) != "" || answered(err) != "" || ctx.Err() != nil {
 		return fmt.Errorf("fetch signatures: %w", err) // nothing was judged
 	}
 	return errorf(images.CodePolicy, "refused by policy.json: %w", err)

@@ -27,14 +27,14 @@ type Source interface {
 	io.Closer
 }
 
-// remote is a registry, or the mirror that answered for it.
-type remote struct{ types.ImageSource }
+// endpoint is a registry, or the mirror that answered for it.
+type endpoint struct{ types.ImageSource }
 
-func (r remote) Unparsed(instance *digest.Digest) types.UnparsedImage {
+func (r endpoint) Unparsed(instance *digest.Digest) types.UnparsedImage {
 	return image.UnparsedInstance(r, instance)
 }
 
-func (r remote) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+func (r endpoint) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
 	return getBlob(ctx, r.ImageSource, d, offset)
 }
 
@@ -94,7 +94,7 @@ func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error
 			return err
 		})
 		if err == nil {
-			return remote{src}, nil
+			return endpoint{src}, nil
 		}
 		if ctx.Err() != nil {
 			break
