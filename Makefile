@@ -43,13 +43,13 @@ check:
 bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
 
+# Every fuzz target there is, wherever it is.
 fuzz:
-	$(GO) test -run '^$$' -fuzz '^FuzzRecv$$' -fuzztime 30s ./runner/wire
-	$(GO) test -run '^$$' -fuzz '^FuzzEntries$$' -fuzztime 30s ./rootfs
-	for f in FuzzSplitInput FuzzParseSize; do $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 30s ./cmd/demesne || exit 1; done
+	@set -e; grep -ro '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' . | sort | while IFS=: read -r file target; do \
+	  $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} "$$(dirname "$$file")"; done
 
 chaos: build
-	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^TestLeftovers' ./integration
+	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled)' ./integration
 
 # README.md's reference is the program's own help.
 docs: build
