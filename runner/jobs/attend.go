@@ -58,7 +58,7 @@ func (s *Store) attend(ctx context.Context, id, dir string, what json.RawMessage
 	slot, err := s.slot(ctx, id)
 	if err == nil {
 		defer slot.Close()
-		err = os.WriteFile(filepath.Join(dir, "started"), nil, 0o600)
+		err = writeJSON(dir, "started", time.Now())
 	}
 	var res *runner.Result
 	if err == nil {

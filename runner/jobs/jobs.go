@@ -5,7 +5,7 @@
 //	    job.json      what was asked; never changes
 //	    lock          flock(2)ed by the job's process while that lives
 //	    control       FIFO that the process reads: to write to it is to cancel
-//	    started       there from the moment the job left the queue
+//	    started       when the job left the queue; not there before
 //	    stdout.log stderr.log
 //	    result.json   how it ended; never changes
 //	DIR/slots/N       flock(2)ed by a job that runs: their number bounds how many do
@@ -149,8 +149,8 @@ func (s *Store) Get(id string) (*Job, error) {
 		return nil, fmt.Errorf("read job %q: %w", id, err)
 	}
 	j := &Job{ID: id, Status: Queued, Request: r.Request, Created: r.Created}
-	if st, err := os.Stat(filepath.Join(dir, "started")); err == nil {
-		j.Status, j.Started = Running, st.ModTime()
+	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
+		j.Status = Running
 	}
 	// The order counts: a process writes its result before it gives up the lock.
 	alive, err := held(filepath.Join(dir, "lock"))
