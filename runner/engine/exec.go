@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -123,24 +124,24 @@ func (s *sandbox) strike(x *execution) {
 }
 
 func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExec, error) {
-	user := s.spec.User
-	if req.User != nil {
-		user = req.User
-		if user.UID >= size(s.e.boot.UIDMap) || user.GID >= size(s.e.boot.GIDMap) {
-			return wire.GuestExec{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", user.UID, user.GID)
-		}
+	who, err := s.runsAs(req.User)
+	if err != nil {
+		return wire.GuestExec{}, err
 	}
-	g := wire.GuestExec{Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits()}
+	g := wire.GuestExec{
+		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits(),
+		UID: who.UID, GID: who.GID, Groups: who.Groups,
+	}
 	env := append(runner.DefaultEnv(), s.paths.env()...)
-	if user != nil && user.UID != 0 {
-		env = append(env, "HOME="+s.paths.workspace)
+	env = append(env, "HOME="+who.Home)
+	dir := s.paths.workspace
+	if image := s.spec.Rootfs; image != nil {
+		env = append(env, image.Env...)
+		dir = cmp.Or(image.WorkingDir, dir)
 	}
 	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
-		g.Dir = wire.Bytes(s.paths.workspace)
-	}
-	if user != nil {
-		g.UID, g.GID = user.UID, user.GID
+		g.Dir = wire.Bytes(dir)
 	}
 	g.SetIDs = size(s.e.boot.UIDMap) > 1
 	return g, nil
