@@ -20,7 +20,7 @@ func named(args []string) ([]images.Reference, error) {
 		case err != nil:
 			return nil, fmt.Errorf("image %q: %w", name, err)
 		case !ref.Stored():
-			return nil, fmt.Errorf("image %q: is no image that is pulled or kept; run takes it as it is", name)
+			return nil, fmt.Errorf("image %q: is not one that the store keeps", name)
 		}
 		refs = append(refs, ref)
 	}
