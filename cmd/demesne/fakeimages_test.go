@@ -106,14 +106,17 @@ func check(err error) {
 // openBareImages is openImages with hands in place of demesne-images, which need no
 // namespace.
 func openBareImages() (*images.Client, error) {
-	c, err := openImages()
+	program, err := exec.LookPath("demesne-images")
 	if err != nil {
 		return nil, err
 	}
-	c.Program, err = exec.LookPath("demesne-images")
-	c.Enter = func(_ context.Context, cmd *exec.Cmd) error {
+	store, err := openStore()
+	if err != nil {
+		return nil, err
+	}
+	enter := func(_ context.Context, cmd *exec.Cmd) error {
 		cmd.Env = os.Environ()
 		return cmd.Start()
 	}
-	return c, err
+	return &images.Client{Store: store, Program: program, Enter: enter}, nil
 }

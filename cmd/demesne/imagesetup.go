@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,11 +14,11 @@ import (
 
 // openImages opens the store, and says where the programs that fill it are.
 func openImages() (*images.Client, error) {
-	dir, err := images.DefaultDir()
+	store, err := openStore()
 	if err != nil {
 		return nil, err
 	}
-	store, err := images.Open(dir)
+	program, err := runner.FindProgram("demesne-images")
 	if err != nil {
 		return nil, err
 	}
@@ -30,23 +29,15 @@ func openImages() (*images.Client, error) {
 		}
 		return runner.Enter(ctx, c)
 	}
-	return &images.Client{Store: store, Program: imagesProgram(), Enter: enter}, nil
+	return &images.Client{Store: store, Program: program, Enter: enter}, nil
 }
 
-// imagesProgram is where demesne-images is, or where it would be: that it is missing
-// matters only to who starts it.
-func imagesProgram() string {
-	const name = "demesne-images"
-	dirs := []string{os.Getenv("DEMESNE_LIBEXEC")}
-	if self, err := os.Executable(); err == nil && dirs[0] == "" {
-		dirs = []string{filepath.Dir(self), filepath.Join(filepath.Dir(self), "..", "libexec", "demesne")}
+func openStore() (*images.Store, error) {
+	dir, err := images.DefaultDir()
+	if err != nil {
+		return nil, err
 	}
-	for _, dir := range dirs {
-		if p := filepath.Join(dir, name); exists(p) {
-			return p
-		}
-	}
-	return filepath.Join(dirs[0], name)
+	return images.Open(dir)
 }
 
 // withImages calls f with the store and a context that ends with INT, TERM, HUP or QUIT.
