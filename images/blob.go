@@ -91,10 +91,20 @@ func (s *Store) pin(ctx context.Context, d Digest, size int64) error {
 	return fs.ErrNotExist
 }
 
+// pinned says whether a blob is kept already. A repair removes a damaged one all the same.
 func (s *Store) pinned(d Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pins[d] != nil
+	f := s.pins[d]
+	if f == nil {
+		return false
+	}
+	if isStill(f, s.blobPath(d)) {
+		return true
+	}
+	f.Close()
+	delete(s.pins, d)
+	return false
 }
 
 // addPin takes over f.

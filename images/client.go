@@ -22,6 +22,8 @@ type Client struct {
 	// that sandboxes have, and without a network; Wait and Process work afterwards. The command
 	// must end when we do.
 	Enter func(ctx context.Context, c *exec.Cmd) error
+
+	grace time.Duration // for a program to end; 0: defaultGrace
 }
 
 // PullPolicy says when a registry is asked.

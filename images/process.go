@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	maxLine = 64 << 10        // of an event
-	tailLen = 2 << 10         // kept of what a program says on stderr
-	grace   = 5 * time.Second // between asking a program to end and killing it
+	maxLine = 64 << 10 // of an event
+	tailLen = 2 << 10  // kept of what a program says on stderr
+
+	// defaultGrace is between asking a program to end and killing it.
+	defaultGrace = 5 * time.Second
 )
 
 // A job is one run of demesne-images.
@@ -56,12 +58,17 @@ type process struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
+	grace  time.Duration
+	ended  chan struct{} // closed when it has been waited for
 }
 
 // start starts the program with pipes of our own: c.Enter may start it in another way than
 // exec.Cmd does, which takes files only.
 func (c *Client) start(ctx context.Context, j job) (_ *process, err error) {
-	p := &process{cmd: exec.Command(c.Program, j.args...)}
+	p := &process{cmd: exec.Command(c.Program, j.args...), grace: c.grace, ended: make(chan struct{})}
+	if p.grace == 0 {
+		p.grace = defaultGrace
+	}
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -120,16 +127,15 @@ func (p *process) close() {
 // finish talks to the program until it has ended.
 func (p *process) finish(ctx context.Context, j job) (Event, error) {
 	defer p.close()
-	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	var tail string
 	var werr error
-	wg.Go(func() { p.watch(ctx, ended, j) })
-	wg.Go(func() { p.feed(j.lines, ended) })
+	wg.Go(func() { p.watch(ctx, j) })
+	wg.Go(func() { p.feed(j.lines) })
 	wg.Go(func() { tail = readTail(p.stderr) })
 	wg.Go(func() {
 		werr = p.cmd.Wait()
-		close(ended)
+		close(p.ended)
 		p.release()
 	})
 	last, err := readEvents(p.stdout, j.on)
@@ -151,9 +157,9 @@ func (p *process) release() {
 
 // watch ends the program when ctx ends: by the end of its stdin where that says so, else by a
 // signal, and by force if it does not.
-func (p *process) watch(ctx context.Context, ended <-chan struct{}, j job) {
+func (p *process) watch(ctx context.Context, j job) {
 	select {
-	case <-ended:
+	case <-p.ended:
 		return
 	case <-ctx.Done():
 	}
@@ -163,14 +169,19 @@ func (p *process) watch(ctx context.Context, ended <-chan struct{}, j job) {
 		p.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	select {
-	case <-ended:
-	case <-time.After(grace):
+	case <-p.ended:
+	case <-time.After(p.grace):
 		p.kill(j)
 	}
 }
 
 // kill ends the program and, where it leads a process group, what it started.
 func (p *process) kill(j job) {
+	select {
+	case <-p.ended:
+		return // its id may be another's by now
+	default:
+	}
 	if !j.enter {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
@@ -178,14 +189,14 @@ func (p *process) kill(j job) {
 }
 
 // feed writes the lines. A program that reads no more has a reason, and tells it elsewhere.
-func (p *process) feed(lines <-chan string, ended <-chan struct{}) {
+func (p *process) feed(lines <-chan string) {
 	if lines == nil {
 		return
 	}
 	defer p.stdin.Close()
 	for {
 		select {
-		case <-ended:
+		case <-p.ended:
 			return
 		case line, ok := <-lines:
 			if !ok {
