@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // An IDMap is one extent of a user namespace's id map, as in /proc/PID/uid_map: Size ids from
@@ -42,16 +43,20 @@ func OwnKey() (string, error) {
 	return Key(uid, gid), nil
 }
 
-// OwnMap is the id map of the user namespace that the process is in.
+// OwnMap is the id map of the user namespace that the process is in. It is read once, so a process
+// that will give up /proc asks before.
 func OwnMap() (uid, gid []IDMap, err error) {
-	if uid, err = readMap("/proc/self/uid_map"); err != nil {
-		return nil, nil, err
-	}
-	if gid, err = readMap("/proc/self/gid_map"); err != nil {
-		return nil, nil, err
-	}
-	return uid, gid, nil
+	own, err := ownMap()
+	return own.uid, own.gid, err
 }
+
+var ownMap = sync.OnceValues(func() (own struct{ uid, gid []IDMap }, err error) {
+	if own.uid, err = readMap("/proc/self/uid_map"); err != nil {
+		return own, err
+	}
+	own.gid, err = readMap("/proc/self/gid_map")
+	return own, err
+})
 
 func readMap(path string) ([]IDMap, error) {
 	text, err := os.ReadFile(path)

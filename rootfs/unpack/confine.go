@@ -7,6 +7,8 @@ import (
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/psx"
+
+	"demesne/rootfs/layers"
 )
 
 // memory is what the process may have. An honest layer of a million entries takes a fifth of it.
@@ -16,8 +18,11 @@ const memory = 2 << 30
 // signals to others, new privileges and unbounded memory. It returns whether Landlock holds: kernels
 // before 5.19 have none that allows hard links between directories, and some have none at all. The
 // user namespace without a network, which the process should be in, is there on all of them.
-// Descriptors that are open stay open.
+// Descriptors that are open stay open, and [layers.OwnMap] is read before.
 func Confine(store string) (held bool, err error) {
+	if _, _, err := layers.OwnMap(); err != nil {
+		return false, fmt.Errorf("confine: %w", err)
+	}
 	// On every thread, which is what libcap's psx is for.
 	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return false, fmt.Errorf("confine: no new privileges: %w", errno)

@@ -27,7 +27,7 @@
 // a directory that other users of the host cannot enter.
 //
 // The caller is uid 0 of a user namespace that has the map, in a process that does nothing else: call
-// [Confine] first. The package needs no /proc but for the id map, and no network.
+// [Confine] first. The package needs no /proc after that, and no network.
 package unpack
 
 import (
