@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"demesne/images"
@@ -112,12 +115,20 @@ func (r *root) fill(spec *runner.Spec) {
 		c := r.image.Config
 		spec.Rootfs = &runner.Rootfs{
 			Digest: r.image.Digest.String(), Store: r.client.Store.Dir(),
-			User: orElse(r.o.userName, c.User), Env: c.Env, WorkingDir: c.WorkingDir,
+			User: orElse(r.o.userName, c.User), Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable),
+		}
+		if c.WorkingDir != "" {
+			spec.Rootfs.WorkingDir = path.Join("/", c.WorkingDir)
 		}
 		for _, l := range r.image.Layers {
 			spec.Rootfs.Layers = append(spec.Rootfs.Layers, l.DiffID.String())
 		}
 	}
+}
+
+// isNoVariable picks out what an image may have in its environment and no process can.
+func isNoVariable(s string) bool {
+	return strings.Index(s, "=") <= 0 || strings.ContainsRune(s, 0)
 }
 
 // release lets go of the image; a sandbox on it holds it by then.
