@@ -10,9 +10,11 @@
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
 //	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
-//	demesne-images export [--store DIR] NAME DST        a rootfs as tar; DST "-" is stdout, events go to stderr
+//	demesne-images export [--store DIR] NAME DST        a root file system as one tar
 //	demesne-images unpack [--store DIR]                 stdin: a layer (JSON) a line
 //	demesne-images sweep  [--store DIR]                 stdin: a DiffID to keep a line
+//
+// DST is a file that is there already, or a pipe: demesne makes and names files itself.
 //
 // unpack and sweep are run by root of a user namespace that has a runner's id map, and take from
 // themselves everything but the store. The others run as the caller. Stdin is how long they may:
@@ -44,6 +46,9 @@ type command struct {
 
 var commands = []command{
 	{name: "pull", args: 1, flags: []string{"platform"}, run: pullImage},
+	{name: "import", args: 2, run: importImage},
+	{name: "save", args: 2, flags: []string{"format"}, run: saveImage},
+	{name: "export", args: 2, run: exportImage},
 	{name: "unpack", feeds: true, run: unpackLayers},
 	{name: "sweep", feeds: true, run: sweepLayers},
 	{name: "version", run: printVersion},

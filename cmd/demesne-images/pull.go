@@ -28,6 +28,8 @@ func pullImage(c *call) error {
 	switch ref.Kind {
 	case images.Registry:
 		digest, err = pull.Image(c.ctx, ref, options)
+	case images.OCILayout, images.OCIArchive, images.DockerArchive:
+		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
 	default:
 		err = usage("%q is not an image that can be pulled", ref)
 	}

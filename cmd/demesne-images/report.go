@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/archive"
 	"demesne/images/pull"
 	"demesne/rootfs/unpack"
 )
@@ -57,6 +58,7 @@ func (r *reporter) fail(err error) {
 // classify knows the errors of each package that commands call.
 func classify(err error) images.Code {
 	var refused *unpack.RefusedError
+	var invalid *archive.InvalidError
 	switch {
 	case errors.As(err, &refused) && refused.Reason == unpack.BadMedia:
 		return images.CodeUnsupported
@@ -64,6 +66,8 @@ func classify(err error) images.Code {
 		return images.CodeRefused
 	case errors.Is(err, unpack.ErrCorrupt):
 		return images.CodeCorrupt
+	case errors.As(err, &invalid):
+		return images.CodeUnsupported
 	}
 	return pull.Classify(err)
 }
