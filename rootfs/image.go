@@ -25,7 +25,12 @@ type Image struct {
 	WorkingDir string // made if it is missing; "" is none
 	User       string // see [Users.Lookup]; becomes Tree.Account
 	UIDs, GIDs uint32 // how many ids are mapped, from 0
+
+	lacks lacks
 }
+
+// lacks is what the kernel is taken not to have, so that a new one can test what old ones need.
+type lacks struct{ detached, tmpfs, overlay bool }
 
 // MountImage makes the tree of an image in l.Dir, as [MountHost] does that of the host. The image's
 // own files are all there, with these exceptions, which it cannot lead anywhere else:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,11 +30,12 @@ type overlay struct {
 	lowers []int // the lowest first
 	upper  dir   // has the directories up, work and shm
 	mounts []int // detached mounts among them, attached only where the kernel wants it
+	lacks  lacks
 }
 
 // overlay makes the detached file system for / on the best upper that works here.
 func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
-	o := &overlay{}
+	o := &overlay{lacks: i.lacks}
 	defer o.close()
 	for _, f := range i.Lowers {
 		o.lowers = append(o.lowers, int(f.Fd()))
@@ -77,6 +79,9 @@ func (t *Tree) onTmpfs(l Layout, o *overlay) (*plan, error) {
 	}
 	o.upper = dir{fd: fd, at: "tmpfs "}
 	o.mounts = append(o.mounts, fd)
+	if o.lacks.tmpfs {
+		return nil, unix.EOPNOTSUPP
+	}
 	return t.over(o)
 }
 
@@ -93,6 +98,7 @@ func (t *Tree) onDisk(l Layout, i Image, o *overlay) (*plan, error) {
 	case err != nil:
 		return t.copied(o, err) // to the tmpfs made before
 	}
+	o.mounts = slices.DeleteFunc(o.mounts, func(fd int) bool { return fd == o.upper.fd })
 	o.close()
 	o.upper = dir{}
 	fd, err := unix.Open(scratch, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -115,6 +121,9 @@ func (t *Tree) onDisk(l Layout, i Image, o *overlay) (*plan, error) {
 // over makes the overlay, if the upper can hold what overlayfs has to remember. Without that it
 // mounts all the same, and then renames and removals of what is below end in EIO.
 func (t *Tree) over(o *overlay) (*plan, error) {
+	if o.lacks.overlay {
+		return nil, unix.ENODEV
+	}
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
@@ -172,6 +181,9 @@ func (d dir) likeRoot(name string, lower int) error {
 
 // mount asks for Linux 6.15: detached mounts as layers, and O_PATH descriptors.
 func (o *overlay) mount() (int, error) {
+	if o.lacks.detached {
+		return -1, unix.EINVAL
+	}
 	ctx, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("mount overlay: fsopen: %w", err)
@@ -223,8 +235,8 @@ func (t *Tree) mountOld(o *overlay) (int, error) {
 
 // attachAside attaches what is detached, until [Tree.Detach].
 func (t *Tree) attachAside(o *overlay) error {
-	for n, fd := range o.mounts {
-		at := filepath.Join(filepath.Dir(t.Root), "aside"+strconv.Itoa(n))
+	for _, fd := range o.mounts {
+		at := filepath.Join(filepath.Dir(t.Root), "aside"+strconv.Itoa(len(t.aside)))
 		if err := os.Mkdir(at, 0o700); err != nil {
 			return err
 		}
