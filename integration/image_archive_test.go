@@ -111,7 +111,7 @@ func TestImageLocal(t *testing.T) {
 		g.reg.Close()
 		tree := g.mkdir("tree")
 		for _, d := range []string{"bin", "tmp", "etc"} {
-			os.Mkdir(tree+"/"+d, 0o755)
+			g.mkdir("tree/" + d)
 		}
 		bb := g.busybox()[6].Body
 		for _, a := range []string{"sh", "cat", "touch", "ls", "id"} {

@@ -114,8 +114,8 @@ func TestImageUserOneID(t *testing.T) {
 func TestImageBare(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		program := g.busybox()[6].Body
-		g.push("bare:1", v1.Config{Entrypoint: []string{"/bb"}, Cmd: []string{"sh", "-c", "id -u; pwd; echo x > /tmp/f && /bb cat /tmp/f; /bb grep -c localhost /etc/hosts; test -c /dev/null && test -d /proc/self && echo kernel"}},
-			[]fixture.Entry{fixture.Mode("bb", program, 0o755)})
+		g.push("bare:1", v1.Config{Entrypoint: []string{"/busybox"}, Cmd: []string{"sh", "-c", "id -u; pwd; echo x > /tmp/f && /busybox cat /tmp/f; /busybox grep -c localhost /etc/hosts; test -c /dev/null && test -d /proc/self && echo kernel"}},
+			[]fixture.Entry{fixture.Mode("busybox", program, 0o755)})
 		ref := g.reg.Ref("bare:1")
 		r := g.do("run", "--image", ref)
 		if got := strings.Fields(r.stdout); r.code != 0 || len(got) != 5 || got[0] != "0" || got[1] != "/workspace" || got[2] != "x" || got[4] != "kernel" {
@@ -125,27 +125,34 @@ func TestImageBare(t *testing.T) {
 			t.Errorf("-c without a shell: %+v", r)
 		}
 		g.push("empty:1", v1.Config{Cmd: []string{"/none"}})
-		if r := g.do("run", "--image", g.reg.Ref("empty:1")); r.code != 127 {
-			t.Errorf("an image of no layer: %+v", r)
-		}
+		g.told(t, "no layers", "run", "--image", g.reg.Ref("empty:1"))
 	})
 }
 
-// Places the runner needs are made where the image has something else there; nothing is followed.
+// Places the runner needs are made where the image has something else there; nothing is followed
+// out of the image.
 func TestImageOddPlaces(t *testing.T) {
+	const try = `test -c /dev/null && test -r /proc/self/stat && test -d /sys/class && echo x > /tmp/x && cat /in/data && touch /out/x && test -w /workspace &&
+		cat /etc/hosts /etc/resolv.conf > /dev/null && ls -d /bin/sh /bin/x 2>/dev/null; true`
+	places := []string{"dev", "proc", "sys", "tmp", "in", "out", "workspace", "etc/resolv.conf", "etc/hosts", "etc/hostname"}
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
-		for _, place := range []string{"dev", "proc", "sys", "tmp", "in", "out", "workspace", "etc/resolv.conf", "etc/hosts"} {
-			for kind, entry := range map[string]fixture.Entry{
-				"absolute link": fixture.Link(place, "/bin"), "link up": fixture.Link(place, "../../../../../../tmp"), "dangling link": fixture.Link(place, "/nosuch/place"),
-				"loop": fixture.Link(place, "/"+place), "file": fixture.File(place, "file\n"),
-			} {
-				entries := slices.DeleteFunc(g.busybox(), func(e fixture.Entry) bool { return strings.TrimSuffix(e.Name, "/") == place })
-				g.push("odd:1", v1.Config{Env: []string{"PATH=/bin"}}, entries, []fixture.Entry{entry})
-				r := g.do("run", "--pull", "always", "--image", g.reg.Ref("odd:1"), "--in", g.file("data", "data\n", 0o644), "-c",
-					`test -c /dev/null && test -r /proc/self/stat && test -d /sys/class && echo x > /tmp/x && cat /in/data && touch /out/x && test -w /workspace && cat /etc/hosts /etc/resolv.conf > /dev/null && ls -d /bin/sh /bin/x 2>/dev/null`)
-				if r.stdout != "data\n/bin/sh\n" {
-					t.Errorf("/%s is a %s: %+v", place, kind, r)
-				}
+		for kind, make := range map[string]func(place string) fixture.Entry{
+			"link up":       func(p string) fixture.Entry { return fixture.Link(p, "../../../../../../tmp") },
+			"dangling link": func(p string) fixture.Entry { return fixture.Link(p, "/nosuch/place") },
+			"loop":          func(p string) fixture.Entry { return fixture.Link(p, "/"+p) },
+			"file":          func(p string) fixture.Entry { return fixture.File(p, "file\n") },
+			"device link":   func(p string) fixture.Entry { return fixture.Link(p, "/dev/null") },
+			"proc link":     func(p string) fixture.Entry { return fixture.Link(p, "/proc/self/root/bin") },
+		} {
+			odd := g.busybox()
+			odd = slices.DeleteFunc(odd, func(e fixture.Entry) bool { return e.Name == "tmp/" })
+			for _, p := range places {
+				odd = append(odd, make(p))
+			}
+			g.push("odd:1", v1.Config{Env: []string{"PATH=/bin"}}, odd)
+			r := g.do("run", "--pull", "always", "--image", g.reg.Ref("odd:1"), "--in", g.file("data", "data\n", 0o644), "-c", try)
+			if r.stdout != "data\n/bin/sh\n" {
+				t.Errorf("%s: %+v", kind, r)
 			}
 		}
 	})

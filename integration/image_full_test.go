@@ -30,17 +30,16 @@ func (g *gallery) onSmallDisk(t *testing.T, megabytes, script string) result {
 // the store as it was: what was there runs, and there is room again.
 func TestImageDiskFull(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
-	const zeros = 48 << 20
 	for name, layer := range map[string][]fixture.Entry{
-		"fetching":  noise(30 << 20),
-		"unpacking": {fixture.File("zeros", strings.Repeat("\x00x", zeros/2))},
+		"fetching":  noise(80 << 20),
+		"unpacking": {fixture.File("zeros", strings.Repeat("zeros", 16<<20))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGallery(t)
 			small, _ := g.simple("small:1")
 			g.push("large:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), layer)
 			g.extra = append(g.extra, "SMALL="+small, "LARGE="+g.reg.Ref("large:1"))
-			r := g.onSmallDisk(t, "20", `demesne pull -q $SMALL >/dev/null || exit 1
+			r := g.onSmallDisk(t, "64", `demesne pull -q $SMALL >/dev/null || exit 1
 				used() { demesne gc >/dev/null 2>&1; df --output=used "$DEMESNE_IMAGES" | tail -1; }
 				before=$(used); demesne pull $LARGE; echo "code $?"
 				demesne run --image $LARGE -- true 2>/dev/null; echo "code $?"

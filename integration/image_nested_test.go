@@ -10,7 +10,7 @@ func TestImageNested(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		ref, _ := g.simple("demo:1")
 		g.ok("pull", ref)
-		file := g.dir + "/demo.tar"
+		file := g.mkdir("saved") + "/demo.tar"
 		g.ok("save", ref, "-o", file)
 		got := g.ok("run", "--nesting", "--in", bin+":bin", "--in", file+":demo.tar", "--", "sh", "-c",
 			`export DEMESNE_IMAGES=/tmp/i HOME=/tmp XDG_RUNTIME_DIR=/tmp; PATH=/in/bin:$PATH; demesne import /in/demo.tar demo && demesne run --image demo && demesne run --image demo -c 'id -u; touch /bin/x && ls /bin/x' && demesne gc --all >&2`)

@@ -113,11 +113,11 @@ func TestImageCredentials(t *testing.T) {
 	auth := func(password string) string {
 		return fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, g.reg.Host, base64.StdEncoding.EncodeToString([]byte("me:"+password)))
 	}
-	g.told(t, "denied", "pull", ref)
-	docker := g.file("h/.docker/config.json", auth("wrong"), 0o600)
+	g.told(t, "authentication", "pull", ref)
+	docker := g.file("h/.docker/config.json", auth("mistaken"), 0o600)
 	defer os.RemoveAll(g.home + "/.docker")
 	r := g.do("pull", ref)
-	if r.code != 125 || !strings.Contains(r.stderr, "denied") || !strings.Contains(r.stderr, "hint: ") || strings.Contains(r.stderr, "wrong") {
+	if r.code != 125 || !strings.Contains(r.stderr, "authentication") || !strings.Contains(r.stderr, "hint: ") || strings.Contains(r.stderr, "mistaken") {
 		t.Errorf("wrong credentials: %+v", r)
 	}
 	os.WriteFile(docker, []byte(auth("secret")), 0o600)
