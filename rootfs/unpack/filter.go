@@ -154,8 +154,7 @@ func checkWhiteout(name string) Reason {
 	if strings.Contains(dir, "/"+whiteout) {
 		return BadWhiteout
 	}
-	switch strings.TrimPrefix(base, whiteout) {
-	case "", ".", "..":
+	if of, ok := strings.CutPrefix(base, whiteout); ok && (of == "" || of == "." || of == "..") {
 		return BadWhiteout
 	}
 	return ""
