@@ -28,6 +28,9 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		p := a.newProgress(o, fmt.Sprintf("import %q", ref.Given))
 		defer p.done()
 		img, err := c.Import(ctx, args[0], ref, p.take)
+		if err == nil {
+			err = c.Unpack(ctx, img, p.take) // as a pull does
+		}
 		if err != nil {
 			return 0, err
 		}

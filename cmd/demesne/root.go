@@ -58,14 +58,28 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 	}
 	p := r.progress()
 	defer p.done()
-	if r.image, err = r.client.Ensure(ctx, r.ref, r.o.pull, p.take); err != nil {
-		return nameImage(r.ref, err)
-	}
-	if r.hold, err = r.client.Store.Hold(ctx, r.image.Digest); err != nil {
-		return err
+	for tries := 0; ; tries++ {
+		err = r.take(ctx, p)
+		// Whoever collects garbage may come between the image's arrival and its hold.
+		if !errors.Is(err, images.ErrNotFound) || r.image == nil || tries == holdTries {
+			break
+		}
 	}
 	st.since("image", began)
-	return nil
+	return nameImage(r.ref, err)
+}
+
+// holdTries is how often an image that vanished before it was held is fetched again.
+const holdTries = 5
+
+// take fetches the image if need be, and holds it. It is set, but not held, if it was
+// removed in between.
+func (r *root) take(ctx context.Context, p *progress) (err error) {
+	if r.image, err = r.client.Ensure(ctx, r.ref, r.o.pull, p.take); err != nil {
+		return err
+	}
+	r.hold, err = r.client.Store.Hold(ctx, r.image.Digest)
+	return err
 }
 
 // checkDirectory follows links once, so that what is shown and what is used are one.
