@@ -224,6 +224,51 @@ func TestPullCancelled(t *testing.T) {
 	}
 }
 
+// TestPullKilled: whenever one of the programs is killed, the store is as good as before, and what
+// was downloaded is not downloaded again.
+func TestPullKilled(t *testing.T) {
+	c, _ := newClient(t, "mortal")
+	ref, killed := mustParse(t, "o/n:1"), 0
+	for range 50 {
+		_, err := c.Pull(t.Context(), ref, nil)
+		var exit *exec.ExitError
+		switch {
+		case errors.As(err, &exit) && exit.ExitCode() == -1:
+			killed++
+		case err != nil:
+			t.Error(err)
+		}
+		checkStore(t, c.Store)
+	}
+	if killed < 5 {
+		t.Errorf("%d of 50 were killed", killed)
+	}
+	t.Setenv("DEMESNE_FAKE", "")
+	if _, err := c.Pull(t.Context(), ref, nil); err != nil {
+		t.Error(err)
+	}
+	if left := blobFiles(t, c.Store, "partial"); slices.ContainsFunc(left, func(name string) bool { return !strings.HasPrefix(name, tempPrefix) }) {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestEnsureBadIndex: what no pull could mend, none tries.
+func TestEnsureBadIndex(t *testing.T) {
+	s := newStore(t)
+	if err := os.WriteFile(s.path(indexFile), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, ref := &Client{Store: s, Program: "/nonexistent"}, mustParse(t, "o/n:1")
+	for _, policy := range []PullPolicy{PullMissing, PullAlways, PullNever} {
+		if _, err := c.Ensure(t.Context(), ref, policy, nil); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+	if _, err := c.Pull(t.Context(), ref, nil); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestPullDeaf: a program that does not end by itself is ended.
 func TestPullDeaf(t *testing.T) {
 	c, _ := newClient(t, "deaf")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +21,9 @@ func fakeImages() int {
 	say := json.NewEncoder(os.Stdout)
 	if wrong := fakeWrong[os.Getenv("DEMESNE_FAKE")+" "+os.Args[1]]; wrong != nil {
 		return wrong()
+	}
+	if os.Getenv("DEMESNE_FAKE") == "mortal" {
+		time.AfterFunc(rand.N(12*time.Millisecond), func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

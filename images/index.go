@@ -23,6 +23,9 @@ const (
 	annoPulled = "demesne.pulled"                    // RFC 3339
 )
 
+// errIndex is a damage that no pull mends: it could not name what it brought.
+var errIndex = fmt.Errorf("%s: %w", indexFile, ErrCorrupt)
+
 // index is index.json.
 type index struct {
 	SchemaVersion int          `json:"schemaVersion"`
@@ -49,13 +52,13 @@ func (s *Store) readIndex() ([]entry, error) {
 	}
 	var idx index
 	if err := json.Unmarshal(b, &idx); err != nil {
-		return nil, fmt.Errorf("read index: %w: %w", ErrCorrupt, err)
+		return nil, fmt.Errorf("read index: %w: %w", errIndex, err)
 	}
 	entries := make([]entry, 0, len(idx.Manifests))
 	for _, d := range idx.Manifests {
 		e, err := parseEntry(d)
 		if err != nil {
-			return nil, fmt.Errorf("read index: %w: %w", ErrCorrupt, err)
+			return nil, fmt.Errorf("read index: %w: %w", errIndex, err)
 		}
 		entries = append(entries, e)
 	}

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // What callers ask about an error of a store.
@@ -41,7 +39,7 @@ func DefaultDir() (string, error) {
 	}
 	if os.Geteuid() == 0 {
 		const dir = "/var/lib/demesne/images"
-		if os.MkdirAll(dir, 0o755) == nil && syscall.Access(dir, accessWrite) == nil {
+		if makeDir(dir, 0o755) == nil && syscall.Access(dir, accessWrite) == nil {
 			return dir, nil
 		}
 	}
@@ -99,13 +97,16 @@ func (s *Store) create() error {
 	return writeFile(s.path(layoutFile), []byte(layout), 0o644)
 }
 
-// makeDir makes a directory with its mode, whatever the umask. One that is there stays as it is.
+// makeDir makes a directory with its mode, and those above it with 0755, whatever the umask. One that
+// is there stays as it is.
 func makeDir(path string, mode fs.FileMode) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+	if parent := filepath.Dir(path); parent != path {
+		if err := makeDir(parent, 0o755); err != nil {
+			return err
+		}
 	}
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -130,68 +131,6 @@ func (s *Store) path(name string) string        { return filepath.Join(s.dir, na
 func (s *Store) blobPath(d Digest) string       { return s.path("blobs/sha256/" + d.Encoded()) }
 func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
 func (s *Store) usedPath(d Digest) string       { return s.path("used/" + d.Encoded()) }
-
-// lock takes the lock of index.json and of the removal of blobs.
-func (s *Store) lock(ctx context.Context) (*os.File, error) {
-	f, err := lockFile(ctx, s.path("locks/index"), os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
-	if err != nil {
-		return nil, fmt.Errorf("lock store: %w", err)
-	}
-	return f, nil
-}
-
-// lockFile opens and locks a file that others may remove or replace: what comes back is locked and
-// is what the path leads to.
-func lockFile(ctx context.Context, path string, flags, how int) (*os.File, error) {
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		f, err := tryLockFile(path, flags, how)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return f, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(wait):
-		}
-	}
-}
-
-// tryLockFile is lockFile without the waiting: EWOULDBLOCK says that somebody has it.
-func tryLockFile(path string, flags, how int) (*os.File, error) {
-	for {
-		f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := flock(f, how|syscall.LOCK_NB); err != nil {
-			f.Close()
-			return nil, err
-		}
-		if isStill(f, path) {
-			return f, nil
-		}
-		f.Close()
-	}
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), how)
-		if err == nil {
-			return nil
-		}
-		if err != syscall.EINTR {
-			return fmt.Errorf("lock %s: %w", filepath.Base(f.Name()), err)
-		}
-	}
-}
-
-// isStill says whether path leads to f.
-func isStill(f *os.File, path string) bool {
-	a, err1 := f.Stat()
-	b, err2 := os.Lstat(path)
-	return err1 == nil && err2 == nil && os.SameFile(a, b)
-}
 
 // writeFile replaces a file at once: whoever opens it, even after a power cut, finds the old content
 // or the new.
