@@ -165,3 +165,7 @@ func (p Policy) Resolves(name Name) Decision {
 	}
 	return Decision{Unknown: true, Reason: "no rule"}
 }
+
+// Names says whether an address rule covers a on q's port, so that it may be reached
+// although it is not public.
+func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
