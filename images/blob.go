@@ -41,8 +41,11 @@ func (s *Store) Begin(ctx context.Context, d Digest, size int64) (*BlobWriter, e
 }
 
 func (s *Store) begin(ctx context.Context, d Digest, size int64) (*BlobWriter, error) {
-	if err := s.pin(ctx, d, size); !errors.Is(err, fs.ErrNotExist) {
-		return nil, present(err)
+	switch err := s.pin(ctx, d, size); {
+	case err == nil:
+		return nil, ErrPresent
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	f, err := lockFile(ctx, s.partialPath(d.Encoded()), os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
 	if err != nil {
@@ -50,22 +53,19 @@ func (s *Store) begin(ctx context.Context, d Digest, size int64) (*BlobWriter, e
 	}
 	w := &BlobWriter{s: s, digest: d, size: size, f: f}
 	// Whoever had the lock until now may have finished.
-	if err := s.pin(ctx, d, size); !errors.Is(err, fs.ErrNotExist) {
+	switch err := s.pin(ctx, d, size); {
+	case err == nil:
 		w.discard()
-		return nil, present(err)
+		return nil, ErrPresent
+	case !errors.Is(err, fs.ErrNotExist):
+		w.Close()
+		return nil, err
 	}
 	if err := w.resume(); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
-}
-
-func present(err error) error {
-	if err == nil {
-		return ErrPresent
-	}
-	return err
 }
 
 // resume hashes what is there. More than there should be is somebody else's, or another blob's.

@@ -13,7 +13,7 @@ import (
 // What callers ask about an error of a store.
 var (
 	ErrNotFound = errors.New("not in the store")
-	ErrCorrupt  = errors.New("the store is damaged")
+	ErrCorrupt  = errors.New("damaged")
 	ErrPresent  = errors.New("present")
 	ErrInUse    = errors.New("a sandbox uses it")
 )
