@@ -52,8 +52,12 @@ func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 	if r == nil {
 		return rows, ""
 	}
+	rows = append(rows, []string{"image", r.Image})
+	if r.ImageDigest != "" {
+		rows = append(rows, []string{"image digest", r.ImageDigest})
+	}
 	rows = append(rows, [][]string{
-		{"image", r.Image}, {"image digest", orElse(r.ImageDigest, "-")}, {"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
+		{"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
 		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
 		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
 	}...)
