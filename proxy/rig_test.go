@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -325,7 +326,7 @@ func serveHTTP(t testing.TB, at string, h http.HandlerFunc) {
 }
 
 func serve(t testing.TB, l net.Listener, h http.HandlerFunc) {
-	s := &http.Server{Handler: h}
+	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 }

@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"demesne/proxy/policy"
+)
+
+// query asks as a client would, over the wire format.
+func (r *rig) query(name string, kind uint16) *dns.Msg {
+	r.t.Helper()
+	m := new(dns.Msg)
+	m.SetQuestion(name, kind)
+	packed, err := m.Pack()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := new(dns.Msg)
+	if err := got.Unpack(packed); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.proxy.answer(got)
+}
+
+func TestDNS(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "good.test", "*.wild.test")}, "a.wild.test")
+	for _, c := range []struct {
+		name, answer string
+		kind         uint16
+		rcode        int
+	}{
+		{"good.test.", "198.19.0.1", dns.TypeA, dns.RcodeSuccess},
+		{"GOOD.test.", "198.19.0.1", dns.TypeA, dns.RcodeSuccess},
+		{"good.test.", "fd64:6d65:736e:1::1", dns.TypeAAAA, dns.RcodeSuccess},
+		{"a.wild.test.", "198.19.0.2", dns.TypeA, dns.RcodeSuccess},
+		{"b.wild.test.", "", dns.TypeA, dns.RcodeNameError},
+		{"wild.test.", "", dns.TypeA, dns.RcodeNameError},
+		{"bad.test.", "", dns.TypeA, dns.RcodeNameError},
+		{".", "", dns.TypeNS, dns.RcodeNameError},
+		{"good.test.", "", dns.TypeTXT, dns.RcodeSuccess},
+		{"good.test.", "", dns.TypeHTTPS, dns.RcodeSuccess},
+		{"good.test.", "", dns.TypeSVCB, dns.RcodeSuccess},
+		{"good.test.", "", dns.TypeNULL, dns.RcodeSuccess},
+		{"good.test.", "", dns.TypeANY, dns.RcodeSuccess},
+	} {
+		a := r.query(c.name, c.kind)
+		got := ""
+		for _, rr := range a.Answer {
+			switch rr := rr.(type) {
+			case *dns.A:
+				got += rr.A.String()
+			case *dns.AAAA:
+				got += rr.AAAA.String()
+			}
+		}
+		if a.Rcode != c.rcode || got != c.answer || !a.RecursionAvailable || !a.Response || a.Question[0].Name != c.name {
+			t.Errorf("%s %d: %v", c.name, c.kind, a)
+		}
+		if _, err := a.Pack(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDNSOdd(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "good.test")})
+	for name, change := range map[string]func(*dns.Msg){
+		"two questions": func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) },
+		"none":          func(m *dns.Msg) { m.Question = nil },
+		"chaos":         func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
+		"update":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
+		"edns 1":        func(m *dns.Msg) { m.SetEdns0(4096, false); m.IsEdns0().SetVersion(1) },
+	} {
+		m := new(dns.Msg)
+		m.SetQuestion("good.test.", dns.TypeA)
+		change(m)
+		if a := r.proxy.answer(m); a.Rcode == dns.RcodeSuccess || len(a.Answer) != 0 {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+}
+
+// TestDNSServed goes through the kernel, by UDP and TCP.
+func TestDNSServed(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "good.test")})
+	pc, err := net.ListenPacket("udp", "127.0.0.1:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- r.proxy.ServeDNS(pc) }()
+	r.serve("127.0.0.1:53", r.proxy.ServeDNSTCP)
+	for _, network := range []string{"udp", "tcp"} {
+		c := dns.Client{Net: network}
+		m := new(dns.Msg)
+		m.SetQuestion("good.test.", dns.TypeA)
+		a, _, err := c.Exchange(m, "127.0.0.1:53")
+		if err != nil || len(a.Answer) != 1 {
+			t.Errorf("%s: %v %v", network, a, err)
+		}
+	}
+	r.idle()
+	r.proxy.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	v4, v6 := netip.MustParsePrefix("198.19.0.0/29"), netip.MustParsePrefix("fd00::/112")
+	s := newNames(v4, v6, 100)
+	for i := range 6 {
+		n, _ := policy.ParseName(fmt.Sprintf("n%d.test", i))
+		for _, pool := range []netip.Prefix{v4, v6, v4} {
+			a, err := s.address(n, pool)
+			if err != nil || !pool.Contains(a) {
+				t.Fatal(a, err)
+			}
+			if got, ok := s.name(a); !ok || got != n {
+				t.Errorf("%v is %v, not %v", a, got, n)
+			}
+		}
+	}
+	n, _ := policy.ParseName("more.test")
+	if a, err := s.address(n, v4); !errors.Is(err, errNames) {
+		t.Error(a, err)
+	}
+	for _, a := range []string{"198.19.0.0", "198.19.0.7", "198.19.0.8", "8.8.8.8", "fd00::", "fd00::1:0:1", "fd01::1", "fd00::7"} {
+		if n, ok := s.name(netip.MustParseAddr(a)); ok {
+			t.Errorf("%s is %v", a, n)
+		}
+	}
+	if _, ok := newNames(netip.Prefix{}, netip.Prefix{}, 5).name(netip.MustParseAddr("1.1.1.1")); ok {
+		t.Error("no pool has a name")
+	}
+}
+
+// FuzzDNS: whatever is asked, the answer can be sent, and has an address only for a name that
+// is allowed.
+func FuzzDNS(f *testing.F) {
+	m := new(dns.Msg)
+	m.SetQuestion("good.test.", dns.TypeA)
+	b, _ := m.Pack()
+	f.Add(b)
+	p, err := New(Config{Policy: allow(f, "good.test"), V4: netip.MustParsePrefix("198.19.0.0/16")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := new(dns.Msg)
+		if m.Unpack(b) != nil {
+			return
+		}
+		a := p.answer(m)
+		if _, err := a.Pack(); err != nil && len(m.Question) == 1 {
+			t.Fatalf("%v: %v", a, err)
+		}
+		for _, rr := range a.Answer {
+			if n, err := policy.ParseName(rr.Header().Name); err != nil || n.String() != "good.test" {
+				t.Fatalf("an answer for %q", rr.Header().Name)
+			}
+		}
+	})
+}

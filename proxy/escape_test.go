@@ -1,0 +1,574 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// TestEscapeN2NUL: what another parser cuts short is refused whole, in CONNECT, SOCKS and
+// DNS.
+func TestEscapeN2NUL(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "*.allowed.test", "allowed.test")}, "evil.test", "allowed.test")
+	for _, target := range []string{
+		"evil.test%00.allowed.test:443", "evil.test\x00.allowed.test:443", "evil.test\\.allowed.test:443", "evil.test#.allowed.test:443",
+		"user@allowed.test:443", "allowed.test", "allowed.test:", "allowed.test:0", "allowed.test:+443", "allowed.test:0443", "allowed.test:65536", ":443", "[allowed.test]:443",
+	} {
+		c := r.dial(r.addr)
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", target)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || (resp.StatusCode != 403 && resp.StatusCode != 400) {
+			t.Errorf("CONNECT %q: %v %v", target, resp, err)
+		}
+	}
+	for _, host := range []string{"evil.test\x00.allowed.test", "evil.test%00.allowed.test", "allowed.test:443", "evil.test\n.allowed.test", ""} {
+		if code := r.socks(3, append([]byte{byte(len(host))}, host...), 443); code != socksForbidden {
+			t.Errorf("SOCKS %q: %d", host, code)
+		}
+	}
+	for _, name := range []string{`evil.test\000.allowed.test.`, `evil\.test.allowed.test.`, `a\010.allowed.test.`} {
+		if a := r.query(name, 1); len(a.Answer) != 0 || a.Rcode != 3 {
+			t.Errorf("DNS %q: %v", name, a)
+		}
+	}
+	if asked := r.world.names(); len(asked) != 0 {
+		t.Errorf("resolved %q", asked)
+	}
+}
+
+// TestEscapeN3OneSpelling: matching and dialling see the same name, however it is spelled.
+func TestEscapeN3OneSpelling(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	for _, spelled := range []string{"ALLOWED.test", "allowed.test.", "aLLowed.TEST."} {
+		if _, resp, body := r.connect(spelled + ":7"); resp.StatusCode != 200 {
+			t.Errorf("%s: %s %s", spelled, resp.Status, body)
+		}
+	}
+	for _, spelled := range []string{"allowed。test", "ａllowed.test", "ALLOWED.test."} {
+		if code := r.socks(3, append([]byte{byte(len(spelled))}, spelled...), 7); code != socksOK {
+			t.Errorf("%s: %d", spelled, code)
+		}
+	}
+	for _, name := range r.world.names() {
+		if name != "allowed.test." {
+			t.Errorf("resolved %q", name)
+		}
+	}
+}
+
+// TestEscapeN5PlainHTTP: an absolute URL is held to the same rules as a tunnel.
+func TestEscapeN5PlainHTTP(t *testing.T) {
+	serveHTTP(t, "8.0.0.3:80", hello200)
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test", "evil.test")
+	if code, body, err := get(t, r.client(nil), "http://evil.test/"); err != nil || code != 403 {
+		t.Error(code, body, err)
+	}
+	for _, line := range []string{"GET ftp://allowed.test/ HTTP/1.1", "GET https://allowed.test/ HTTP/1.1", "GET / HTTP/1.1", "GET http://u:p@allowed.test/ HTTP/1.1"} {
+		if resp := r.raw(line + "\r\nHost: allowed.test\r\n\r\n"); resp.StatusCode != 400 {
+			t.Errorf("%s: %s", line, resp.Status)
+		}
+	}
+}
+
+// raw sends text to the proxy and gives the first answer.
+func (r *rig) raw(text string) *http.Response {
+	r.t.Helper()
+	c := r.dial(r.addr)
+	io.WriteString(c, text)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		r.t.Fatalf("%q: %v", text, err)
+	}
+	return resp
+}
+
+// TestEscapeN6Smuggling: a server sees the Host that was judged, and one request for each
+// that was.
+func TestEscapeN6Smuggling(t *testing.T) {
+	seen := make(chan string, 10)
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		seen <- fmt.Sprintf("%s %s %d", r.Host, r.RequestURI, len(b))
+	})
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	for text, want := range map[string]string{
+		"GET http://allowed.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":                                                                                     "allowed.test /a 0",
+		"POST http://allowed.test/b HTTP/1.1\r\nHost: x\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n": "allowed.test /b 0",
+	} {
+		if resp := r.raw(text); resp.StatusCode != 200 {
+			t.Errorf("%q: %s", text, resp.Status)
+		}
+		if got := <-seen; got != want {
+			t.Errorf("%q: the server saw %q, want %q", text, got, want)
+		}
+	}
+	for _, text := range []string{
+		"GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nHost: evil.test\r\n\r\n",
+		"POST http://allowed.test/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+		"POST http://allowed.test/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+		"POST http://allowed.test/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"GET http://allowed.test/ HTTP/1.1\r\nHost: a b\r\n\r\n",
+	} {
+		if resp := r.raw(text); resp.StatusCode/100 == 2 {
+			t.Errorf("%q: %s", text, resp.Status)
+		}
+	}
+	select {
+	case got := <-seen:
+		t.Errorf("the server saw %q too", got)
+	default:
+	}
+}
+
+// TestEscapeN6NamedHost: on a name's port 80 every request has to be for that name.
+func TestEscapeN6NamedHost(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:80", hello200)
+	r := newRig(t, Config{Policy: allow(t, "allowed.test", "other.test")}, "allowed.test", "other.test")
+	for _, open := range []func() net.Conn{
+		func() net.Conn { return r.named("allowed.test", 80) },
+		func() net.Conn { c, _, _ := r.connect("allowed.test:80"); return c },
+	} {
+		c := open()
+		br := bufio.NewReader(c)
+		for _, q := range []struct {
+			text string
+			want int
+		}{
+			{"GET / HTTP/1.1\r\nHost: allowed.test:80\r\n\r\n", 200},
+			{"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", 403}, // and the end
+		} {
+			io.WriteString(c, q.text)
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil || resp.StatusCode != q.want {
+				t.Fatalf("%q: %v %v", q.text, resp, err)
+			}
+			io.Copy(io.Discard, resp.Body)
+		}
+		if _, err := br.ReadByte(); err == nil {
+			t.Error("the connection goes on")
+		}
+	}
+	r.blocked(`HTTP is for "other.test", not for "allowed.test"`)
+	c := r.named("other.test", 80)
+	io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode != 400 {
+		t.Errorf("no HTTP: %v", resp)
+	}
+}
+
+// TestEscapeN7SNI: TLS has to be for the name that was allowed. What is asked for inside it is
+// not seen: fronting by Host is not defended, and TestEscapeN8Fronting says so.
+func TestEscapeN7SNI(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test", "evil.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test", "other.test")}, "allowed.test")
+	r.world.at["other.test."] = r.world.at["allowed.test."]
+	for _, open := range r.ways("allowed.test", 443) {
+		for sni, want := range map[string]string{
+			"evil.test":  `TLS is for "evil.test", not for "allowed.test"`,
+			"other.test": `TLS is for "other.test", not for "allowed.test"`, // allowed itself
+			"":           "port 443 needs TLS with a server name: parse name \"\": not a host name: empty",
+		} {
+			c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: sni, InsecureSkipVerify: true})
+			err := c.Handshake()
+			if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+				t.Errorf("%q: %v", sni, err)
+			}
+			r.blocked(want)
+		}
+		c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: "ALLOWED.test"})
+		if err := c.Handshake(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ways are those into the proxy, for one target.
+func (r *rig) ways(name string, port uint16) map[string]func() net.Conn {
+	at := netip.AddrPortFrom(r.address(name), port).String()
+	r.serve(at, r.proxy.ServeNamed)
+	return map[string]func() net.Conn{
+		"name":    func() net.Conn { return r.dial(at) },
+		"connect": func() net.Conn { c, _, _ := r.connect(fmt.Sprintf("%s:%d", name, port)); return c },
+		"socks":   func() net.Conn { c, _ := r.socksConn(3, append([]byte{byte(len(name))}, name...), port); return c },
+	}
+}
+
+// TestEscapeN8Fronting: another Host inside the TLS of an allowed name reaches the server that
+// was allowed, which may know it. Without interception this is not defended; it is
+// what the package comment says.
+func TestEscapeN8Fronting(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	req, _ := http.NewRequest("GET", "https://allowed.test/", nil)
+	req.Host = "evil.test"
+	resp, err := r.client(ca).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); string(b) != "hello from evil.test" {
+		t.Errorf("%q", b)
+	}
+}
+
+// clientHello is a real one.
+func clientHello(t testing.TB, c *tls.Config) []byte {
+	t.Helper()
+	a, b := net.Pipe()
+	go tls.Client(a, c).Handshake()
+	defer a.Close()
+	defer b.Close()
+	buf := make([]byte, 64<<10)
+	n, err := b.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:n]
+}
+
+// records cuts the one record of a ClientHello into records with n bytes of it each.
+func records(hello []byte, n int) (out []byte) {
+	for body := hello[5:]; len(body) > 0; {
+		m := min(n, len(body))
+		out = append(out, hello[0], hello[1], hello[2])
+		out = binary.BigEndian.AppendUint16(out, uint16(m))
+		out = append(out, body[:m]...)
+		body = body[m:]
+	}
+	return out
+}
+
+// TestEscapeN9Fragments: a ClientHello in many records and packets is put together, one that
+// cannot be is refused.
+func TestEscapeN9Fragments(t *testing.T) {
+	whole := clientHello(t, &tls.Config{ServerName: "allowed.test"})
+	for _, n := range []int{1, 7, 100} {
+		cut := records(whole, n)
+		h, read, err := readHello(iotestOneByte{bytes.NewReader(cut)}, nil)
+		if err != nil || h.name.String() != "allowed.test" || h.encrypted || !bytes.Equal(read, cut) {
+			t.Errorf("records of %d: %+v %v", n, h, err)
+		}
+		if h, read, err := readHello(bytes.NewReader(cut[9:]), cut[:9]); err != nil || h.name.String() != "allowed.test" || !bytes.Equal(read, cut) {
+			t.Errorf("with a head: %+v %v", h, err)
+		}
+	}
+	huge := append([]byte{22, 3, 1, 0x40, 0, 1, 0x0f, 0xff, 0xff}, make([]byte, 16384-4)...)
+	for name, b := range map[string][]byte{
+		"cut":            whole[:40],
+		"another record": append([]byte{23, 3, 3, 0, 1, 0}, whole...),
+		"too long":       append(huge, bytes.Repeat(append([]byte{22, 3, 3, 0x40, 0}, make([]byte, 16384)...), 10)...),
+		"empty records":  bytes.Repeat([]byte{22, 3, 3, 0, 0}, 1000),
+		"nothing":        nil,
+		"SSLv2":          {0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10},
+		"two names":      twoNames(whole),
+	} {
+		if h, _, err := readHello(bytes.NewReader(b), nil); err == nil || !h.name.IsZero() {
+			t.Errorf("%s: %+v %v", name, h, err)
+		}
+	}
+}
+
+// twoNames doubles the server name extension.
+func twoNames(hello []byte) []byte {
+	i := bytes.Index(hello, []byte("allowed.test")) - 9
+	ext := hello[i : i+9+len("allowed.test")]
+	b := append(bytes.Clone(hello), ext...)
+	grow := func(at, size int) {
+		for n, j := len(ext), at+size-1; n > 0 && j >= at; j-- {
+			n += int(b[j])
+			b[j], n = byte(n), n>>8
+		}
+	}
+	grow(3, 2) // the record, the message, the extensions, which are the rest of it
+	grow(6, 3)
+	sessions := 9 + 2 + 32
+	suites := sessions + 1 + int(b[sessions])
+	compression := suites + 2 + int(binary.BigEndian.Uint16(b[suites:]))
+	grow(compression+1+int(b[compression]), 2)
+	return b
+}
+
+type iotestOneByte struct{ r io.Reader }
+
+func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
+
+// TestEscapeN9ECH: a ClientHello that hides another one is refused, whatever name it
+// shows.
+func TestEscapeN9ECH(t *testing.T) {
+	config := append([]byte{0, 0x41, 0xfe, 0x0d, 0, 0x3d, 1, 0, 0x20, 0, 0x20}, bytes.Repeat([]byte{9}, 32)...)
+	config = append(config, 0, 4, 0, 1, 0, 1, 0, 12)
+	config = append(config, "allowed.test\x00\x00"...)
+	binary.BigEndian.PutUint16(config, uint16(len(config)-2))
+	binary.BigEndian.PutUint16(config[4:], uint16(len(config)-6))
+	b := clientHello(t, &tls.Config{ServerName: "hidden.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: config})
+	h, _, err := readHello(bytes.NewReader(b), nil)
+	if err != nil || !h.encrypted || h.name.String() != "allowed.test" {
+		t.Fatalf("%+v %v", h, err)
+	}
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	c := r.named("allowed.test", 443)
+	c.Write(b)
+	if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
+		t.Errorf("%x", got)
+	}
+	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen")
+}
+
+// TestEscapeN10NoTLS: port 443 is for TLS, unless a tcp:// rule says otherwise.
+func TestEscapeN10NoTLS(t *testing.T) {
+	echo(t, "8.0.0.2:443")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test", "tcp://raw.test")}, "allowed.test")
+	r.world.at["raw.test."] = r.world.at["allowed.test."]
+	for _, open := range r.ways("allowed.test", 443) {
+		c := open()
+		fmt.Fprint(c, "SSH-2.0-OpenSSH_9.2\r\n")
+		if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
+			t.Errorf("%q", got)
+		}
+	}
+	for _, open := range r.ways("raw.test", 443) {
+		c := open()
+		fmt.Fprint(c, "SSH-2.0-OpenSSH_9.2\r\n")
+		if _, err := io.ReadFull(c, make([]byte, 21)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestEscapeN11Rebinding: the answer is judged, and what was judged is dialled: the second
+// answer is never asked for.
+func TestEscapeN11Rebinding(t *testing.T) {
+	echo(t, "127.0.0.1:7")
+	echo(t, "8.0.0.2:7")
+	r := newRig(t, Config{Policy: allow(t, "rebind.test", "mixed.test")})
+	set := func(name string, addrs ...string) {
+		r.world.mu.Lock()
+		defer r.world.mu.Unlock()
+		r.world.at[name] = nil
+		for _, a := range addrs {
+			r.world.at[name] = append(r.world.at[name], netip.MustParseAddr(a))
+		}
+	}
+	for _, a := range []string{"127.0.0.1", "::ffff:127.0.0.1", "169.254.169.254", "10.0.0.1", "0.0.0.0", "::", "64:ff9b::7f00:1", "2002:7f00:1::", "198.19.0.1"} {
+		set("rebind.test.", a)
+		if _, resp, body := r.connect("rebind.test:7"); resp.StatusCode != 403 || !strings.Contains(body, "which no rule names") {
+			t.Errorf("%s: %s %s", a, resp.Status, body)
+		}
+	}
+	set("mixed.test.", "127.0.0.1", "8.0.0.2")
+	c, resp, body := r.connect("mixed.test:7")
+	if resp.StatusCode != 200 {
+		t.Error(resp.Status, body)
+	}
+	c.Close()
+	if rec := r.records(10)[9]; rec.Address != "8.0.0.2:7" {
+		t.Errorf("%+v", rec)
+	}
+	if n := len(r.world.names()); n != 10 {
+		t.Errorf("resolved %d times for 10 connections", n)
+	}
+}
+
+// TestEscapeN12N13Literals: spellings of addresses, and the services of clouds, in open mode.
+func TestEscapeN12N13Literals(t *testing.T) {
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything())})
+	r.world.at["metadata.google.internal."] = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
+	for _, host := range []string{
+		"127.0.0.1", "127.1", "0x7f.1", "0x7f000001", "2130706433", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]",
+		"[2002:7f00:1::]", "[fe80::1%25lo]", "[fe80::1%lo]", "0.0.0.0", "[::]", "localhost",
+		"169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "192.0.0.192", "metadata.google.internal",
+	} {
+		r.world.at["localhost"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+		if _, resp, body := r.connect(host + ":80"); host != "localhost" && host != "metadata.google.internal" && resp.StatusCode/100 != 4 {
+			t.Errorf("%s: %s %s", host, resp.Status, body)
+		}
+		if resp := r.raw("GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode/100 != 4 {
+			t.Errorf("GET %s: %s", host, resp.Status)
+		}
+	}
+}
+
+// TestEscapeN14N23Own: the host's own addresses, public ones too, and with them the proxy's own
+// port, are not reached without a rule that names them.
+func TestEscapeN14N23Own(t *testing.T) {
+	echo(t, "8.0.0.77:7")
+	own := func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("8.0.0.77")} }
+	for _, c := range []struct {
+		policy policy.Policy
+		want   int
+	}{
+		{policy.Policy{}.Allow(policy.Everything()), 403},
+		{allow(t, "me.test", "8.0.0.77"), 200},
+		{allow(t, "me.test", "8.0.0.77:8"), 403},
+	} {
+		r := newRig(t, Config{Policy: c.policy, Own: own})
+		r.world.at["me.test."] = own()
+		if _, resp, body := r.connect("me.test:7"); resp.StatusCode != c.want {
+			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
+		}
+		if _, resp, body := r.connect("8.0.0.77:7"); resp.StatusCode != c.want {
+			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
+		}
+	}
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything())})
+	if _, resp, _ := r.connect(r.addr); resp.StatusCode != 403 {
+		t.Errorf("the proxy itself: %s", resp.Status)
+	}
+	r.proxy.own.find = nil
+	if !r.proxy.own.has(netip.MustParseAddr("8.0.0.1")) || r.proxy.own.has(netip.MustParseAddr("8.0.0.77")) {
+		t.Error("the interfaces' addresses were not found")
+	}
+}
+
+// TestEscapeN15Redirects: the proxy follows none.
+func TestEscapeN15Redirects(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://evil.test/", 302) })
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test", "evil.test")
+	if code, _, err := get(t, r.client(nil), "http://allowed.test/"); err != nil || code != 302 {
+		t.Error(code, err)
+	}
+	if code, _, err := get(t, r.client(nil), "http://evil.test/"); err != nil || code != 403 {
+		t.Error(code, err)
+	}
+	if asked := strings.Join(r.world.names(), " "); asked != "allowed.test." {
+		t.Errorf("resolved %q", asked)
+	}
+}
+
+// TestEscapeN17Audited: what is put into the labels below a wildcard is in the log.
+func TestEscapeN17Audited(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "*.zone.test")})
+	r.query("c2VjcmV0.zone.test.", 1)
+	if rec := r.records(1)[0]; rec.Via != "dns" || rec.Host != "c2vjcmv0.zone.test" || rec.Rule != "*.zone.test" {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// TestEscapeN18PolicyFirst: no way in resolves a name that is denied.
+func TestEscapeN18PolicyFirst(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "allowed.test:1")}, "evil.test", "allowed.test")
+	r.connect("evil.test:443")
+	r.connect("allowed.test:443")
+	get(t, r.client(nil), "http://evil.test/")
+	r.socks(3, append([]byte{9}, "evil.test"...), 443)
+	for _, kind := range []uint16{1, 28, 16, 10, 255, 12, 65, 64, 5, 2, 6, 33} {
+		if a := r.query("evil.test.", kind); a.Rcode != 3 || len(a.Answer) != 0 {
+			t.Errorf("type %d: %v", kind, a)
+		}
+		r.query("secret.allowed.test.", kind)
+		r.query("1.0.0.127.in-addr.arpa.", kind)
+	}
+	if asked := r.world.names(); len(asked) != 0 {
+		t.Errorf("resolved %q", asked)
+	}
+}
+
+// TestEscapeN24Upgrade: a WebSocket goes to the host that was judged, and through it.
+func TestEscapeN24Upgrade(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		io.CopyN(c, rw, 4)
+	})
+	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Connections: 1}}, "allowed.test", "evil.test")
+	upgrade := " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n"
+	for range 3 { // the connection is given back each time
+		c := r.dial(r.addr)
+		fmt.Fprint(c, "GET http://allowed.test/"+upgrade)
+		br := bufio.NewReader(c)
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		fmt.Fprint(c, "ping")
+		if b, err := io.ReadAll(br); err != nil || string(b) != "ping" {
+			t.Errorf("%q %v", b, err)
+		}
+		r.idle()
+	}
+	if resp := r.raw("GET http://evil.test/" + upgrade); resp.StatusCode != 403 {
+		t.Error(resp.Status)
+	}
+}
+
+// idle waits until the proxy holds no connection.
+func (r *rig) idle() {
+	r.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		r.proxy.mu.Lock()
+		n := r.proxy.conns
+		r.proxy.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%d connections are held", n)
+		}
+	}
+}
+
+// TestEscapeN25Slow: heads that do not come end, and hold nothing.
+func TestEscapeN25Slow(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Head: 50 * time.Millisecond}}, "allowed.test")
+	echo(t, "8.0.0.2:443")
+	for name, begin := range map[string]string{"nothing": "", "http": "GET http://allo", "socks": "\x05\x01", "socks target": "\x05\x01\x00\x05\x01\x00\x03\x7f", "connect": "CONNECT allowed.test:443 HTTP/1.1\r\nX: "} {
+		c := r.dial(r.addr)
+		io.WriteString(c, begin)
+		if _, err := io.ReadAll(c); err != nil && os.IsTimeout(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, open := range r.ways("allowed.test", 443) {
+		c := open()
+		c.Write([]byte{22, 3, 1})
+		if _, err := io.ReadAll(c); err != nil && os.IsTimeout(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r.idle()
+}
+
+// TestEscapeN25Many: connections are bounded, and what ends makes room.
+func TestEscapeN25Many(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Connections: 20}}, "allowed.test")
+	var open []net.Conn
+	for range 20 {
+		c, resp, _ := r.connect("allowed.test:7")
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		open = append(open, c)
+	}
+	if _, err := talk(r.addr); err == nil {
+		t.Error("one more was served")
+	}
+	r.blocked("more than 20 connections at once")
+	for _, c := range open {
+		c.Close()
+	}
+	r.idle()
+	if _, resp, _ := r.connect("allowed.test:7"); resp.StatusCode != 200 {
+		t.Error(resp.Status)
+	}
+}

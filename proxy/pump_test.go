@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"demesne/proxy/policy"
+)
+
+// written is what this process wrote by write(2) and the like. splice(2) does not count.
+func written(t *testing.T) (n int64) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		fmt.Sscanf(line, "wchar: %d", &n)
+	}
+	return n
+}
+
+// TestSplice: the kernel moves a tunnel's bytes. The server and the client here write
+// them; were the proxy to, they would be written once more.
+func TestSplice(t *testing.T) {
+	const size = 64 << 20
+	for _, limit := range []int64{0, 1 << 40} {
+		l, err := net.Listen("tcp", "8.0.0.2:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := l.Accept()
+			if err == nil {
+				io.Copy(c, io.LimitReader(zeros{}, size))
+				c.Close()
+			}
+		}()
+		rule, _ := policy.ParseRule("good.test")
+		r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: limit}))}, "good.test")
+		before := written(t)
+		c, _, _ := r.connect("good.test:7")
+		if n, err := io.Copy(io.Discard, c); n != size {
+			t.Fatal(n, err)
+		}
+		if n := written(t) - before; n < size || n > size+size/4 {
+			t.Errorf("budget %d: %d bytes were written for %d", limit, n, size)
+		}
+		l.Close()
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestBudgetConcurrent(t *testing.T) {
+	b := &budget{limit: policy.Budget{Bytes: 1000}}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	total := int64(0)
+	for range 8 {
+		wg.Go(func() {
+			for {
+				n := b.some(7)
+				if n == 0 {
+					return
+				}
+				back := n / 2
+				b.giveBack(back)
+				mu.Lock()
+				total += n - back
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if total > 1000 || !b.exhausted() {
+		t.Errorf("%d of 1000, exhausted %v", total, b.exhausted())
+	}
+}
+
+func TestJournal(t *testing.T) {
+	var out bytes.Buffer
+	j := &journal{to: &out, sandbox: "s", left: 1000}
+	for i := range 1000 {
+		j.write(Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.denied(policy.Decision{Allowed: true, Reason: "no rule"}))
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) < 4 || out.Len() > 1200 || !strings.Contains(lines[len(lines)-1], "the log has reached its bound") || !strings.Contains(lines[0], `"host":"n0.test","verdict":"denied","reason":"no rule"`) {
+		t.Errorf("%s", out.String())
+	}
+	if n := len(j.denials()); n != maxBlocked {
+		t.Errorf("%d denials are kept", n)
+	}
+	j.write(Record{Via: "dns", Host: "n0.test"}.denied(policy.Decision{Reason: "no rule"}))
+	if j.denials()[0].Times != 2 {
+		t.Errorf("%+v", j.denials()[0])
+	}
+}
