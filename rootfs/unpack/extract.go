@@ -80,10 +80,14 @@ func extract(r io.Reader, f *filter) error {
 
 // readError says what an error of the tar reader is about: the archive, or what it is read from.
 func readError(err error) error {
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if malformed(err) {
 		return &RefusedError{Reason: BadTar, Err: err}
 	}
 	return fmt.Errorf("read layer: %w", err)
+}
+
+func malformed(err error) bool {
+	return errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // archives are the errors of system calls that the contents of an archive bring about. All others
@@ -92,11 +96,14 @@ var archives = []unix.Errno{unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR,
 	unix.EMLINK, unix.ENAMETOOLONG, unix.EINVAL, unix.E2BIG, unix.ERANGE}
 
 func entryError(name string, err error) error {
+	var refused *RefusedError
 	var errno unix.Errno
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case malformed(err):
 		return &RefusedError{Reason: BadTar, Entry: name, Err: err}
-	}
-	if errors.As(err, &errno) && slices.Contains(archives, errno) {
+	case errors.As(err, &errno) && slices.Contains(archives, errno):
 		return &RefusedError{Reason: BadEntry, Entry: name, Err: err}
 	}
 	return fmt.Errorf("unpack %q: %w", name, err)

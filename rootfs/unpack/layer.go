@@ -57,7 +57,7 @@ func (u *unpacker) write(ctx context.Context, l Layer, dir string) (Notes, error
 func (u *unpacker) stream(b *blob, dir string, f *filter) error {
 	archive, err := decompress(b)
 	if err != nil {
-		return readError(err)
+		return err
 	}
 	defer archive.Close()
 	p := newPipe(archive, u.Limits.Bytes)

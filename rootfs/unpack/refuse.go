@@ -21,7 +21,7 @@ const (
 	BadRoot     Reason = "it makes the root something other than a directory"
 	BadXattr    Reason = "an extended attribute is too big"
 	BadMedia    Reason = "its media type is none of a layer"
-	BadTar      Reason = "it is no proper tar archive"
+	BadTar      Reason = "it is no proper archive"
 	BadEntry    Reason = "an entry cannot be made"
 	BadDiffID   Reason = "its contents are not what the image's config says"
 )

@@ -43,6 +43,7 @@ type blob struct {
 	layer Layer
 	sum   hash.Hash
 	read  int64
+	err   error // of reading, but io.EOF
 	saw   func(read int64)
 }
 
@@ -51,10 +52,13 @@ func newBlob(ctx context.Context, f *os.File, l Layer, saw func(int64)) *blob {
 }
 
 func (b *blob) Read(p []byte) (int, error) {
-	if err := b.ctx.Err(); err != nil {
-		return 0, err
+	n, err := 0, b.ctx.Err()
+	if err == nil {
+		n, err = b.file.Read(p)
 	}
-	n, err := b.file.Read(p)
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
 	b.sum.Write(p[:n])
 	b.read += int64(n)
 	b.saw(b.read)
@@ -72,26 +76,54 @@ func (b *blob) verify() error {
 	return nil
 }
 
-// decompress returns the archive in r, which may be gzip, zstd or none of them. The decoder
-// uses one thread: the cores are for other layers, and for what comes behind it.
-func decompress(r io.Reader) (io.ReadCloser, error) {
-	br := bufio.NewReaderSize(r, chunkSize)
-	magic, err := br.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
+// decompress returns the archive in b, which may be gzip, zstd or none of them. The decoder
+// uses one thread: the cores are for other layers, and for what comes behind it. Its errors are
+// [*RefusedError], but those of reading b.
+func decompress(b *blob) (io.ReadCloser, error) {
+	r := bufio.NewReaderSize(b, chunkSize)
+	magic, _ := r.Peek(4) // an error comes again
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b, 8}):
-		z, err := gzip.NewReader(br)
-		return &members{Reader: z}, err
-	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		z, err := gzip.NewReader(r)
 		if err != nil {
-			return nil, err
+			return nil, b.explain(err)
 		}
-		return z.IOReadCloser(), nil
+		return &decoder{ReadCloser: &members{Reader: z}, blob: b}, nil
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), skippable(magic):
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, b.explain(err)
+		}
+		return &decoder{ReadCloser: z.IOReadCloser(), blob: b}, nil
 	}
-	return io.NopCloser(br), nil
+	return io.NopCloser(r), nil
+}
+
+// skippable tells whether zstd would skip a frame that begins so: some tools put an index there.
+func skippable(magic []byte) bool {
+	return len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
+}
+
+// A decoder tells its own errors from those of what it reads.
+type decoder struct {
+	io.ReadCloser
+	blob *blob
+}
+
+func (d *decoder) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = d.blob.explain(err)
+	}
+	return n, err
+}
+
+// explain returns what reading b met with, or else refuses the layer for err.
+func (b *blob) explain(err error) error {
+	if b.err != nil {
+		return b.err
+	}
+	return &RefusedError{Reason: BadTar, Err: err}
 }
 
 // members is a gzip file that may end in something that is no member: padding, which other readers
