@@ -32,6 +32,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/sirupsen/logrus"
+
 	"demesne/images"
 )
 
@@ -66,6 +68,7 @@ type call struct {
 func main() {
 	// A pull holds little: what is thrown away is collected before it adds up, and what a registry can
 	// make the libraries hold ends somewhere.
+	logrus.SetOutput(io.Discard) // the libraries' chatter: what matters is in their errors
 	debug.SetMemoryLimit(64 << 20)
 	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 	os.Exit(run(os.Args[1:]))
@@ -148,5 +151,9 @@ func (c *call) store() (*images.Store, error) {
 		}
 		c.dir = dir
 	}
-	return images.Open(c.dir)
+	store, err := images.Open(c.dir)
+	if err == nil {
+		c.dir = store.Dir()
+	}
+	return store, err
 }

@@ -87,19 +87,19 @@ func notes(n unpack.Notes) []string {
 
 // sweepLayers removes every unpacked layer but those that stdin names, and those in use.
 func sweepLayers(c *call) error {
+	key, err := layers.OwnKey() // while /proc can be read
+	if err != nil {
+		return err
+	}
 	if _, err := c.confined(); err != nil {
 		return err
 	}
 	var keep []digest.Digest
-	err := eachLine(os.Stdin, func(line string) error {
+	err = eachLine(os.Stdin, func(line string) error {
 		id, err := images.ParseDigest(line)
 		keep = append(keep, digest.Digest(id))
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	key, err := layers.OwnKey()
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ package pull
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"go.podman.io/image/v5/docker/reference"
@@ -43,7 +44,7 @@ type Options struct {
 	Jobs     int                  // layers at once; 3
 	Backoff  time.Duration        // before the second try; one second
 	Idle     time.Duration        // how long a registry may say nothing; one minute
-	System   *types.SystemContext // where configuration is; the usual places
+	System   *types.SystemContext // where configuration is; the usual places, and $REGISTRY_AUTH_FILE
 }
 
 // puller is a pull under way.
@@ -54,7 +55,7 @@ type puller struct {
 }
 
 func newPuller(o Options) *puller {
-	p := &puller{Options: o, sys: &types.SystemContext{}}
+	p := &puller{Options: o, sys: &types.SystemContext{AuthFilePath: os.Getenv("REGISTRY_AUTH_FILE")}}
 	if o.System != nil {
 		*p.sys = *o.System
 	}

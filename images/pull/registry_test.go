@@ -2,9 +2,16 @@ package pull
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"io"
 	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -44,6 +51,23 @@ type request struct {
 
 func newRegistry(t *testing.T) *aRegistry {
 	t.Helper()
+	r := prepare(t)
+	r.StartTLS()
+	r.host = r.Listener.Addr().String()
+	return r
+}
+
+// newPlainRegistry is one without TLS.
+func newPlainRegistry(t *testing.T) *aRegistry {
+	t.Helper()
+	r := prepare(t)
+	r.Start()
+	r.host = r.Listener.Addr().String()
+	return r
+}
+
+func prepare(t *testing.T) *aRegistry {
+	t.Helper()
 	r := &aRegistry{}
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -62,11 +86,28 @@ func newRegistry(t *testing.T) *aRegistry {
 		}
 		inner.ServeHTTP(counted, req)
 	}))
+	r.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
 	r.Config.ErrorLog = log.New(io.Discard, "", 0)
-	r.StartTLS()
-	r.host = r.Listener.Addr().String()
 	t.Cleanup(r.Close)
 	return r
+}
+
+// certificate is one for this machine's names, signed by itself.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, who, who, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 type counter struct {
@@ -111,6 +152,12 @@ func (r *aRegistry) trust(t *testing.T) *types.SystemContext {
 	}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
 	write(t, filepath.Join(dir, "ca.crt"), string(ca))
+	return r.config(t, certs)
+}
+
+// config returns a configuration with certificates in a directory, where its files go too.
+func (r *aRegistry) config(t *testing.T, certs string) *types.SystemContext {
+	t.Helper()
 	return &types.SystemContext{
 		DockerPerHostCertDirPath:     certs,
 		SystemRegistriesConfPath:     write(t, filepath.Join(certs, "registries.conf"), ""),
@@ -197,7 +244,13 @@ func openStore(t *testing.T, dir string) *images.Store {
 	return s
 }
 
-// puller's options for tests: quick to try again.
+// plainOptions know no certificate.
+func (r *aRegistry) plainOptions(t *testing.T) Options {
+	t.Helper()
+	return Options{Store: openStore(t, t.TempDir()), System: r.config(t, t.TempDir()), Backoff: time.Millisecond}
+}
+
+// options of a test: quick to try again.
 func (r *aRegistry) options(t *testing.T) Options {
 	t.Helper()
 	return Options{Store: openStore(t, t.TempDir()), System: r.trust(t), Backoff: time.Millisecond, Idle: 10 * time.Second}

@@ -54,7 +54,7 @@ func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) 
 		case body, ok := <-bodies:
 			if ok {
 				go drain(bodies, failures)
-				return body, nil
+				return &guarded{ReadCloser: body}, nil
 			}
 			bodies = nil
 		case err, ok := <-failures:
@@ -68,6 +68,30 @@ func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) 
 		}
 	}
 	return nil, io.ErrUnexpectedEOF
+}
+
+// guarded keeps away from two mistakes of the reader that the library uses where a registry ignored the
+// range: with an error it counts bytes that it did not copy, and after one it must not be read
+// again, which its Close does. What is not closed ends with the context of the request.
+type guarded struct {
+	io.ReadCloser
+	failed bool
+}
+
+func (g *guarded) Read(p []byte) (int, error) {
+	n, err := g.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		g.failed = true
+		return 0, err
+	}
+	return n, err
+}
+
+func (g *guarded) Close() error {
+	if g.failed {
+		return nil
+	}
+	return g.ReadCloser.Close()
 }
 
 // drain lets the library's goroutine end, whatever it still wants to say.

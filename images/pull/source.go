@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	digest "github.com/opencontainers/go-digest"
 	"go.podman.io/image/v5/docker"
@@ -49,11 +50,7 @@ func candidates(sys *types.SystemContext, ref images.Reference) ([]reference.Nam
 	if inCatalogue(ref.Given) || !shortnames.IsShortName(ref.Given) {
 		return []reference.Named{full}, nil
 	}
-	given, err := reference.ParseNamed("docker.io/" + ref.Given) // one that a short name's parts fit in
-	if err != nil {
-		return nil, errorf(images.CodeInvalid, "parse reference %q: %w", ref.Given, err)
-	}
-	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, reference.Path(given))
+	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, repository(ref.Given))
 	if err != nil {
 		return nil, errorf(images.CodeInvalid, "read registries.conf: %w", err)
 	}
@@ -73,6 +70,15 @@ func candidates(sys *types.SystemContext, ref images.Reference) ([]reference.Nam
 		all = append(all, c.Value)
 	}
 	return all, nil
+}
+
+// repository returns a short name without its tag and digest.
+func repository(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	return name
 }
 
 func inCatalogue(name string) bool {

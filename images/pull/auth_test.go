@@ -1,0 +1,144 @@
+package pull
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"demesne/images"
+)
+
+// basic lets in who knows the password.
+func basic(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if user, password, ok := r.BasicAuth(); !ok || user != "me" || password != "secret" {
+		w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+		w.WriteHeader(401)
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
+// bearer lets in who has a token for the repository, and gives one to who knows the password.
+func bearer(host string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.URL.Path == "/token" {
+			if _, password, _ := r.BasicAuth(); password != "secret" {
+				w.WriteHeader(401)
+				return
+			}
+			fmt.Fprintf(w, `{"token":"for %s","expires_in":300}`, r.URL.Query().Get("scope"))
+			return
+		}
+		if got := r.Header.Get("Authorization"); got != "Bearer for repository:o/n:pull" {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="https://%s/token",service="s"`, host))
+			w.WriteHeader(401)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+}
+
+// auth is an auth.json for a registry.
+func auth(host, password string) string {
+	word := base64.StdEncoding.EncodeToString([]byte("me:" + password))
+	return fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, word)
+}
+
+// TestPullAuth: credentials come from where podman and docker look for them; wrong or missing ones are
+// denied, and no other registry gets to see them.
+func TestPullAuth(t *testing.T) {
+	helper := filepath.Join(t.TempDir(), "docker-credential-test")
+	script := "#!/bin/sh\nread host\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n"
+	if err := os.WriteFile(helper, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(helper)+":"+os.Getenv("PATH"))
+	for _, scheme := range []string{"basic", "bearer"} {
+		for _, c := range []struct {
+			name, auth string
+			code       images.Code // "" if let in
+		}{
+			{"right", auth("HOST", "secret"), ""},
+			{"for the repository", auth("HOST/o/n", "secret"), ""},
+			{"by a helper", `{"credHelpers":{"HOST":"test"}}`, ""},
+			{"wrong", auth("HOST", "guess"), images.CodeDenied},
+			{"none", `{}`, images.CodeDenied},
+			{"another's", auth("other.example", "secret"), images.CodeDenied},
+		} {
+			t.Run(scheme+" "+c.name, func(t *testing.T) {
+				r := newRegistry(t)
+				img := anImage(t, runtime.GOARCH, 100, 2)
+				ref := r.push(t, "o/n:1", img)
+				o := r.options(t)
+				write(t, o.System.AuthFilePath, strings.ReplaceAll(c.auth, "HOST", r.host))
+				front := basic
+				if scheme == "bearer" {
+					front = bearer(r.host)
+				}
+				r.behave(front)
+				_, err := Image(context.Background(), ref, o)
+				if c.code == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					holds(t, o.Store, ref, img)
+					return
+				}
+				if got := Classify(err); err == nil || got != c.code {
+					t.Errorf("%v is %q, not %q", err, got, c.code)
+				}
+				holdsNothing(t, o.Store)
+			})
+		}
+	}
+}
+
+// TestPullRedirect: blobs may be elsewhere, and whoever has them sees no credentials.
+func TestPullRedirect(t *testing.T) {
+	r, elsewhere := newRegistry(t), newRegistry(t)
+	img := anImage(t, runtime.GOARCH, 5000, 2)
+	ref := r.push(t, "o/n:1", img)
+	elsewhere.push(t, "o/n:1", img)
+	o := r.options(t)
+	write(t, o.System.AuthFilePath, auth(r.host, "secret"))
+	other := filepath.Join(o.System.DockerPerHostCertDirPath, r.host, "other.crt")
+	trust := elsewhere.trust(t)
+	ca, err := os.ReadFile(filepath.Join(trust.DockerPerHostCertDirPath, elsewhere.host, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, other, string(ca))
+	leaked, asked := false, atomic.Int64{}
+	elsewhere.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		asked.Add(1)
+		leaked = leaked || req.Header.Get("Authorization") != ""
+		next.ServeHTTP(w, req)
+	})
+	// Another port is the same host to net/http; another name is not.
+	away := "https://localhost" + elsewhere.host[strings.LastIndex(elsewhere.host, ":"):]
+	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		if strings.Contains(req.URL.Path, "/blobs/") {
+			http.Redirect(w, req, away+req.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
+		basic(w, req, next)
+	})
+	_, err = Image(context.Background(), ref, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() == 0 {
+		t.Error("nothing was asked elsewhere")
+	}
+	if leaked {
+		t.Error("credentials went elsewhere")
+	}
+	holds(t, o.Store, ref, img)
+}

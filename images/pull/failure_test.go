@@ -1,0 +1,255 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"demesne/images"
+)
+
+// status answers every request for a path with a status.
+func status(part string, code int, body string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !strings.Contains(r.URL.Path, part) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(code)
+		fmt.Fprint(w, body)
+	}
+}
+
+// TestPullFails: each kind of refusal has its code, is asked again only where that helps, and leaves
+// nothing in the store.
+func TestPullFails(t *testing.T) {
+	word := func(code string) string { return `{"errors":[{"code":"` + code + `","message":"no\nno"}]}` }
+	for _, c := range []struct {
+		name  string
+		front func(http.ResponseWriter, *http.Request, http.Handler)
+		code  images.Code
+		tries int // for the thing that fails
+		part  string
+	}{
+		{"401", status("/manifests/", 401, ""), images.CodeDenied, 1, "/manifests/"},
+		{"401 with a word", status("/manifests/", 401, word("UNAUTHORIZED")), images.CodeDenied, 1, "/manifests/"},
+		{"403", status("/manifests/", 403, "forbidden"), images.CodeDenied, 1, "/manifests/"},
+		{"403 with a word", status("/manifests/", 403, word("DENIED")), images.CodeDenied, 1, "/manifests/"},
+		{"404", status("/manifests/", 404, "what?"), images.CodeNotFound, 1, "/manifests/"},
+		{"404 with a word", status("/manifests/", 404, word("MANIFEST_UNKNOWN")), images.CodeNotFound, 1, "/manifests/"},
+		{"404 of a repository", status("/manifests/", 404, word("NAME_UNKNOWN")), images.CodeNotFound, 1, "/manifests/"},
+		{"404 of a blob", status("/blobs/", 404, word("BLOB_UNKNOWN")), images.CodeNotFound, 1, "/blobs/"},
+		{"429", status("/manifests/", 429, ""), images.CodeBusy, 5, "/manifests/"},
+		{"429 with a word", status("/manifests/", 429, word("TOOMANYREQUESTS")), images.CodeBusy, 5, "/manifests/"},
+		{"500", status("/manifests/", 500, "oops"), images.CodeUnreachable, 5, "/manifests/"},
+		{"503 of a blob", status("/blobs/", 503, "later"), images.CodeUnreachable, 5, "/blobs/"},
+		{"503 of the first ping", status("/v2/", 503, "later"), images.CodeUnreachable, 5, "/v2/"},
+		{"not a manifest", status("/manifests/", 200, "<html>"), images.CodeUnsupported, 1, "/manifests/"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry(t)
+			ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
+			o := r.options(t)
+			r.behave(c.front)
+			_, err := Image(context.Background(), ref, o)
+			if got := Classify(err); err == nil || got != c.code {
+				t.Errorf("%v is %q, not %q", err, got, c.code)
+			}
+			if n, _ := r.count("GET", c.part); n != c.tries {
+				t.Errorf("asked %d times, not %d", n, c.tries)
+			}
+			if err != nil && strings.ContainsAny(OneLine(err), "\n\r") {
+				t.Errorf("%q is not one line", OneLine(err))
+			}
+			holdsNothing(t, o.Store)
+		})
+	}
+}
+
+// holdsNothing says that no image is named, and no blob is left that is not what it should be.
+func holdsNothing(t *testing.T, s *images.Store) {
+	t.Helper()
+	if all, err := s.List(); err != nil || len(all) != 0 {
+		t.Errorf("the store has %d images: %v", len(all), err)
+	}
+	if bad, err := s.Verify(context.Background()); err != nil || len(bad) != 0 {
+		t.Errorf("the store is damaged: %v, %v", bad, err)
+	}
+}
+
+// TestPullUnreachable: a registry that is not there, or whose certificate nobody signed, is told at
+// once, whatever the pause between tries.
+func TestPullUnreachable(t *testing.T) {
+	r := newRegistry(t)
+	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
+	gone := newRegistry(t)
+	gone.Close()
+	strange := r.trust(t)
+	strange.DockerPerHostCertDirPath = t.TempDir()
+	for _, c := range []struct {
+		name string
+		ref  string
+		o    Options
+	}{
+		{"nobody listens", gone.host + "/o/n:1", r.options(t)},
+		{"a certificate of a stranger", ref.Given, Options{Store: openStore(t, t.TempDir()), System: strange}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			said := 0
+			c.o.Backoff, c.o.Report = time.Hour, func(images.Event) { said++ }
+			_, err := Image(context.Background(), parseRef(t, c.ref), c.o)
+			if got := Classify(err); got != images.CodeUnreachable {
+				t.Errorf("%v is %q", err, got)
+			}
+			if said != 0 {
+				t.Errorf("it was tried again")
+			}
+			holdsNothing(t, c.o.Store)
+		})
+	}
+}
+
+// TestPullIdle: a registry that accepts and then says nothing is given up, while waiting for the answer
+// and in the middle of a layer.
+func TestPullIdle(t *testing.T) {
+	for _, part := range []string{"/v2/", "/manifests/", "/blobs/"} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry(t)
+			ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100_000, 1))
+			o := r.options(t)
+			o.Idle = 50 * time.Millisecond
+			end := make(chan struct{})
+			t.Cleanup(func() { close(end) })
+			r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+				if !strings.Contains(req.URL.Path, part) {
+					next.ServeHTTP(w, req)
+					return
+				}
+				if part == "/blobs/" {
+					w.Write(make([]byte, 10))
+					w.(*counter).ResponseWriter.(http.Flusher).Flush()
+				}
+				select {
+				case <-end:
+				case <-req.Context().Done():
+				}
+			})
+			_, err := Image(context.Background(), ref, o)
+			if got := Classify(err); got != images.CodeUnreachable || !errors.Is(err, errIdle) {
+				t.Errorf("%v is %q", err, got)
+			}
+		})
+	}
+}
+
+// TestPullBadContent: what is not what its digest or size says never becomes an image, nor a blob.
+func TestPullBadContent(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(b []byte) []byte
+	}{
+		{"another content", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
+		{"longer", func(b []byte) []byte { return append(b, 'x') }},
+		{"endless", func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRegistry(t)
+			ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 5000, 1))
+			o := r.options(t)
+			r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+				if !strings.Contains(req.URL.Path, "/blobs/") {
+					next.ServeHTTP(w, req)
+					return
+				}
+				b := record(next, req)
+				if len(b) < 2000 { // the configuration
+					w.Write(b)
+					return
+				}
+				w.Write(c.change(b))
+			})
+			_, err := Image(context.Background(), ref, o)
+			if got := Classify(err); got != images.CodeCorrupt {
+				t.Errorf("%v is %q", err, got)
+			}
+			holdsNothing(t, o.Store)
+		})
+	}
+}
+
+// TestPullManifestSwapped: a registry that answers a digest with another manifest is not believed.
+func TestPullManifestSwapped(t *testing.T) {
+	r := newRegistry(t)
+	good, evil := anImage(t, runtime.GOARCH, 100, 1), anImage(t, runtime.GOARCH, 100, 1)
+	r.push(t, "o/n:1", good)
+	r.push(t, "o/n:2", evil)
+	d, err := good.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options(t)
+	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		if strings.Contains(req.URL.Path, "/manifests/sha256:") {
+			req.URL.Path = "/v2/o/n/manifests/2"
+		}
+		next.ServeHTTP(w, req)
+	})
+	_, err = Image(context.Background(), parseRef(t, r.host+"/o/n@"+d.String()), o)
+	if err == nil {
+		t.Error("believed")
+	}
+	holdsNothing(t, o.Store)
+}
+
+// TestPullNoSpace: a disk that fills up is said to be full; the store stays as it was.
+func TestPullNoSpace(t *testing.T) {
+	err := fmt.Errorf("write blob: %w", &os.PathError{Op: "write", Path: "/x", Err: errNoSpace})
+	if got := Classify(err); got != images.CodeNoSpace {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestPullCanceled: at whatever moment a pull is ended, the store is whole, and the next one succeeds.
+func TestPullCanceled(t *testing.T) {
+	r := newRegistry(t)
+	img := anImage(t, runtime.GOARCH, 300_000, 3)
+	ref := r.push(t, "o/n:1", img)
+	o := r.options(t)
+	for n := range int64(9) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var seen atomic.Int64
+		r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+			if seen.Add(1) > n {
+				cancel()
+			}
+			next.ServeHTTP(w, req)
+		})
+		_, err := Image(ctx, ref, o)
+		cancel()
+		if err != nil && Classify(err) != images.CodeCanceled {
+			t.Errorf("after %d requests: %v is %q", n, err, Classify(err))
+		}
+		if bad, err := o.Store.Verify(context.Background()); err != nil || len(bad) != 0 {
+			t.Errorf("after %d requests the store is damaged: %v, %v", n, bad, err)
+		}
+	}
+	r.behave(nil)
+	if _, err := Image(context.Background(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, o.Store, ref, img)
+	if left, err := filepath.Glob(filepath.Join(o.Store.Dir(), "partial", "*")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

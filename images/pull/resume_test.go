@@ -1,0 +1,240 @@
+package pull
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/images"
+)
+
+// errNoSpace is what a full disk says.
+const errNoSpace = syscall.ENOSPC
+
+// record lets the registry answer, and returns what it said.
+func record(next http.Handler, r *http.Request) []byte {
+	answer := httptest.NewRecorder()
+	next.ServeHTTP(answer, r)
+	return answer.Body.Bytes()
+}
+
+// cut lets through so many bytes of each blob and hangs up.
+func cut(after func() int) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		n := after()
+		if !strings.Contains(r.URL.Path, "/blobs/") || n < 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(&shortWriter{w.(*counter), n}, r)
+	}
+}
+
+// shortWriter hangs up in the middle.
+type shortWriter struct {
+	*counter
+	left int
+}
+
+func (w *shortWriter) Write(b []byte) (int, error) {
+	if w.left < len(b) {
+		w.counter.Write(b[:w.left])
+		w.ResponseWriter.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.left -= len(b)
+	return w.counter.Write(b)
+}
+
+// TestResume: a connection that is cut at random bytes costs no byte twice.
+func TestResume(t *testing.T) {
+	r := newRegistry(t)
+	const size = 3 << 20
+	img := anImage(t, runtime.GOARCH, size, 1)
+	ref := r.push(t, "o/n:1", img)
+	o := r.options(t)
+	var cuts atomic.Int64
+	r.behave(cut(func() int {
+		if cuts.Add(1) > 8 {
+			return -1
+		}
+		return 1<<20 + rand.IntN(1<<18)
+	}))
+	var retries atomic.Int64
+	o.Report = func(e images.Event) {
+		if e.Event == images.EventRetry {
+			retries.Add(1)
+		}
+	}
+	if _, err := Image(context.Background(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, o.Store, ref, img)
+	got, err := o.Store.Lookup(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the kernel had taken but not delivered when the connection was cut is sent again.
+	if _, sent := r.count("GET", got.Layers[0].Digest.Encoded()); sent > got.Layers[0].Size+8*(1<<18) {
+		t.Errorf("%d bytes were sent for %d", sent, got.Layers[0].Size)
+	}
+	if r.ranges() == 0 {
+		t.Error("nothing was resumed")
+	}
+}
+
+// ranges counts the requests that asked for part of a blob.
+func (r *aRegistry) ranges() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.served {
+		if s.rang != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestResumeOdd: registries have their own ideas of a range; the image comes all the same.
+func TestResumeOdd(t *testing.T) {
+	const half = 500_000
+	for _, c := range []struct {
+		name string
+		odd  func(http.ResponseWriter, *http.Request, http.Handler)
+	}{
+		{"ignored", func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			r.Header.Del("Range")
+			next.ServeHTTP(w, r)
+		}},
+		{"400", func(w http.ResponseWriter, r *http.Request, next http.Handler) { w.WriteHeader(400) }},
+		{"416", func(w http.ResponseWriter, r *http.Request, next http.Handler) { w.WriteHeader(416) }},
+		{"another part", func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			r.Header.Set("Range", "bytes=0-"+strconv.Itoa(half))
+			next.ServeHTTP(w, r)
+		}},
+		{"nothing", func(w http.ResponseWriter, r *http.Request, next http.Handler) { w.WriteHeader(206) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry(t)
+			img := anImage(t, runtime.GOARCH, 1_000_000, 1)
+			ref := r.push(t, "o/n:1", img)
+			o := r.options(t)
+			r.behave(cut(func() int { return half }))
+			ctx, cancel := context.WithCancel(context.Background())
+			o.Report = func(e images.Event) {
+				if e.Event == images.EventRetry {
+					cancel()
+				}
+			}
+			if _, err := Image(ctx, ref, o); err == nil {
+				t.Fatal("it was not cut")
+			}
+			o.Report = nil
+			var asked atomic.Int64
+			r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+				if req.Header.Get("Range") == "" {
+					next.ServeHTTP(w, req)
+					return
+				}
+				asked.Add(1)
+				c.odd(w, req, next)
+			})
+			if _, err := Image(context.Background(), ref, o); err != nil {
+				t.Fatal(err)
+			}
+			if asked.Load() == 0 {
+				t.Error("nothing was resumed")
+			}
+			holds(t, o.Store, ref, img)
+		})
+	}
+}
+
+// killed says to the test binary that it is the process to be killed.
+const killed = "DEMESNE_TEST_PULL"
+
+// TestResumeKilled: a pull that was killed is gone on with by the next one, from where it was.
+func TestResumeKilled(t *testing.T) {
+	const size, most = 4 << 20, 2 << 20
+	if at := os.Getenv(killed); at != "" {
+		pullUntilKilled(t, at)
+		return
+	}
+	r := newRegistry(t)
+	img := anImage(t, runtime.GOARCH, size, 1)
+	ref := r.push(t, "o/n:1", img)
+	o := r.options(t)
+	hung := make(chan struct{})
+	t.Cleanup(func() { close(hung) })
+	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		if b := record(next, req); strings.Contains(req.URL.Path, "/blobs/") && len(b) > most {
+			w.Write(b[:most])
+			w.(*counter).ResponseWriter.(http.Flusher).Flush()
+			<-hung
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestResumeKilled$")
+	cmd.Env = append(os.Environ(), killed+"="+strings.Join([]string{ref.Given, o.Store.Dir(), o.System.DockerPerHostCertDirPath}, " "))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return partial(o.Store) == most })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	r.behave(nil)
+	if _, err := Image(context.Background(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, o.Store, ref, img)
+	got, err := o.Store.Lookup(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, sent := r.count("GET", got.Layers[0].Digest.Encoded()); sent != got.Layers[0].Size-most {
+		t.Errorf("%d bytes were sent, with %d of %d there", sent, most, got.Layers[0].Size)
+	}
+}
+
+func pullUntilKilled(t *testing.T, at string) {
+	part := strings.Split(at, " ")
+	r := &aRegistry{host: "unused"}
+	o := Options{Store: openStore(t, part[1]), System: r.config(t, part[2])}
+	_, err := Image(context.Background(), parseRef(t, part[0]), o)
+	t.Fatalf("it was not killed: %v", err)
+}
+
+// partial returns how much there is of the download under way.
+func partial(s *images.Store) (most int64) {
+	files, _ := filepath.Glob(filepath.Join(s.Dir(), "partial", "*"))
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil {
+			most = max(most, st.Size())
+		}
+	}
+	return most
+}
+
+func waitFor(t *testing.T, what func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !what(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen")
+		}
+	}
+}
