@@ -14,7 +14,7 @@ import (
 
 // Image is what [MountImage] makes a tree of. None of it is changed.
 type Image struct {
-	Lowers []*os.File // O_PATH directories, one a layer, the lowest first
+	Lowers []*os.File // O_PATH directories, one a layer, the lowest first; none: an empty tree
 	Dir    Source     // instead of Lowers: a directory
 
 	// Scratch returns an empty directory on a disk, for what the sandbox writes if a tmpfs cannot
@@ -31,6 +31,10 @@ type Image struct {
 
 // lacks is what the kernel is taken not to have, so that a new one can test what old ones need.
 type lacks struct{ detached, tmpfs, overlay bool }
+
+// ErrForeign says that a directory is somebody's who has no id in the sandbox: not even its uid 0
+// may change what is there.
+var ErrForeign = errors.New("the directory's owner is not mapped")
 
 // MountImage makes the tree of an image in l.Dir, as [MountHost] does that of the host. The image's
 // own files are all there, with these exceptions, which it cannot lead anywhere else:
@@ -147,10 +151,16 @@ func (d dir) replace(name, content string) error {
 	if errors.Is(err, unix.EISDIR) {
 		return nil
 	}
+	if err == nil {
+		err = d.write(name, 0o644, []byte(content))
+	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOVERFLOW) {
+		err = ErrForeign
+	}
 	if err != nil {
 		return fmt.Errorf("replace %s%s: %w", d.at, name, err)
 	}
-	return d.write(name, 0o644, []byte(content))
+	return nil
 }
 
 // quietAPT has Debian's apt download as root: the user it would change to does not exist. An image

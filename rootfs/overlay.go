@@ -54,7 +54,7 @@ func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
 		o.lowers, o.mounts = []int{fd}, []int{fd}
 	}
 	if len(o.lowers) == 0 {
-		return nil, errors.New("it has no layers")
+		return t.empty(l)
 	}
 	p, err := t.onTmpfs(l, o)
 	if err == nil {
@@ -63,6 +63,17 @@ func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
 	}
 	t.UpperWhy = err
 	return t.onDisk(l, i, o)
+}
+
+// empty is the tree of an image without layers, which overlayfs does not know: FROM scratch and
+// nothing else.
+func (t *Tree) empty(l Layout) (*plan, error) {
+	p, err := newPlan("/", attrBind, sizes(l)...)
+	if err != nil {
+		return nil, err
+	}
+	t.Upper = UpperTmpfs
+	return p, p.learnUmask("tmp")
 }
 
 func (o *overlay) close() {

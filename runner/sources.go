@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +58,7 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 	if err := c.source(s, SourceWorkspace, &spec.Workspace, 0); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
+	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
 	if spec.Rootfs != nil {
 		own := *spec.Rootfs // the caller's stays as it was
 		spec.Rootfs = &own
@@ -99,6 +101,27 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	}
 	s.byName[FileMount+name] = m
 	return nil
+}
+
+// exposed says whether anybody else, root aside, can reach a directory: unless one on
+// the way to it is closed to all but its owner, who is us or root.
+func exposed(path string) bool {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return true
+	}
+	for ; ; path = filepath.Dir(path) {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return true
+		}
+		if st.Mode&0o011 == 0 && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) {
+			return false
+		}
+		if path == "/" {
+			return true
+		}
+	}
 }
 
 // detach clones the mount below f with attr, its owners shifted into the user

@@ -36,6 +36,10 @@ type Spec struct {
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
 	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox; 0: 48 h
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
+
+	// Exposed is found out by Create: others on this machine can reach Out or Workspace,
+	// so not even for a moment may there be a set-user-ID file of the caller's.
+	Exposed bool `json:"exposed,omitempty"`
 }
 
 // Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a

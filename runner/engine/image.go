@@ -23,10 +23,10 @@ import (
 // to files and to themselves. They reach as far as the sandbox's own ids (capable_wrt_
 // inode_uidgid in the kernel), and not to the network, mounts, or file capabilities:
 // those would outlive the sandbox on a file in /out.
-var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
+var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
 
 // rootCapNames are the same for people and for libcontainer.
-var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
+var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
 
 // layersMax is what overlayfs takes.
 const layersMax = 500
@@ -42,8 +42,8 @@ func admitRootfs(spec *runner.Spec) error {
 		return nil
 	case r == nil:
 		return invalid("not known")
-	case (r.Dir == "") == (len(r.Layers) == 0):
-		return invalid("neither layers nor a directory, or both")
+	case r.Dir != "" && len(r.Layers) > 0:
+		return invalid("layers and a directory")
 	case r.Dir != "" && !filepath.IsAbs(r.Dir), r.Dir == "" && !filepath.IsAbs(r.Store), r.Store != "" && !filepath.IsAbs(r.Store):
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:
@@ -95,8 +95,14 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		image.Lowers = held.FS
 	}
 	t, err := rootfs.MountImage(l, image)
-	if errors.Is(err, rootfs.ErrNoUser) {
+	switch {
+	case errors.Is(err, rootfs.ErrNoUser):
 		return nil, wire.Errorf(wire.CodeInvalid, "%w", err)
+	case errors.Is(err, rootfs.ErrForeign):
+		return nil, &wire.Error{
+			Code: wire.CodeInvalid, Text: "use " + r.Dir + ": " + err.Error(),
+			Hint: "demesne import " + r.Dir + " NAME, or chown it to yourself",
+		}
 	}
 	return t, err
 }

@@ -135,6 +135,9 @@ func guestSetup(spec runner.Spec, b runner.Boot) wire.GuestSetup {
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
 		setup.Seccomp.FakeRoot = oneID(b)
+		// Packages have set-user-ID files. They are of no use on a nosuid mount, and in
+		// /out and /workspace they are found when the sandbox ends.
+		setup.Seccomp.NoSUID = setup.Seccomp.NoSUID && spec.Exposed
 	}
 	return setup
 }

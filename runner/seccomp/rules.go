@@ -120,6 +120,9 @@ func sockets(noSocket bool) []rule {
 	r = append(r,
 		rule{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
 		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: socket},
+		// What a kernel without the protocol says: useradd and its like then do without
+		// the audit system.
+		rule{do: errno(unix.EAFNOSUPPORT), when: []cond{is(0, all, unix.AF_NETLINK)}, calls: socket},
 		// Bound to a capability as well.
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_PACKET)}, calls: socket})
