@@ -32,7 +32,7 @@ type Source interface {
 type endpoint struct{ types.ImageSource }
 
 func (r endpoint) Unparsed(instance *digest.Digest) types.UnparsedImage {
-	return image.UnparsedInstance(r, instance)
+	return image.UnparsedInstance(r.ImageSource, instance)
 }
 
 func (r endpoint) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {

@@ -1,0 +1,245 @@
+package pull
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+
+	"demesne/images"
+)
+
+// payload is what is signed: a name and a digest.
+func payload(kind, name string, d images.Digest) []byte {
+	return fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":%q},"optional":{}}`, name, d, kind)
+}
+
+// aKey makes a key pair of somebody.
+func aKey(t *testing.T) *openpgp.Entity {
+	t.Helper()
+	key, err := openpgp.NewEntity("Somebody", "", "somebody@example.org", &packet.Config{
+		Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return time.Now().Add(-2 * time.Hour) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func publicKey(t *testing.T, key *openpgp.Entity) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := key.Serialize(&b); err != nil {
+		t.Fatal(err)
+	}
+	return write(t, filepath.Join(t.TempDir(), "key.gpg"), b.String())
+}
+
+// sign makes a signed message, as `gpg --sign` does.
+func sign(t *testing.T, key *openpgp.Entity, text []byte, config *packet.Config) string {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := openpgp.Sign(&b, key, nil, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestPolicySignedBy: an image is pulled if its signature is by the right key, about this image and this name;
+// otherwise nothing of it is, not even its configuration.
+func TestPolicySignedBy(t *testing.T) {
+	right, wrong := aKey(t), aKey(t)
+	old := &packet.Config{SigLifetimeSecs: 60, Time: func() time.Time { return time.Now().Add(-time.Hour) }}
+	const atomic = "atomic container signature"
+	for _, c := range []struct {
+		name string
+		sig  func(name string, d images.Digest) string // "" for none
+		ok   bool
+	}{
+		{"right", func(n string, d images.Digest) string { return sign(t, right, payload(atomic, n, d), nil) }, true},
+		{"none", func(string, images.Digest) string { return "" }, false},
+		{"of a stranger", func(n string, d images.Digest) string { return sign(t, wrong, payload(atomic, n, d), nil) }, false},
+		{"of another image", func(n string, d images.Digest) string {
+			return sign(t, right, payload(atomic, n, images.DigestOf(nil)), nil)
+		}, false},
+		{"of another name", func(n string, d images.Digest) string {
+			return sign(t, right, payload(atomic, "x.example/o:1", d), nil)
+		}, false},
+		{"expired", func(n string, d images.Digest) string { return sign(t, right, payload(atomic, n, d), old) }, false},
+		{"changed", func(n string, d images.Digest) string {
+			s := sign(t, right, payload(atomic, n, d), nil)
+			return strings.Replace(s, "docker-reference", "docker-referencf", 1)
+		}, false},
+		{"not a signature", func(n string, d images.Digest) string { return string(payload(atomic, n, d)) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRegistry(t)
+			img := anImage(t, runtime.GOARCH, 100, 1)
+			ref := r.push(t, "o/n:1", img)
+			d, err := img.Digest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := r.options(t)
+			policy := `{"default":[{"type":"reject"}],"transports":{"docker":{%q:[{"type":"signedBy","keyType":"GPGKeys","keyPath":%q}]}}}`
+			write(t, o.System.SignaturePolicyPath, fmt.Sprintf(policy, r.host, publicKey(t, right)))
+			aside := t.TempDir()
+			write(t, filepath.Join(o.System.RegistriesDirPath, "r.yaml"), fmt.Sprintf("docker:\n  %s:\n    lookaside: file://%s\n", r.host, aside))
+			if sig := c.sig(ref.Full, images.Digest(d.String())); sig != "" {
+				dir := filepath.Join(aside, "o", "n@sha256="+d.Hex)
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, "signature-1"), sig)
+			}
+			r.behave(nil)
+			_, err = Image(context.Background(), ref, o)
+			judged(t, r, o.Store, err, c.ok)
+		})
+	}
+}
+
+// judged compares what became of a pull with what the policy should have said.
+func judged(t *testing.T, r *aRegistry, s *images.Store, err error, ok bool) {
+	t.Helper()
+	if ok {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got := Classify(err); err == nil || got != images.CodePolicy {
+		t.Errorf("%v is %q", err, got)
+	}
+	if n, _ := r.count("GET", "/o/n/blobs/"); n != 0 {
+		t.Errorf("%d blobs were asked for", n)
+	}
+	holdsNothing(t, s)
+}
+
+// TestPolicySigstore: the same for a signature that cosign makes with a key, and attaches in the registry.
+func TestPolicySigstore(t *testing.T) {
+	right, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(right.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := write(t, filepath.Join(t.TempDir(), "cosign.pub"), string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	for _, c := range []struct {
+		name string
+		key  *ecdsa.PrivateKey
+		ok   bool
+	}{{"right", right, true}, {"wrong", wrong, false}, {"none", nil, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRegistry(t)
+			img := anImage(t, runtime.GOARCH, 100, 1)
+			ref := r.push(t, "o/n:1", img)
+			d, err := img.Digest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.key != nil {
+				r.cosign(t, c.key, "o/n:sha256-"+d.Hex+".sig", payload("cosign container image signature", ref.Full, images.Digest(d.String())))
+			}
+			o := r.options(t)
+			policy := `{"default":[{"type":"reject"}],"transports":{"docker":{%q:[{"type":"sigstoreSigned","keyPath":%q}]}}}`
+			write(t, o.System.SignaturePolicyPath, fmt.Sprintf(policy, r.host, public))
+			write(t, filepath.Join(o.System.RegistriesDirPath, "r.yaml"), fmt.Sprintf("docker:\n  %s:\n    use-sigstore-attachments: true\n", r.host))
+			_, err = Image(context.Background(), ref, o)
+			if c.ok && err != nil {
+				t.Fatal(err)
+			}
+			if !c.ok && Classify(err) != images.CodePolicy {
+				t.Errorf("%v is %q", err, Classify(err))
+			}
+		})
+	}
+}
+
+// cosign attaches a signature.
+func (r *aRegistry) cosign(t *testing.T, key crypto.Signer, as string, text []byte) {
+	t.Helper()
+	sum := sha256.Sum256(text)
+	sig, err := key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const simple = "application/vnd.dev.cosign.simplesigning.v1+json"
+	img, err := mutate.Append(mutate.MediaType(empty.Image, "application/vnd.oci.image.manifest.v1+json"), mutate.Addendum{
+		Layer: static.NewLayer(text, simple), MediaType: simple,
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(sig)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.push(t, as, img)
+}
+
+// TestPolicyFiles: without any policy.json all images may be used; one that cannot be read, or that the
+// environment names and is not there, refuses all.
+func TestPolicyFiles(t *testing.T) {
+	r := newRegistry(t)
+	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
+	for _, c := range []struct {
+		name, text, env string
+		code            images.Code
+	}{
+		{name: "none"},
+		{name: "broken", text: "{", code: images.CodePolicy},
+		{name: "reject", text: `{"default":[{"type":"reject"}]}`, code: images.CodePolicy},
+		{name: "accept", text: `{"default":[{"type":"insecureAcceptAnything"}]}`},
+		{name: "named and missing", env: "/nonexistent/policy.json", code: images.CodePolicy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := t.TempDir()
+			t.Setenv("XDG_CONFIG_HOME", config)
+			t.Setenv("CONTAINERS_POLICY_JSON", c.env)
+			o := r.options(t)
+			o.System.SignaturePolicyPath = ""
+			if c.text != "" {
+				dir := filepath.Join(config, "containers")
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, "policy.json"), c.text)
+			}
+			_, err := Image(context.Background(), ref, o)
+			if c.code == "" && err != nil || c.code != "" && Classify(err) != c.code {
+				t.Errorf("%v is %q", err, Classify(err))
+			}
+		})
+	}
+}
