@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -16,7 +17,8 @@ const (
 	tailLen = 2 << 10  // kept of what a program says on stderr
 )
 
-// readEvents passes the events on and returns the result, or the error that it tells.
+// readEvents passes the events on and returns the result, or the error that it tells. The program that
+// unpacks has read hostile layers: what it says is of a known form, one line, and not long.
 func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
@@ -25,6 +27,7 @@ func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return last, fmt.Errorf("read event: %w", err)
 		}
+		e.Text, e.Hint, e.Why = plain(e.Text), plain(e.Hint), plain(e.Why)
 		switch {
 		case e.Event == EventResult || e.Event == EventError:
 			last = e
@@ -38,6 +41,20 @@ func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
 	return last, nil
 }
 
+// plain is s as one line for people.
+func plain(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > tailLen {
+		s = strings.ToValidUTF8(s[:tailLen], "") + "..."
+	}
+	return s
+}
+
 // readTail reads all and returns the end of it, on one line.
 func readTail(r io.Reader) string {
 	var tail []byte
@@ -47,7 +64,7 @@ func readTail(r io.Reader) string {
 		tail = append(tail, buf[:n]...)
 		tail = tail[max(0, len(tail)-tailLen):]
 		if err != nil {
-			return strings.Join(strings.Fields(strings.ToValidUTF8(string(tail), "")), " ")
+			return strings.Join(strings.Fields(plain(string(tail))), " ")
 		}
 	}
 }
