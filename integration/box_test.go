@@ -22,7 +22,8 @@ const canary = "canary-6f1d2c"
 type box struct {
 	testing.TB
 	dir, home, run, out string
-	uid                 int // run as this user instead; -1: as we are
+	store               string // of images; made by whoever needs it
+	uid                 int    // run as this user instead; -1: as we are
 	extra               []string
 }
 
@@ -33,7 +34,7 @@ func newBox(t testing.TB) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &box{TB: t, dir: dir, home: dir + "/h", run: dir + "/r", out: dir + "/h/.demesne/out", uid: -1}
+	b := &box{TB: t, dir: dir, home: dir + "/h", run: dir + "/r", out: dir + "/h/.demesne/out", store: dir + "/i", uid: -1}
 	os.Chmod(dir, 0o755)
 	for _, d := range []string{b.home, b.run} {
 		if err := os.Mkdir(d, 0o755); err != nil {
@@ -44,6 +45,10 @@ func newBox(t testing.TB) *box {
 	t.Cleanup(func() {
 		t.Helper()
 		b.checkLeaks(before)
+		// What subordinate ids own only demesne can remove.
+		if len(names(b.store+"/trees")) > 0 {
+			b.demesne("gc", "--all")
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("remove %s: %v", dir, err)
 		}
@@ -72,6 +77,7 @@ type result struct {
 func (b *box) environ() []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
+		"DEMESNE_IMAGES=" + b.store,
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=/" + canary, "GODEBUG=", "CI=" + os.Getenv("CI"),
 	}, b.extra...)

@@ -18,9 +18,8 @@ import (
 // gallery is a box with an image store of its own and a registry to fill it from.
 type gallery struct {
 	*box
-	reg   *fixture.Registry
-	store string
-	cli   func(args ...string) *exec.Cmd // the CLI, as whoever the test is about
+	reg *fixture.Registry
+	cli func(args ...string) *exec.Cmd // the CLI, as whoever the test is about
 }
 
 func newGallery(t testing.TB) *gallery { return newGalleryOf(t, fixture.Options{}) }
@@ -33,9 +32,9 @@ func newGalleryOf(t testing.TB, opts fixture.Options) *gallery {
 		t.Fatal(err)
 	}
 	t.Cleanup(reg.Close)
-	g := &gallery{box: b, reg: reg, store: b.dir + "/i"}
+	g := &gallery{box: b, reg: reg}
 	g.cli = func(args ...string) *exec.Cmd { return g.command("demesne", args...) }
-	g.extra = []string{"DEMESNE_IMAGES=" + g.store, "CONTAINERS_REGISTRIES_CONF=" + g.file("registries.conf", reg.Conf(), 0o644)}
+	g.extra = []string{"CONTAINERS_REGISTRIES_CONF=" + g.file("registries.conf", reg.Conf(), 0o644)}
 	g.mkdir("i")
 	t.Cleanup(g.sweep)
 	return g

@@ -103,7 +103,7 @@ func TestImageUserOneID(t *testing.T) {
 		t.Errorf("USER alice with one id: %+v", p)
 	}
 	said := slices.ContainsFunc(p.Receipt.Layers, func(l layer) bool {
-		return l.Name == "user" && l.Status != "held" && l.Why != "" && strings.Contains(l.Fix, "subuid")
+		return l.Name == "user" && l.Status != "held" && l.Why != ""
 	})
 	if !said {
 		t.Errorf("no layer says so: %+v", p.Receipt.Layers)
@@ -125,7 +125,9 @@ func TestImageBare(t *testing.T) {
 			t.Errorf("-c without a shell: %+v", r)
 		}
 		g.push("empty:1", v1.Config{Cmd: []string{"/none"}})
-		g.told(t, "no layers", "run", "--image", g.reg.Ref("empty:1"))
+		if r := g.do("run", "--image", g.reg.Ref("empty:1")); r.code != 127 {
+			t.Errorf("an image of no layer: %+v", r)
+		}
 	})
 }
 

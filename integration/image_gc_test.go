@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"demesne/integration/fixture"
 
@@ -58,7 +59,7 @@ func TestImageGCInBetween(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(100 * time.Millisecond):
 				if r := g.do("gc", "--all"); r.code != 0 {
 					t.Errorf("gc: %+v", r)
 				}

@@ -3,6 +3,7 @@ package integration
 import (
 	"archive/tar"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestEscapeF11Workdir(t *testing.T) {
 		g.push("evil:1", v1.Config{WorkingDir: dir, Env: []string{"PATH=/bin"}, Cmd: []string{"sh", "-c", "cat ../../../etc/hostname ../../../../root/.profile etc/shadow; ls"}}, g.busybox())
 		r := g.do("run", "--pull", "always", "--image", g.reg.Ref("evil:1"))
 		host, _ := os.Hostname()
-		if strings.Contains(r.stdout, host) || strings.Contains(r.stdout, "registries.conf") || strings.Contains(r.stdout, "$") {
+		if slices.Contains(strings.Fields(r.stdout), host) || strings.Contains(r.stdout, "registries.conf") || strings.Contains(r.stdout, "$") {
 			t.Errorf("workdir %s: %+v", dir, r)
 		}
 	}
@@ -125,7 +126,7 @@ func TestEscapeImageEnvironment(t *testing.T) {
 	g := newGallery(t)
 	g.push("evil:1", v1.Config{Env: []string{"PATH=/bin", "LD_PRELOAD=/evil.so", "GODEBUG=inittrace=1", "DEMESNE_IMAGES=/", "NOVALUE", "=x", "A=\x00b"}, Cmd: []string{"sh", "-c", "echo $LD_PRELOAD"}}, g.busybox())
 	r := g.do("run", "--image", g.reg.Ref("evil:1"))
-	if ran := r.code == 0 && r.stdout == "/evil.so\n" && r.stderr == ""; !ran && r.code != 125 {
+	if ran := r.code == 0 && r.stdout == "/evil.so\n" && !strings.Contains(r.stderr, "init "); !ran && r.code != 125 {
 		t.Errorf("%+v", r)
 	}
 }

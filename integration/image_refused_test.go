@@ -83,7 +83,7 @@ func (g *gallery) layerOf(entries []fixture.Entry) v1.Layer {
 func TestImageRefusedByRegistry(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
-	for status, part := range map[int]string{401: "denied", 403: "denied", 404: "not found"} {
+	for status, part := range map[int]string{401: "authentication", 403: "denied", 404: "not found"} {
 		g.reg.Reset()
 		g.reg.Fail(func(r *http.Request) *fixture.Fault {
 			if strings.Contains(r.URL.Path, "/manifests/") {
