@@ -25,7 +25,23 @@ func benchInUserns(b *testing.B) bool {
 }
 
 // BenchmarkMountHost reports the medians of making a tree and of removing it.
-func BenchmarkMountHost(b *testing.B) {
+func BenchmarkMountHost(b *testing.B) { benchTree(b, MountHost) }
+
+// BenchmarkMountImage does the same for an image of 40 layers.
+func BenchmarkMountImage(b *testing.B) {
+	if !benchInUserns(b) {
+		return
+	}
+	var lowers []*os.File
+	for n := range 40 {
+		lowers = append(lowers, layer(b, map[string]string{"etc/passwd": "root:x:0:0::/root:", fmt.Sprint("usr/", n): "", "usr/bin/": ""}))
+	}
+	benchTree(b, func(l Layout) (*Tree, error) {
+		return MountImage(l, Image{Lowers: lowers, UIDs: 65536, GIDs: 65536, WorkingDir: "/usr"})
+	})
+}
+
+func benchTree(b *testing.B, mount func(Layout) (*Tree, error)) {
 	if !benchInUserns(b) {
 		return
 	}
@@ -37,7 +53,7 @@ func BenchmarkMountHost(b *testing.B) {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		tree, err := MountHost(Layout{Dir: d, Size: 1 << 30, Init: Source{Path: "/usr/bin/env"},
+		tree, err := mount(Layout{Dir: d, Size: 1 << 30, Init: Source{Path: "/usr/bin/env"},
 			Out: Source{Path: shared}, Workspace: Source{Path: shared}})
 		if err != nil {
 			b.Fatal(err)

@@ -33,6 +33,7 @@ func TestConfigGolden(t *testing.T) {
 		"single":      {boot: single},
 		"multi":       {boot: multi},
 		"nesting":     {boot: single, spec: runner.Spec{Nesting: true}},
+		"image":       {boot: multi, spec: runner.Spec{Rootfs: &runner.Rootfs{Dir: "/r"}}},
 		"proc-bound":  {boot: single, rung: rung{procBound: true}},
 		"no-hostname": {boot: single, rung: rung{noHostname: true}},
 	} {

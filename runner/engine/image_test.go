@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+var (
+	oneMapped  = runner.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
+	manyMapped = runner.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
+)
+
+func TestAdmitRootfs(t *testing.T) {
+	id := "sha256:" + strings.Repeat("a", 64)
+	many := slices.Repeat([]string{id}, layersMax+1)
+	for _, row := range []struct {
+		name  string
+		image string
+		r     *runner.Rootfs
+		want  string // of the error; "" is none
+	}{
+		{"host", "host", nil, ""},
+		{"unknown", "python", nil, "not known"},
+		{"layers", "python", &runner.Rootfs{Store: "/s", Layers: []string{id}}, ""},
+		{"no layers", "scratch", &runner.Rootfs{Store: "/s"}, ""},
+		{"directory", "dir:/r", &runner.Rootfs{Dir: "/r"}, ""},
+		{"directory and store", "dir:/r", &runner.Rootfs{Dir: "/r", Store: "/s"}, ""},
+		{"both", "x", &runner.Rootfs{Dir: "/r", Layers: []string{id}}, "layers and a directory"},
+		{"nothing", "x", &runner.Rootfs{}, "not absolute"},
+		{"relative store", "x", &runner.Rootfs{Store: "s", Layers: []string{id}}, "not absolute"},
+		{"relative directory", "x", &runner.Rootfs{Dir: "../r"}, "not absolute"},
+		{"relative working directory", "x", &runner.Rootfs{Dir: "/r", WorkingDir: "app"}, "working directory"},
+		{"bad layer", "x", &runner.Rootfs{Store: "/s", Layers: []string{"../../etc"}}, "layer"},
+		{"too many", "x", &runner.Rootfs{Store: "/s", Layers: many}, "501 layers"},
+	} {
+		err := admitRootfs(&runner.Spec{Image: row.image, Rootfs: row.r})
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+		var e *wire.Error
+		if err != nil && (!errors.As(err, &e) || e.Code != wire.CodeInvalid) {
+			t.Errorf("%s: %v is not invalid", row.name, err)
+		}
+	}
+}
+
+// TestGuestSetupOfImages: what commands of an image may do that others may not.
+func TestGuestSetupOfImages(t *testing.T) {
+	image := &runner.Rootfs{Dir: "/r"}
+	for _, row := range []struct {
+		name             string
+		spec             runner.Spec
+		boot             runner.Boot
+		fakeRoot, noSUID bool
+		caps             bool
+	}{
+		{"host", runner.Spec{}, oneMapped, false, true, false},
+		{"one id", runner.Spec{Rootfs: image}, oneMapped, true, false, true},
+		{"many ids", runner.Spec{Rootfs: image}, manyMapped, false, false, true},
+		{"exposed", runner.Spec{Rootfs: image, Exposed: true}, manyMapped, false, true, true},
+		{"nesting", runner.Spec{Rootfs: image, Nesting: true, Exposed: true}, manyMapped, false, false, true},
+	} {
+		s := guestSetup(row.spec, row.boot)
+		if s.Seccomp.FakeRoot != row.fakeRoot || s.Seccomp.NoSUID != row.noSUID || (len(s.RootCaps) > 0) != row.caps {
+			t.Errorf("%s: %+v", row.name, s)
+		}
+		if slices.Contains(s.RootCaps, capSetfcap) || slices.Contains(s.RootCaps, unix.CAP_SYS_ADMIN) {
+			t.Errorf("%s: uid 0 has %v", row.name, s.RootCaps)
+		}
+	}
+	for i, c := range rootCaps {
+		if name := rootCapNames[i]; len(rootCapNames) != len(rootCaps) || capNumbers[name] != c {
+			t.Errorf("%s is not %d", name, c)
+		}
+	}
+}
+
+var capNumbers = map[string]uint{
+	"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7,
+}
+
+func TestImageReceipt(t *testing.T) {
+	image := &runner.Rootfs{Layers: []string{"a", "b"}}
+	for _, row := range []struct {
+		name   string
+		layer  runner.Layer
+		status runner.Status
+		detail string
+	}{
+		{"tmpfs", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperTmpfs}), runner.Held, "2 layers, read-only; writes go to a tmpfs"},
+		{"disk", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperDisk}), runner.Degraded, "disk"},
+		{"copied", imageLayer(&runner.Rootfs{Dir: "/r"}, &rootfs.Tree{Upper: rootfs.UpperCopied}), runner.Degraded, "a directory, copied"},
+		{"user", userLayer(manyMapped, &rootfs.Tree{Account: rootfs.Account{User: rootfs.User{UID: 5, GID: 6}}}), runner.Held, "5:6"},
+		{"only user", userLayer(oneMapped, &rootfs.Tree{}), runner.Held, "0:0, the only one"},
+		{"other user", userLayer(oneMapped, &rootfs.Tree{Unmapped: &rootfs.User{UID: 5, GID: 6}}), runner.Degraded, "0:0 instead of the image's 5:6"},
+	} {
+		if row.layer.Status != row.status || !strings.Contains(row.layer.Detail, row.detail) {
+			t.Errorf("%s: %+v", row.name, row.layer)
+		}
+	}
+	limits := []runner.LimitReceipt{{Name: "pids", Mechanism: "RLIMIT_NPROC", Status: runner.Held}, {Name: "disk", Mechanism: "tmpfs size", Status: runner.Held}}
+	for _, row := range []struct {
+		boot       runner.Boot
+		upper      rootfs.Upper
+		pids, disk runner.Status
+	}{
+		{oneMapped, rootfs.UpperTmpfs, runner.Held, runner.Held},
+		{manyMapped, rootfs.UpperTmpfs, runner.Degraded, runner.Held},
+		{oneMapped, rootfs.UpperDisk, runner.Held, runner.Degraded},
+	} {
+		got := imageLimits(limits, row.boot, row.upper)
+		if got[0].Status != row.pids || got[1].Status != row.disk || limits[0].Status != runner.Held {
+			t.Errorf("%d ids, %s: %+v", size(row.boot.UIDMap), row.upper, got)
+		}
+	}
+}
+
+func TestPrivilegeLayer(t *testing.T) {
+	image := runner.Spec{Rootfs: &runner.Rootfs{}}
+	var all uint64
+	for _, c := range rootCaps {
+		all |= 1 << c
+	}
+	for _, row := range []struct {
+		name string
+		spec runner.Spec
+		caps uint64
+		want runner.Status
+	}{
+		{"host", runner.Spec{}, 0, runner.Held},
+		{"host with some", runner.Spec{}, all, runner.Missing},
+		{"image", image, all, runner.Held},
+		{"image with more", image, all | 1<<capSetfcap, runner.Missing},
+		{"nesting", runner.Spec{Nesting: true}, 1 << capSetfcap, runner.Held},
+	} {
+		if l := privilegeLayer(wire.GuestFacts{NoNewPrivs: true, CapEffective: row.caps}, row.spec); l.Status != row.want {
+			t.Errorf("%s: %+v", row.name, l)
+		}
+	}
+}
+
+// TestRunsAs: whom commands run as, on the host's tree and on an image's.
+func TestRunsAs(t *testing.T) {
+	host := &sandbox{e: &Engine{boot: manyMapped}, paths: inside}
+	image := &sandbox{e: &Engine{boot: manyMapped}, paths: inside, spec: runner.Spec{Rootfs: &runner.Rootfs{}}, tree: &rootfs.Tree{
+		Account: rootfs.Account{User: rootfs.User{UID: 9, GID: 9}, Groups: []uint32{4}, Home: "/h"},
+	}}
+	for _, row := range []struct {
+		name   string
+		s      *sandbox
+		asked  *runner.User
+		uid    uint32
+		groups int
+		home   string
+	}{
+		{"host", host, nil, 0, 0, "/root"},
+		{"host, other", host, &runner.User{UID: 7, GID: 7}, 7, 0, "/workspace"},
+		{"image", image, nil, 9, 1, "/h"},
+		{"image, root", image, &runner.User{}, 0, 0, "/"},
+		{"image, unknown", image, &runner.User{UID: 7, GID: 7}, 7, 0, "/"},
+	} {
+		a, err := row.s.runsAs(row.asked)
+		if err != nil || a.UID != row.uid || len(a.Groups) != row.groups || a.Home != row.home {
+			t.Errorf("%s: %+v, %v", row.name, a, err)
+		}
+	}
+	if _, err := image.runsAs(&runner.User{UID: 70000}); err == nil {
+		t.Error("an id that is not mapped was taken")
+	}
+}
