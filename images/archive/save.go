@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func (s *saver) oci() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(s.file(layoutFile, []byte(layoutText)), s.file(indexFile, idx), s.file(blobName(d.Digest), raw))
+	err = errors.Join(s.directory("blobs"), s.directory("blobs/sha256"), s.file(layoutFile, []byte(layoutText)), s.file(indexFile, idx), s.file(blobName(d.Digest), raw))
 	if err != nil {
 		return err
 	}
@@ -140,8 +141,13 @@ func (s *saver) manifest() ([]byte, *images.Manifest, error) {
 	return raw, m, err
 }
 
+// All is the caller's own: other tools give files the owner that the archive has, directories too.
 func (s *saver) header(name string, size int64) error {
-	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size})
+	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, Uid: os.Geteuid(), Gid: os.Getegid()})
+}
+
+func (s *saver) directory(name string) error {
+	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, Uid: os.Geteuid(), Gid: os.Getegid()})
 }
 
 func (s *saver) file(name string, b []byte) error {

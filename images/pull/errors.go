@@ -34,6 +34,27 @@ func errorf(code images.Code, format string, args ...any) error {
 	return &Error{code, fmt.Errorf(format, args...)}
 }
 
+// spoken puts the class of a registry's answer before what the library makes of it, which may be no more
+// than a number.
+var spoken = map[images.Code]string{
+	images.CodeDenied:      "denied",
+	images.CodeNotFound:    "not found",
+	images.CodeBusy:        "too many requests",
+	images.CodeUnreachable: "no answer",
+}
+
+// speak is for errors on their way out.
+func speak(err error) error {
+	var known *Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	if word := spoken[Classify(err)]; word != "" {
+		return fmt.Errorf("%s: %w", word, err)
+	}
+	return err
+}
+
 // Classify says what kind of failure err is, by the types in it. The first class that fits wins, and
 // the order matters: an error of ours says more than what it was made from.
 func Classify(err error) images.Code {

@@ -80,7 +80,11 @@ func newPuller(o Options) *puller {
 // Image pulls what a registry's reference names, unless the store has just that, and returns the
 // digest of its manifest.
 func Image(ctx context.Context, ref images.Reference, o Options) (images.Digest, error) {
-	p := newPuller(o)
+	d, err := newPuller(o).pull(ctx, ref)
+	return d, speak(err)
+}
+
+func (p *puller) pull(ctx context.Context, ref images.Reference) (images.Digest, error) {
 	all, err := candidates(p.sys, ref)
 	if err != nil {
 		return "", err
