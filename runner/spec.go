@@ -3,7 +3,8 @@
 // what the kernel really enforced ([Receipt]).
 //
 //	c, err := runner.Connect(ctx, runner.Options{})      // finds or starts demesne-runner
-//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox, and its receipt
+//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox
+//	err = s.Account(ctx)                                 // and its receipt
 //	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
 //	r, err := p.Wait(ctx)                                // its result
 //
@@ -116,8 +117,15 @@ const (
 	Lost     Reason = "lost"      // the runner or PID 1 went away; ExitCode is 125
 )
 
-// Result is how a command ended.
+// Result is how a command ended, in which sandbox.
 type Result struct {
+	Ending
+	Receipt *Receipt `json:"receipt,omitempty"` // only after [Sandbox.Account]
+	Trace   []Stage  `json:"trace,omitempty"`
+}
+
+// Ending is a Result without what its caller knows before.
+type Ending struct {
 	Sandbox  string    `json:"sandbox"`
 	ExitCode int       `json:"exit_code"`
 	Signal   int       `json:"signal,omitempty"`
@@ -128,8 +136,6 @@ type Result struct {
 	Seconds  float64   `json:"seconds"`
 	MaxRSS   int64     `json:"max_rss_bytes,omitempty"`
 	CPU      float64   `json:"cpu_seconds,omitempty"`
-	Receipt  *Receipt  `json:"receipt,omitempty"`
-	Trace    []Stage   `json:"trace,omitempty"`
 }
 
 // Stage is one step of making a sandbox and how long it took.
@@ -166,6 +172,7 @@ const (
 const (
 	OpHello   wire.Op = "hello"
 	OpCreate  wire.Op = "create"
+	OpOpen    wire.Op = "open"
 	OpExec    wire.Op = "exec"
 	OpWait    wire.Op = "wait"
 	OpSignal  wire.Op = "signal"

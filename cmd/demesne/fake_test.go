@@ -31,7 +31,7 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 		return nil, wire.Errorf(wire.CodeRequirement, "create sandbox: level degraded, full was required")
 	}
 	b := newBareBox("bare-1", s.Out)
-	b.Receipt.Level = runner.Level(os.Getenv(fakeLevel))
+	b.Level = runner.Level(os.Getenv(fakeLevel))
 	b.Trace = []runner.Stage{{Name: "clone", MS: 1}}
 	return b, nil
 }
@@ -178,7 +178,7 @@ func (p *bareProcess) watch(timeout time.Duration) {
 
 func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	<-p.done
-	r := &runner.Result{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited, Receipt: p.box.Receipt}
+	r := &runner.Result{Ending: runner.Ending{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited}, Receipt: p.box.Receipt}
 	st := p.state.Sys().(syscall.WaitStatus)
 	switch {
 	case p.timedOut:

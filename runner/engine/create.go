@@ -60,7 +60,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
-	return &runner.Created{ID: s.id, Receipt: s.receipt, Trace: s.trace}, nil
+	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 
 func codeOf(err error) wire.Code { return wire.AsError(err).Code }

@@ -311,7 +311,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 // before what wait(2) says of it; a limit that was reached is never told as a
 // plain signal, an OOM kill never as a timeout. It is pure.
 func outcome(ex *wire.GuestExited, verdict runner.Reason, detail string) *runner.Result {
-	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
+	r := &runner.Result{Ending: runner.Ending{Reason: runner.Lost, Detail: detail, ExitCode: 125}}
 	if ex != nil {
 		ws := syscall.WaitStatus(ex.Status)
 		r.Reason, r.ExitCode = runner.Exited, ws.ExitStatus()

@@ -79,6 +79,17 @@ func (s *sandbox) info() runner.Info {
 	return i
 }
 
+// open says what s is to whoever found it, once it is made.
+func (s *sandbox) open() (runner.Opened, error) {
+	<-s.built
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return runner.Opened{}, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", s.id)
+	}
+	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out}, nil
+}
+
 // condemn ends s for a reason that its commands' results give.
 func (s *sandbox) condemn(reason runner.Reason, detail string) {
 	s.mu.Lock()

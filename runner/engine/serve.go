@@ -164,7 +164,7 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		return s.exec(req, m)
 	case runner.OpWait, runner.OpSignal, runner.OpResize:
 		return c.dispatchExec(m)
-	case runner.OpStop, runner.OpInspect:
+	case runner.OpOpen, runner.OpStop, runner.OpInspect:
 		return c.dispatchSandbox(m)
 	case runner.OpList:
 		return c.e.list(), nil, nil
@@ -191,7 +191,7 @@ func (c *caller) dispatchExec(m *wire.Message) (any, wire.Files, error) {
 	}
 	select {
 	case <-x.done:
-		return x.result, nil, nil
+		return x.result.Ending, nil, nil
 	case <-c.peer.Done():
 		return nil, nil, wire.ErrClosed
 	}
@@ -204,16 +204,22 @@ func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	}
 	s, err := c.e.find(t.Sandbox)
 	switch {
-	case m.Op == runner.OpInspect && err != nil:
+	case err != nil && m.Op != runner.OpStop:
 		info, serr := c.e.state.find(t.Sandbox)
-		if serr != nil {
+		switch {
+		case serr != nil:
 			return nil, nil, err
+		case m.Op == runner.OpOpen:
+			return nil, nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
 		}
 		return info, nil, nil
 	case err != nil:
 		return nil, nil, err
 	case m.Op == runner.OpInspect:
 		return s.info(), nil, nil
+	case m.Op == runner.OpOpen:
+		opened, err := s.open()
+		return opened, nil, err
 	}
 	s.end("stopped")
 	return nil, nil, nil
