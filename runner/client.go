@@ -215,7 +215,7 @@ type Sandbox struct {
 	ID      string
 	Level   Level
 	Receipt *Receipt // nil until [Sandbox.Account]
-	Trace   []Stage // of its making; nil unless this client made it
+	Trace   []Stage  // of its making; nil unless this client made it
 	Out     string
 
 	client *Client
