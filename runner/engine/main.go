@@ -131,6 +131,11 @@ func (e *Engine) setUp() (err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts slaves: %w", err)
 	}
+	// libcontainer reads /proc through a copy of the mount where it can have one, and
+	// each copy's end waits for the whole machine (RCU). Nobody but us mounts here, so it
+	// gains nothing by that; it does without where copies are refused, and so does whatever
+	// binds a directory that has /proc below it.
+	unix.Mount("", "/proc", "", unix.MS_UNBINDABLE, "")
 	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.dir, err)
 	}
