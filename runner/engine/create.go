@@ -17,6 +17,9 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, error) {
+	if err := c.e.settled(); err != nil {
+		return nil, err
+	}
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}

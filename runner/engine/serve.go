@@ -169,6 +169,9 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 	case runner.OpList:
 		return c.e.list(), nil, nil
 	case runner.OpCheck:
+		if err := c.e.settled(); err != nil {
+			return nil, nil, err
+		}
 		return c.e.check(), nil, nil
 	}
 	return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
@@ -200,6 +203,9 @@ func (c *caller) dispatchExec(m *wire.Message) (any, wire.Files, error) {
 func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	var t runner.Target
 	if err := m.Decode(&t); err != nil {
+		return nil, nil, err
+	}
+	if err := c.e.settled(); err != nil {
 		return nil, nil, err
 	}
 	s, err := c.e.find(t.Sandbox)
