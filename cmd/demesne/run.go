@@ -25,7 +25,7 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 }
 
 func (j *job) run(spec runner.Spec) error {
-	eng, b, undo, err := j.app.makeBox(j.sig.ctx, j.o, spec, &j.stages)
+	eng, b, undo, err := j.app.makeBox(j.sig.ctx, j.o, spec, j.connected, &j.stages)
 	if err != nil {
 		return err
 	}
@@ -47,12 +47,18 @@ func stop(eng engine, id string) {
 
 // makeBox makes the directories and the sandbox of run and create. undo takes the
 // directories away again, for whoever fails later.
-func (a *app) makeBox(ctx context.Context, o *options, spec runner.Spec, st *stages) (_ engine, _ *box, undo func(), err error) {
-	if spec.Workspace, err = workspaceDir(o.workspace); err != nil {
-		return nil, nil, nil, err
+func (a *app) makeBox(ctx context.Context, o *options, spec runner.Spec, connected func() (engine, error), st *stages) (_ engine, _ *box, undo func(), err error) {
+	spec.Workspace, err = workspaceDir(o.workspace)
+	out := &outDir{}
+	if err == nil {
+		out, err = prepareOut(o.out)
 	}
-	out, err := prepareOut(o.out)
+	// Also with an error: a runner that was started for this ends when we leave it.
+	eng, cerr := connected()
 	if err != nil {
+		if cerr == nil {
+			eng.Close()
+		}
 		return nil, nil, nil, err
 	}
 	defer func() {
@@ -60,13 +66,10 @@ func (a *app) makeBox(ctx context.Context, o *options, spec runner.Spec, st *sta
 			out.undo()
 		}
 	}()
-	spec.Out = out.path
-	began := time.Now()
-	eng, err := a.connect(ctx)
-	if err != nil {
-		return nil, nil, nil, err
+	if cerr != nil {
+		return nil, nil, nil, cerr
 	}
-	st.since("connect", began)
+	spec.Out = out.path
 	b, err := eng.Create(ctx, spec)
 	if err != nil {
 		eng.Close()
@@ -97,9 +100,11 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
-	sig := watchSignals(&terminal{fd: -1})
 	began, st := time.Now(), &stages{}
-	eng, b, _, err := a.makeBox(sig.ctx, o, spec, st)
+	sig := newSignals(&terminal{fd: -1})
+	connected := a.connecting(sig.ctx, st)
+	sig.watch()
+	eng, b, _, err := a.makeBox(sig.ctx, o, spec, connected, st)
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
@@ -141,14 +146,12 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 }
 
 func (j *job) exec(id string) error {
-	began := time.Now()
-	eng, err := j.app.connect(j.sig.ctx)
+	eng, err := j.connected()
 	if err != nil {
 		return err
 	}
 	defer eng.Close()
-	j.stages.since("connect", began)
-	began = time.Now()
+	began := time.Now()
 	b, err := eng.Open(j.sig.ctx, id)
 	if err != nil {
 		return err

@@ -35,14 +35,17 @@ type signals struct {
 	ended bool
 }
 
-// watchSignals starts to watch. Each signal costs two system calls, so those that
-// only matter to a terminal are left out where there is none.
-func watchSignals(term *terminal) *signals {
+func newSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
+	return &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
+}
+
+// watch starts to watch. Each signal costs two changes of threads, so those that only
+// matter to a terminal are left out where there is none.
+func (s *signals) watch() {
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
-	if term.fd >= 0 {
+	if s.term.fd >= 0 {
 		set = append(set, unix.SIGWINCH, unix.SIGCONT)
 	}
 	for _, sig := range forwarded {
@@ -53,7 +56,6 @@ func watchSignals(term *terminal) *signals {
 	}
 	signal.Notify(s.ch, set...)
 	go s.loop()
-	return s
 }
 
 // loop ends with the program.

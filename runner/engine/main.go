@@ -126,7 +126,11 @@ func (e *Engine) settled() error {
 func (e *Engine) setUp() (err error) {
 	// It opens what it needs of /sys/fs/cgroup before that is covered.
 	found := make(chan *limits.Host, 1)
-	go func() { found <- limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0) }()
+	go func() {
+		h := limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
+		limits.Default() // it remembers
+		found <- h
+	}()
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
 	}
