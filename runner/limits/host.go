@@ -43,7 +43,7 @@ type mechanism struct {
 }
 
 // look is the version 2 group the runner is in, opened by the first that asks: to open
-// it takes a mount, and a mount's end waits for the whole machine.
+// it takes a mount of the hierarchy.
 type look struct {
 	once sync.Once
 	dir  *cgroup.Dir
