@@ -117,7 +117,9 @@ func TestFix(t *testing.T) {
 
 func TestOpenTakesTheFirst(t *testing.T) {
 	no := func(string, *look) ([]*place, error) { return nil, errors.New("no") }
-	yes := func(string, *look) ([]*place, error) { return []*place{{version: 2, controllers: []string{"pids"}}}, nil }
+	yes := func(string, *look) ([]*place, error) {
+		return []*place{{version: 2, controllers: []string{"pids"}}}, nil
+	}
 	empty := func(string, *look) ([]*place, error) { return nil, nil }
 	h := open("k", []mechanism{{"a", no}, {"b", empty}, {"c", yes}, {"d", no}})
 	if len(h.attempts) != 3 || h.place("pids") == nil || h.place("memory") != nil {
