@@ -231,17 +231,26 @@ func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	return nil, nil, nil
 }
 
-// find returns the live sandbox with that id, or that name.
+// find returns the sandbox with that id, or that name: one that lives before one that
+// is being forgotten.
 func (e *Engine) find(idOrName string) (*sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.boxes[idOrName]; s != nil {
 		return s, nil
 	}
+	var over *sandbox
 	for _, s := range e.boxes {
-		if idOrName != "" && s.spec.Name == idOrName {
+		switch {
+		case idOrName == "" || s.spec.Name != idOrName:
+		case s.over():
+			over = s
+		default:
 			return s, nil
 		}
+	}
+	if over != nil {
+		return over, nil
 	}
 	return nil, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
 }
@@ -275,7 +284,7 @@ func (e *Engine) claim(s *sandbox) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.boxes {
-		if s.spec.Name != "" && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+		if s.spec.Name != "" && !other.over() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
 			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, other.id)
 		}
 	}
