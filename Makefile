@@ -14,7 +14,8 @@ LIGHT := -trimpath -ldflags "-s -w"
 STATIC := -trimpath -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # The packages that compile without cgo, and so for another architecture from here.
-PURE := ./cmd/demesne ./cmd/demesne-init ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits ./rootfs ./netns
+PURE := ./cmd/demesne ./cmd/demesne-init ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits ./rootfs ./netns \
+  $(wildcard ./cmd/demesne-images ./images ./images/pull ./images/archive ./rootfs/layers ./rootfs/unpack ./proxy)
 # Packages whose tests may run under the race detector: it needs cgo and threads of its
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
 RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
@@ -22,7 +23,7 @@ RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
 .PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init $(wildcard ./cmd/demesne-images)
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
@@ -42,13 +43,13 @@ check:
 bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
 
+# Every fuzz target there is, wherever it is.
 fuzz:
-	$(GO) test -run '^$$' -fuzz '^FuzzRecv$$' -fuzztime 30s ./runner/wire
-	$(GO) test -run '^$$' -fuzz '^FuzzEntries$$' -fuzztime 30s ./rootfs
-	for f in FuzzSplitInput FuzzParseSize; do $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime 30s ./cmd/demesne || exit 1; done
+	@set -e; grep -ro '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' . | sort | while IFS=: read -r file target; do \
+	  $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} "$$(dirname "$$file")"; done
 
 chaos: build
-	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^TestLeftovers' ./integration
+	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled)' ./integration
 
 # README.md's reference is the program's own help.
 docs: build
@@ -64,7 +65,7 @@ deps:
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(wildcard bin/demesne-images) $(DESTDIR)$(PREFIX)/bin/
 
 clean:
 	rm -rf bin

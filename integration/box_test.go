@@ -23,6 +23,7 @@ type box struct {
 	testing.TB
 	dir, home, run, out string
 	uid                 int // run as this user instead; -1: as we are
+	extra               []string
 }
 
 func newBox(t testing.TB) *box {
@@ -69,11 +70,11 @@ type result struct {
 }
 
 func (b *box) environ() []string {
-	return []string{
+	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=/" + canary, "GODEBUG=", "CI=" + os.Getenv("CI"),
-	}
+	}, b.extra...)
 }
 
 // command is a program of ours (or an absolute path), not started. A minute is the most it gets.
@@ -155,6 +156,7 @@ type report struct {
 		Seccomp  string  `json:"seccomp_sha256"`
 		Limits   []limit `json:"limits"`
 		Network  string  `json:"network"`
+		Image    string  `json:"image_digest"`
 	} `json:"receipt"`
 	Trace []struct {
 		Name string

@@ -10,6 +10,10 @@ need runc runc
 need podman podman
 need crun crun
 need setpriv util-linux
+need mmdebstrap mmdebstrap
+need skopeo skopeo
+need umoci umoci
+[ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || want+=(busybox-static)
 [ ${#want[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "deps: not installed (needs root and apt-get): ${want[*]}"

@@ -3,7 +3,8 @@
 // real kernel, as whoever runs it (make test does so as root and as an ordinary user).
 //
 // One file a claim: run, streams, codes, signals, pty, files, input, limits, escape_*,
-// leftovers, rungs, nested, parallel, receipt, docs. The tests named TestRule… hold the
+// leftovers, rungs, nested, parallel, receipt, docs, and image_*, which use a gallery: a
+// box with an image store and a registry of its own (package fixture). The tests named TestRule… hold the
 // sources to the house rules and need no kernel at all.
 //
 // Programs come from $DEMESNE_BIN, or are built into a temporary directory. Every

@@ -64,7 +64,7 @@ func build(dir string) error {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init"} {
+	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(bin, p), "demesne/cmd/"+p)
 		if p != "demesne-runner" {
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -16,6 +16,8 @@ install -m 755 bin/* "$stage/bin/"
 tar --exclude=./.git --exclude=./bin -cf - . | tar -C "$stage/src" -xf -
 chmod -R a+rX "$stage/src"
 export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
+# The Debian that takes a minute to make is made once, and is both halves'.
+export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
 status=0
 echo "== as $(id -un)"

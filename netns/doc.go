@@ -1,12 +1,16 @@
-// Package netns makes network namespaces for sandboxes. For now these have a
-// loopback and nothing else: no interface to the host, no address but 127.0.0.0/8
-// and ::1, no route. What a sandbox may reach is not decided here; there is
-// nothing to reach.
+// Package netns makes network namespaces for sandboxes: with a loopback and nothing
+// else, or with a way to sockets of ours and to nothing else. Whom these sockets then
+// connect to is not decided here.
 //
 //	ns, err := netns.New()      // a namespace, loopback up, read back and checked
 //	ns.File                     // descriptor for setns(2), or /proc/self/fd/N
 //	ns.Sysfs                    // detached mount for /sys, may be nil: ns.SysfsErr
 //	defer ns.Close()            // the kernel unmakes it when the last user is gone
+//
+//	g, err := netns.NewGateway() // a namespace with a way out, and its other end
+//	g.Sandbox                    // as ns above
+//	g.Proxy, g.DNS, g.Named      // listeners to serve
+//	defer g.Close()
 //
 // # What each claim rests on
 //
@@ -29,6 +33,26 @@
 //     read-only. The kernel refuses it where the mounts that are already there hide
 //     part of /sys, as inside a container.
 //
+// # Gateways
+//
+//	sandbox's namespace                   gateway's namespace             host's
+//	  lo                                    lo: both pools are local
+//	  demesne0 198.18.0.2 ──── veth ──── demesne0 198.18.0.1
+//	  198.19.0.0/16 via 198.18.0.1          :3128 Proxy  :53 DNS  ─┐
+//	  no default route                      tproxy: Named         ─┴─ served by a process here
+//
+//   - Each sandbox has a gateway namespace of its own, so that two cannot meet, and
+//     which socket accepted is who it was. The gateway has no other interface and
+//     forwards nothing. What leaves it are the bytes that the server of a socket sends.
+//   - Any TCP connection into the pools arrives at Named, on whatever port: the pools
+//     are local addresses (AnyIP, a local route), and an nftables tproxy rule
+//     (nft_tproxy, Linux 4.19) hands it to an IP_TRANSPARENT listener. Nothing is tracked or
+//     rewritten. Without the rule, [Gateway.Listen] opens single ports.
+//   - What is not TCP, or has no socket, the kernel refuses at once: without a route in
+//     the sandbox, by reset or ICMP in the gateway. A ping is answered by the
+//     gateway, for any address of the pools, and goes no further.
+//   - Sockets take only what comes over the pair (SO_BINDTODEVICE), and are plain TCP.
+//
 // # Threads
 //
 // A thread that entered a namespace of its own cannot go back: the host's network
@@ -38,12 +62,8 @@
 // namespace. Sockets stay in the namespace they were made in, whichever thread uses
 // them later.
 //
-// # Egress
-//
-// [ProbeEgress] tries out, in namespaces of its own, what a later filtered way out
-// needs from the kernel: veth, a local route for a whole range (AnyIP), one
-// nftables tproxy rule and an IP_TRANSPARENT listener. No packet leaves these
-// namespaces.
+// [ProbeEgress] tries out what a gateway needs from the kernel, in namespaces of its
+// own that no packet leaves.
 //
 // The package makes no policy, resolves no names, and never deletes a link: closing
 // the last descriptor of a namespace lets the kernel do so in the background, where

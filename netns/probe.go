@@ -2,18 +2,16 @@ package netns
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // Step is a part of [ProbeEgress]; a kernel can lack each of them alone.
 type Step string
 
-// The steps, in order.
+// The steps.
 const (
 	StepNamespace Step = "namespaces"
 	StepVeth      Step = "veth pair"
@@ -24,7 +22,7 @@ const (
 	StepConnect   Step = "connection"
 )
 
-// StepError tells at which step ProbeEgress ended.
+// StepError tells at which step ProbeEgress or NewGateway ended.
 type StepError struct {
 	Step Step
 	Err  error
@@ -35,35 +33,17 @@ func (e *StepError) Error() string { return string(e.Step) + ": " + e.Err.Error(
 // Unwrap gives the kernel's answer.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// probeTime bounds ProbeEgress as a whole. It takes a few milliseconds.
-const probeTime = time.Second
-
-// The addresses of the probe: 198.18.0.0/15 is set apart for tests of networks
-// (RFC 2544), so it names nobody.
-var (
-	probeRange   = network("198.18.0.0/15")
-	probeGateway = network("198.18.0.1/30")
-	probeSandbox = network("198.18.0.2/30")
-	probeTarget  = netip.MustParseAddrPort("198.18.1.7:4321")
-)
-
-const (
-	probeLink = "demesne0" // both ends, each in its own namespace
-	probePort = 1          // of the listener; nothing else is in its namespace
-)
-
-// ProbeEgress makes a gateway and a sandbox namespace and lets a connection from the
-// sandbox to an address that nobody has arrive at a listener in the gateway, which
-// learns the address. Its error is a [*StepError]. It leaves nothing, except that
-// where the kernel does not answer in time a thread ends later than the call.
+// ProbeEgress makes a gateway as NewGateway does and lets a connection from the sandbox
+// to an address that nobody has arrive at a listener in the gateway, which learns the
+// address. Its error is a [*StepError]. It leaves nothing, except that where the kernel
+// does not answer in time a thread ends later than the call.
 func ProbeEgress() error {
 	done := make(chan error, 1)
-	deadline := time.Now().Add(probeTime)
-	go func() { done <- Spend(func() error { return probeEgress(deadline) }) }()
+	go func() { done <- Spend(probeEgress) }()
 	var err error
 	select {
 	case err = <-done:
-	case <-time.After(probeTime):
+	case <-time.After(2 * wiringTime):
 		err = &StepError{StepConnect, unix.ETIMEDOUT}
 	}
 	if err != nil {
@@ -72,89 +52,83 @@ func ProbeEgress() error {
 	return nil
 }
 
-// side is a namespace and the socket that sets it up.
-type side struct {
-	ns *NS
-	nl *netlink.Handle
+// probe is a gateway and a connection through it.
+type probe struct {
+	wiring
+	client, listener int
 }
 
-// egress is what the steps of a probe hand on. All of it is made by one thread,
-// which goes from the gateway to the sandbox: a socket stays where it was made.
-type egress struct {
-	gateway, sandbox side
-	listener         int
-	deadline         time.Time
+func probeEgress() error {
+	p := &probe{client: -1, listener: -1}
+	defer p.close()
+	steps := p.steps()
+	return run(append([]step{steps[0], {StepNamespace, p.openClient}}, append(steps[1:],
+		step{StepListen, p.listen},
+		step{StepTProxy, func() error { return addTProxy(false) }},
+		step{StepConnect, p.connect})...))
 }
 
-func probeEgress(deadline time.Time) error {
-	e := &egress{listener: -1, deadline: deadline}
-	defer e.close()
-	for _, s := range []struct {
-		name Step
-		do   func() error
-	}{
-		{StepNamespace, e.enterGateway},
-		{StepAnyIP, e.routeAnyIP},
-		{StepListen, e.listen},
-		{StepTProxy, e.addRule},
-		{StepNamespace, e.enterSandbox},
-		{StepVeth, e.addPair},
-		{StepAddress, e.addAddresses},
-		{StepConnect, e.connect},
-	} {
-		if err := s.do(); err != nil {
-			return &StepError{s.name, err}
+func (p *probe) close() {
+	for _, fd := range []int{p.client, p.listener} {
+		if fd >= 0 {
+			unix.Close(fd)
 		}
+	}
+	p.wiring.close()
+}
+
+// openClient makes the client's socket while the thread is in the sandbox.
+func (p *probe) openClient() (err error) {
+	p.client, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	return err
+}
+
+func (p *probe) listen() (err error) {
+	if p.listener, err = socket(anyAddr(false, namedPort), unix.SOCK_STREAM); err != nil {
+		return err
+	}
+	return unix.Listen(p.listener, 1)
+}
+
+// connect dials from the sandbox and accepts in the gateway.
+func (p *probe) connect() error {
+	target := netip.AddrPortFrom(pool4.Addr(), 4321)
+	if err := unix.Connect(p.client, sockaddr(target)); err != nil && err != unix.EINPROGRESS {
+		return err
+	}
+	if err := waitFor(p.listener, unix.POLLIN, time.Now().Add(wiringTime)); err != nil {
+		return err
+	}
+	conn, _, err := unix.Accept4(p.listener, unix.SOCK_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(conn)
+	local, err := unix.Getsockname(conn)
+	if err != nil {
+		return err
+	}
+	got, ok := local.(*unix.SockaddrInet4)
+	if !ok || got.Addr != target.Addr().As4() || got.Port != int(target.Port()) {
+		return fmt.Errorf("arrived at %v, not at %v", local, target)
 	}
 	return nil
 }
 
-func (e *egress) close() {
-	if e.listener >= 0 {
-		unix.Close(e.listener)
+// waitFor polls fd for events until the deadline.
+func waitFor(fd int, events int16, deadline time.Time) error {
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return unix.ETIMEDOUT
+		}
+		p := []unix.PollFd{{Fd: int32(fd), Events: events}}
+		n, err := unix.Poll(p, int(left.Milliseconds())+1)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
 	}
-	e.gateway.close()
-	e.sandbox.close()
-}
-
-func (s side) close() {
-	if s.nl != nil {
-		s.nl.Close()
-	}
-	if s.ns != nil {
-		s.ns.Close()
-	}
-}
-
-func (e *egress) enterGateway() error { return e.gateway.enter() }
-func (e *egress) enterSandbox() error { return e.sandbox.enter() }
-
-func (s *side) enter() (err error) {
-	if s.ns, err = enter(); err != nil {
-		return err
-	}
-	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		return fmt.Errorf("open rtnetlink: %w", err)
-	}
-	return s.nl.SetSocketTimeout(probeTime)
-}
-
-// routeAnyIP makes every address of the range one of the gateway's own.
-func (e *egress) routeAnyIP() error {
-	lo, err := e.gateway.nl.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return e.gateway.nl.RouteAdd(&netlink.Route{
-		LinkIndex: lo.Attrs().Index, Dst: probeRange, Table: unix.RT_TABLE_LOCAL,
-		Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
-	})
-}
-
-func network(s string) *net.IPNet {
-	ip, n, err := net.ParseCIDR(s)
-	if err != nil {
-		panic(err) // a constant of this file
-	}
-	return &net.IPNet{IP: ip.To4(), Mask: n.Mask}
 }

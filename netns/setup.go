@@ -7,23 +7,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctls of a new namespace, below /proc/sys/net/ipv4. The first value that the
-// kernel takes stays: group 65535 need not exist in the user namespace.
-var sysctls = []struct {
+// sysctl of a namespace, below /proc/sys/net. The first value that the kernel takes
+// stays.
+type sysctl struct {
 	name   string
 	values []string
-}{
-	{"ip_unprivileged_port_start", []string{"0"}},
-	{"ping_group_range", []string{"0 65535", "0 0"}},
-	{"ip_forward", []string{"0"}},
 }
 
-// setSysctls writes them for the calling thread's namespace, which is the one that
+// Those of a sandbox: group 65535 need not exist in the user namespace.
+var sandboxSysctls = []sysctl{
+	{"ipv4/ip_unprivileged_port_start", []string{"0"}},
+	{"ipv4/ping_group_range", []string{"0 65535", "0 0"}},
+	{"ipv4/ip_forward", []string{"0"}},
+}
+
+// Those of a gateway: nothing is forwarded, and every refusal is told, so that clients
+// of QUIC and the like turn to TCP at once.
+var gatewaySysctls = []sysctl{
+	{"ipv4/ip_forward", []string{"0"}},
+	{"ipv6/conf/all/forwarding", []string{"0"}},
+	{"ipv4/icmp_ratelimit", []string{"0"}},
+	{"ipv6/icmp/ratelimit", []string{"0"}},
+}
+
+func setSysctls()        { writeSysctls(sandboxSysctls) }
+func setGatewaySysctls() { writeSysctls(gatewaySysctls) }
+
+// writeSysctls writes them for the calling thread's namespace, which is the one that
 // /proc/sys/net shows it. None is needed for isolation, and /proc/sys may be
 // read-only, so failures are left alone.
-func setSysctls() {
-	for _, s := range sysctls {
-		writeFirst("/proc/sys/net/ipv4/"+s.name, s.values)
+func writeSysctls(list []sysctl) {
+	for _, s := range list {
+		writeFirst("/proc/sys/net/"+s.name, s.values)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,12 +19,16 @@ var ErrNotAlone = errors.New("more than a loopback")
 // unless lo is the only interface that is up and every route ends at lo. It speaks
 // for the moment it is called; nobody without CAP_NET_ADMIN over the owning user
 // namespace can change it later. It is not safe for concurrent use.
-func (n *NS) Verify() error {
+func (n *NS) Verify() error { return n.verify(0) }
+
+// verify allows the interface pair besides lo, and routes over it to the pools and
+// on the link itself, unless pair is 0.
+func (n *NS) verify(pair uint32) error {
 	if n.routes == nil {
 		return fmt.Errorf("verify: %w", os.ErrClosed)
 	}
 	return control(n.routes, func(sock int) error {
-		v := &view{socket: sock}
+		v := &view{socket: sock, pair: pair}
 		if err := v.dump(unix.RTM_GETLINK, v.link); err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
 		}
@@ -38,6 +44,7 @@ func (n *NS) Verify() error {
 type view struct {
 	socket int
 	lo     uint32 // index of the loopback
+	pair   uint32 // index of the interface that may be up besides
 	buf    [8 << 10]byte
 }
 
@@ -51,33 +58,58 @@ func (v *view) link(m syscall.NetlinkMessage) error {
 	switch {
 	case flags&unix.IFF_LOOPBACK != 0:
 		v.lo = index
-	case flags&unix.IFF_UP != 0:
+	case flags&unix.IFF_UP != 0 && index != v.pair:
 		return fmt.Errorf("interface %d is up: %w", index, ErrNotAlone)
 	}
 	return nil
 }
 
-// route takes an RTM_NEWROUTE of any table and fails when it leads to an interface
-// other than lo, or on to a gateway.
+// route takes an RTM_NEWROUTE of any table and fails when it leads further than lo and
+// the pair.
 func (v *view) route(m syscall.NetlinkMessage) error {
-	if m.Header.Type != unix.RTM_NEWROUTE {
+	if m.Header.Type != unix.RTM_NEWROUTE || len(m.Data) < unix.SizeofRtMsg {
 		return nil
 	}
 	attrs, err := syscall.ParseNetlinkRouteAttr(&m)
 	if err != nil {
 		return err
 	}
+	byPair := v.pair != 0 && isOurs(m.Data[1], attrs)
 	for _, a := range attrs {
 		switch a.Attr.Type &^ unix.NLA_F_NESTED {
 		case unix.RTA_OIF:
-			if out := binary.NativeEndian.Uint32(a.Value); out != v.lo {
+			if out := binary.NativeEndian.Uint32(a.Value); out != v.lo && (!byPair || out != v.pair) {
 				return fmt.Errorf("one leads to interface %d: %w", out, ErrNotAlone)
 			}
-		case unix.RTA_GATEWAY, unix.RTA_VIA, unix.RTA_MULTIPATH:
+		case unix.RTA_GATEWAY:
+			if !byPair || !isGateway(a.Value) {
+				return fmt.Errorf("one has a gateway: %w", ErrNotAlone)
+			}
+		case unix.RTA_VIA, unix.RTA_MULTIPATH:
 			return fmt.Errorf("one has a gateway: %w", ErrNotAlone)
 		}
 	}
 	return nil
+}
+
+// ourRoutes are what a pair's routes may lead to: the pools, and its own link with
+// broadcast and multicast.
+var ourRoutes = []netip.Prefix{pool4, pool6, sandbox4.Masked(), sandbox6.Masked(), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8")}
+
+// isOurs says whether a route's destination, with a mask of bits, is in ourRoutes. A
+// default route has none, and so is not.
+func isOurs(bits byte, attrs []syscall.NetlinkRouteAttr) bool {
+	for _, a := range attrs {
+		if dst, ok := netip.AddrFromSlice(a.Value); ok && a.Attr.Type == unix.RTA_DST {
+			return slices.ContainsFunc(ourRoutes, func(p netip.Prefix) bool { return int(bits) >= p.Bits() && p.Contains(dst) })
+		}
+	}
+	return false
+}
+
+func isGateway(b []byte) bool {
+	a, ok := netip.AddrFromSlice(b)
+	return ok && (a == gateway4.Addr() || a == gateway6.Addr())
 }
 
 // dump asks for all objects of one kind, as RTM_GETLINK, of every address family,

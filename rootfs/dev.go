@@ -72,10 +72,10 @@ func (p *plan) devices() error {
 	return nil
 }
 
-// shareShm makes /dev/shm a directory of the tmpfs at /, where it counts against the same size, and
-// then /dev read-only.
-func (p *plan) shareShm(root *plan) error {
-	shm, err := clone(root.fd, "dev/shm", 0)
+// shareShm makes /dev/shm a directory of the file system at /, where it counts against the same
+// size, and then /dev read-only. An image's tree may have none to share: then it is one of its own.
+func (p *plan) shareShm(root *plan, l Layout) error {
+	shm, err := root.openShm(l)
 	if err != nil {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
@@ -84,6 +84,13 @@ func (p *plan) shareShm(root *plan) error {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	return p.seal()
+}
+
+func (p *plan) openShm(l Layout) (int, error) {
+	if p.shm == nil {
+		return newFS("tmpfs", attrBind, sizes(l)...)
+	}
+	return clone(p.shm.fd, p.shm.name, 0)
 }
 
 // newDevpts makes an instance of devpts. Its terminals belong to group 5 (tty) where that is

@@ -9,16 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dir is a directory of a tree being made. Names are relative to it and trusted: nothing hostile
-// can reach the tree yet.
+// A dir is a directory of a tree being made. Names are relative to it and ours; what an image has
+// under them is not, but nothing hostile runs yet that could change it meanwhile.
 type dir struct {
 	fd    int
 	at    string // what errors call it, with a slash at the end
 	umask uint32 // what the kernel takes away, so that it is given back where it matters
 }
 
+// mkdir makes a directory where there is none. It stands in for what is no directory.
 func (d dir) mkdir(name string, mode uint32) error {
-	if err := unix.Mkdirat(d.fd, name, mode); err != nil {
+	err := unix.Mkdirat(d.fd, name, mode)
+	if err == unix.EEXIST {
+		if err = unix.Unlinkat(d.fd, name, 0); err == unix.EISDIR {
+			return nil
+		}
+		if err == nil {
+			err = unix.Mkdirat(d.fd, name, mode)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	if mode&d.umask == 0 {
@@ -62,13 +72,27 @@ func (d dir) write(name string, mode uint32, content []byte) error {
 // in another goroutine copied for the time until its execve, would keep [plan.seal] from making the
 // mount read-only: EBUSY.
 func (d dir) touch(name string, mode uint32) error {
-	if err := unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0); err != nil {
+	err := unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0)
+	if err == unix.EEXIST {
+		if err = d.remove(name); err == nil {
+			err = unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	if mode&d.umask == 0 {
 		return nil
 	}
 	return d.chmod(name, mode)
+}
+
+// remove removes what is no directory; nothing being there is fine.
+func (d dir) remove(name string) error {
+	if err := unix.Unlinkat(d.fd, name, 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	return nil
 }
 
 // learnUmask makes a directory of mode 1777 and sees what is missing from it. There is no other

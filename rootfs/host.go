@@ -41,22 +41,35 @@ var plainLinks = []struct{ name, target string }{
 	{"var/run", "/run"},
 }
 
-// mountRoot makes the tmpfs for / with everything below it, and attaches it.
-func mountRoot(at string, l Layout) (*plan, error) {
-	p, err := newPlan("/", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
-		option{"size", atLeastZero(l.Size)}, option{"nr_inodes", atLeastZero(l.Inodes)})
+// mountHost makes the tmpfs for / with everything below it, and attaches it.
+func (t *Tree) mountHost(l Layout) (*plan, error) {
+	p, err := newPlan("/", attrBind, sizes(l)...)
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home, p.sources} {
+	p.shm = &place{p.fd, "dev/shm"}
+	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home} {
 		if err := step(l); err != nil {
 			return p, err
 		}
 	}
-	if err := p.attach(unix.AT_FDCWD, at); err != nil {
-		return p, err
+	return p, p.finish(t.Root, l)
+}
+
+// finish adds what every tree has, attaches it, and mounts the inputs.
+func (p *plan) finish(at string, l Layout) error {
+	if err := p.sources(l); err != nil {
+		return err
 	}
-	return p, p.mountInputs(l.Inputs)
+	if err := p.attach(unix.AT_FDCWD, at); err != nil {
+		return err
+	}
+	return p.mountInputs(l.Inputs)
+}
+
+// sizes are the options of a tmpfs that the sandbox may fill.
+func sizes(l Layout) []option {
+	return []option{{"size", atLeastZero(l.Size)}, {"nr_inodes", atLeastZero(l.Inodes)}}
 }
 
 // plain makes the sandbox's own directories.
@@ -137,12 +150,17 @@ func (p *plan) mountInputs(inputs []Bind) error {
 	if err != nil {
 		return fmt.Errorf("mount /in: %w", err)
 	}
-	in := &plan{dir: dir{fd, "/in/", p.umask}}
+	in := &plan{dir: dir{fd: fd, at: "/in/", umask: p.umask}}
 	defer in.close()
+	taken := map[string]bool{}
 	for _, b := range inputs {
 		if !plainName(b.Name) {
 			return fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
+		if taken[b.Name] { // an image's own file of the name would give way
+			return fmt.Errorf("make /in/%s: %w", b.Name, unix.EEXIST)
+		}
+		taken[b.Name] = true
 		if err := in.source(b.Source, b.Name, 0, attrBindRO); err != nil {
 			return err
 		}

@@ -32,10 +32,15 @@ func newFS(kind string, attrs int, options ...option) (fd int, err error) {
 			return -1, fmt.Errorf("mount %s: set %s=%s: %w", kind, o.key, o.value, err)
 		}
 	}
+	return finishFS(kind, ctx, attrs)
+}
+
+// finishFS makes the file system that was configured.
+func finishFS(kind string, ctx, attrs int) (int, error) {
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return -1, fmt.Errorf("mount %s: create: %w", kind, err)
 	}
-	fd, err = unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attrs)
+	fd, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attrs)
 	if err != nil {
 		return -1, fmt.Errorf("mount %s: fsmount: %w", kind, err)
 	}

@@ -7,12 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A plan is a detached tmpfs whose files are being made, and the mounts that will be moved into it.
+// A plan is a detached file system whose files are being made, and the mounts that will be moved into it.
 // They are moved after it is attached: only kernels from 6.15 on let a detached mount be moved below
 // another detached one.
 type plan struct {
-	dir   // the root of the tmpfs
+	dir   // the root of the file system
 	moves []planned
+	held  []int  // descriptors that go with it
+	shm   *place // the directory that /dev/shm shares its file system with; nil: none
+}
+
+// A place is a name in an open directory.
+type place struct {
+	fd   int
+	name string
 }
 
 // A planned mount: a detached one, where it goes, and what it covers there.
@@ -74,7 +82,7 @@ var wrongKind = map[uint32]error{
 	unix.S_IFREG: errors.New("not a regular file"),
 }
 
-// attach mounts the tmpfs at path below dirfd, and everything planned below it.
+// attach mounts the file system at path below dirfd, and everything planned below it.
 func (p *plan) attach(dirfd int, path string) error {
 	if err := move(p.fd, dirfd, path); err != nil {
 		return fmt.Errorf("mount %s: %w", p.at, err)
@@ -104,6 +112,9 @@ func (p *plan) close() {
 			unix.Close(m.fd)
 		}
 	}
-	p.moves = nil
+	for _, fd := range p.held {
+		unix.Close(fd)
+	}
+	p.moves, p.held = nil, nil
 	unix.Close(p.fd)
 }

@@ -5,8 +5,15 @@
 // inputs below /in, and a small /dev. What is not named does not exist inside: no /home, no /run,
 // no /var, no /root, no /opt of the host, no shadow file, no ssh or TLS key.
 //
-//	Dir/root  tmpfs, nosuid nodev     the sandbox's /; everything but /proc and /dev
+// [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, and
+// of an upper that is thrown away. /in, /out, /workspace, /dev and /sys are as above.
+//
+//	Dir/root  nosuid nodev            the sandbox's /; everything but /proc and /dev
 //	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
+//
+// An image is hostile. What is made in its tree is made before anything of it runs, below
+// descriptors, and no link of the image is followed but by the kernel inside the tree's own root
+// (openat2, RESOLVE_IN_ROOT). What is in the way of a mount and is no directory gives way to one.
 //
 // Everything is done on descriptors: mounts are made with fsopen and open_tree, and moved below
 // descriptors with move_mount (which asks for kernel 5.12). Nothing changes
@@ -71,12 +78,23 @@ type Tree struct {
 	Root string // for the sandbox's /
 	Dev  string // for its /dev, to be bound recursively
 
-	pts *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
+	// Of an image's tree.
+	Upper    Upper // where what is written goes
+	UpperWhy error // why not to a better place
+	Users    Users // that the image knew before anything ran
+	Account  Account
+	Unmapped *User // whom Account stands in for
+
+	aside []string // other directories with mounts that the tree needs until Detach
+	pts   *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
 // MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind,
 // but a detached mount among the sources may have been consumed.
-func MountHost(l Layout) (*Tree, error) {
+func MountHost(l Layout) (*Tree, error) { return mountTree(l, (*Tree).mountHost) }
+
+// mountTree makes the directories, and both trees in them.
+func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) (*Tree, error) {
 	if l.Hostname == "" {
 		l.Hostname = "sandbox"
 	}
@@ -90,7 +108,7 @@ func MountHost(l Layout) (*Tree, error) {
 	if err := os.Mkdir(t.Dev, 0o755); err != nil {
 		return nil, errors.Join(fmt.Errorf("make dev: %w", err), os.Remove(t.Root))
 	}
-	err := t.mount(l)
+	err := t.mount(l, mountRoot)
 	runtime.KeepAlive(l) // its files went by number
 	if err != nil {
 		return nil, errors.Join(err, t.Unmount())
@@ -100,8 +118,8 @@ func MountHost(l Layout) (*Tree, error) {
 
 // mount makes both trees, each as data first (files, and a list of moves) and then attached. One
 // after the other: at once they wait for each other in the kernel and gain nothing.
-func (t *Tree) mount(l Layout) error {
-	root, err := mountRoot(t.Root, l)
+func (t *Tree) mount(l Layout, mountRoot func(*Tree, Layout) (*plan, error)) error {
+	root, err := mountRoot(t, l)
 	defer root.close()
 	if err != nil {
 		return err
@@ -111,7 +129,7 @@ func (t *Tree) mount(l Layout) error {
 	if err != nil {
 		return err
 	}
-	if err := dev.shareShm(root); err != nil {
+	if err := dev.shareShm(root, l); err != nil {
 		return err
 	}
 	pts, err := unix.Openat(dev.fd, "pts", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -157,7 +175,7 @@ func (t *Tree) Unmount() error {
 // It may be called again.
 func (t *Tree) Detach() error {
 	var errs []error
-	dirs := []string{t.Dev, t.Root}
+	dirs := append([]string{t.Dev, t.Root}, t.aside...)
 	for _, dir := range dirs {
 		// EINVAL: not a mount point (never was one, or no longer is).
 		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

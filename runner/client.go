@@ -317,18 +317,19 @@ func (p *Process) Resize(w Winsize) error {
 // then: no process of it is left and /out is settled. A runner that died meanwhile
 // makes a Result with Reason Lost, not an error.
 func (p *Process) Wait(ctx context.Context) (*Result, error) {
-	r := Result{Receipt: p.sandbox.Receipt}
+	var r Result
 	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}
-	err := p.sandbox.client.peer.Call(ctx, OpWait, t, nil, &r.Ending)
+	err := p.sandbox.client.peer.Call(ctx, OpWait, t, nil, &r)
 	if errors.Is(err, wire.ErrClosed) {
-		r.Ending = Ending{
+		r = Result{
 			Sandbox: p.sandbox.ID, ExitCode: 125, Reason: Lost, Out: p.sandbox.Out,
 			Detail: "the runner was killed",
 		}
-		return &r, nil
+		err = nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
 	return &r, nil
 }

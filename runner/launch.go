@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/probe/diagnose"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -134,11 +133,7 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 		l.single = true
 	case errors.As(err, &refused) && l.mode != userns.ModeMinimal:
 		l.mode = userns.ModeMinimal
-		l.why, l.fix = diagnose.Userns(refused, diagnose.Read(l.progs.runner))
-		if refused.Step == stepMap && os.Geteuid() == 0 {
-			l.why = "uid 0 without CAP_SETFCAP may not map itself into a user namespace"
-			l.fix = "run it as another uid, or leave it that right: bwrap --cap-add CAP_SETFCAP …"
-		}
+		l.why, l.fix = explainRefused(refused, l.progs.runner)
 	default:
 		return nil, err
 	}

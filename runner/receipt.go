@@ -1,21 +1,45 @@
 package runner
 
+import (
+	"bytes"
+	"encoding/json"
+)
+
 // Receipt says what a sandbox was asked to be and what the kernel enforces of it.
 // A layer reads [Held] only after something was tried, or read back from the
 // kernel, that tells it apart from a sandbox without that layer.
 type Receipt struct {
-	Version  int            `json:"version"` // of this format: 1
-	Sandbox  string         `json:"sandbox"`
-	Level    Level          `json:"level"`
-	Kernel   string         `json:"kernel"` // uname -r
-	Image    string         `json:"image"`
-	Layers   []Layer        `json:"layers"`
-	UIDMap   []IDRange      `json:"uid_map,omitempty"`
-	GIDMap   []IDRange      `json:"gid_map,omitempty"`
-	Landlock int            `json:"landlock_abi"`             // 0: none
-	Seccomp  string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
-	Limits   []LimitReceipt `json:"limits"`
-	Network  string         `json:"network"` // "none": a loopback of its own and nothing else
+	Version     int            `json:"version"` // of this format: 1
+	Sandbox     string         `json:"sandbox"`
+	Level       Level          `json:"level"`
+	Kernel      string         `json:"kernel"` // uname -r
+	Image       string         `json:"image"`
+	ImageDigest string         `json:"image_digest,omitempty"` // of the image's manifest
+	Layers      []Layer        `json:"layers"`
+	UIDMap      []IDRange      `json:"uid_map,omitempty"`
+	GIDMap      []IDRange      `json:"gid_map,omitempty"`
+	Landlock    int            `json:"landlock_abi"`             // 0: none
+	Seccomp     string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
+	Limits      []LimitReceipt `json:"limits"`
+	Network     string         `json:"network"` // "none": a loopback of its own and nothing else
+}
+
+// MarshalJSON encodes r as if it were not there. It is, so that messages which may hold
+// a receipt and do not cost nothing for it: encoding/json examines a type with all that
+// it is made of, but asks a Marshaler only when there is something to encode.
+func (r *Receipt) MarshalJSON() ([]byte, error) {
+	type plain Receipt
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // whether to is the outer encoder's affair
+	err := e.Encode((*plain)(r))
+	return b.Bytes(), err
+}
+
+// UnmarshalJSON is its like.
+func (r *Receipt) UnmarshalJSON(b []byte) error {
+	type plain Receipt
+	return json.Unmarshal(b, (*plain)(r))
 }
 
 // Layer is one thing that separates the sandbox from the host.

@@ -202,6 +202,14 @@ type programs struct{ runner, init string }
 // findPrograms looks in libexec, in $DEMESNE_LIBEXEC, beside the running program
 // and in ../libexec/demesne, in that order; the first that is named decides.
 func findPrograms(libexec string) (programs, error) {
+	path, err := findProgram("demesne-runner", libexec)
+	return programs{path, filepath.Join(filepath.Dir(path), "demesne-init")}, err
+}
+
+// FindProgram finds another program of demesne's as [Connect] finds the runner.
+func FindProgram(name string) (string, error) { return findProgram(name, "") }
+
+func findProgram(name, libexec string) (string, error) {
 	if libexec == "" {
 		libexec = os.Getenv("DEMESNE_LIBEXEC")
 	}
@@ -209,15 +217,15 @@ func findPrograms(libexec string) (programs, error) {
 	if libexec == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return programs{}, fmt.Errorf("find own program: %w", err)
+			return "", fmt.Errorf("find own program: %w", err)
 		}
 		dirs = []string{filepath.Dir(self), filepath.Join(filepath.Dir(self), "..", "libexec", "demesne")}
 	}
 	for _, dir := range dirs {
-		p := programs{filepath.Join(dir, "demesne-runner"), filepath.Join(dir, "demesne-init")}
-		if _, err := os.Stat(p.runner); err == nil {
-			return p, nil
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
 		}
 	}
-	return programs{}, fmt.Errorf("find program %q: not in %q", "demesne-runner", dirs)
+	return "", fmt.Errorf("find program %q: not in %q", name, dirs)
 }

@@ -22,6 +22,7 @@ const (
 	SourceInit      = "init"
 	SourceOut       = "out"
 	SourceWorkspace = "workspace"
+	SourceRootfs    = "rootfs"
 )
 
 // SourceInput names the i-th input.
@@ -55,6 +56,13 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 	}
 	if err := c.source(s, SourceWorkspace, &spec.Workspace, 0); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	if spec.Rootfs != nil {
+		own := *spec.Rootfs // the caller's stays as it was
+		spec.Rootfs = &own
+		if err := c.source(s, SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open image: %w", err)
+		}
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init

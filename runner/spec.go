@@ -24,18 +24,36 @@ import (
 // Spec says what sandbox to make. The zero Spec is the host's own /usr, no inputs,
 // a scratch workspace, default limits and no network but loopback.
 type Spec struct {
-	Name      string   `json:"name,omitempty"`  // unique among the live ones; empty: the id
-	Image     string   `json:"image,omitempty"` // "host" or empty
+	Name      string   `json:"name,omitempty"`   // unique among the live ones; empty: the id
+	Image     string   `json:"image,omitempty"`  // what the caller calls it; "host" or empty without Rootfs
+	Rootfs    *Rootfs  `json:"rootfs,omitempty"` // nil: the host's
 	Inputs    []Input  `json:"inputs,omitempty"`
 	Out       string   `json:"out"`                 // host directory bound at /out; absolute
 	Workspace string   `json:"workspace,omitempty"` // host directory bound read-write at /workspace; empty: scratch
-	User      *User    `json:"user,omitempty"`      // nil: 0:0
+	User      *User    `json:"user,omitempty"`      // nil: the image's, else 0:0
 	Limits    Limits   `json:"limits"`
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run with less
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
 	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox; 0: 48 h
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
+}
+
+// Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a
+// sandbox writes goes elsewhere: no layer and no directory is ever changed.
+//
+// [Client.Create] answers [wire.CodeMissing] when layers are not unpacked for the ids
+// that the runner has: unpack them (see [Enter]) and create again.
+type Rootfs struct {
+	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty for Dir
+	Store  string   `json:"store,omitempty"`  // absolute path of the image store
+	Layers []string `json:"layers,omitempty"` // DiffIDs, the lowest first
+	Dir    string   `json:"dir,omitempty"`    // instead of Layers: an absolute path
+	User   string   `json:"user,omitempty"`   // the image's USER: name, uid, name:group, uid:gid, or empty
+
+	// What the image says of every command in it. A command's own come after these.
+	Env        []string `json:"env,omitempty"`         // NAME=VALUE
+	WorkingDir string   `json:"working_dir,omitempty"` // where a command starts that names no directory; empty: /workspace
 }
 
 // Input is a file or directory of the host, read-only at /in/Name.
@@ -117,15 +135,8 @@ const (
 	Lost     Reason = "lost"      // the runner or PID 1 went away; ExitCode is 125
 )
 
-// Result is how a command ended, in which sandbox.
+// Result is how a command ended.
 type Result struct {
-	Ending
-	Receipt *Receipt `json:"receipt,omitempty"` // only after [Sandbox.Account]
-	Trace   []Stage  `json:"trace,omitempty"`
-}
-
-// Ending is a Result without what its caller knows before.
-type Ending struct {
 	Sandbox  string    `json:"sandbox"`
 	ExitCode int       `json:"exit_code"`
 	Signal   int       `json:"signal,omitempty"`
@@ -136,6 +147,8 @@ type Ending struct {
 	Seconds  float64   `json:"seconds"`
 	MaxRSS   int64     `json:"max_rss_bytes,omitempty"`
 	CPU      float64   `json:"cpu_seconds,omitempty"`
+	Receipt  *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
+	Trace    []Stage   `json:"trace,omitempty"`
 }
 
 // Stage is one step of making a sandbox and how long it took.

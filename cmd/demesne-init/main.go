@@ -14,6 +14,12 @@ import (
 	"os"
 
 	"demesne/runner/guest"
+	"demesne/runner/tarball"
 )
 
-func main() { os.Exit(guest.Main()) }
+func main() {
+	if len(os.Args) == 3 { // a command of the sandbox, not its PID 1
+		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(guest.Main())
+}

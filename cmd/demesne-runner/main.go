@@ -27,6 +27,9 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "enter" {
+		os.Exit(engine.Enter(os.Args[2:]))
+	}
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
 		case "init": // libcontainer executes us again, inside

@@ -22,7 +22,7 @@ type example struct{ says, line string }
 
 // commands is a function, not a variable, because help's own run reads it.
 func commands() []command {
-	return []command{
+	return slices.Concat([]command{
 		runCommand(), createCommand(), execCommand(),
 		{
 			name: "ls", usage: []string{"[--json | -q]"}, summary: "list the sandboxes that live",
@@ -50,6 +50,7 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			examples: []example{{"one by its name", "demesne stop build"}},
 			flags:    noFlags, operand: aSandbox, run: cmdStop,
 		},
+	}, imageCommands(), []command{
 		{
 			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
 			about: `Tries each thing a sandbox is made of, and says whether it is held, degraded or
@@ -69,20 +70,25 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 			examples: []example{{"all about run", "demesne help run"}, {"the README's reference", "demesne help --markdown"}},
 			flags:    helpFlags, operand: aWord, words: verbs, run: cmdHelp,
 		},
-	}
+	})
 }
 
 // verbs repeats the names of commands for the one entry that completes to them.
-var verbs = []string{"run", "create", "exec", "ls", "inspect", "stop", "check", "completion", "version", "help"}
+var verbs = []string{
+	"run", "create", "exec", "ls", "inspect", "stop",
+	"pull", "images", "rmi", "import", "export", "save", "gc",
+	"check", "completion", "version", "help",
+}
 
 func runCommand() command {
 	return command{
-		name: "run", usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]"},
+		name: "run", usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]"},
 		summary: "run a command in a sandbox of its own",
 		about: `Makes a sandbox, runs CMD in it, and takes the sandbox away again. Inside, /in has
 the inputs, /out is a directory that stays, /workspace is where the command starts;
 everything else is read-only or thrown away. There is no network but a loopback.
-The exit code is the command's; 124 timed out, 125 demesne could not, 126 not
+With --image, environment, entrypoint, command, working directory and user are the
+image's unless flags say otherwise, as docker run has it. The exit code is the command's; 124 timed out, 125 demesne could not, 126 not
 executable, 127 not found, 128+n ended by signal n.`,
 		examples: []example{
 			{"a command and its arguments", "demesne run -- ls -l /"},
@@ -90,6 +96,7 @@ executable, 127 not found, 128+n ended by signal n.`,
 			{"an input, and no more than a minute and half a gigabyte", "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
 			{"in a pipe", "cat access.log | demesne run -i -- sort -u > sorted"},
 			{"by hand", "demesne run -it -- bash"},
+			{"on an image, which is pulled if it is not here", "demesne run --image python:3.12 -- python -c 'print(1)'"},
 			{"for a program: the output, the exit code and what was enforced", "demesne run --json --require full -- make test"},
 		},
 		flags: runFlags, operand: aCommand, run: cmdRun,
@@ -102,7 +109,7 @@ func createCommand() command {
 		about: `Makes a sandbox without running anything in it and prints its id. It lives until it is
 stopped or its time is up, whoever else ends.`,
 		examples: []example{
-			{"one with a name, on a directory of sources", "demesne create --name build --workspace ~/src/app"},
+			{"one with a name, on a directory of sources", "demesne create --name build --image go --workspace ~/src/app"},
 			{"and a command in it", "demesne exec build -- make"},
 		},
 		flags: createFlags, run: cmdCreate,

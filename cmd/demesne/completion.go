@@ -93,6 +93,8 @@ func bashWords(w what, words []string) string {
 		return "-W '" + strings.Join(words, " ") + "'"
 	case aSandbox:
 		return `-W "$(demesne ls -q 2>/dev/null)"`
+	case anImage:
+		return `-W "$(demesne images --all -q 2>/dev/null)"`
 	}
 	return ""
 }
@@ -155,6 +157,8 @@ func zshAction(w what, words []string) string {
 		return "(" + strings.Join(words, " ") + ")"
 	case aSandbox:
 		return "($(demesne ls -q 2>/dev/null))"
+	case anImage:
+		return "($(demesne images --all -q 2>/dev/null))"
 	}
 	return ""
 }
@@ -207,6 +211,8 @@ func fishWords(w what, words []string) string {
 		return "-a " + quote(strings.Join(words, " "))
 	case aSandbox:
 		return "-a '(demesne ls -q 2>/dev/null)'"
+	case anImage:
+		return "-a '(demesne images --all -q 2>/dev/null)'"
 	}
 	return ""
 }

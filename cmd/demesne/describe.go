@@ -53,7 +53,7 @@ func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 		return rows, ""
 	}
 	rows = append(rows, [][]string{
-		{"image", r.Image}, {"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
+		{"image", r.Image}, {"image digest", orElse(r.ImageDigest, "-")}, {"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
 		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
 		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
 	}...)

@@ -79,11 +79,7 @@ func (d *document) write(r *runner.Result, trace []runner.Stage, kept *capture, 
 		return nil
 	}
 	if r == nil {
-		e := wire.AsError(err)
-		if e.Hint == "" {
-			e.Hint = hintOf(err)
-		}
-		return d.encode(failed{codeOf(err), e})
+		return d.encode(failed{codeOf(err), asWire(err)})
 	}
 	whole := *r
 	whole.Trace = trace

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"syscall"
-	"time"
 
 	"demesne/runner"
 )
@@ -33,24 +32,6 @@ type process interface {
 	Signal(syscall.Signal) error
 	Resize(runner.Winsize) error
 	Wait(context.Context) (*runner.Result, error)
-}
-
-// connecting starts to connect; the function it returns waits for that.
-func (a *app) connecting(ctx context.Context, st *stages) func() (engine, error) {
-	var eng engine
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		began := time.Now()
-		if eng, err = a.connect(ctx); err == nil {
-			st.since("connect", began)
-		}
-	}()
-	return func() (engine, error) {
-		<-done
-		return eng, err
-	}
 }
 
 // connectRunner finds or starts the real one.

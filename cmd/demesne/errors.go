@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"demesne/images"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -78,12 +79,47 @@ func hintOf(err error) string {
 	}
 	var e *wire.Error
 	if !errors.As(err, &e) {
-		return ""
+		return imageHint(err)
 	}
 	if e.Hint != "" {
 		return e.Hint
 	}
 	return hints[e.Code]
+}
+
+// imageHints is what to type about what demesne-images could not do.
+var imageHints = map[images.Code]string{
+	images.CodeNotFound:    "demesne images --all lists names that are known",
+	images.CodeDenied:      "docker login or podman login keeps credentials where demesne finds them; a registry that asks for none may mean that there is no such image",
+	images.CodeUnreachable: "--pull never uses what is here; HTTPS_PROXY and registries.conf say how to reach a registry",
+	images.CodeBusy:        "wait, log in, or name a mirror in registries.conf",
+	images.CodePolicy:      "policy.json says which signatures are required",
+	images.CodeCorrupt:     "demesne images verify removes what is damaged; then pull again",
+	images.CodeNoSpace:     "demesne gc --older-than 168h frees space; $DEMESNE_IMAGES names another place",
+}
+
+func imageHint(err error) string {
+	var f *images.Failure
+	switch {
+	case errors.As(err, &f):
+		return orElse(f.Hint, imageHints[f.Code])
+	case errors.Is(err, images.ErrCorrupt):
+		return imageHints[images.CodeCorrupt]
+	case errors.Is(err, images.ErrNotFound):
+		return imageHints[images.CodeNotFound]
+	}
+	return ""
+}
+
+// asWire is err as --json tells it.
+func asWire(err error) *wire.Error {
+	e := wire.AsError(err)
+	var f *images.Failure
+	if errors.As(err, &f) && e.Code == wire.CodeInternal {
+		e.Code = wire.Code(f.Code)
+	}
+	e.Hint = hintOf(err)
+	return e
 }
 
 // oneLine keeps text that may come out of a sandbox from writing lines, or terminal

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -30,7 +31,10 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	if os.Getenv("BARE_CREATE") == "fail" {
 		return nil, wire.Errorf(wire.CodeRequirement, "create sandbox: level degraded, full was required")
 	}
-	b := newBareBox("bare-1", s.Out)
+	if _, err := os.Stat("unpacked"); s.Rootfs != nil && s.Rootfs.Dir == "" && err != nil {
+		return nil, wire.Errorf(wire.CodeMissing, "create sandbox: layers are not unpacked")
+	}
+	b := newBareBox("bare-1", s.Out, s.Rootfs)
 	b.Level = runner.Level(os.Getenv(fakeLevel))
 	b.Trace = []runner.Stage{{Name: "clone", MS: 1}}
 	return b, nil
@@ -40,12 +44,16 @@ func (bare) Open(_ context.Context, id string) (*box, error) {
 	if id != "bare-1" {
 		return nil, wire.Errorf(wire.CodeUnknown, "open sandbox %q: no such sandbox", id)
 	}
-	return newBareBox(id, "/out"), nil
+	return newBareBox(id, "/out", nil), nil
 }
 
-func newBareBox(id, out string) *box {
+func newBareBox(id, out string, root *runner.Rootfs) *box {
 	b := &box{Sandbox: &runner.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
 	b.exec = func(_ context.Context, c runner.Command) (process, []runner.Stage, error) {
+		if root != nil {
+			c.Env = append(slices.Clone(root.Env), append(c.Env, "IMAGE_USER="+root.User, "IMAGE_DIR="+root.Dir)...)
+			c.Dir = orElse(c.Dir, root.WorkingDir)
+		}
 		p, err := startBare(b.Sandbox, c)
 		if err != nil {
 			return nil, nil, err
@@ -178,7 +186,7 @@ func (p *bareProcess) watch(timeout time.Duration) {
 
 func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	<-p.done
-	r := &runner.Result{Ending: runner.Ending{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited}, Receipt: p.box.Receipt}
+	r := &runner.Result{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited, Receipt: p.box.Receipt}
 	st := p.state.Sys().(syscall.WaitStatus)
 	switch {
 	case p.timedOut:

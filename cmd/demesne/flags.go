@@ -30,6 +30,7 @@ const (
 	aWord
 	aCommand
 	aSandbox
+	anImage
 )
 
 type flagSet []flagDef
@@ -93,6 +94,30 @@ func (fs flagSet) parseShort(cluster string, rest []string) ([]string, error) {
 		}
 	}
 	return rest, nil
+}
+
+// arguments takes the flags out of args. Where the rest is a command line of somebody
+// else's they end with the first argument, or with the one after the sandbox's name;
+// elsewhere they may stand anywhere before "--".
+func (c *command) arguments(o *options, args []string) (rest []string, err error) {
+	flags, most := c.table(o), len(args)
+	switch c.operand {
+	case aCommand:
+		most = 0
+	case aSandbox:
+		most = 1
+	}
+	for {
+		more, err := flags.parse(args)
+		if err != nil || o.help {
+			return nil, err
+		}
+		ended := len(args) > len(more) && args[len(args)-len(more)-1] == "--"
+		if len(more) == 0 || len(rest) == most || ended {
+			return append(rest, more...), nil
+		}
+		rest, args = append(rest, more[0]), more[1:]
+	}
 }
 
 func (fs flagSet) find(is func(*flagDef) bool) *flagDef {

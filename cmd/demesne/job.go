@@ -14,29 +14,23 @@ const killGrace = time.Second
 
 // job is one command on its way through a sandbox, for run and exec alike.
 type job struct {
-	app    *app
-	o      *options
-	cmd    runner.Command
-	began  time.Time
-	stages stages
-	sig    *signals
-	// connected waits for the runner.
-	connected func() (engine, error)
-	term      *terminal
-	kept      *capture // the output, when --json takes stdout
-	doc       *document
-	started   bool
-	ended     chan struct{} // closed when result is there
-	result    *runner.Result
+	app     *app
+	o       *options
+	cmd     runner.Command
+	began   time.Time
+	stages  stages
+	sig     *signals
+	term    *terminal
+	kept    *capture // the output, when --json takes stdout
+	doc     *document
+	started bool
+	ended   chan struct{} // closed when result is there
+	result  *runner.Result
 }
 
 // newJob checks everything about a command that needs no sandbox.
-func (a *app) newJob(o *options, args []string) (*job, error) {
+func (a *app) newJob(o *options, argv []string) (*job, error) {
 	j := &job{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
-	argv, err := o.argv(args)
-	if err != nil {
-		return nil, err
-	}
 	env, err := o.environment(a.env)
 	if err != nil {
 		return nil, err
@@ -52,10 +46,7 @@ func (a *app) newJob(o *options, args []string) (*job, error) {
 	if o.tty {
 		j.term = a.openTerminal()
 	}
-	j.sig = newSignals(j.term)
-	// Nothing was made yet that a signal must not leave behind.
-	j.connected = a.connecting(j.sig.ctx, &j.stages)
-	j.sig.watch()
+	j.sig = watchSignals(j.term)
 	return j, nil
 }
 

@@ -8,12 +8,14 @@
 //
 //	demesne run -- CMD        one command in a sandbox of its own
 //	demesne create / exec     a sandbox that stays, and commands in it
+//	demesne pull / images     root filesystems other than the host's own
 //	demesne check             what this machine lets a sandbox have
 //
 // This program makes no sandbox. It reads its arguments, finds or starts
 // demesne-runner (package runner does both), hands it a description of the sandbox
 // and the ends of pipes, and copies between those pipes and the caller's own
-// stdin, stdout and stderr. A sandbox never holds a descriptor of the caller's
+// stdin, stdout and stderr. Nor does it pull or unpack: package images reads the store,
+// and starts demesne-images for what has to be fetched. A sandbox never holds a descriptor of the caller's
 // terminal, sockets or files; of streams it gets pipes, /dev/null or a terminal
 // made inside.
 //
@@ -35,6 +37,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"demesne/images"
 )
 
 func main() {
@@ -42,6 +46,7 @@ func main() {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,
 		connect: connectRunner,
+		images:  openImages,
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -51,6 +56,7 @@ type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
 	connect               func(context.Context) (engine, error)
+	images                func() (*images.Client, error)
 }
 
 // main runs one command line and returns the exit code.
@@ -82,18 +88,9 @@ func (a *app) main(args []string) int {
 
 // command runs c. It has done nothing yet when it finds --help among the flags.
 func (a *app) command(c *command, o *options, args []string) (int, error) {
-	flags := c.table(o)
-	rest, err := flags.parse(args)
+	rest, err := c.arguments(o, args)
 	if err != nil || o.help {
 		return 0, err
-	}
-	// Flags may also follow the sandbox's name.
-	if c.operand == aSandbox && len(rest) > 0 {
-		more, err := flags.parse(rest[1:])
-		if err != nil || o.help {
-			return 0, err
-		}
-		rest = append(rest[:1:1], more...)
 	}
 	return c.run(a, o, rest)
 }

@@ -14,11 +14,12 @@ import (
 // commands of the host in place of sandboxes.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"demesne": main,
+		"demesne":        main,
+		"demesne-images": hands,
 		"bare": func() {
 			a := &app{
 				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-				env: os.LookupEnv, connect: connectBare,
+				env: os.LookupEnv, connect: connectBare, images: openBareImages,
 			}
 			os.Exit(a.main(os.Args[1:]))
 		},
@@ -33,6 +34,7 @@ func TestScripts(t *testing.T) {
 		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir+"/home")
+			e.Setenv("DEMESNE_IMAGES", e.WorkDir+"/images")
 			e.Setenv("DEMESNE_LIBEXEC", e.WorkDir+"/nowhere")
 			return os.Mkdir(e.WorkDir+"/home", 0o755)
 		},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/images"
 	"demesne/runner"
 )
 
@@ -15,13 +16,17 @@ type options struct {
 	verb string
 	help bool
 
-	image, out, workspace, name string
-	inputs                      []string
-	user                        *runner.User
-	limits                      runner.Limits
-	require                     runner.Level
-	nesting, trace              bool
-	ttl                         time.Duration
+	image                images.Reference // zero: none was named
+	pull                 images.PullPolicy
+	entrypoint           *[]string
+	out, workspace, name string
+	inputs               []string
+	user                 *runner.User
+	userName             string // instead of user; looked up in the image
+	limits               runner.Limits
+	require              runner.Level
+	nesting, trace       bool
+	ttl                  time.Duration
 
 	shell            *string // -c
 	env              []string
@@ -33,17 +38,23 @@ type options struct {
 	jsonFile string
 	quiet    bool
 	markdown bool
+
+	all, force bool
+	olderThan  time.Duration
+	file       string // -o
+	format     string
 }
 
-// images are the names --image takes.
-var images = []string{"host"}
+var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}
+
+var formats = []string{"oci", "docker"}
 
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
 // spec is the sandbox that was asked for, without its directories.
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
-		Name: o.name, Image: o.image, User: o.user, Limits: o.limits,
+		Name: o.name, User: o.user, Limits: o.limits,
 		Nesting: o.nesting, Require: o.require, TTL: runner.Duration(o.ttl),
 	}
 	var err error
@@ -114,9 +125,28 @@ func list(to *[]string, check func(string) error) func(string) error {
 	}
 }
 
-func (o *options) setImage(s string) error {
-	o.image = s
-	return oneOf(s, images)
+func (o *options) setImage(s string) (err error) {
+	o.image, err = parseImage(s)
+	return err
+}
+
+// setEntrypoint takes one program, or the empty string for none at all.
+func (o *options) setEntrypoint(s string) error {
+	o.entrypoint = &[]string{}
+	if s != "" {
+		o.entrypoint = &[]string{s}
+	}
+	return nil
+}
+
+func (o *options) setPull(s string) error {
+	o.pull = images.PullPolicy(s)
+	return oneOf(s, pullPolicies)
+}
+
+func (o *options) setFormat(s string) error {
+	o.format = s
+	return oneOf(s, formats)
 }
 
 func (o *options) setRequire(s string) error {
@@ -152,20 +182,35 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 63
 }
 
+var errUser = errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
+
+// setUser takes numbers, or names, which only an image can give a meaning.
 func (o *options) setUser(s string) error {
+	o.user, o.userName = nil, ""
 	uid, gid, both := strings.Cut(s, ":")
 	if !both {
 		gid = uid
 	}
-	u, uerr := strconv.ParseUint(uid, 10, 32)
-	g, gerr := strconv.ParseUint(gid, 10, 32)
-	// The last id is -1, which setuid(2) and chown(2) take for "leave it".
-	if uerr != nil || gerr != nil || u == 1<<32-1 || g == 1<<32-1 {
-		return errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
+	u, uok := parseID(uid)
+	g, gok := parseID(gid)
+	switch {
+	case uok && gok:
+		o.user = &runner.User{UID: u, GID: g}
+	case (uok || isUserName(uid)) && (gok || isUserName(gid)):
+		o.userName = s
+	default:
+		return errUser
 	}
-	o.user = &runner.User{UID: uint32(u), GID: uint32(g)}
 	return nil
 }
+
+// parseID reads an id. The last one is -1, which setuid(2) and chown(2) take for "leave it".
+func parseID(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err == nil && n != 1<<32-1
+}
+
+func isUserName(s string) bool { return isName(s) && strings.Trim(s, "0123456789") != "" }
 
 func (o *options) setWorkdir(s string) error {
 	if !strings.HasPrefix(s, "/") {

@@ -27,6 +27,10 @@ func TestFlagParsing(t *testing.T) {
 		{"-", "-", func(*options) bool { return true }},
 		{"-- -- x", "-- x", func(*options) bool { return true }},
 		{"--user 1000 x", "x", func(o *options) bool { return *o.user == runner.User{UID: 1000, GID: 1000} }},
+		{"--user me:staff x", "x", func(o *options) bool { return o.user == nil && o.userName == "me:staff" }},
+		{"--user me --user 7 x", "x", func(o *options) bool { return o.userName == "" && o.user.UID == 7 }},
+		{"--image python --pull never x", "x", func(o *options) bool { return o.image.Full == "docker.io/library/python:3.12" && o.pull == "never" }},
+		{"--entrypoint= x", "x", func(o *options) bool { return len(*o.entrypoint) == 0 }},
 		{"--user 1000:5 x", "x", func(o *options) bool { return *o.user == runner.User{UID: 1000, GID: 5} }},
 	} {
 		o := &options{}
@@ -38,7 +42,7 @@ func TestFlagParsing(t *testing.T) {
 }
 
 func TestSetUser(t *testing.T) {
-	for _, s := range []string{"", "root", "-1", "1:", ":1", "1:2:3", "4294967295", "0:4294967295", "4294967296", "+1", " 1"} {
+	for _, s := range []string{"", "ro ot", "-1", "root:-1", "/x", "4294967295:wheel", "1:", ":1", "1:2:3", "4294967295", "0:4294967295", "4294967296", "+1", " 1"} {
 		if err := (&options{}).setUser(s); err == nil {
 			t.Errorf("setUser(%q): taken", s)
 		}

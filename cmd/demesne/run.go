@@ -17,15 +17,31 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	j, err := a.newJob(o, args)
+	r, err := a.newRoot(o)
 	if err != nil {
 		return 0, err
 	}
-	return j.finish(j.run(spec))
+	argv, err := r.argv(args)
+	if err != nil {
+		return 0, err
+	}
+	j, err := a.newJob(o, argv)
+	if err != nil {
+		return 0, err
+	}
+	return j.finish(j.run(spec, r, args))
 }
 
-func (j *job) run(spec runner.Spec) error {
-	eng, b, undo, err := j.app.makeBox(j.sig.ctx, j.o, spec, j.connected, &j.stages)
+func (j *job) run(spec runner.Spec, r *root, args []string) error {
+	err := r.find(j.sig.ctx, &j.stages)
+	if err != nil {
+		return err
+	}
+	defer r.release()
+	if j.cmd.Argv, err = r.argv(args); err != nil {
+		return err
+	}
+	eng, b, undo, err := j.app.makeBox(j.sig.ctx, spec, r, &j.stages)
 	if err != nil {
 		return err
 	}
@@ -45,20 +61,15 @@ func stop(eng engine, id string) {
 	eng.Stop(ctx, id)
 }
 
-// makeBox makes the directories and the sandbox of run and create. undo takes the
-// directories away again, for whoever fails later.
-func (a *app) makeBox(ctx context.Context, o *options, spec runner.Spec, connected func() (engine, error), st *stages) (_ engine, _ *box, undo func(), err error) {
-	spec.Workspace, err = workspaceDir(o.workspace)
-	out := &outDir{}
-	if err == nil {
-		out, err = prepareOut(o.out)
+// makeBox makes the directories and the sandbox of run and create, on a root that was
+// found. undo takes the directories away again, for whoever fails later.
+func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, st *stages) (_ engine, _ *box, undo func(), err error) {
+	o := r.o
+	if spec.Workspace, err = workspaceDir(o.workspace); err != nil {
+		return nil, nil, nil, err
 	}
-	// Also with an error: a runner that was started for this ends when we leave it.
-	eng, cerr := connected()
+	out, err := prepareOut(o.out)
 	if err != nil {
-		if cerr == nil {
-			eng.Close()
-		}
 		return nil, nil, nil, err
 	}
 	defer func() {
@@ -66,11 +77,15 @@ func (a *app) makeBox(ctx context.Context, o *options, spec runner.Spec, connect
 			out.undo()
 		}
 	}()
-	if cerr != nil {
-		return nil, nil, nil, cerr
-	}
 	spec.Out = out.path
-	b, err := eng.Create(ctx, spec)
+	began := time.Now()
+	eng, err := a.connect(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	st.since("connect", began)
+	r.fill(&spec)
+	b, err := r.create(ctx, eng, spec)
 	if err != nil {
 		eng.Close()
 		return nil, nil, nil, err
@@ -100,11 +115,13 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
+	r, err := a.newRoot(o)
+	if err != nil {
+		return 0, err
+	}
+	sig := watchSignals(&terminal{fd: -1})
 	began, st := time.Now(), &stages{}
-	sig := newSignals(&terminal{fd: -1})
-	connected := a.connecting(sig.ctx, st)
-	sig.watch()
-	eng, b, _, err := a.makeBox(sig.ctx, o, spec, connected, st)
+	eng, b, err := a.makeRootAndBox(sig.ctx, spec, r, st)
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
@@ -125,6 +142,15 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	return a.print(b.ID + "\n")
 }
 
+func (a *app) makeRootAndBox(ctx context.Context, spec runner.Spec, r *root, st *stages) (engine, *box, error) {
+	if err := r.find(ctx, st); err != nil {
+		return nil, nil, err
+	}
+	defer r.release()
+	eng, b, _, err := a.makeBox(ctx, spec, r, st)
+	return eng, b, err
+}
+
 // created is the answer of create --json.
 type created struct {
 	Sandbox string          `json:"sandbox"`
@@ -138,7 +164,14 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
 	}
-	j, err := a.newJob(o, args[1:])
+	argv, err := o.argv(args[1:])
+	if err != nil {
+		return 0, err
+	}
+	if o.userName != "" {
+		return 0, fmt.Errorf("user %q: %w", o.userName, errUser)
+	}
+	j, err := a.newJob(o, argv)
 	if err != nil {
 		return 0, err
 	}
@@ -146,12 +179,14 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 }
 
 func (j *job) exec(id string) error {
-	eng, err := j.connected()
+	began := time.Now()
+	eng, err := j.app.connect(j.sig.ctx)
 	if err != nil {
 		return err
 	}
 	defer eng.Close()
-	began := time.Now()
+	j.stages.since("connect", began)
+	began = time.Now()
 	b, err := eng.Open(j.sig.ctx, id)
 	if err != nil {
 		return err

@@ -35,17 +35,14 @@ type signals struct {
 	ended bool
 }
 
-func newSignals(term *terminal) *signals {
+// watchSignals starts to watch. Each signal costs two system calls, so those that
+// only matter to a terminal are left out where there is none.
+func watchSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
-}
-
-// watch starts to watch. Each signal costs two changes of threads, so those that only
-// matter to a terminal are left out where there is none.
-func (s *signals) watch() {
+	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
-	if s.term.fd >= 0 {
+	if term.fd >= 0 {
 		set = append(set, unix.SIGWINCH, unix.SIGCONT)
 	}
 	for _, sig := range forwarded {
@@ -56,6 +53,7 @@ func (s *signals) watch() {
 	}
 	signal.Notify(s.ch, set...)
 	go s.loop()
+	return s
 }
 
 // loop ends with the program.

@@ -12,8 +12,6 @@ const (
 
 func sandboxFlags(o *options) flagSet {
 	return flagSet{
-		{group: groupSandbox, long: "image", arg: "NAME", complete: aWord, words: images, set: o.setImage,
-			help: "root filesystem to run on; host is this machine's own /usr, read-only (default host)"},
 		{group: groupSandbox, long: "in", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.inputs, checkInput),
 			help: "file or directory to show, read-only, at /in/NAME (default its own name)"},
 		{group: groupSandbox, long: "out", arg: "DIR", complete: aDirectory, set: text(&o.out),
@@ -53,9 +51,9 @@ func commandFlags(o *options) flagSet {
 		{group: groupCommand, long: "env", arg: "NAME[=VALUE]", repeat: true, set: list(&o.env, checkEnv),
 			help: "set a variable; a NAME alone takes its value from here"},
 		{group: groupCommand, long: "workdir", arg: "PATH", set: o.setWorkdir,
-			help: "directory inside to start in (default /workspace)"},
+			help: "directory inside to start in (default the image's, or /workspace)"},
 		{group: groupCommand, long: "user", arg: "UID[:GID]", set: o.setUser,
-			help: "who to be inside, in numbers; GID is UID's unless given (default 0:0)"},
+			help: "who to be inside, in numbers; GID is UID's unless given (default 0:0, or the image's user); at run and create --image also NAME[:GROUP], looked up in the image"},
 		{group: groupCommand, long: "timeout", arg: "DURATION", set: durationFlag(&o.timeout),
 			help: "end the command after 30s, 5m, 1h30m; a bare number is seconds (default never)"},
 	}
@@ -71,7 +69,7 @@ func resultFlags(o *options) flagSet {
 }
 
 func runFlags(o *options) flagSet {
-	return join(commandFlags(o), sandboxFlags(o), limitFlags(o), resultFlags(o))
+	return join(commandFlags(o), entrypointFlag(o), rootFlags(o), sandboxFlags(o), limitFlags(o), resultFlags(o))
 }
 
 func createFlags(o *options) flagSet {
@@ -80,7 +78,7 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(sandboxFlags(o), flagSet{user, ttl}, limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, limitFlags(o), jsonFlag(o), flagSet{trace})
 }
 
 func execFlags(o *options) flagSet { return join(commandFlags(o), resultFlags(o)) }

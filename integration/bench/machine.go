@@ -22,6 +22,8 @@ const strangerUID = 54321
 type machine struct {
 	bin, dir string
 	uid      int // -1: as we are
+	rounds   int
+	env      []string
 	rows     []row
 	bounds   []bound
 }
@@ -48,7 +50,7 @@ func newMachine(bin string) (*machine, error) {
 		os.Mkdir(filepath.Join(dir, d), 0o755)
 	}
 	// A copy: the caller's clone may be where a stranger cannot read.
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init"} {
+	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images"} {
 		raw, err := os.ReadFile(filepath.Join(bin, p))
 		if err != nil {
 			return nil, fmt.Errorf("find programs: %w (make build)", err)
@@ -75,7 +77,8 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 		cmd = exec.Command(filepath.Join(m.bin, argv[0]), argv[1:]...)
 	}
 	cmd.Dir = m.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r", "DEMESNE_IMAGES=" + m.dir + "/i"}
+	cmd.Env = append(cmd.Env, m.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if m.uid >= 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}

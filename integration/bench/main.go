@@ -1,5 +1,5 @@
 // Command bench measures demesne's programs against the bounds they were given, and
-// against bwrap and runc where those are installed, in the same run: figures of
+// against bwrap, runc, skopeo, umoci and podman where those are installed, in the same run: figures of
 // different machines, or of different minutes, compare badly; ratios do better.
 //
 //	go run ./integration/bench -bin bin
@@ -24,10 +24,11 @@ import (
 func main() {
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, streams, inits or images")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
 	if err == nil {
-		err = bench(bin, *n)
+		err = bench(bin, *n, *part)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-func bench(bin string, n int) error {
+func bench(bin string, n int, only string) error {
 	// What demesne starts and leaves becomes our child: a cold start is one with none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -45,14 +46,15 @@ func bench(bin string, n int) error {
 		return err
 	}
 	defer m.close()
-	if err := startup(m, n); err != nil {
-		return err
-	}
-	if err := warm(m, n); err != nil {
-		return err
-	}
-	for _, part := range []func(*machine) error{many, idle, streams, inits} {
-		if err := part(m); err != nil {
+	m.rounds = n
+	for _, part := range []struct {
+		name    string
+		measure func(*machine) error
+	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"streams", streams}, {"inits", inits}, {"images", images}} {
+		if only != "" && only != part.name {
+			continue
+		}
+		if err := part.measure(m); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ func (m *machine) atMost(name string, got, want time.Duration) {
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
 
 // startup times cold runs and the peers, in turns.
-func startup(m *machine, n int) error {
+func startup(m *machine) error {
 	cases := map[string][]string{"demesne run, cold": {"demesne", "run", "--", "true"}}
 	order := []string{"demesne run, cold"}
 	if p := bubblewrap(); p != nil {
@@ -48,7 +48,7 @@ func startup(m *machine, n int) error {
 		cases["runc run"], order = p, append(order, "runc run")
 	}
 	times := map[string][]time.Duration{}
-	for i := range n + 3 {
+	for i := range m.rounds + 3 {
 		for _, name := range order {
 			argv := cases[name]
 			if name == "runc run" {
@@ -87,14 +87,14 @@ func (m *machine) ratio(name string, got, peer time.Duration, want float64) {
 }
 
 // warm times runs and execs while a runner is alive.
-func warm(m *machine, n int) error {
+func warm(m *machine) error {
 	id, err := m.output("demesne", "create")
 	if err != nil {
 		return err
 	}
 	defer m.output("demesne", "stop", id)
 	var runs, execs, inside []time.Duration
-	for range n {
+	for range m.rounds {
 		d, err := m.time("demesne", "run", "--", "true")
 		if err != nil {
 			return err

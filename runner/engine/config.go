@@ -36,9 +36,12 @@ func config(id, root, dev, netns string, ids runner.Boot, spec runner.Spec, r ru
 	if r.procBound {
 		proc = &configs.Mount{Source: "/proc", Device: "bind", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC | procFlags}
 	}
-	caps := initCaps
+	caps := append([]string{}, initCaps...)
 	if spec.Nesting {
-		caps = append(append([]string{}, caps...), "CAP_SETFCAP")
+		caps = append(caps, "CAP_SETFCAP")
+	}
+	if spec.Rootfs != nil {
+		caps = append(caps, rootCapNames...)
 	}
 	c := &configs.Config{
 		Version:         "1.2.0",

@@ -76,8 +76,8 @@ func admit(spec *runner.Spec) error {
 	if spec.Image == "" {
 		spec.Image = "host"
 	}
-	if spec.Image != "host" {
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: image %q: not known", spec.Image)
+	if err := admitRootfs(spec); err != nil {
+		return err
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = "demesne"
@@ -155,7 +155,7 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if err = errors.Join(err, <-masked); err != nil {
 		return err
 	}
-	facts, err := s.setUpGuest(guestSetup(s.spec))
+	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
 	if err != nil {
 		return err
 	}
@@ -245,10 +245,20 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	for i, in := range s.spec.Inputs {
 		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
 	}
-	if s.tree, err = rootfs.MountHost(l); err != nil {
+	if s.spec.Rootfs != nil {
+		s.tree, err = s.mountImage(l, m)
+	} else {
+		s.tree, err = rootfs.MountHost(l)
+	}
+	if err != nil {
 		return err
 	}
 	s.undo.add(func() { s.tree.Unmount() })
+	if s.scratch != "" {
+		if err := s.watchScratch(); err != nil {
+			return err
+		}
+	}
 	if s.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
 		return err
 	}
@@ -257,7 +267,7 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 		if s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace")); err != nil {
 			return err
 		}
-		s.undo.add(func() { s.work.Close() })
+		s.undo.add(s.settleWork)
 	}
 	return nil
 }
@@ -287,8 +297,10 @@ func source(m *wire.Message, name, path string) rootfs.Source {
 // watch starts what looks after the limits that no kernel mechanism holds.
 func (s *sandbox) watch() {
 	dirs := []*os.File{s.out}
-	if s.work != nil {
-		dirs = append(dirs, s.work)
+	for _, d := range []*os.File{s.work, s.upper} {
+		if d != nil {
+			dirs = append(dirs, d)
+		}
 	}
 	stop := s.group.Watch(s.pid, dirs, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
 	s.undo.add(stop)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -123,24 +124,24 @@ func (s *sandbox) strike(x *execution) {
 }
 
 func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExec, error) {
-	user := s.spec.User
-	if req.User != nil {
-		user = req.User
-		if user.UID >= size(s.e.boot.UIDMap) || user.GID >= size(s.e.boot.GIDMap) {
-			return wire.GuestExec{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", user.UID, user.GID)
-		}
+	who, err := s.runsAs(req.User)
+	if err != nil {
+		return wire.GuestExec{}, err
 	}
-	g := wire.GuestExec{Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits()}
+	g := wire.GuestExec{
+		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits(),
+		UID: who.UID, GID: who.GID, Groups: who.Groups,
+	}
 	env := append(runner.DefaultEnv(), s.paths.env()...)
-	if user != nil && user.UID != 0 {
-		env = append(env, "HOME="+s.paths.workspace)
+	env = append(env, "HOME="+who.Home)
+	dir := s.paths.workspace
+	if image := s.spec.Rootfs; image != nil {
+		env = append(env, image.Env...)
+		dir = cmp.Or(image.WorkingDir, dir)
 	}
 	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
-		g.Dir = wire.Bytes(s.paths.workspace)
-	}
-	if user != nil {
-		g.UID, g.GID = user.UID, user.GID
+		g.Dir = wire.Bytes(dir)
 	}
 	g.SetIDs = size(s.e.boot.UIDMap) > 1
 	return g, nil
@@ -311,7 +312,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 // before what wait(2) says of it; a limit that was reached is never told as a
 // plain signal, an OOM kill never as a timeout. It is pure.
 func outcome(ex *wire.GuestExited, verdict runner.Reason, detail string) *runner.Result {
-	r := &runner.Result{Ending: runner.Ending{Reason: runner.Lost, Detail: detail, ExitCode: 125}}
+	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
 	if ex != nil {
 		ws := syscall.WaitStatus(ex.Status)
 		r.Reason, r.ExitCode = runner.Exited, ws.ExitStatus()

@@ -31,6 +31,13 @@ var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 // /workspace do not exist; $DEMESNE_IN and the like say where things are. Its
 // processes are descendants of a demesne-init that is a subreaper instead of PID 1.
 func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
+	if s.spec.Rootfs != nil {
+		return &wire.Error{
+			Code: wire.CodeRequirement,
+			Text: "mount image: this machine forbids namespaces: " + s.e.boot.ModeWhy,
+			Hint: s.e.boot.ModeFix,
+		}
+	}
 	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
 		return err
 	}

@@ -18,16 +18,25 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, Landlock: f.LandlockABI, Seccomp: f.Seccomp,
 		Network: "none",
 	}
+	if s.spec.Rootfs != nil {
+		r.ImageDigest = s.spec.Rootfs.Digest
+	}
 	if b.Mode == userns.ModeMinimal {
 		r.Layers = minimalLayers(b)
 		r.UIDMap, r.GIDMap = nil, nil
 	} else {
 		r.Layers = append(namespaceLayers(s.pid), idLayer(b), procLayer(f, st, s.spec), sysLayer(f, sysErr), hostnameLayer(st))
 	}
+	if s.spec.Rootfs != nil {
+		r.Layers = append(r.Layers, imageLayer(s.spec.Rootfs, s.tree), userLayer(b, s.tree))
+	}
 	r.Layers = append(r.Layers, landlockLayer(f, s.spec), seccompLayer(f, s.spec), privilegeLayer(f, s.spec))
 	r.Limits = s.group.Receipt()
-	if b.Mode == userns.ModeMinimal {
+	switch {
+	case b.Mode == userns.ModeMinimal:
 		r.Limits = minimalLimits(r.Limits)
+	case s.spec.Rootfs != nil:
+		r.Limits = imageLimits(r.Limits, b, s.tree.Upper)
 	}
 	r.Level = level(r, b.Mode)
 	return r
@@ -157,12 +166,23 @@ func seccompLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
 }
 
 func privilegeLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
-	l := runner.Layer{Name: "privileges", Status: runner.Held, Detail: "no_new_privs, no capability"}
+	l := runner.Layer{Name: "privileges", Status: runner.Held}
 	allowed := uint64(0)
+	var have []string
 	if spec.Nesting {
-		allowed = 1 << capSetfcap
-		l.Detail = "no_new_privs, CAP_SETFCAP (--nesting)"
+		allowed |= 1 << capSetfcap
+		have = append(have, "CAP_SETFCAP (--nesting)")
 	}
+	if spec.Rootfs != nil {
+		for _, c := range rootCaps {
+			allowed |= 1 << c
+		}
+		have = append(have, "uid 0 over the image's ids: "+strings.Join(rootCapNames, " "))
+	}
+	if have == nil {
+		have = []string{"no capability"}
+	}
+	l.Detail = "no_new_privs, " + strings.Join(have, ", ")
 	if !f.NoNewPrivs || f.CapEffective&^allowed != 0 {
 		l.Status = runner.Missing
 		l.Detail = fmt.Sprintf("no_new_privs %t, capabilities %#x", f.NoNewPrivs, f.CapEffective)

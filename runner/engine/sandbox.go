@@ -30,12 +30,14 @@ type sandbox struct {
 	tree  *rootfs.Tree
 	out   *os.File // /out, through the sandbox's own mount
 	work  *os.File // /workspace, if it is the caller's
+	upper *os.File // what is written over an image, if it is on a disk
 	group *limits.Group
 	guest *wire.Peer
 	pid   int // of PID 1, in our pid namespace
 	paths paths
 
-	undo undo
+	scratch string // the directory that upper is
+	undo    undo
 
 	mu       sync.Mutex
 	next     uint64

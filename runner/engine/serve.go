@@ -194,7 +194,7 @@ func (c *caller) dispatchExec(m *wire.Message) (any, wire.Files, error) {
 	}
 	select {
 	case <-x.done:
-		return x.result.Ending, nil, nil
+		return x.result, nil, nil
 	case <-c.peer.Done():
 		return nil, nil, wire.ErrClosed
 	}

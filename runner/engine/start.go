@@ -125,12 +125,21 @@ func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
 }
 
 // guestSetup is what PID 1 is told to do to itself. It is pure.
-func guestSetup(spec runner.Spec) wire.GuestSetup {
+func guestSetup(spec runner.Spec, b runner.Boot) wire.GuestSetup {
+	setup := plainSetup()
 	if spec.Nesting {
 		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
 		// maker needs openat2(2), whose mode a filter cannot see.
-		return wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
+		setup = wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
 	}
+	if spec.Rootfs != nil {
+		setup.RootCaps = rootCaps
+		setup.Seccomp.FakeRoot = oneID(b)
+	}
+	return setup
+}
+
+func plainSetup() wire.GuestSetup {
 	return wire.GuestSetup{
 		Landlock: []wire.PathRule{
 			{Path: wire.Bytes("/"), Access: wire.AccessReadWrite},

@@ -231,9 +231,7 @@ func (d *stateDir) bury(why string) {
 		}
 		r.Info.State = runner.Ended
 		r.Info.PID, r.Info.Execs = 0, 0
-		r.Info.Result = &runner.Result{Ending: runner.Ending{
-			Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out,
-		}}
+		r.Info.Result = &runner.Result{Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out}
 		d.ended(r.Info)
 	}
 }

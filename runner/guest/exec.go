@@ -142,8 +142,8 @@ func (c *command) close() {
 // attr is what the command's process is before execve: leader of a session, of the
 // user asked for, under Sentry dead when the spawner is.
 //
-// KeepCaps reach a command of uid 0 through execve. Of another uid, it needs them
-// ambient; Go raises them after it changed ids. PID 1's own sets stay as they are.
+// KeepCaps and RootCaps reach a command of uid 0 through execve. Of another uid, it
+// needs KeepCaps ambient; Go raises them after it changed ids. PID 1's own sets stay as they are.
 func (g *guest) attr(req *wire.GuestExec) syscall.SysProcAttr {
 	a := syscall.SysProcAttr{Setsid: true}
 	uid := uint32(os.Geteuid())

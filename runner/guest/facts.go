@@ -153,7 +153,7 @@ func (g *guest) readFacts() {
 	if !f.NoNewPrivs {
 		g.problem("no_new_privs", errors.New("not set"))
 	}
-	if extra := f.CapEffective &^ mask(g.setup.KeepCaps); extra != 0 {
+	if extra := f.CapEffective &^ (mask(g.setup.KeepCaps) | mask(g.setup.RootCaps)); extra != 0 {
 		g.problem("capabilities", errors.New("a command would have 0x"+strconv.FormatUint(extra, 16)))
 	}
 }

@@ -22,7 +22,7 @@
 // Three descriptors, the environment it was sent, umask 022, default signal
 // dispositions, a session and process group of its own, the Landlock domain, the
 // seccomp filter, no_new_privs and no capability: the spawner's bounding set is empty
-// (but for GuestSetup.KeepCaps), so execve gives uid 0 nothing, while PID 1 itself
+// (but for GuestSetup.KeepCaps and RootCaps), so execve gives uid 0 nothing else, while PID 1 itself
 // keeps CAP_SETUID, CAP_SETGID and CAP_KILL to start and end commands of other users.
 //
 // Resource limits are process-wide and are set on PID 1 itself before its first fork,

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"demesne/runner/seccomp"
@@ -43,7 +44,7 @@ func (g *guest) handleSetup(m *wire.Message) error {
 	g.facts.Landlocked = time.Since(start)
 	before.landlocked(g)
 
-	if err := dropCaps(g.setup.KeepCaps); err != nil {
+	if err := dropCaps(slices.Concat(g.setup.KeepCaps, g.setup.RootCaps)); err != nil {
 		g.problem("capabilities", err)
 	}
 	start = time.Now()

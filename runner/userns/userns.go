@@ -22,6 +22,20 @@
 // paths in [EnvClean]. After EOF without 'c' the runner was killed: A executes the
 // program again with the argument "reap" (see engine.Reap), in Go.
 //
+// [runner.Enter] uses the same for a program that is no runner. The map may have to be
+// tried twice, and a namespace can have one map only, so the namespace is made by a
+// process of its own, H, and the program comes to it when it is mapped:
+//
+//	caller                    H                  C
+//	  │── execve ──────────────▶│ unshare user     │
+//	  │◀──────────── 'r' ───────│ or 'e'           │
+//	  │ writes uid_map, gid_map │                  │
+//	  │── execve, /proc/H/ns/user ────────────────▶│ setns user, unshare mount+network
+//	  │──────────── EOF ───────▶│ exit             │ setresgid, setresuid 0
+//	  │                                            │ Go runtime, engine.Enter
+//	  │◀──────────── 'd' ──────────────────────────│ will die with the caller, or 'e'
+//	  │◀──────────── EOF ──────────────────────────│ execve of the program, or 'e'
+//
 // What rests on the kernel: capabilities in a user namespace one made
 // (user_namespaces(7)), child subreapers (prctl(2)). What this package does not do:
 // id maps (package runner, the caller's side) and anything after.
@@ -35,17 +49,20 @@ const (
 	EnvMode    = "_DEMESNE_MODE"    // ModeUser, ModeRoot or ModeMinimal
 	EnvClean   = "_DEMESNE_CLEAN"   // colon-separated files and directories A removes at the end
 	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
+	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace C joins
+	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: what C executes
 )
 
 // FDLife is B's end of the pipe that A waits on. It follows the descriptors that the
 // caller passes, see package runner.
 const FDLife = 7
 
-// How B starts.
+// How B, C or H starts.
 const (
 	ModeUser    = "user"    // unshare, keep supplementary groups
 	ModeRoot    = "root"    // unshare, drop supplementary groups: they are the host's
 	ModeMinimal = "minimal" // no namespace at all: the machine forbids them
+	ModeHold    = "hold"    // H of the second drawing
 )
 
 // Steps as they are numbered in an 'e' message.
@@ -55,6 +72,10 @@ var Steps = map[byte]string{
 	3: "set group id",
 	4: "set user id",
 	5: "drop supplementary groups",
+	6: "join user namespace",
+	7: "unshare mount and network namespaces",
+	8: "make mounts private",
+	9: "execute program",
 }
 
 // Refused says that the machine does not allow the outer user namespace.

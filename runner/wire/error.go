@@ -13,6 +13,7 @@ const (
 	CodeInternal      Code = "internal"
 	CodeInvalid       Code = "invalid"        // the request itself is wrong
 	CodeUnknown       Code = "unknown"        // no such sandbox or exec
+	CodeMissing       Code = "missing"        // layers of the image are not unpacked
 	CodeExists        Code = "exists"         // the name is taken
 	CodeNotFound      Code = "not-found"      // the command does not exist: exit 127
 	CodeNotExecutable Code = "not-executable" // it exists and cannot be executed: exit 126

@@ -51,7 +51,8 @@ type GuestSetup struct {
 	NoTCP    bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only where there is no netns)
 	Seccomp  SeccompOptions `json:"seccomp"`
 	Sentry   bool           `json:"sentry,omitempty"`    // not PID 1 of a pid namespace: be a subreaper and kill what is left
-	KeepCaps []uint         `json:"keep_caps,omitempty"` // capability numbers left in the bounding set (nesting: CAP_SETFCAP)
+	KeepCaps []uint         `json:"keep_caps,omitempty"` // capability numbers that commands have (nesting: CAP_SETFCAP)
+	RootCaps []uint         `json:"root_caps,omitempty"` // those that only commands of uid 0 have
 }
 
 // PathRule grants access below Path, as Landlock means it.

@@ -89,6 +89,44 @@ static void reaper(pid_t child, int ctl, int life, int lock)
 	_exit(125);
 }
 
+// The only id there is to be from now on.
+static void become_root(int ctl, const char *mode)
+{
+	if (strcmp(mode, "root") == 0 && setgroups(0, NULL) < 0)
+		fail(ctl, 5);
+	if (setresgid(0, 0, 0) < 0)
+		fail(ctl, 3);
+	if (setresuid(0, 0, 0) < 0)
+		fail(ctl, 4);
+	// A change of kuid made the process non-dumpable, and /proc/self root's.
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+// H: keeps a user namespace until the caller has what it wants of it.
+static void hold(int ctl)
+{
+	char byte;
+
+	if (unshare(CLONE_NEWUSER) < 0)
+		fail(ctl, 1);
+	tell(ctl, "r", 1);
+	while (read(ctl, &byte, 1) < 0 && errno == EINTR)
+		;
+	_exit(0);
+}
+
+// C: goes where H is, with mounts and a network of its own.
+static void join(int ctl, int ns, const char *mode)
+{
+	if (setns(ns, CLONE_NEWUSER) < 0)
+		fail(ctl, 6);
+	if (unshare(CLONE_NEWNS | CLONE_NEWNET) < 0)
+		fail(ctl, 7);
+	become_root(ctl, mode);
+	if (fcntl(ns, F_SETFD, FD_CLOEXEC) < 0 || fcntl(ctl, F_SETFD, FD_CLOEXEC) < 0)
+		fail(ctl, 6);
+}
+
 static void runner(int ctl, const char *mode)
 {
 	char byte;
@@ -106,27 +144,25 @@ static void runner(int ctl, const char *mode)
 		;
 	if (n != 1 || byte != 'g')
 		_exit(125);
-	if (strcmp(mode, "minimal") == 0)
-		return;
-	if (strcmp(mode, "root") == 0 && setgroups(0, NULL) < 0)
-		fail(ctl, 5);
-	if (setresgid(0, 0, 0) < 0)
-		fail(ctl, 3);
-	if (setresuid(0, 0, 0) < 0)
-		fail(ctl, 4);
-	// A change of kuid made the process non-dumpable, and /proc/self root's.
-	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	if (strcmp(mode, "minimal") != 0)
+		become_root(ctl, mode);
 }
 
 void demesne_userns(void)
 {
-	int ctl = env_fd("_DEMESNE_CONTROL"), life[2];
+	int ctl = env_fd("_DEMESNE_CONTROL"), ns = env_fd("_DEMESNE_USERNS"), life[2];
 	const char *mode = getenv("_DEMESNE_MODE");
 	char msg[1 + sizeof(int)];
 	pid_t pid;
 
 	if (ctl < 0 || !mode)
 		return;
+	if (strcmp(mode, "hold") == 0)
+		hold(ctl);
+	if (ns >= 0) {
+		join(ctl, ns, mode);
+		return;
+	}
 	// Go's monitor thread sleeps 20 us at a time while anything runs, each a timer
 	// interrupt. For the runner and, by inheritance, what it starts, one in a
 	// millisecond will do; demesne-init gives commands the default back.

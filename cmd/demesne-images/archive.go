@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+
+	"demesne/images"
+	"demesne/images/archive"
+	"demesne/images/pull"
+)
+
+// importImage makes an image of a root file system, or takes the one that an archive has.
+func importImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	path, name := c.args[0], c.args[1]
+	ref, err := images.Parse(name)
+	if err != nil {
+		return usage("%v", err)
+	}
+	kind, err := archive.Recognise(path)
+	if err != nil {
+		return err
+	}
+	var digest images.Digest
+	if kind == images.Directory {
+		notice := func(why string) { c.out.send(images.Event{Event: images.EventNotice, Why: why}) }
+		digest, err = archive.Import(c.ctx, store, path, ref, notice)
+	} else {
+		digest, err = c.load(kind, path, "", ref, pull.Options{Store: store, Report: c.out.send})
+	}
+	if err != nil {
+		return err
+	}
+	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	return nil
+}
+
+// load brings the image in a layout or archive into the store, under a name.
+func (c *call) load(kind images.Kind, path, tag string, name images.Reference, o pull.Options) (images.Digest, error) {
+	src, err := archive.Open(c.ctx, kind, path, tag, c.dir)
+	if err != nil {
+		return "", err
+	}
+	defer src.Close()
+	return pull.Copy(c.ctx, src, name, o)
+}
+
+// saveImage writes an image as an archive.
+func saveImage(c *call) error {
+	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, ref images.Reference, w io.Writer) error {
+		return archive.Save(ctx, store, img, ref, c.options["format"], w)
+	})
+}
+
+// exportImage writes the root file system of an image.
+func exportImage(c *call) error {
+	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, _ images.Reference, w io.Writer) error {
+		return archive.Export(ctx, store, img, w)
+	})
+}
+
+// write finds an image, opens where it goes, and sees to it that it stays while it is read.
+func (c *call) write(do func(context.Context, *images.Store, *images.Image, images.Reference, io.Writer) error) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	ref, err := images.Parse(c.args[0])
+	if err != nil {
+		return usage("%v", err)
+	}
+	img, err := store.Lookup(ref)
+	if err != nil {
+		return err
+	}
+	held, err := store.Hold(c.ctx, img.Digest)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	f, err := os.OpenFile(c.args[1], os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 256<<10)
+	if err := do(c.ctx, store, img, ref, w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	c.out.send(images.Event{Event: images.EventResult, Digest: img.Digest})
+	return f.Close()
+}

@@ -1,0 +1,152 @@
+// The runtime would open the cgroup's CPU limit and keep watching it.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-images does what images need and a run does not: registries, archives, unpacking.
+// demesne starts it; what the two say to each other is drawn in package images (event.go): JSON
+// on stdout, a line an event, the last one "result" or "error".
+//
+//	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
+//	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
+//	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
+//	demesne-images export [--store DIR] NAME DST        a root file system as one tar
+//	demesne-images unpack [--store DIR]                 stdin: a layer (JSON) a line
+//	demesne-images sweep  [--store DIR]                 stdin: a DiffID to keep a line
+//
+// DST is a file that is there already, or a pipe: demesne makes and names files itself.
+//
+// unpack and sweep are run by root of a user namespace that has a runner's id map, and take from
+// themselves everything but the store. The others run as the caller. Stdin is how long they may:
+// when the caller closes it, or dies, they stop; what was downloaded stays, to go on from.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"syscall"
+
+	"demesne/images"
+)
+
+// command is one sub-command.
+type command struct {
+	name  string
+	args  int      // how many there must be
+	flags []string // beside --store
+	feeds bool     // stdin is data, not a lifeline
+	run   func(*call) error
+}
+
+var commands = []command{
+	{name: "pull", args: 1, flags: []string{"platform"}, run: pullImage},
+	{name: "import", args: 2, run: importImage},
+	{name: "save", args: 2, flags: []string{"format"}, run: saveImage},
+	{name: "export", args: 2, run: exportImage},
+	{name: "unpack", feeds: true, run: unpackLayers},
+	{name: "sweep", feeds: true, run: sweepLayers},
+	{name: "version", run: printVersion},
+}
+
+// call is a command under way.
+type call struct {
+	ctx     context.Context
+	args    []string
+	options map[string]string
+	dir     string // of the store
+	out     *reporter
+}
+
+func main() {
+	// A pull holds little: what is thrown away is collected before it adds up, and what a registry can
+	// make the libraries hold ends somewhere.
+	debug.SetMemoryLimit(64 << 20)
+	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
+	os.Exit(run(os.Args[1:]))
+}
+
+const (
+	rlimitData = 2 // RLIMIT_DATA, setrlimit(2)
+	mostMemory = 2 << 30
+)
+
+// run does a command and says with the exit status what the last event says.
+func run(argv []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
+	cmd, err := c.parse(argv)
+	if err == nil {
+		if !cmd.feeds {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			go lifeline(os.Stdin, cancel)
+			c.ctx = ctx
+		}
+		err = cmd.run(c)
+	}
+	if err != nil {
+		c.out.fail(err)
+		return 1
+	}
+	return 0
+}
+
+// lifeline ends a command whose caller is gone.
+func lifeline(r io.Reader, end func()) {
+	_, _ = io.Copy(io.Discard, r)
+	end()
+}
+
+// usage is the caller's mistake.
+func usage(format string, args ...any) error {
+	return &images.Failure{Code: images.CodeInvalid, Text: fmt.Sprintf(format, args...)}
+}
+
+// parse finds the command, its flags and as many arguments as it takes.
+func (c *call) parse(argv []string) (command, error) {
+	if len(argv) == 0 {
+		return command{}, usage("no command given")
+	}
+	i := slices.IndexFunc(commands, func(k command) bool { return k.name == argv[0] })
+	if i < 0 {
+		return command{}, usage("unknown command %q", argv[0])
+	}
+	cmd := commands[i]
+	set := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.StringVar(&c.dir, "store", "", "")
+	values := map[string]*string{}
+	for _, name := range cmd.flags {
+		values[name] = set.String(name, "", "")
+	}
+	if err := set.Parse(argv[1:]); err != nil {
+		return cmd, usage("%s: %v", cmd.name, err)
+	}
+	if set.NArg() != cmd.args {
+		return cmd, usage("%s: %d arguments, not %d", cmd.name, set.NArg(), cmd.args)
+	}
+	c.args, c.options = set.Args(), map[string]string{}
+	for name, v := range values {
+		c.options[name] = *v
+	}
+	return cmd, nil
+}
+
+// store opens the store.
+func (c *call) store() (*images.Store, error) {
+	if c.dir == "" {
+		dir, err := images.DefaultDir()
+		if err != nil {
+			return nil, err
+		}
+		c.dir = dir
+	}
+	return images.Open(c.dir)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"demesne/images"
+	"demesne/images/pull"
+)
+
+// pullImage brings an image into the store, from a registry or from files.
+func pullImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := images.Parse(c.args[0])
+	if err != nil {
+		return usage("%v", err)
+	}
+	platform, err := pull.ParsePlatform(c.options["platform"])
+	if err != nil {
+		return err
+	}
+	options := pull.Options{Store: store, Platform: platform, Report: c.out.send}
+	var digest images.Digest
+	switch ref.Kind {
+	case images.Registry:
+		digest, err = pull.Image(c.ctx, ref, options)
+	case images.OCILayout, images.OCIArchive, images.DockerArchive:
+		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
+	default:
+		err = usage("%q is not an image that can be pulled", ref)
+	}
+	if err != nil {
+		return err
+	}
+	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	return nil
+}
+
+func printVersion(*call) error {
+	_, err := fmt.Printf("demesne-images (%s, %s/%s)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"demesne/images"
+	"demesne/images/archive"
+	"demesne/images/pull"
+	"demesne/rootfs/unpack"
+)
+
+// every is how often a layer says how far it is.
+const every = 100 * time.Millisecond
+
+// reporter writes events, from any number of goroutines.
+type reporter struct {
+	mu   sync.Mutex
+	json *json.Encoder
+	said map[images.Digest]time.Time // when a layer last spoke
+}
+
+func newReporter(w io.Writer) *reporter {
+	return &reporter{json: json.NewEncoder(w), said: map[images.Digest]time.Time{}}
+}
+
+// send writes an event, unless it is one of many that say how far a layer is. If nobody reads any
+// more, that is the lifeline's business.
+func (r *reporter) send(e images.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.State == images.Pulling || e.State == images.Unpacking {
+		layer, now := e.Digest+e.DiffID, time.Now()
+		if now.Sub(r.said[layer]) < every {
+			return
+		}
+		r.said[layer] = now
+	}
+	_ = r.json.Encode(e)
+}
+
+// fail writes the last event of a command that did not do what it was told.
+func (r *reporter) fail(err error) {
+	var known *images.Failure
+	e := images.Event{Event: images.EventError, Text: pull.OneLine(err), Code: classify(err)}
+	if errors.As(err, &known) {
+		e.Code, e.Hint = known.Code, known.Hint
+	}
+	if e.Hint == "" {
+		e.Hint = hints[e.Code]
+	}
+	r.send(e)
+}
+
+// classify knows the errors of each package that commands call.
+func classify(err error) images.Code {
+	var refused *unpack.RefusedError
+	var invalid *archive.InvalidError
+	switch {
+	case errors.As(err, &refused) && refused.Reason == unpack.BadMedia:
+		return images.CodeUnsupported
+	case errors.As(err, &refused):
+		return images.CodeRefused
+	case errors.Is(err, unpack.ErrCorrupt):
+		return images.CodeCorrupt
+	case errors.As(err, &invalid):
+		return images.CodeUnsupported
+	}
+	return pull.Classify(err)
+}
+
+// hints say what to do about a failure; one that has none speaks for itself.
+var hints = map[images.Code]string{
+	images.CodeDenied:      "the name may be wrong, or log in first: docker login, podman login, or skopeo login",
+	images.CodeNotFound:    "look at the name and the tag",
+	images.CodeUnreachable: "look at the network and HTTPS_PROXY; the registry's name, its certificate (certs.d) and mirrors are in registries.conf; an image that is in the store runs without a network",
+	images.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
+	images.CodePlatform:    "name a tag that has an image for this machine",
+	images.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
+	images.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
+	images.CodeRefused:     "the image is broken or hostile; there is no way to unpack it",
+	images.CodeCorrupt:     "run demesne images verify, and pull again",
+	images.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGES to a directory on another disk",
+}

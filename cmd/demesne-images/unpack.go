@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"demesne/images"
+	"demesne/rootfs/layers"
+	"demesne/rootfs/unpack"
+)
+
+// maxLine is what a line of stdin may have.
+const maxLine = 64 << 10
+
+// unpackLayers unpacks the layers that stdin names, as they come.
+func unpackLayers(c *call) error {
+	store, err := c.confined()
+	if err != nil {
+		return err
+	}
+	in, failed := make(chan unpack.Layer), make(chan error, 1)
+	go func() {
+		defer close(in)
+		failed <- eachLine(os.Stdin, func(line string) error {
+			var l images.Layer
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				return usage("unpack: layer %.200q: %v", line, err)
+			}
+			select {
+			case in <- unpack.Layer{Digest: digest.Digest(l.Digest), DiffID: digest.Digest(l.DiffID), Size: l.Size, MediaType: l.MediaType}:
+				return nil
+			case <-c.ctx.Done():
+				return c.ctx.Err()
+			}
+		})
+	}()
+	blob := func(d digest.Digest) (*os.File, error) { return store.Blob(images.Digest(d)) }
+	if err := unpack.Run(c.ctx, unpack.Options{Store: c.dir, Blobs: blob}, in, c.unpacked); err != nil {
+		return err
+	}
+	return <-failed
+}
+
+// confined opens the store and gives up all else. That Landlock is not there is no reason to stop: the
+// user namespace is what confines.
+func (c *call) confined() (*images.Store, error) {
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	_, err = unpack.Confine(c.dir)
+	return store, err
+}
+
+// unpacked passes on how a layer gets on.
+func (c *call) unpacked(e unpack.Event) {
+	id := images.Digest(e.Layer.DiffID)
+	if why := strings.Join(notes(e.Notes), "; "); why != "" {
+		c.out.send(images.Event{Event: images.EventNotice, DiffID: id, Why: why})
+	}
+	c.out.send(images.Event{Event: images.EventLayer, DiffID: id, State: images.State(e.State), Bytes: e.Bytes, Total: e.Layer.Size})
+}
+
+// notes says what of a layer is not as its archive has it.
+func notes(n unpack.Notes) []string {
+	var all []string
+	for _, note := range []struct {
+		n    int
+		text string
+	}{
+		{n.Devices, "device nodes are left empty"},
+		{n.Owners, "files belong to ids that are not mapped here, and now to root"},
+		{n.Xattrs, "extended attributes are left out"},
+	} {
+		if note.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", note.n, note.text))
+		}
+	}
+	return all
+}
+
+// sweepLayers removes every unpacked layer but those that stdin names, and those in use.
+func sweepLayers(c *call) error {
+	if _, err := c.confined(); err != nil {
+		return err
+	}
+	var keep []digest.Digest
+	err := eachLine(os.Stdin, func(line string) error {
+		id, err := images.ParseDigest(line)
+		keep = append(keep, digest.Digest(id))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	key, err := layers.OwnKey()
+	if err != nil {
+		return err
+	}
+	freed, err := layers.Open(c.dir, key).Sweep(keep)
+	if err != nil {
+		return err
+	}
+	c.out.send(images.Event{Event: images.EventResult, Freed: freed})
+	return nil
+}
+
+// eachLine hands on each line that is not empty.
+func eachLine(r io.Reader, do func(string) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		if line := strings.TrimSpace(lines.Text()); line != "" {
+			if err := do(line); err != nil {
+				return err
+			}
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"demesne/images"
+)
+
+// hands is demesne-images for scripts: a registry with one image, which it gives the name
+// it is asked for, and an unpacker that unpacks nothing. The store is a real one. What it
+// fails at, and how, scripts say in $HANDS_FAIL.
+func hands() {
+	verb, args := os.Args[1], os.Args[4:] // verb --store DIR …
+	if code := os.Getenv("HANDS_FAIL"); strings.HasPrefix(code, verb+":") {
+		failHands(strings.TrimPrefix(code, verb+":"))
+	}
+	store, err := images.Open(os.Args[3])
+	check(err)
+	switch verb {
+	case "pull":
+		handsPull(store, args[0], os.Getenv("HANDS_CONFIG"))
+	case "unpack":
+		handsUnpack()
+	case "sweep":
+		io.Copy(io.Discard, os.Stdin)
+		emit(images.Event{Event: images.EventResult, Freed: 2048})
+	case "import":
+		handsPull(store, args[1], `{}`)
+	case "save", "export":
+		check(os.WriteFile(args[len(args)-1], []byte(strings.Join(args[:len(args)-1], " ")+" as a tar\n"), 0o644))
+		emit(images.Event{Event: images.EventResult})
+	}
+}
+
+func failHands(code string) {
+	switch code {
+	case "slow":
+		fmt.Fprintln(os.Stderr, "pulling")
+		check(os.WriteFile("pulling", nil, 0o644))
+		io.Copy(io.Discard, os.Stdin) // which ends when demesne does not want any more
+		os.Exit(1)
+	case "silent":
+		fmt.Fprintln(os.Stderr, "the last words")
+		os.Exit(3)
+	}
+	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code})
+	os.Exit(1)
+}
+
+func handsPull(s *images.Store, name, config string) {
+	ctx := context.Background()
+	put := func(b []byte) images.Descriptor {
+		d, n, err := s.Put(ctx, bytes.NewReader(b), 1<<20)
+		check(err)
+		return images.Descriptor{Digest: d, Size: n}
+	}
+	layer := []byte("layer of " + os.Getenv("HANDS_LAYER"))
+	l := put(layer)
+	diffID := images.Digest(fmt.Sprintf("sha256:%x", sha256.Sum256(append(layer, '!'))))
+	l.MediaType = "application/vnd.oci.image.layer.v1.tar"
+	emit(images.Event{Event: images.EventLayer, Digest: l.Digest, State: images.Pulling, Bytes: 5, Total: l.Size})
+	emit(images.Event{Event: images.EventRetry, Digest: l.Digest, In: time.Second, Why: "connection\x1b[31m cut"})
+	emit(images.Event{Event: images.EventLayer, Digest: l.Digest, State: images.Pulled,
+		Layer: &images.Layer{Digest: l.Digest, DiffID: diffID, Size: l.Size, MediaType: l.MediaType}})
+	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":"amd64","rootfs":{"diff_ids":[%q]},"config":%s}`, diffID, orElse(config, "{}")))
+	m, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": images.TypeOCIManifest, "config": c, "layers": []images.Descriptor{l}})
+	check(err)
+	ref, err := images.Parse(name)
+	check(err)
+	manifest := put(m)
+	manifest.MediaType = images.TypeOCIManifest
+	_, err = s.Add(ctx, images.Record{Ref: ref, Manifest: manifest, Pulled: time.Now()})
+	check(err)
+	emit(images.Event{Event: images.EventResult, Digest: manifest.Digest})
+}
+
+// handsUnpack leaves a mark, which bare's Create wants to see.
+func handsUnpack() {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var l images.Layer
+		check(json.Unmarshal(in.Bytes(), &l))
+		check(os.WriteFile("unpacked", nil, 0o644))
+		emit(images.Event{Event: images.EventLayer, DiffID: l.DiffID, State: images.Done})
+	}
+}
+
+func emit(e images.Event) { check(json.NewEncoder(os.Stdout).Encode(e)) }
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// openBareImages is openImages with hands in place of demesne-images, which need no
+// namespace.
+func openBareImages() (*images.Client, error) {
+	program, err := exec.LookPath("demesne-images")
+	if err != nil {
+		return nil, err
+	}
+	store, err := openStore()
+	if err != nil {
+		return nil, err
+	}
+	enter := func(_ context.Context, cmd *exec.Cmd) error {
+		cmd.Env = os.Environ()
+		return cmd.Start()
+	}
+	return &images.Client{Store: store, Program: program, Enter: enter}, nil
+}

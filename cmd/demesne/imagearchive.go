@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"demesne/images"
+)
+
+func cmdImport(a *app, o *options, args []string) (int, error) {
+	if len(args) != 2 {
+		return 0, hinted(errors.New("needs a tar or directory, and a name"), "demesne import rootfs.tar base")
+	}
+	src, err := os.Stat(args[0])
+	if err != nil {
+		return 0, fmt.Errorf("source %q: %w", args[0], reason(err))
+	}
+	if !src.IsDir() && !src.Mode().IsRegular() {
+		return 0, fmt.Errorf("source %q: is not a regular file or directory", args[0])
+	}
+	ref, err := oneImage(args[1:])
+	if err != nil {
+		return 0, err
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := a.newProgress(o, fmt.Sprintf("import %q", ref.Given))
+		defer p.done()
+		img, err := c.Import(ctx, args[0], ref, p.take)
+		if err == nil {
+			err = c.Unpack(ctx, img, p.take) // as a pull does
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.done()
+		if o.json {
+			return a.printJSON(infoOf(images.Listed{Image: img}))
+		}
+		return a.tellImage(o, ref, img)
+	})
+}
+
+func cmdExport(a *app, o *options, args []string) (int, error) {
+	return a.writeImage(o, args, "export", func(ctx context.Context, c *images.Client, ref images.Reference, to *os.File, p *progress) error {
+		return c.Export(ctx, ref, to, p.take)
+	})
+}
+
+func cmdSave(a *app, o *options, args []string) (int, error) {
+	if o.file == "" {
+		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
+	}
+	return a.writeImage(o, args, "save", func(ctx context.Context, c *images.Client, ref images.Reference, to *os.File, p *progress) error {
+		return c.Save(ctx, ref, to, orElse(o.format, formats[0]), p.take)
+	})
+}
+
+// writeImage lets write fill the file of -o, which appears when it is whole, or stdout.
+func (a *app) writeImage(o *options, args []string, verb string, write func(context.Context, *images.Client, images.Reference, *os.File, *progress) error) (int, error) {
+	ref, err := oneImage(args)
+	if err != nil {
+		return 0, err
+	}
+	toStdout := o.file == "" || o.file == "-"
+	if toStdout && isTerminal(a.stdout) {
+		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := a.newProgress(o, fmt.Sprintf("%s %q", verb, ref.Given))
+		defer p.done()
+		fill := func(to *os.File) error { return nameImage(ref, write(ctx, c, ref, to, p)) }
+		if toStdout {
+			return 0, fill(a.stdout)
+		}
+		return 0, intoFile(o.file, fill)
+	})
+}
+
+// intoFile replaces a file at once when it is whole. What is there and no regular file,
+// such as a pipe, a device or a link, is written to as it is.
+func intoFile(path string, fill func(*os.File) error) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return images.ToFile(path, fill)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return fmt.Errorf("write %q: %w", path, reason(err))
+	}
+	return errors.Join(fill(f), f.Close())
+}
+
+// oneImage parses the operand of a command that takes the name of one image.
+func oneImage(args []string) (images.Reference, error) {
+	if len(args) > 1 {
+		return images.Reference{}, fmt.Errorf("argument %q: not wanted", args[1])
+	}
+	refs, err := named(args)
+	if err != nil {
+		return images.Reference{}, err
+	}
+	return refs[0], nil
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"demesne/images"
+)
+
+// freedInfo is the answer of gc --json.
+type freedInfo struct {
+	Images []images.Digest `json:"images"`
+	Names  []string        `json:"names"`
+	Blobs  int             `json:"blobs"`
+	Bytes  int64           `json:"bytes"`       // of blobs and downloads
+	Trees  int64           `json:"trees_bytes"` // of unpacked layers
+}
+
+// cmdGC removes images and blobs, and then, with the ids they belong to, the unpacked
+// layers that no image has any more.
+func cmdGC(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
+		if err != nil {
+			return 0, err
+		}
+		trees, err := c.Sweep(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if o.json {
+			return a.printJSON(freedInfo{
+				append([]images.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees,
+			})
+		}
+		return a.print(freedText(freed, trees))
+	})
+}
+
+func freedText(f *images.Freed, trees int64) string {
+	var b strings.Builder
+	for _, full := range f.Names {
+		fmt.Fprintf(&b, "removed %s\n", shortName(full))
+	}
+	fmt.Fprintf(&b, "freed %s\n", formatBytes(f.Bytes+trees))
+	return b.String()
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/images"
+)
+
+// imageInfo is an image in what --json prints.
+type imageInfo struct {
+	Names    []string       `json:"names"` // full ones
+	Digest   images.Digest  `json:"digest,omitempty"`
+	Index    images.Digest  `json:"index_digest,omitempty"`
+	Size     int64          `json:"size"`   // of its blobs, in bytes
+	Shared   int64          `json:"shared"` // of these, with other images
+	InUse    bool           `json:"in_use"`
+	Platform string         `json:"platform,omitempty"`
+	Layers   []images.Layer `json:"layers,omitempty"`
+	Created  time.Time      `json:"created,omitzero"`
+	Pulled   time.Time      `json:"pulled,omitzero"`
+	Used     time.Time      `json:"used,omitzero"`
+	Damage   string         `json:"damage,omitempty"`
+}
+
+func infoOf(l images.Listed) imageInfo {
+	i := imageInfo{
+		Names: append([]string{}, l.Names...), Digest: l.Digest, Index: l.Index, Size: l.Size, Shared: l.Shared, InUse: l.InUse,
+		Layers: l.Layers, Created: l.Created, Pulled: l.Pulled, Used: l.Used,
+	}
+	if c := l.Config; c.OS != "" {
+		i.Platform = c.OS + "/" + c.Architecture
+	}
+	if l.Err != nil {
+		i.Damage = l.Err.Error()
+	}
+	return i
+}
+
+func cmdImages(a *app, o *options, args []string) (int, error) {
+	switch {
+	case len(args) > 1 || len(args) == 1 && args[0] != "verify":
+		return 0, fmt.Errorf("argument %q: not wanted", args[len(args)-1])
+	case len(args) == 1:
+		return cmdVerify(a, o)
+	}
+	return a.withImages(func(_ context.Context, c *images.Client) (int, error) {
+		list, err := c.Store.List()
+		if err != nil {
+			return 0, err
+		}
+		infos := []imageInfo{}
+		for _, l := range list {
+			infos = append(infos, infoOf(l))
+		}
+		if o.all {
+			infos = append(infos, notPulled(infos)...)
+		}
+		switch {
+		case o.json:
+			return a.printJSON(infos)
+		case o.quiet:
+			return a.print(imageNames(infos))
+		}
+		return a.print(imageTable(infos, time.Now()))
+	})
+}
+
+// notPulled are the catalogue's names that have no image yet.
+func notPulled(have []imageInfo) (more []imageInfo) {
+	for _, name := range images.Catalogue() {
+		ref, err := images.Parse(name)
+		pulled := func(i imageInfo) bool { return slices.Contains(i.Names, ref.Full) }
+		if err == nil && ref.Stored() && !slices.ContainsFunc(have, pulled) {
+			more = append(more, imageInfo{Names: []string{ref.Full}})
+		}
+	}
+	return more
+}
+
+// imageNames is a line for each name, as --image takes it.
+func imageNames(infos []imageInfo) string {
+	var b strings.Builder
+	for _, i := range infos {
+		for _, full := range i.Names {
+			b.WriteString(shortName(full) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// imageTable has a line for each name, and one for an image without.
+func imageTable(infos []imageInfo, now time.Time) string {
+	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "LAST USED"}}
+	for _, i := range infos {
+		row := []string{"-", "-", "-", "-", "-"}
+		if i.Digest != "" {
+			row = []string{"-", shortDigest(i.Digest), formatBytes(i.Size), formatBytes(i.Shared), lastUsed(i, now)}
+		}
+		for _, full := range i.Names {
+			row[0] = shortName(full)
+			rows = append(rows, slices.Clone(row))
+		}
+		if len(i.Names) == 0 {
+			rows = append(rows, row)
+		}
+	}
+	return columns(rows)
+}
+
+func lastUsed(i imageInfo, now time.Time) string {
+	switch {
+	case i.Damage != "":
+		return "damaged"
+	case i.InUse:
+		return "now"
+	case i.Used.IsZero():
+		return "-"
+	}
+	return span(now.Sub(i.Used)) + " ago"
+}
+
+// shortName is the shortest name that images.Parse takes for the full one.
+func shortName(full string) string {
+	familiar := strings.TrimPrefix(strings.TrimPrefix(full, "docker.io/"), "library/")
+	bare, _ := strings.CutSuffix(familiar, ":latest")
+	for _, name := range append(images.Catalogue(), bare, familiar) {
+		if ref, err := images.Parse(name); err == nil && ref.Full == full {
+			return name
+		}
+	}
+	return full
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"demesne/images"
+)
+
+// named parses the operands of a command that takes names of images.
+func named(args []string) ([]images.Reference, error) {
+	if len(args) == 0 {
+		return nil, hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
+	}
+	var refs []images.Reference
+	for _, name := range args {
+		ref, err := parseImage(name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("image %q: %w", name, err)
+		case !ref.Stored():
+			return nil, fmt.Errorf("image %q: is not one that the store keeps", name)
+		}
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+// cmdPull pulls one after the other, as layers are what is parallel, and tells of every
+// one it could not.
+func cmdPull(a *app, o *options, args []string) (int, error) {
+	refs, err := named(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		infos := []imageInfo{}
+		for _, ref := range refs {
+			img, err := a.pull(ctx, c, o, ref)
+			if ctx.Err() != nil {
+				return exitFailed, err
+			}
+			if err != nil {
+				code = a.report("pull", err)
+				continue
+			}
+			infos = append(infos, infoOf(images.Listed{Image: img}))
+			if _, err = a.tellImage(o, ref, img); err != nil {
+				return 0, err
+			}
+		}
+		if o.json {
+			if _, err := a.printJSON(infos); err != nil {
+				return 0, err
+			}
+		}
+		return code, nil
+	})
+}
+
+func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref images.Reference) (*images.Image, error) {
+	p := a.newProgress(o, fmt.Sprintf("pull %q", ref.Given))
+	defer p.done()
+	img, err := c.Pull(ctx, ref, p.take)
+	if err != nil {
+		return nil, nameImage(ref, err)
+	}
+	return img, nil
+}
+
+// tellImage prints an image that was brought here, unless JSON is to come: its name and
+// digest, or the digest alone.
+func (a *app) tellImage(o *options, ref images.Reference, img *images.Image) (int, error) {
+	switch {
+	case o.json:
+		return 0, nil
+	case o.quiet:
+		return a.print(img.Digest.String() + "\n")
+	}
+	return a.print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
+}
+
+// cmdRmi removes what it can, and tells of every one it could not.
+func cmdRmi(a *app, o *options, args []string) (int, error) {
+	refs, err := named(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		for _, ref := range refs {
+			_, err := c.Store.Remove(ctx, ref, o.force)
+			if errors.Is(err, images.ErrInUse) {
+				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force takes the names away all the same")
+			}
+			if err != nil {
+				code = a.report("rmi", nameImage(ref, err))
+			}
+		}
+		return code, nil
+	})
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"demesne/images"
+)
+
+// cmdVerify removes what is damaged, so that a pull brings it again.
+func cmdVerify(a *app, o *options) (int, error) {
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		damage, err := c.Store.Verify(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := c.Store.Repair(ctx, damage); err != nil {
+			return 0, err
+		}
+		code := min(len(damage), 1)
+		if o.json {
+			_, err := a.printJSON(damageInfos(damage))
+			return code, err
+		}
+		_, err = a.print(damageTable(damage))
+		return code, err
+	})
+}
+
+// damageInfo is a damaged thing in what verify --json prints.
+type damageInfo struct {
+	Digest images.Digest `json:"digest,omitempty"` // empty: the index
+	Images []string      `json:"images"`
+	Why    string        `json:"why"`
+}
+
+func damageInfos(damage []images.Damage) []damageInfo {
+	infos := []damageInfo{}
+	for _, d := range damage {
+		infos = append(infos, damageInfo{d.Digest, append([]string{}, d.Names...), d.Why.Error()})
+	}
+	return infos
+}
+
+// damageTable says what was damaged, and what to type to have it again.
+func damageTable(damage []images.Damage) string {
+	var b strings.Builder
+	for _, d := range damage {
+		what := "index.json"
+		if d.Digest != "" {
+			what = "blob " + shortDigest(d.Digest)
+		}
+		fmt.Fprintf(&b, "%s: %s; removed\n", what, oneLine(d.Why.Error()))
+		for _, full := range d.Names {
+			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
+		}
+	}
+	return b.String()
+}

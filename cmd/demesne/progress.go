@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images"
+)
+
+// progress tells on stderr what happens to an image: on a terminal by one line that is
+// rewritten and in the end taken away, elsewhere by a line for each thing done. nil
+// tells nothing. It has no timer: what does not happen changes nothing.
+type progress struct {
+	app  *app
+	noun string // `pull "python"`
+	term bool
+
+	mu     sync.Mutex
+	layers map[images.Digest]*layerState // by digest and by DiffID
+	drawn  time.Time
+	shown  bool
+}
+
+// layerState is how far one layer is.
+type layerState struct {
+	fetched, total int64
+	unpacked       bool
+}
+
+// drawEvery keeps a fast download from being mostly about its progress.
+const drawEvery = 100 * time.Millisecond
+
+func (a *app) newProgress(o *options, noun string) *progress {
+	if o.quiet {
+		return nil
+	}
+	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[images.Digest]*layerState{}}
+}
+
+// take is what an images.Client tells of.
+func (p *progress) take(e images.Event) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.Event {
+	case images.EventLayer:
+		p.layer(e)
+	case images.EventRetry:
+		p.tell(fmt.Sprintf("%s: again in %s: %s", layerName(e.Digest), e.In.Round(time.Millisecond), e.Why))
+	case images.EventNotice:
+		p.tell(layerName(e.DiffID) + ": " + e.Why)
+	}
+}
+
+func (p *progress) layer(e images.Event) {
+	l := p.find(e)
+	l.total = max(l.total, e.Total)
+	last := false
+	switch e.State {
+	case images.Pulling:
+		l.fetched = e.Bytes
+	case images.Pulled:
+		l.fetched, last = l.total, true
+		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
+	case images.Done:
+		l.unpacked, last = true, true
+		p.plain(e.DiffID, "unpacked")
+	case images.Present:
+		l.fetched = l.total
+		l.unpacked = l.unpacked || e.DiffID != ""
+	}
+	if now := time.Now(); p.term && (last || now.Sub(p.drawn) >= drawEvery) {
+		p.drawn = now
+		p.draw()
+	}
+}
+
+// find returns the state of e's layer, which pull names by digest and unpack by DiffID;
+// what pull says of one that landed has both.
+func (p *progress) find(e images.Event) *layerState {
+	name := e.Digest
+	if name == "" {
+		name = e.DiffID
+	}
+	l := p.layers[name]
+	if l == nil {
+		l = &layerState{}
+		p.layers[name] = l
+	}
+	if e.Layer != nil {
+		l.total = max(l.total, e.Layer.Size)
+		if other := p.layers[e.Layer.DiffID]; other != nil {
+			l.unpacked = other.unpacked
+		}
+		p.layers[e.Layer.DiffID] = l
+	}
+	return l
+}
+
+// draw writes the line anew. It is cut to the terminal's width as it is now: a line
+// that wrapped could not be taken away again.
+func (p *progress) draw() {
+	line := []rune(p.noun + ": " + p.summary())
+	width := 80
+	if w, err := unix.IoctlGetWinsize(fdOf(p.app.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 {
+		width = int(w.Col)
+	}
+	fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", string(line[:min(len(line), width-1)]))
+	p.shown = true
+}
+
+func (p *progress) summary() string {
+	var fetched, total int64
+	unpacked, seen := 0, map[*layerState]bool{}
+	for _, l := range p.layers {
+		if seen[l] {
+			continue
+		}
+		seen[l] = true
+		fetched, total = fetched+l.fetched, total+l.total
+		if l.unpacked {
+			unpacked++
+		}
+	}
+	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", formatBytes(fetched), formatBytes(total), unpacked, len(seen))
+}
+
+// plain tells of a layer where there is no line to rewrite.
+func (p *progress) plain(d images.Digest, what string) {
+	if !p.term {
+		p.tell(layerName(d) + ": " + what)
+	}
+}
+
+// tell writes a line that stays.
+func (p *progress) tell(text string) {
+	p.clear()
+	p.app.say(p.noun + ": " + text)
+}
+
+// clear takes the line away.
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.app.stderr, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// done ends it; nothing is told any more.
+func (p *progress) done() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+func layerName(d images.Digest) string {
+	if d == "" {
+		return "manifest"
+	}
+	return "layer " + shortDigest(d)
+}
+
+// shortDigest is as much of a digest as commands want to be told.
+func shortDigest(d images.Digest) string {
+	hex := d.Encoded()
+	return hex[:min(12, len(hex))]
+}
+
+// formatBytes writes a size for reading: 12.3 MiB.
+func formatBytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/1024, 0
+	for ; f >= 1000 && i < len(units)-1; i++ {
+		f /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[i])
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images"
+	"demesne/runner"
+)
+
+func digestNamed(c string) images.Digest { return images.Digest("sha256:" + strings.Repeat(c, 64)) }
+
+// What is told of a pull whose layers are fetched, retried and unpacked at once.
+var pullEvents = []images.Event{
+	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Waiting, Total: 3 << 20},
+	{Event: images.EventLayer, Digest: digestNamed("b"), State: images.Present, Layer: &images.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
+	{Event: images.EventLayer, DiffID: digestNamed("2"), Digest: digestNamed("b"), State: images.Present},
+	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Pulling, Bytes: 1 << 20, Total: 3 << 20},
+	{Event: images.EventRetry, Digest: digestNamed("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
+	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Pulled, Layer: &images.Layer{Digest: digestNamed("a"), DiffID: digestNamed("1"), Size: 3 << 20}},
+	{Event: images.EventNotice, DiffID: digestNamed("1"), Why: "ids over 65535"},
+	{Event: images.EventLayer, DiffID: digestNamed("1"), Digest: digestNamed("a"), State: images.Unpacking},
+	{Event: images.EventLayer, DiffID: digestNamed("1"), State: images.Done},
+}
+
+func TestProgressSummary(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&app{stderr: null}).newProgress(&options{}, "pull")
+	for i, want := range []string{
+		"0 B of 3.0 MiB, 0 of 1 layers unpacked",
+		"1.0 MiB of 4.0 MiB, 0 of 2 layers unpacked",
+		"1.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB, 2 of 2 layers unpacked",
+	} {
+		p.take(pullEvents[i])
+		if got := p.summary(); got != want {
+			t.Errorf("after event %d: %q, want %q", i, got, want)
+		}
+	}
+	var none *progress // of --quiet
+	none.take(pullEvents[0])
+	none.done()
+}
+
+// On a terminal there is one line, never wider than it, that is taken away at the end.
+// What stays is what a person should know, without the registry's control characters.
+func TestProgressOnTerminal(t *testing.T) {
+	p := &bareProcess{}
+	slave, err := p.openTerminal(runner.Winsize{Rows: 10, Cols: 30})
+	if err != nil {
+		t.Skipf("needs /dev/ptmx: %v", err)
+	}
+	defer p.tty.Close()
+	pr := (&app{stderr: slave}).newProgress(&options{}, `pull "x"`)
+	for _, e := range pullEvents {
+		pr.take(e)
+	}
+	pr.done()
+	pr.done()
+	slave.Write([]byte("END"))
+	var seen bytes.Buffer
+	buf := make([]byte, 4096)
+	for !strings.Contains(seen.String(), "END") {
+		n, err := p.tty.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.Write(buf[:n])
+	}
+	slave.Close()
+	const anew = "\r\x1b[K"
+	text := seen.String()
+	if !strings.HasSuffix(text, anew+"END") {
+		t.Errorf("left on the terminal: %q", text)
+	}
+	for _, want := range []string{"demesne: pull \"x\": layer aaaaaaaaaaaa: again in 1.5s: cut??[2Jx\r\n", "demesne: pull \"x\": layer 111111111111: ids over 65535\r\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	for _, line := range strings.Split(text, anew)[1:] {
+		line, _, stays := strings.Cut(line, "\r\n")
+		if !stays && len(line) > 29 {
+			t.Errorf("%q is wider than the terminal", line)
+		}
+	}
+}
+
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1000 << 10: "1.0 MiB", 999 << 10: "999.0 KiB", 123 << 20: "123.0 MiB", 1 << 62: "4.0 EiB",
+	} {
+		if got := formatBytes(n); got != want {
+			t.Errorf("formatBytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for full, want := range map[string]string{
+		"docker.io/library/python:3.12":                    "python",
+		"docker.io/library/python:latest":                  "python:latest", // the bare word is the other one
+		"docker.io/library/debian:latest":                  "debian",
+		"docker.io/library/mine:latest":                    "mine",
+		"docker.io/library/redis:7":                        "redis:7",
+		"docker.io/me/app:latest":                          "me/app",
+		"ghcr.io/o/n:1":                                    "ghcr.io/o/n:1",
+		"localhost:5000/x:latest":                          "localhost:5000/x",
+		"oci:/abs/dir:tag":                                 "oci:/abs/dir:tag",
+		"docker.io/library/x@" + digestNamed("a").String(): "x@" + digestNamed("a").String(),
+	} {
+		if got := shortName(full); got != want {
+			t.Errorf("shortName(%q) = %q, want %q", full, got, want)
+		}
+		if ref, err := images.Parse(shortName(full)); err != nil || ref.Full != full {
+			t.Errorf("shortName(%q) = %q, which is %q, %v", full, shortName(full), ref.Full, err)
+		}
+	}
+}
+
+// Ctrl-C while a registry is slow: at once, 130, and nobody is left.
+func TestPullInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {
+		dir := t.TempDir()
+		cmd := exec.Command("bare", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGES="+dir+"/images", "HANDS_FAIL=pull:slow")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if exists(filepath.Join(dir, "pulling")) {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		cmd.Process.Signal(unix.SIGINT)
+		if c := code(t, cmd); c != exitSignal+int(unix.SIGINT) || out.Len() > 0 {
+			t.Errorf("%q: exit %d, %q", args, c, &out)
+		}
+		if exists(dir + "/.demesne/out") {
+			t.Errorf("%q left an output directory", args)
+		}
+	}
+}

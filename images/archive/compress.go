@@ -1,0 +1,78 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"errors"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// A format is how a tar is compressed.
+type format int
+
+const (
+	plain format = iota
+	gzipped
+	zstandard
+	bzipped
+	unknownFormat // one we know and cannot read
+)
+
+// mediaTypes are those of a layer in each format that layers may have.
+var mediaTypes = map[format]string{
+	plain:     "application/vnd.oci.image.layer.v1.tar",
+	gzipped:   "application/vnd.oci.image.layer.v1.tar+gzip",
+	zstandard: "application/vnd.oci.image.layer.v1.tar+zstd",
+}
+
+var magics = []struct {
+	bytes  string
+	format format
+}{
+	{"\x1f\x8b\x08", gzipped},
+	{"\x28\xb5\x2f\xfd", zstandard},
+	{"BZh", bzipped},
+	{"\xfd7zXZ\x00", unknownFormat},
+}
+
+// maxWindow is the memory that a zstd frame may ask for: what `zstd --long=27` makes.
+const maxWindow = 128 << 20
+
+var errFormat = errors.New("compressed with xz: decompress it first")
+
+// sniff tells the format by the first bytes.
+func sniff(r *bufio.Reader) format {
+	head, _ := r.Peek(6)
+	for _, m := range magics {
+		if bytes.HasPrefix(head, []byte(m.bytes)) {
+			return m.format
+		}
+	}
+	return plain
+}
+
+// decompress returns what is in r, and how it was compressed.
+func decompress(r io.Reader) (io.ReadCloser, format, error) {
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	f := sniff(buffered)
+	switch f {
+	case gzipped:
+		z, err := gzip.NewReader(buffered)
+		return z, f, err
+	case zstandard:
+		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, f, err
+		}
+		return z.IOReadCloser(), f, nil
+	case bzipped:
+		return io.NopCloser(bzip2.NewReader(buffered)), f, nil
+	case unknownFormat:
+		return nil, f, errFormat
+	}
+	return io.NopCloser(buffered), f, nil
+}

@@ -1,0 +1,125 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"demesne/images"
+)
+
+const (
+	typeConfig   = "application/vnd.oci.image.config.v1+json"
+	manifestFile = "manifest.json"
+)
+
+// dockerImage is one image of manifest.json, which `docker save` writes.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// readDocker finds an image and makes the manifest that such an archive does not have. The layers are plain
+// tars, and so their digests the DiffIDs; one that is compressed is read to know its digest.
+func (s *Source) readDocker(ctx context.Context, tag string) error {
+	img, err := s.findDocker(tag)
+	if err != nil {
+		return err
+	}
+	config, err := read(s.files, img.Config, images.MaxConfig)
+	if err != nil {
+		return s.wrong(err)
+	}
+	parsed, err := images.ParseConfig(config, len(img.Layers))
+	if err != nil {
+		return &InvalidError{s.path, err}
+	}
+	c := images.Descriptor{MediaType: typeConfig, Digest: images.DigestOf(config), Size: int64(len(config))}
+	s.made = map[images.Digest][]byte{c.Digest: config}
+	s.names = map[images.Digest]string{}
+	layers := []images.Descriptor{}
+	for i, name := range img.Layers {
+		l, err := s.describe(ctx, name, parsed.DiffIDs[i])
+		if err != nil {
+			return err
+		}
+		s.names[l.Digest] = name
+		layers = append(layers, l)
+	}
+	s.top.mediaType = images.TypeOCIManifest
+	s.top.raw, err = marshalManifest(c, layers)
+	return err
+}
+
+// findDocker returns the image that has a tag, or the only one.
+func (s *Source) findDocker(tag string) (dockerImage, error) {
+	raw, err := read(s.files, manifestFile, images.MaxManifest)
+	if err != nil {
+		return dockerImage{}, s.wrong(err)
+	}
+	var all []dockerImage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return dockerImage{}, invalid(s.path, "parse %s: %w", manifestFile, err)
+	}
+	var names []string
+	for _, img := range all {
+		names = append(names, img.RepoTags...)
+		if tag != "" && slices.ContainsFunc(img.RepoTags, func(t string) bool { return t == tag || t == tag+":latest" }) {
+			return img, nil
+		}
+	}
+	if tag == "" && len(all) == 1 {
+		return all[0], nil
+	}
+	return dockerImage{}, invalid(s.path, "%d images, and none is %.100q: there are %.1000q", len(all), tag, strings.Join(names, ", "))
+}
+
+// describe says what a layer's blob is.
+func (s *Source) describe(ctx context.Context, name string, diffID images.Digest) (images.Descriptor, error) {
+	m, err := s.open(name)
+	if err != nil {
+		return images.Descriptor{}, s.wrong(err)
+	}
+	defer m.Close()
+	r := bufio.NewReaderSize(m, 64<<10)
+	f := sniff(r)
+	l := images.Descriptor{MediaType: mediaTypes[f], Digest: diffID, Size: m.Size()}
+	switch {
+	case f == plain:
+		return l, nil
+	case l.MediaType == "":
+		return l, invalid(s.path, "layer %.100q is compressed in a way that layers are not", name)
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {
+		return l, err
+	}
+	l.Digest, err = images.ParseDigest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+	return l, err
+}
+
+// marshalManifest writes an OCI manifest.
+func marshalManifest(config images.Descriptor, layers []images.Descriptor) ([]byte, error) {
+	raw, err := json.Marshal(struct {
+		SchemaVersion int                 `json:"schemaVersion"`
+		MediaType     string              `json:"mediaType"`
+		Config        images.Descriptor   `json:"config"`
+		Layers        []images.Descriptor `json:"layers"`
+	}{2, images.TypeOCIManifest, config, layers})
+	if err != nil {
+		return nil, fmt.Errorf("make manifest: %w", err)
+	}
+	return raw, nil
+}
+
+func newSection(b []byte, offset int64) io.Reader {
+	return bytes.NewReader(b[min(offset, int64(len(b))):])
+}

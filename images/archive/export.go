@@ -1,0 +1,95 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"strings"
+	"time"
+
+	"demesne/images"
+)
+
+// Export writes the root file system of an image as one tar: what overlayfs would show, if its layers
+// were mounted over each other. Layers are read twice, first to find what is left of each.
+func Export(ctx context.Context, store *images.Store, img *images.Image, w io.Writer) error {
+	m := newMerge()
+	for _, l := range img.Layers {
+		err := readLayer(ctx, store, l, func(r io.Reader) error { return m.layer(tar.NewReader(r)) })
+		if err != nil {
+			return err
+		}
+	}
+	out := tar.NewWriter(w)
+	for i, l := range img.Layers {
+		err := readLayer(ctx, store, l, func(r io.Reader) error { return m.write(i, tar.NewReader(r), out) })
+		if err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+// write writes what is left of a layer.
+func (m *merge) write(layer int, r *tar.Reader, out *tar.Writer) error {
+	for entry := 0; ; entry++ {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h = m.last(h, place{layer, entry})
+		if h == nil {
+			continue
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, r); err != nil {
+			return err
+		}
+	}
+}
+
+// last returns the header that an entry has in the end, or nil if it has none. A file that is gone,
+// but for another name that was linked to it, is written under that name.
+func (m *merge) last(h *tar.Header, at place) *tar.Header {
+	name := clean(h.Name)
+	if h.Typeflag == tar.TypeLink {
+		first := m.first(m.origin[at])
+		if !m.left(name, at) || first == "" || first == name {
+			return nil
+		}
+		return rewrite(h, name, first)
+	}
+	if !m.left(name, at) {
+		if name = m.first(at); name == "" {
+			return nil
+		}
+	}
+	return rewrite(h, name, h.Linkname)
+}
+
+// rewrite makes a plain header: with a relative name, without what only its old archive meant.
+func rewrite(h *tar.Header, name, link string) *tar.Header {
+	if name == "" {
+		name = "."
+	}
+	n := &tar.Header{
+		Format: tar.FormatPAX, Typeflag: h.Typeflag, Name: name, Linkname: link, Mode: h.Mode & 0o7777,
+		Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime.Truncate(time.Second), Devmajor: h.Devmajor, Devminor: h.Devminor,
+		PAXRecords: maps.Clone(h.PAXRecords),
+	}
+	maps.DeleteFunc(n.PAXRecords, func(k, _ string) bool { return !strings.HasPrefix(k, "SCHILY.xattr.") })
+	switch h.Typeflag {
+	case tar.TypeDir:
+		n.Name += "/"
+	case tar.TypeReg, tar.TypeGNUSparse:
+		n.Typeflag, n.Size, n.Linkname = tar.TypeReg, h.Size, ""
+	}
+	return n
+}

@@ -1,0 +1,230 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"demesne/images"
+)
+
+// maxLayer bounds what becomes one layer.
+const maxLayer = 1 << 40
+
+// Recognise says what is at a path: images.OCILayout, images.OCIArchive, images.DockerArchive, or
+// images.Directory for a root file system, be it a directory or a tar.
+func Recognise(file string) (images.Kind, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	if st.IsDir() {
+		_, err := os.Stat(filepath.Join(file, layoutFile))
+		_, err2 := os.Stat(filepath.Join(file, indexFile))
+		if err == nil && err2 == nil {
+			return images.OCILayout, nil
+		}
+		return images.Directory, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	r, _, err := decompress(f)
+	if err != nil {
+		return "", &InvalidError{file, err}
+	}
+	defer r.Close()
+	kind, err := recogniseTar(tar.NewReader(r))
+	if err != nil {
+		return "", &InvalidError{file, err}
+	}
+	return kind, nil
+}
+
+// recogniseTar reads on for as long as all names are those of an image's archive: the one that says
+// what it is may be the last.
+func recogniseTar(r *tar.Reader) (images.Kind, error) {
+	inArchive := regexp.MustCompile(`^(blobs(/sha256(/[0-9a-f]{64})?)?|oci-layout|(index|manifest)\.json|repositories|[0-9a-f]{64}(\.json|\.tar|/.*)?)$`)
+	seen := map[string]bool{}
+	for n := 0; n < maxMembers; n++ {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
+		if name != "." && !inArchive.MatchString(name) {
+			return images.Directory, nil
+		}
+		seen[name] = true
+	}
+	switch {
+	case seen[layoutFile] && seen[indexFile]:
+		return images.OCIArchive, nil
+	case seen[manifestFile]:
+		return images.DockerArchive, nil
+	case len(seen) == 0:
+		return "", errors.New("an empty archive, or none at all")
+	}
+	return images.Directory, nil
+}
+
+// Import makes an image of one layer from a root file system and names it. notice is told what of it
+// could not be taken along.
+func Import(ctx context.Context, store *images.Store, file string, ref images.Reference, notice func(string)) (images.Digest, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	var layer images.Layer
+	if st.IsDir() {
+		layer, err = importDirectory(ctx, store, file, notice)
+	} else {
+		layer, err = importTar(ctx, store, file)
+	}
+	if err != nil {
+		return "", err
+	}
+	return name(ctx, store, ref, layer)
+}
+
+// importTar keeps a tar as it is, but for a compression that layers do not have. Meanwhile it is read as
+// a tar: what is none is no layer.
+func importTar(ctx context.Context, store *images.Store, file string) (images.Layer, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return images.Layer{}, err
+	}
+	defer f.Close()
+	plainTar, format, err := decompress(f)
+	if err != nil {
+		return images.Layer{}, &InvalidError{file, err}
+	}
+	defer plainTar.Close()
+	if mediaTypes[format] == "" {
+		return putLayer(ctx, store, plainTar, plain)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return images.Layer{}, err
+	}
+	return putLayer(ctx, store, f, format)
+}
+
+// putLayer stores a layer and finds its DiffID at the same time.
+func putLayer(ctx context.Context, store *images.Store, r io.Reader, format format) (images.Layer, error) {
+	out, in := io.Pipe()
+	var diffID images.Digest
+	checked := make(chan error, 1)
+	go func() {
+		d, err := diffIDOf(out)
+		diffID = d
+		out.CloseWithError(err)
+		checked <- err
+	}()
+	d, size, err := store.Put(ctx, io.TeeReader(r, in), maxLayer)
+	in.CloseWithError(err)
+	if wrong := <-checked; err == nil {
+		err = wrong // or the same, from the other end of the pipe
+	}
+	if err != nil {
+		return images.Layer{}, err
+	}
+	return images.Layer{Digest: d, DiffID: diffID, Size: size, MediaType: mediaTypes[format]}, nil
+}
+
+// diffIDOf reads a layer to its end: its archive's digest, once it was found to be an archive.
+func diffIDOf(r io.Reader) (images.Digest, error) {
+	z, _, err := decompress(r)
+	if err != nil {
+		return "", err
+	}
+	defer z.Close()
+	h := sha256.New()
+	hashed := io.TeeReader(z, h)
+	if err := walkTar(hashed); err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(io.Discard, hashed); err != nil {
+		return "", err
+	}
+	// What follows the compressed stream is part of the blob, and the writer waits for us to read it.
+	_, err = io.Copy(io.Discard, r)
+	return images.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), err
+}
+
+// walkTar reads a tar that has anything in it.
+func walkTar(r io.Reader) error {
+	t := tar.NewReader(r)
+	for n := 0; ; n++ {
+		_, err := t.Next()
+		if errors.Is(err, io.EOF) && n > 0 {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			err = errors.New("an empty archive, or none at all")
+		}
+		if err != nil {
+			return &InvalidError{"tar", err}
+		}
+	}
+}
+
+// name makes the configuration and manifest of an image of one layer.
+func name(ctx context.Context, store *images.Store, ref images.Reference, layer images.Layer) (images.Digest, error) {
+	type rootfs struct {
+		Type    string          `json:"type"`
+		DiffIDs []images.Digest `json:"diff_ids"`
+	}
+	type defaults struct {
+		Env []string
+		Cmd []string
+	}
+	config, err := json.Marshal(struct {
+		Architecture string   `json:"architecture"`
+		OS           string   `json:"os"`
+		Config       defaults `json:"config"`
+		RootFS       rootfs   `json:"rootfs"`
+	}{
+		runtime.GOARCH, "linux",
+		defaults{[]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"/bin/sh"}},
+		rootfs{"layers", []images.Digest{layer.DiffID}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("make configuration: %w", err)
+	}
+	c, err := put(ctx, store, config, typeConfig)
+	if err != nil {
+		return "", err
+	}
+	manifest, err := marshalManifest(c, []images.Descriptor{{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}})
+	if err != nil {
+		return "", err
+	}
+	m, err := put(ctx, store, manifest, images.TypeOCIManifest)
+	if err != nil {
+		return "", err
+	}
+	_, err = store.Add(ctx, images.Record{Ref: ref, Manifest: m})
+	return m.Digest, err
+}
+
+func put(ctx context.Context, store *images.Store, b []byte, mediaType string) (images.Descriptor, error) {
+	d, size, err := store.Put(ctx, bytes.NewReader(b), images.MaxConfig)
+	return images.Descriptor{MediaType: mediaType, Digest: d, Size: size}, err
+}

@@ -1,0 +1,80 @@
+package archive
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"demesne/images"
+)
+
+const (
+	typeIndex       = "application/vnd.oci.image.index.v1+json"
+	typeDockerIndex = "application/vnd.docker.distribution.manifest.list.v2+json"
+	annotationName  = "org.opencontainers.image.ref.name"
+	annotationImage = "io.containerd.image.name"
+	layoutFile      = "oci-layout"
+	layoutText      = `{"imageLayoutVersion":"1.0.0"}`
+	indexFile       = "index.json"
+)
+
+// index is index.json.
+type index struct {
+	SchemaVersion int                 `json:"schemaVersion"`
+	MediaType     string              `json:"mediaType,omitempty"`
+	Manifests     []images.Descriptor `json:"manifests"`
+}
+
+// readLayout finds the image of a layout that has a tag, or the only one.
+func (s *Source) readLayout(tag string) error {
+	raw, err := read(s.files, indexFile, images.MaxManifest)
+	if err != nil {
+		return s.wrong(err)
+	}
+	var idx index
+	if err := json.Unmarshal(raw, &idx); err != nil {
+		return invalid(s.path, "parse %s: %w", indexFile, err)
+	}
+	d, err := pick(idx, tag)
+	if err != nil {
+		return &InvalidError{s.path, err}
+	}
+	if d.Digest == "" { // all images are one, for several platforms
+		s.top = document{raw, typeIndex}
+		return nil
+	}
+	if s.top.raw, err = read(s.files, blobName(d.Digest), images.MaxManifest); err != nil {
+		return s.wrong(err)
+	}
+	if images.DigestOf(s.top.raw) != d.Digest {
+		return invalid(s.path, "manifest %s has another content", d.Digest)
+	}
+	s.top.mediaType = d.MediaType
+	return nil
+}
+
+// pick returns the descriptor that the tag is about. Without a tag it is the only one, or the whole
+// index where each has a platform.
+func pick(idx index, tag string) (images.Descriptor, error) {
+	var names []string
+	platforms := true
+	for _, d := range idx.Manifests {
+		name := d.Annotations[annotationName]
+		if tag != "" && (name == tag || d.Annotations[annotationImage] == tag) {
+			return d, nil
+		}
+		if name != "" {
+			names = append(names, name)
+		}
+		platforms = platforms && d.Platform != nil
+	}
+	switch {
+	case tag != "":
+		return images.Descriptor{}, fmt.Errorf("no image %.100q: there are %.1000q", tag, strings.Join(names, ", "))
+	case len(idx.Manifests) == 1:
+		return idx.Manifests[0], nil
+	case len(idx.Manifests) > 1 && platforms && len(names) == 0:
+		return images.Descriptor{}, nil
+	}
+	return images.Descriptor{}, fmt.Errorf("%d images, and none was named: there are %.1000q", len(idx.Manifests), strings.Join(names, ", "))
+}

@@ -1,0 +1,174 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// maxMembers is how many files an archive of an image may have; one of 500 layers has some 1500.
+const maxMembers = 100_000
+
+// A member is one file of a layout, read where it is.
+type member struct {
+	*io.SectionReader
+	io.Closer
+}
+
+// files are where the files of an image are, by slash-separated name. An error of open for what is not
+// there is fs.ErrNotExist.
+type files interface {
+	open(name string) (*member, error)
+	io.Closer
+}
+
+// directory is a layout on disk.
+type directory struct{ *os.Root }
+
+func (d directory) open(name string) (*member, error) {
+	f, err := d.Root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%q is not a regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &member{io.NewSectionReader(f, 0, st.Size()), f}, nil
+}
+
+// tarball is an archive, of which only the headers have been read.
+type tarball struct {
+	file    *os.File
+	members map[string]span
+	links   map[string]string // `docker save` once wrote layers that are the same as links
+}
+
+type span struct{ offset, size int64 }
+
+// openTarball finds the members of an archive. One that is compressed is decompressed first, into a file without a name in dir.
+func openTarball(ctx context.Context, file, dir string) (*tarball, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = plainFile(ctx, f, dir); err != nil {
+		return nil, &InvalidError{file, err}
+	}
+	t := &tarball{file: f, members: map[string]span{}, links: map[string]string{}}
+	if err := t.find(ctx); err != nil {
+		f.Close()
+		return nil, &InvalidError{file, err}
+	}
+	return t, nil
+}
+
+// plainFile returns f, or what is in it if it is compressed. It closes f unless it returns it.
+func plainFile(ctx context.Context, f *os.File, dir string) (*os.File, error) {
+	r, format, err := decompress(contextReader{ctx, f})
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	defer r.Close()
+	if format == plain {
+		_, err := f.Seek(0, io.SeekStart)
+		if err != nil {
+			f.Close()
+		}
+		return f, err
+	}
+	defer f.Close()
+	out, err := temporary(dir)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = io.Copy(out, r); err == nil {
+		_, err = out.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	return out, nil
+}
+
+// find reads the headers. The reader skips contents by seeking, so that behind a header the file is
+// at the member's first byte.
+func (t *tarball) find(ctx context.Context) error {
+	r := tar.NewReader(t.file)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
+		if len(t.members)+len(t.links) > maxMembers {
+			return fmt.Errorf("more than %d files", maxMembers)
+		}
+		if err := t.add(name, h); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tarball) add(name string, h *tar.Header) error {
+	switch h.Typeflag {
+	case tar.TypeReg:
+		at, err := t.file.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		t.members[name] = span{at, h.Size}
+	case tar.TypeSymlink:
+		t.links[name] = path.Join(path.Dir(name), h.Linkname)
+	case tar.TypeLink:
+		t.links[name] = path.Clean(h.Linkname)
+	}
+	return nil
+}
+
+func (t *tarball) open(name string) (*member, error) {
+	name = path.Clean(name)
+	if to, ok := t.links[name]; ok {
+		name = to
+	}
+	at, ok := t.members[name]
+	if !ok {
+		return nil, fmt.Errorf("%q: %w", name, fs.ErrNotExist)
+	}
+	return &member{io.NewSectionReader(t.file, at.offset, at.size), io.NopCloser(nil)}, nil
+}
+
+func (t *tarball) Close() error { return t.file.Close() }
+
+// read reads a small file whole.
+func read(f files, name string, limit int64) ([]byte, error) {
+	m, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if m.Size() > limit {
+		return nil, fmt.Errorf("%q has %d bytes, more than %d", name, m.Size(), limit)
+	}
+	b := make([]byte, m.Size())
+	_, err = io.ReadFull(m, b)
+	return b, err
+}

@@ -1,0 +1,159 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	digest "github.com/opencontainers/go-digest"
+	dockerarchive "go.podman.io/image/v5/docker/archive"
+	ociarchive "go.podman.io/image/v5/oci/archive"
+	"go.podman.io/image/v5/oci/layout"
+	"go.podman.io/image/v5/types"
+
+	"demesne/images"
+)
+
+// A Source is an image in files. images/pull copies from it.
+type Source struct {
+	files
+	path string
+	ref  types.ImageReference // what policy.json calls it
+	top  document             // the manifest or index
+
+	// Of an archive that says what it has in another way: where blobs are, and their contents if
+	// there are none.
+	names map[images.Digest]string
+	made  map[images.Digest][]byte
+}
+
+// document is a manifest or index.
+type document struct {
+	raw       []byte
+	mediaType string
+}
+
+// Open opens the image in a layout or archive; tag says which, if there are several. dir is for what
+// has to be decompressed.
+func Open(ctx context.Context, kind images.Kind, path, tag, dir string) (*Source, error) {
+	s := &Source{path: path}
+	var err error
+	if s.files, err = openFiles(ctx, kind, path, dir); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case images.DockerArchive:
+		err = s.readDocker(ctx, tag)
+	default:
+		err = s.readLayout(tag)
+	}
+	if err == nil {
+		s.ref, err = reference(kind, path, tag)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openFiles(ctx context.Context, kind images.Kind, path, dir string) (files, error) {
+	if kind != images.OCILayout {
+		return openTarball(ctx, path, dir)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	return directory{root}, nil
+}
+
+// reference is the name by which policy.json has rules for files.
+func reference(kind images.Kind, path, tag string) (types.ImageReference, error) {
+	switch kind {
+	case images.OCILayout:
+		return layout.NewReference(path, tag)
+	case images.OCIArchive:
+		return ociarchive.NewReference(path, tag)
+	}
+	return dockerarchive.NewReference(path, nil)
+}
+
+// Unparsed is the top, or one image of it.
+func (s *Source) Unparsed(instance *digest.Digest) types.UnparsedImage {
+	if instance == nil {
+		return &unparsed{s, func() (document, error) { return s.top, nil }}
+	}
+	return &unparsed{s, func() (document, error) {
+		d, err := images.ParseDigest(string(*instance))
+		if err != nil {
+			return document{}, invalid(s.path, "%w", err)
+		}
+		raw, err := read(s.files, blobName(d), images.MaxManifest)
+		if err != nil {
+			return document{}, s.wrong(err)
+		}
+		if images.DigestOf(raw) != d {
+			return document{}, invalid(s.path, "manifest %s has another content", d)
+		}
+		return document{raw: raw}, nil
+	}}
+}
+
+// unparsed is a manifest of a Source.
+type unparsed struct {
+	s    *Source
+	read func() (document, error)
+}
+
+func (u *unparsed) Reference() types.ImageReference { return u.s.ref }
+
+func (u *unparsed) Manifest(context.Context) ([]byte, string, error) {
+	d, err := u.read()
+	return d.raw, d.mediaType, err
+}
+
+// Signatures are not looked for in files: there is no one place for them.
+func (u *unparsed) Signatures(context.Context) ([][]byte, error) { return nil, nil }
+
+// Blob opens a blob from an offset. The caller compares the digest.
+func (s *Source) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+	if b, ok := s.made[d.Digest]; ok {
+		return io.NopCloser(newSection(b, offset)), nil
+	}
+	name, ok := s.names[d.Digest]
+	if !ok {
+		name = blobName(d.Digest)
+	}
+	m, err := s.open(name)
+	if err != nil {
+		return nil, s.wrong(err)
+	}
+	if m.Size() < d.Size {
+		m.Close()
+		return nil, invalid(s.path, "blob %s has %d bytes, not %d", d.Digest, m.Size(), d.Size)
+	}
+	if _, err := m.Seek(offset, io.SeekStart); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return &body{contextReader{ctx, m}, m}, nil
+}
+
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// wrong says that files are incomplete, if that is what err is.
+func (s *Source) wrong(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &InvalidError{s.path, err}
+	}
+	return fmt.Errorf("read %q: %w", s.path, err)
+}
+
+func blobName(d images.Digest) string { return "blobs/sha256/" + d.Encoded() }

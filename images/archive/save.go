@@ -1,0 +1,243 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+	"strings"
+
+	"demesne/images"
+)
+
+// formats are what Save writes.
+var formats = map[string]func(*saver) error{
+	"":       (*saver).oci,
+	"oci":    (*saver).oci,
+	"docker": (*saver).docker,
+}
+
+// Save writes an image as an archive, "oci" or "docker". The former has the image's own manifest, and so
+// the digest stays when it is loaded elsewhere; the latter has none.
+func Save(ctx context.Context, store *images.Store, img *images.Image, ref images.Reference, format string, w io.Writer) error {
+	write := formats[format]
+	if write == nil {
+		return fmt.Errorf("save image: format %q is neither \"oci\" nor \"docker\"", format)
+	}
+	s := &saver{ctx: ctx, store: store, img: img, ref: ref, tar: tar.NewWriter(w)}
+	if err := write(s); err != nil {
+		return err
+	}
+	return s.tar.Close()
+}
+
+type saver struct {
+	ctx   context.Context
+	store *images.Store
+	img   *images.Image
+	ref   images.Reference
+	tar   *tar.Writer
+}
+
+// oci writes an image layout.
+func (s *saver) oci() error {
+	raw, m, err := s.manifest()
+	if err != nil {
+		return err
+	}
+	d := images.Descriptor{MediaType: m.MediaType, Digest: s.img.Digest, Size: int64(len(raw))}
+	if s.ref.Kind == images.Registry || s.ref.Kind == images.Bare {
+		d.Annotations = map[string]string{annotationName: s.ref.Full}
+	}
+	idx, err := json.Marshal(index{2, typeIndex, []images.Descriptor{d}})
+	if err != nil {
+		return err
+	}
+	err = errors.Join(s.file(layoutFile, []byte(layoutText)), s.file(indexFile, idx), s.file(blobName(d.Digest), raw))
+	if err != nil {
+		return err
+	}
+	for _, b := range blobs(m) {
+		if err := s.blob(blobName(b.Digest), b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blobs returns the configuration and the layers, each blob once.
+func blobs(m *images.Manifest) []images.Descriptor {
+	var all []images.Descriptor
+	for _, b := range append([]images.Descriptor{m.Config}, m.Layers...) {
+		if !slices.ContainsFunc(all, func(o images.Descriptor) bool { return o.Digest == b.Digest }) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// docker writes what `docker save` does: layers as plain tars, in the order of manifest.json.
+func (s *saver) docker() error {
+	_, m, err := s.manifest()
+	if err != nil {
+		return err
+	}
+	img := dockerImage{Config: m.Config.Digest.Encoded() + ".json", RepoTags: s.tags()}
+	written := map[string]bool{}
+	for _, l := range s.img.Layers {
+		name := l.DiffID.Encoded() + ".tar"
+		img.Layers = append(img.Layers, name)
+		if written[name] {
+			continue
+		}
+		written[name] = true
+		if err := s.layer(name, l); err != nil {
+			return err
+		}
+	}
+	if err := s.blob(img.Config, m.Config); err != nil {
+		return err
+	}
+	raw, err := json.Marshal([]dockerImage{img})
+	if err != nil {
+		return err
+	}
+	return s.file(manifestFile, raw)
+}
+
+// tags are the names of the image that have a tag.
+func (s *saver) tags() []string {
+	tags := []string{}
+	for _, n := range s.img.Names {
+		if !strings.Contains(n, "@") && (s.ref.Kind == images.Pinned || n == s.ref.Full) {
+			tags = append(tags, n)
+		}
+	}
+	return tags
+}
+
+func (s *saver) manifest() ([]byte, *images.Manifest, error) {
+	f, err := s.store.Blob(s.img.Digest)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, images.MaxManifest+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if images.DigestOf(raw) != s.img.Digest {
+		return nil, nil, fmt.Errorf("read manifest %s: %w", s.img.Digest, images.ErrCorrupt)
+	}
+	m, err := images.ParseManifest(raw)
+	return raw, m, err
+}
+
+func (s *saver) header(name string, size int64) error {
+	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size})
+}
+
+func (s *saver) file(name string, b []byte) error {
+	if err := s.header(name, int64(len(b))); err != nil {
+		return err
+	}
+	_, err := io.Copy(s.tar, bytes.NewReader(b))
+	return err
+}
+
+// blob copies a blob as it is.
+func (s *saver) blob(name string, d images.Descriptor) error {
+	b, err := openBlob(s.ctx, s.store, d.Digest)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := s.header(name, d.Size); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(s.tar, b, d.Size); err != nil {
+		return fmt.Errorf("read blob %s: %w", d.Digest, err)
+	}
+	return b.verify()
+}
+
+// layer copies a layer decompressed. Its length, which comes first, takes reading it twice.
+func (s *saver) layer(name string, l images.Layer) error {
+	var size int64
+	err := readLayer(s.ctx, s.store, l, func(r io.Reader) (err error) {
+		size, err = io.Copy(io.Discard, r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return readLayer(s.ctx, s.store, l, func(r io.Reader) error {
+		if err := s.header(name, size); err != nil {
+			return err
+		}
+		_, err := io.Copy(s.tar, r)
+		return err
+	})
+}
+
+// A blob is one of the store's, hashed while it is read.
+type blob struct {
+	io.Reader
+	io.Closer
+	hash hash.Hash
+	want images.Digest
+}
+
+func openBlob(ctx context.Context, store *images.Store, d images.Digest) (*blob, error) {
+	f, err := store.Blob(d)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	return &blob{io.TeeReader(contextReader{ctx, f}, h), f, h, d}, nil
+}
+
+// verify reads what is left and compares the digest.
+func (b *blob) verify() error {
+	if _, err := io.Copy(io.Discard, b.Reader); err != nil {
+		return err
+	}
+	return compare(b.hash, b.want)
+}
+
+func compare(h hash.Hash, want images.Digest) error {
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != string(want) {
+		return fmt.Errorf("read %s: %w: it has another content", want, images.ErrCorrupt)
+	}
+	return nil
+}
+
+// readLayer hands on the archive of a layer, and compares its digest when it was read.
+func readLayer(ctx context.Context, store *images.Store, l images.Layer, do func(io.Reader) error) error {
+	f, err := store.Blob(l.Digest)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, _, err := decompress(contextReader{ctx, f})
+	if err != nil {
+		return fmt.Errorf("read layer %s: %w", l.Digest, err)
+	}
+	defer z.Close()
+	h := sha256.New()
+	r := io.TeeReader(z, h)
+	if err := do(r); err != nil {
+		return fmt.Errorf("read layer %s: %w", l.Digest, err)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("read layer %s: %w", l.Digest, err)
+	}
+	return compare(h, l.DiffID)
+}

@@ -1,0 +1,173 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+)
+
+// An Image is one of the store: its configuration, and what it is made of.
+type Image struct {
+	Names   []string // full ones; none if its tag points to another image by now
+	Digest  Digest   // of the manifest
+	Index   Digest   // of the index that the name pointed to, if it did
+	Config  Config
+	Layers  []Layer // bottom first
+	Created time.Time
+	Pulled  time.Time // zero if it was imported
+	Used    time.Time
+	Size    int64 // of its blobs; unpacked it is larger
+}
+
+// An UnknownError says that a word is no image that we know.
+type UnknownError struct {
+	Name  string
+	Near  string   // the known name that was probably meant, or ""
+	Known []string // the catalogue, and what the store has under one word
+}
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("image %q: not known", clip(e.Name))
+}
+
+func (e *UnknownError) Unwrap() error { return ErrNotFound }
+
+// Lookup returns the image that ref names: [ErrNotFound], for a single word as an [UnknownError], if
+// the store has none, and [ErrCorrupt] if it has but cannot give it. It reads index.json, the
+// manifest and the configuration, and compares the digests of the latter two. Whether the layers'
+// blobs are there it does not say: an image that is unpacked runs without them.
+func (s *Store) Lookup(ref Reference) (*Image, error) {
+	if !ref.Stored() {
+		return nil, fmt.Errorf("image %q: it is not one of a store", ref)
+	}
+	entries, err := s.readIndex()
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", ref, err)
+	}
+	i, err := find(entries, ref)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("image %q: %w", ref, err)
+	case i < 0 && ref.Kind == Bare:
+		return nil, unknown(ref.Given, entries)
+	case i < 0:
+		return nil, fmt.Errorf("image %q: %w", ref, ErrNotFound)
+	}
+	img, err := s.load(entries[i])
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", ref, err)
+	}
+	return img, nil
+}
+
+// unknown says which names there are instead of one.
+func unknown(name string, entries []entry) error {
+	e := &UnknownError{Name: name, Known: Catalogue()}
+	for _, entry := range entries {
+		for _, full := range entry.names {
+			word, ok := strings.CutPrefix(full, defaultDomain+"/"+defaultPrefix)
+			if word, latest := strings.CutSuffix(word, ":"+defaultTag); ok && latest {
+				e.Known = append(e.Known, word)
+			}
+		}
+	}
+	e.Known = unique(e.Known)
+	e.Near = nearest(name, e.Known)
+	return e
+}
+
+// unique keeps the first of each.
+func unique(names []string) []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, n := range names {
+		if !seen[n] {
+			out = append(out, n)
+		}
+		seen[n] = true
+	}
+	return out
+}
+
+// load reads what the index' entry says is there.
+func (s *Store) load(e entry) (*Image, error) {
+	raw, err := s.readBlob(e.Descriptor)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ParseManifest(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if raw, err = s.readBlob(m.Config); err != nil {
+		return nil, err
+	}
+	c, err := ParseConfig(raw, len(m.Layers))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	img := &Image{
+		Names: e.names, Digest: e.Digest, Index: e.index, Pulled: e.pulled,
+		Config: c.Config, Created: c.Created, Size: e.Size,
+	}
+	for i, l := range m.Layers {
+		img.Layers = append(img.Layers, Layer{l.Digest, c.DiffIDs[i], l.Size, l.MediaType})
+	}
+	for _, b := range m.blobs() {
+		img.Size += b.Size
+	}
+	if st, err := os.Stat(s.usedPath(e.Digest)); err == nil {
+		img.Used = st.ModTime()
+	}
+	return img, nil
+}
+
+// readBlob reads a small blob and compares its size and digest.
+func (s *Store) readBlob(d Descriptor) ([]byte, error) {
+	f, err := s.Blob(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := readFile(f, d.Size)
+	if err != nil {
+		return nil, fmt.Errorf("read blob %s: %w: %w", d.Digest, ErrCorrupt, err)
+	}
+	if int64(len(b)) != d.Size || DigestOf(b) != d.Digest {
+		return nil, fmt.Errorf("read blob %s: %w: it has another content", d.Digest, ErrCorrupt)
+	}
+	return b, nil
+}
+
+// Blob opens a blob for reading. Its content is not compared with its digest: whoever reads all of
+// it can. A blob that an image needs and that is not there is [ErrCorrupt].
+func (s *Store) Blob(d Digest) (*os.File, error) {
+	if d == "" {
+		return nil, errors.New("open blob: no digest")
+	}
+	f, err := os.Open(s.blobPath(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open blob %s: %w: it is missing", d, ErrCorrupt)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open blob %s: %w", d, err)
+	}
+	return f, nil
+}
+
+func readFile(f *os.File, limit int64) ([]byte, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > limit {
+		return nil, fmt.Errorf("%d bytes, more than %d", st.Size(), limit)
+	}
+	b := make([]byte, st.Size())
+	n, err := io.ReadFull(f, b)
+	return b[:n], err
+}

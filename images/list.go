@@ -1,0 +1,81 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Listed is an image in a list.
+type Listed struct {
+	*Image
+	Shared int64 // of Size: bytes that other images have too
+	InUse  bool
+	Err    error // [ErrCorrupt]: only names and digests are known
+}
+
+// List returns all images, in the order they were added.
+func (s *Store) List() ([]Listed, error) {
+	entries, err := s.readIndex()
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	list := make([]Listed, len(entries))
+	users := map[Digest]int{}
+	for i, e := range entries {
+		img, err := s.load(e)
+		if err != nil {
+			img = &Image{Names: e.names, Digest: e.Digest, Index: e.index, Pulled: e.pulled}
+		}
+		list[i] = Listed{Image: img, Err: err, InUse: s.inUse(e.Digest)}
+		for d := range img.layerSizes() {
+			users[d]++
+		}
+	}
+	for i := range list {
+		for d, n := range list[i].layerSizes() {
+			if users[d] > 1 {
+				list[i].Shared += n
+			}
+		}
+	}
+	return list, nil
+}
+
+// layerSizes has each blob of a layer once.
+func (img *Image) layerSizes() map[Digest]int64 {
+	m := map[Digest]int64{}
+	for _, l := range img.Layers {
+		m[l.Digest] = l.Size
+	}
+	return m
+}
+
+func (s *Store) inUse(d Digest) bool {
+	f, err := tryLockFile(s.usedPath(d), os.O_RDONLY, syscall.LOCK_EX)
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, syscall.EWOULDBLOCK)
+}
+
+// DiffIDs returns the unpacked layers that the images have: what [Client.Sweep] keeps. Those of a
+// damaged image cannot be known.
+func (s *Store) DiffIDs() ([]Digest, error) {
+	list, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[Digest]bool{}
+	var ids []Digest
+	for _, img := range list {
+		for _, l := range img.Layers {
+			if !seen[l.DiffID] {
+				ids = append(ids, l.DiffID)
+			}
+			seen[l.DiffID] = true
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,117 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"demesne/images"
+)
+
+const (
+	chunk = 256 << 10
+	// progressEvery is how long a layer says nothing new.
+	progressEvery = 100 * time.Millisecond
+	// enough is what a try has to bring so that the next one counts as the first.
+	enough = 1 << 20
+)
+
+// blob brings one blob into the store, from where the last process left it. It says whether it was
+// there before.
+func (p *puller) blob(ctx context.Context, d images.Descriptor) (present bool, err error) {
+	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
+	if errors.Is(err, images.ErrPresent) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	resumed := w.Offset() > 0
+	err = p.fill(ctx, w, d)
+	if resumed && again(err) {
+		err = p.afresh(ctx, d)
+	}
+	if errors.Is(err, images.ErrCorrupt) {
+		err = errorf(images.CodeCorrupt, "download blob %s: the content has another digest or length", d.Digest)
+	}
+	return false, err
+}
+
+// again says whether an error may come from what was resumed: from what was there, or from a registry
+// that has its own idea of a range.
+func again(err error) bool {
+	code := Classify(err)
+	return err != nil && (code == images.CodeCorrupt || code == images.CodeInternal)
+}
+
+// afresh downloads a blob from its start.
+func (p *puller) afresh(ctx context.Context, d images.Descriptor) error {
+	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
+	if errors.Is(err, images.ErrPresent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.Restart(); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	return p.fill(ctx, w, d)
+}
+
+// fill downloads what is missing, in as many tries as there is progress, and commits. It closes w.
+func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d images.Descriptor) error {
+	defer w.Close()
+	for try := 1; w.Offset() < d.Size; try++ {
+		before := w.Offset()
+		err := p.once(ctx, func(ctx context.Context, idle *idle) error { return p.download(ctx, idle, w, d) })
+		if err == nil {
+			break
+		}
+		if w.Offset()-before >= enough {
+			try = 1
+		}
+		if try >= tries || ctx.Err() != nil || !transient(err) {
+			return err
+		}
+		if err := p.pause(ctx, d.Digest, try, err); err != nil {
+			return err
+		}
+	}
+	return w.Commit(ctx)
+}
+
+// download reads a blob from where it is to its end. Only the length is looked at: Commit verifies.
+func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter, d images.Descriptor) error {
+	body, err := p.src.Blob(ctx, d, w.Offset())
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	defer idle.done() // or Close reads on to the end
+	if _, err := io.CopyBuffer(&meter{p: p, w: w, d: d}, idle.reader(body), make([]byte, chunk)); err != nil {
+		return err
+	}
+	if w.Offset() < d.Size {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// meter says how far a blob is, now and then.
+type meter struct {
+	p    *puller
+	w    *images.BlobWriter
+	d    images.Descriptor
+	said time.Time
+}
+
+func (m *meter) Write(b []byte) (int, error) {
+	n, err := m.w.Write(b)
+	if now := time.Now(); now.Sub(m.said) >= progressEvery {
+		m.said = now
+		m.p.Report(images.Event{Event: images.EventLayer, State: images.Pulling, Digest: m.d.Digest, Bytes: m.w.Offset(), Total: m.d.Size})
+	}
+	return n, err
+}

@@ -1,0 +1,192 @@
+package pull
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"go.podman.io/image/v5/manifest"
+	"go.podman.io/image/v5/types"
+	"golang.org/x/sync/errgroup"
+
+	"demesne/images"
+)
+
+// copy brings the image of a source into the store and names it.
+func (p *puller) copy(ctx context.Context, src Source, ref images.Reference) (images.Digest, error) {
+	p.src = src
+	r := images.Record{Ref: ref, Pulled: time.Now()}
+	img, index, err := p.choose(ctx)
+	if err != nil {
+		return "", err
+	}
+	r.Index = index
+	if err := p.retry(ctx, "", func(ctx context.Context) error { return allow(ctx, p.sys, img) }); err != nil {
+		return "", err
+	}
+	raw, mediaType, err := p.manifest(ctx, img)
+	if err != nil {
+		return "", err
+	}
+	m, err := parse(raw, mediaType)
+	if err != nil {
+		return "", err
+	}
+	if err := p.blobs(ctx, m); err != nil {
+		return "", err
+	}
+	if r.Manifest, err = p.keep(ctx, raw, m); err != nil {
+		return "", err
+	}
+	if _, err := p.Store.Add(ctx, r); err != nil {
+		return "", err
+	}
+	return r.Manifest.Digest, nil
+}
+
+// choose returns the image for the platform, and the digest of the index that it is of, or "".
+func (p *puller) choose(ctx context.Context) (types.UnparsedImage, images.Digest, error) {
+	top := p.src.Unparsed(nil)
+	raw, mediaType, err := p.manifest(ctx, top)
+	if err != nil || !manifest.MIMETypeIsMultiImage(mediaType) {
+		return top, "", err
+	}
+	chosen, err := p.Platform.choose(p.sys, raw, mediaType)
+	if err != nil {
+		return nil, "", err
+	}
+	return p.src.Unparsed(&chosen), images.DigestOf(raw), nil
+}
+
+// manifest reads one, once: the library keeps it with img.
+func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []byte, mediaType string, err error) {
+	err = p.retry(ctx, "", func(ctx context.Context) error {
+		raw, mediaType, err = img.Manifest(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("read manifest: %w", err)
+	}
+	if len(raw) > images.MaxManifest {
+		return nil, "", errorf(images.CodeUnsupported, "read manifest: longer than %d bytes", images.MaxManifest)
+	}
+	// A registry's word for what it sends counts, but many know only that it is JSON.
+	if mediaType == "" || manifest.NormalizedMIMEType(mediaType) != mediaType {
+		mediaType = manifest.GuessMIMEType(raw)
+	}
+	return raw, mediaType, nil
+}
+
+// parse parses the manifest of one image and looks at its media types.
+func parse(raw []byte, mediaType string) (*images.Manifest, error) {
+	if mediaType != images.TypeOCIManifest && mediaType != images.TypeDockerManifest {
+		return nil, errorf(images.CodeUnsupported, "unsupported media type %q of a manifest", clean(mediaType))
+	}
+	m, err := images.ParseManifest(raw)
+	if err != nil {
+		return nil, errorf(images.CodeUnsupported, "%w", err)
+	}
+	if !configTypes[m.Config.MediaType] {
+		return nil, errorf(images.CodeUnsupported, "unsupported media type %q: not the configuration of an image", clean(m.Config.MediaType))
+	}
+	for _, l := range m.Layers {
+		if !layerTypes[l.MediaType] {
+			return nil, errorf(images.CodeUnsupported, "unsupported media type %q of layer %s", clean(l.MediaType), l.Digest)
+		}
+	}
+	return m, nil
+}
+
+var configTypes = map[string]bool{
+	"application/vnd.oci.image.config.v1+json":       true,
+	"application/vnd.docker.container.image.v1+json": true,
+}
+
+// layerTypes are those that can be unpacked. What is missing is missing on purpose: foreign and
+// non-distributable layers come from URLs, encrypted ones want keys.
+var layerTypes = map[string]bool{
+	"application/vnd.oci.image.layer.v1.tar":            true,
+	"application/vnd.oci.image.layer.v1.tar+gzip":       true,
+	"application/vnd.oci.image.layer.v1.tar+zstd":       true,
+	"application/vnd.docker.image.rootfs.diff.tar":      true,
+	"application/vnd.docker.image.rootfs.diff.tar.gzip": true,
+	"application/vnd.docker.image.rootfs.diff.tar.zstd": true,
+}
+
+// blobs brings the configuration, and when it suits, the layers.
+func (p *puller) blobs(ctx context.Context, m *images.Manifest) error {
+	config, err := p.config(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := p.Platform.accepts(config.Config); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.Jobs)
+	for _, l := range layers(m, config) {
+		p.Report(images.Event{Event: images.EventLayer, State: images.Waiting, Digest: l.Digest, Total: l.Size})
+		group.Go(func() error { return p.layer(ctx, l) })
+	}
+	return group.Wait()
+}
+
+func (p *puller) config(ctx context.Context, m *images.Manifest) (*images.ImageConfig, error) {
+	if _, err := p.blob(ctx, m.Config); err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	f, err := p.Store.Blob(m.Config.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, images.MaxConfig+1))
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if images.DigestOf(raw) != m.Config.Digest {
+		return nil, fmt.Errorf("read configuration %s: %w", m.Config.Digest, images.ErrCorrupt)
+	}
+	config, err := images.ParseConfig(raw, len(m.Layers))
+	if err != nil {
+		return nil, errorf(images.CodeUnsupported, "%w", err)
+	}
+	return config, nil
+}
+
+// layers returns each layer once: two may be the same, mostly empty ones.
+func layers(m *images.Manifest, c *images.ImageConfig) []images.Layer {
+	seen := map[images.Digest]bool{}
+	var all []images.Layer
+	for i, l := range m.Layers {
+		if !seen[c.DiffIDs[i]] || !seen[l.Digest] {
+			all = append(all, images.Layer{Digest: l.Digest, DiffID: c.DiffIDs[i], Size: l.Size, MediaType: l.MediaType})
+		}
+		seen[c.DiffIDs[i]], seen[l.Digest] = true, true
+	}
+	return all
+}
+
+func (p *puller) layer(ctx context.Context, l images.Layer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	present, err := p.blob(ctx, images.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
+	if err != nil {
+		return fmt.Errorf("read layer: %w", err)
+	}
+	state := images.Pulled
+	if present {
+		state = images.Present
+	}
+	p.Report(images.Event{Event: images.EventLayer, State: state, Digest: l.Digest, Bytes: l.Size, Total: l.Size, Layer: &l})
+	return nil
+}
+
+// keep stores a manifest as it came, so that its digest stays what a registry says it is.
+func (p *puller) keep(ctx context.Context, raw []byte, m *images.Manifest) (images.Descriptor, error) {
+	d, size, err := p.Store.Put(ctx, bytes.NewReader(raw), images.MaxManifest)
+	return images.Descriptor{MediaType: m.MediaType, Digest: d, Size: size}, err
+}

@@ -1,0 +1,185 @@
+package pull
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"syscall"
+
+	"github.com/docker/distribution/registry/api/errcode"
+	v2 "github.com/docker/distribution/registry/api/v2"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/signature"
+
+	"demesne/images"
+)
+
+// An Error is one whose class this package knows itself.
+type Error struct {
+	Code images.Code
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+func errorf(code images.Code, format string, args ...any) error {
+	return &Error{code, fmt.Errorf(format, args...)}
+}
+
+// Classify says what kind of failure err is, by the types in it. The first class that fits wins, and
+// the order matters: an error of ours says more than what it was made from.
+func Classify(err error) images.Code {
+	for _, class := range []func(error) images.Code{ours, system, answered, unanswered} {
+		if code := class(err); code != "" {
+			return code
+		}
+	}
+	return images.CodeInternal
+}
+
+func ours(err error) images.Code {
+	var e *Error
+	var refused signature.PolicyRequirementError
+	switch {
+	case errors.As(err, &e):
+		return e.Code
+	case errors.As(err, &refused):
+		return images.CodePolicy
+	case errors.Is(err, images.ErrCorrupt):
+		return images.CodeCorrupt
+	case errors.Is(err, images.ErrNotFound):
+		return images.CodeNotFound
+	}
+	return ""
+}
+
+func system(err error) images.Code {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return images.CodeNoSpace
+	case errors.Is(err, errIdle), errors.Is(err, context.DeadlineExceeded):
+		return images.CodeUnreachable
+	case errors.Is(err, context.Canceled):
+		return images.CodeCanceled
+	}
+	return ""
+}
+
+// words are the codes that a registry puts into the body of a refusal. They say more than the status:
+// Docker Hub answers 401 for a repository that does not exist.
+var words = map[errcode.ErrorCode]images.Code{
+	errcode.ErrorCodeUnauthorized:    images.CodeDenied,
+	errcode.ErrorCodeDenied:          images.CodeDenied,
+	errcode.ErrorCodeTooManyRequests: images.CodeBusy,
+	errcode.ErrorCodeUnavailable:     images.CodeUnreachable,
+	v2.ErrorCodeManifestUnknown:      images.CodeNotFound,
+	v2.ErrorCodeNameUnknown:          images.CodeNotFound,
+	v2.ErrorCodeBlobUnknown:          images.CodeNotFound,
+}
+
+func answered(err error) images.Code {
+	var coder errcode.ErrorCoder
+	if errors.As(err, &coder) {
+		if code, ok := words[coder.ErrorCode()]; ok {
+			return code
+		}
+	}
+	var unauthorized docker.ErrUnauthorizedForCredentials
+	switch {
+	case errors.As(err, &unauthorized):
+		return images.CodeDenied
+	case errors.Is(err, docker.ErrTooManyRequests):
+		return images.CodeBusy
+	}
+	switch status := statusOf(err); {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return images.CodeDenied
+	case status == http.StatusNotFound:
+		return images.CodeNotFound
+	case status == http.StatusTooManyRequests:
+		return images.CodeBusy
+	case status >= 500:
+		return images.CodeUnreachable
+	}
+	return ""
+}
+
+// statusOf returns the HTTP status that err was made from, or 0. The library has two types for it, one
+// of which it does not export; both call the field StatusCode.
+func statusOf(err error) int {
+	for _, e := range chain(err) {
+		v := reflect.Indirect(reflect.ValueOf(e))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() {
+			return int(f.Int())
+		}
+	}
+	return 0
+}
+
+// chain returns err and all that it wraps.
+func chain(err error) []error {
+	if err == nil {
+		return nil
+	}
+	all := []error{err}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		all = append(all, chain(e.Unwrap())...)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			all = append(all, chain(inner)...)
+		}
+	}
+	return all
+}
+
+func unanswered(err error) images.Code {
+	var op *net.OpError
+	var dns *net.DNSError
+	var timeout net.Error
+	var request *url.Error
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.As(err, &op), errors.As(err, &dns), untrusted(err), errors.As(err, &request),
+		errors.As(err, &timeout) && timeout.Timeout():
+		return images.CodeUnreachable
+	}
+	return ""
+}
+
+// untrusted says whether a registry was reached whose certificate says nothing to us, or that speaks
+// no TLS at all. No waiting changes that.
+func untrusted(err error) bool {
+	var cert *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	var alert tls.AlertError
+	var authority x509.UnknownAuthorityError
+	return errors.As(err, &cert) || errors.As(err, &header) || errors.As(err, &alert) || errors.As(err, &authority)
+}
+
+// transient says whether another try may do better. A registry that was never heard of is not tried
+// again: whoever mistyped its name is told at once.
+func transient(err error) bool {
+	var dns *net.DNSError
+	var op *net.OpError
+	switch {
+	case Classify(err) != images.CodeUnreachable, untrusted(err):
+		return false
+	case errors.As(err, &dns):
+		return dns.IsTemporary || dns.IsTimeout
+	case errors.As(err, &op) && op.Op == "dial":
+		return false
+	}
+	return true
+}

@@ -1,0 +1,234 @@
+package pull
+
+import (
+	"bytes"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"go.podman.io/image/v5/types"
+
+	"demesne/images"
+)
+
+// aRegistry is a real one in this process, over TLS with a certificate of its own.
+type aRegistry struct {
+	*httptest.Server
+	host string
+
+	mu     sync.Mutex
+	served []request
+	front  func(w http.ResponseWriter, r *http.Request, next http.Handler) // nil: straight through
+}
+
+// request is one that was answered, with how many bytes.
+type request struct {
+	method, path, rang string
+	status             int
+	bytes              int64
+}
+
+func newRegistry(t *testing.T) *aRegistry {
+	t.Helper()
+	r := &aRegistry{}
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		counted := &counter{ResponseWriter: w, status: 200}
+		defer func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.served = append(r.served, request{req.Method, req.URL.Path, req.Header.Get("Range"), counted.status, counted.n})
+		}()
+		r.mu.Lock()
+		front := r.front
+		r.mu.Unlock()
+		if front != nil {
+			front(counted, req, inner)
+			return
+		}
+		inner.ServeHTTP(counted, req)
+	}))
+	r.Config.ErrorLog = log.New(io.Discard, "", 0)
+	r.StartTLS()
+	r.host = r.Listener.Addr().String()
+	t.Cleanup(r.Close)
+	return r
+}
+
+type counter struct {
+	http.ResponseWriter
+	status int
+	n      int64
+}
+
+func (c *counter) WriteHeader(status int) { c.status = status; c.ResponseWriter.WriteHeader(status) }
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// behave puts something in front of the registry.
+func (r *aRegistry) behave(front func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.front, r.served = front, nil
+}
+
+// count counts the requests so far whose method and path are such.
+func (r *aRegistry) count(method, part string) (n int, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.served {
+		if s.method == method && strings.Contains(s.path, part) {
+			n, bytes = n+1, bytes+s.bytes
+		}
+	}
+	return n, bytes
+}
+
+// trust returns a configuration that knows the registry's certificate, and nothing of this machine's.
+func (r *aRegistry) trust(t *testing.T) *types.SystemContext {
+	t.Helper()
+	certs := t.TempDir()
+	dir := filepath.Join(certs, r.host)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
+	write(t, filepath.Join(dir, "ca.crt"), string(ca))
+	return &types.SystemContext{
+		DockerPerHostCertDirPath:     certs,
+		SystemRegistriesConfPath:     write(t, filepath.Join(certs, "registries.conf"), ""),
+		SystemRegistriesConfDirPath:  t.TempDir(),
+		UserShortNameAliasConfPath:   filepath.Join(certs, "aliases.conf"),
+		RegistriesDirPath:            t.TempDir(),
+		AuthFilePath:                 write(t, filepath.Join(certs, "auth.json"), "{}"),
+		SignaturePolicyPath:          write(t, filepath.Join(certs, "policy.json"), `{"default":[{"type":"insecureAcceptAnything"}]}`),
+		RootForImplicitAbsolutePaths: t.TempDir(),
+	}
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// push puts an image there under a name like "o/n:tag", straight into the registry behind.
+func (r *aRegistry) push(t *testing.T, as string, img v1.Image) images.Reference {
+	t.Helper()
+	ref := r.name(t, as)
+	if err := remote.Write(ref, img, remote.WithTransport(r.Client().Transport)); err != nil {
+		t.Fatal(err)
+	}
+	return parseRef(t, r.host+"/"+as)
+}
+
+func (r *aRegistry) pushIndex(t *testing.T, as string, idx v1.ImageIndex) images.Reference {
+	t.Helper()
+	if err := remote.WriteIndex(r.name(t, as), idx, remote.WithTransport(r.Client().Transport)); err != nil {
+		t.Fatal(err)
+	}
+	return parseRef(t, r.host+"/"+as)
+}
+
+func (r *aRegistry) name(t *testing.T, as string) name.Reference {
+	t.Helper()
+	ref, err := name.ParseReference(r.host + "/" + as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func parseRef(t *testing.T, s string) images.Reference {
+	t.Helper()
+	ref, err := images.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// anImage makes an image for a platform, with random layers of so many bytes.
+func anImage(t *testing.T, architecture string, size int64, layers int) v1.Image {
+	t.Helper()
+	img, err := random.Image(size, int64(layers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", architecture
+	config.Config.Cmd = []string{"/hello"}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func openStore(t *testing.T, dir string) *images.Store {
+	t.Helper()
+	s, err := images.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// puller's options for tests: quick to try again.
+func (r *aRegistry) options(t *testing.T) Options {
+	t.Helper()
+	return Options{Store: openStore(t, t.TempDir()), System: r.trust(t), Backoff: time.Millisecond, Idle: 10 * time.Second}
+}
+
+// holds says whether the store has exactly the image, byte for byte.
+func holds(t *testing.T, s *images.Store, ref images.Reference, img v1.Image) {
+	t.Helper()
+	got, err := s.Lookup(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.Digest) != want.String() {
+		t.Errorf("the store has %s, not %s", got.Digest, want)
+	}
+	for _, l := range got.Layers {
+		f, err := s.Blob(l.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var b bytes.Buffer
+		if _, err := b.ReadFrom(f); err != nil {
+			t.Fatal(err)
+		}
+		if images.DigestOf(b.Bytes()) != l.Digest {
+			t.Errorf("layer %s has another content", l.Digest)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"io"
+	"reflect"
+
+	digest "github.com/opencontainers/go-digest"
+	"go.podman.io/image/v5/pkg/blobinfocache/none"
+	"go.podman.io/image/v5/types"
+
+	"demesne/images"
+)
+
+// getBlob opens a blob from an offset. The library resumes with a Range request, and where a registry
+// ignores that it reads and drops what comes before.
+func getBlob(ctx context.Context, src types.ImageSource, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+	info := types.BlobInfo{Digest: digest.Digest(d.Digest), Size: d.Size}
+	if offset > 0 {
+		return getBlobAt(ctx, src, info, offset)
+	}
+	body, _, err := src.GetBlob(ctx, info, none.NoCache)
+	return body, err
+}
+
+// getBlobAt calls a method of the library's registry source that is exported, but takes a slice of a
+// type whose name is not: struct { Offset, Length uint64 }. So the slice is made by reflection, here
+// and nowhere else; TestResume notices if a new release changes any of it.
+//
+//	GetBlobAt(context.Context, types.BlobInfo, []chunk) (chan io.ReadCloser, chan error, error)
+func getBlobAt(ctx context.Context, src types.ImageSource, info types.BlobInfo, offset int64) (io.ReadCloser, error) {
+	method := reflect.ValueOf(src).MethodByName("GetBlobAt")
+	if !method.IsValid() || method.Type().NumIn() != 3 {
+		return nil, errNoResume
+	}
+	chunks := reflect.MakeSlice(method.Type().In(2), 1, 1)
+	chunks.Index(0).FieldByName("Offset").SetUint(uint64(offset))
+	chunks.Index(0).FieldByName("Length").SetUint(uint64(info.Size - offset))
+	out := method.Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(info), chunks})
+	if err, failed := out[2].Interface().(error); failed {
+		return nil, err
+	}
+	bodies, failures := out[0].Interface().(chan io.ReadCloser), out[1].Interface().(chan error)
+	return first(ctx, bodies, failures)
+}
+
+var errNoResume = errors.New("the library resumes no download")
+
+// first waits for the one body. The library closes both channels when it is done.
+func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) (io.ReadCloser, error) {
+	for bodies != nil || failures != nil {
+		select {
+		case body, ok := <-bodies:
+			if ok {
+				go drain(bodies, failures)
+				return body, nil
+			}
+			bodies = nil
+		case err, ok := <-failures:
+			if ok {
+				return nil, err
+			}
+			failures = nil
+		case <-ctx.Done():
+			go drain(bodies, failures)
+			return nil, ctx.Err()
+		}
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// drain lets the library's goroutine end, whatever it still wants to say.
+func drain(bodies chan io.ReadCloser, failures chan error) {
+	for bodies != nil || failures != nil {
+		select {
+		case body, ok := <-bodies:
+			if ok {
+				body.Close()
+			} else {
+				bodies = nil
+			}
+		case _, ok := <-failures:
+			if !ok {
+				failures = nil
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package pull
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	digest "github.com/opencontainers/go-digest"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/image"
+	"go.podman.io/image/v5/pkg/shortnames"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+	"go.podman.io/image/v5/types"
+
+	"demesne/images"
+)
+
+// A Source has an image, or an index of images. Its methods may be called by several goroutines.
+type Source interface {
+	// Unparsed is the manifest and its signatures, of one image of the index if instance is not nil.
+	// Manifest compares the content with the digest that was asked for, if one was.
+	Unparsed(instance *digest.Digest) types.UnparsedImage
+	// Blob opens a blob from an offset to its end. The caller verifies what it reads.
+	Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error)
+	io.Closer
+}
+
+// endpoint is a registry, or the mirror that answered for it.
+type endpoint struct{ types.ImageSource }
+
+func (r endpoint) Unparsed(instance *digest.Digest) types.UnparsedImage {
+	return image.UnparsedInstance(r, instance)
+}
+
+func (r endpoint) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+	return getBlob(ctx, r.ImageSource, d, offset)
+}
+
+// candidates returns where the image may be, in the order to try: the reference itself, or what the
+// user's registries.conf makes of a short name. A name of the catalogue is not a short name: it
+// always means what the catalogue says.
+func candidates(sys *types.SystemContext, ref images.Reference) ([]reference.Named, error) {
+	full, err := reference.ParseNormalizedNamed(ref.Full)
+	if err != nil {
+		return nil, errorf(images.CodeInvalid, "parse reference %q: %w", ref.Full, err)
+	}
+	if inCatalogue(ref.Given) || !shortnames.IsShortName(ref.Given) {
+		return []reference.Named{full}, nil
+	}
+	given, err := reference.ParseNamed("docker.io/" + ref.Given) // one that a short name's parts fit in
+	if err != nil {
+		return nil, errorf(images.CodeInvalid, "parse reference %q: %w", ref.Given, err)
+	}
+	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, reference.Path(given))
+	if err != nil {
+		return nil, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+	}
+	search, err := sysregistriesv2.UnqualifiedSearchRegistries(sys)
+	if err != nil {
+		return nil, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+	}
+	if alias == nil && len(search) == 0 {
+		return []reference.Named{full}, nil
+	}
+	resolved, err := shortnames.Resolve(sys, ref.Given)
+	if err != nil {
+		return nil, errorf(images.CodeInvalid, "resolve short name %q: %w", ref.Given, err)
+	}
+	var all []reference.Named
+	for _, c := range resolved.PullCandidates {
+		all = append(all, c.Value)
+	}
+	return all, nil
+}
+
+func inCatalogue(name string) bool {
+	return slices.Contains(images.Catalogue(), name)
+}
+
+// dial opens the first candidate that answers. What the last one said is the error, for that is where
+// the image would have been after all.
+func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error) {
+	var err error
+	for _, named := range all {
+		var ref types.ImageReference
+		if ref, err = docker.NewReference(reference.TagNameOnly(named)); err != nil {
+			return nil, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
+		}
+		var src types.ImageSource
+		err = p.retry(ctx, "", func(ctx context.Context) (err error) {
+			src, err = ref.NewImageSource(ctx, p.sys)
+			return err
+		})
+		if err == nil {
+			return endpoint{src}, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+// unchanged says whether a tag still points to what the store has under that name: the one question
+// that a pull of a present image asks, with one HEAD. Where mirrors are configured the library asks
+// none of them so, and the answer is no.
+func (p *puller) unchanged(ctx context.Context, named reference.Named, have *images.Image) (bool, error) {
+	named = reference.TagNameOnly(named)
+	if direct, err := p.direct(named); !direct || err != nil {
+		return false, err
+	}
+	ref, err := docker.NewReference(named)
+	if err != nil {
+		return false, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
+	}
+	var now digest.Digest
+	err = p.retry(ctx, "", func(ctx context.Context) (err error) {
+		now, err = docker.GetDigest(ctx, p.sys, ref)
+		return err
+	})
+	if Classify(err) == images.CodeInternal && err != nil {
+		return false, nil // a registry without HEAD, or without the header: look at the manifest
+	}
+	if err != nil {
+		return false, err
+	}
+	d := images.Digest(now)
+	return d == have.Digest || d == have.Index, nil
+}
+
+// direct says whether requests for a name go to the registry that it names.
+func (p *puller) direct(named reference.Named) (bool, error) {
+	registry, err := sysregistriesv2.FindRegistry(p.sys, named.Name())
+	if err != nil {
+		return false, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+	}
+	if registry == nil {
+		return true, nil
+	}
+	sources, err := registry.PullSourcesFromReference(named)
+	if err != nil {
+		return false, fmt.Errorf("find mirrors of %q: %w", named, err)
+	}
+	return len(sources) == 1 && sources[0].Reference.String() == named.String(), nil
+}

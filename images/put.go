@@ -1,0 +1,66 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Put stores what r has, up to limit bytes, under the digest it turns out to have. That blob stays
+// like one of [Store.Begin].
+func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d Digest, size int64, err error) {
+	f, err := os.CreateTemp(s.path("partial"), tempPrefix+"*")
+	if err != nil {
+		return "", 0, fmt.Errorf("put blob: %w", err)
+	}
+	d, size, err = s.put(ctx, f, r, limit)
+	if err != nil {
+		os.Remove(f.Name())
+		f.Close()
+		return "", 0, fmt.Errorf("put blob: %w", err)
+	}
+	return d, size, nil
+}
+
+func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (Digest, int64, error) {
+	if err := flock(f, syscall.LOCK_EX); err != nil {
+		return "", 0, err
+	}
+	h := sha256.New()
+	size, err := io.Copy(io.MultiWriter(f, h), &io.LimitedReader{R: contextReader{ctx, r}, N: limit + 1})
+	if err != nil {
+		return "", 0, err
+	}
+	if size > limit {
+		return "", 0, fmt.Errorf("longer than %d bytes", limit)
+	}
+	d := digestFrom(h.Sum(nil))
+	switch err := s.pin(ctx, d, size); {
+	case err == nil:
+		return d, size, errors.Join(os.Remove(f.Name()), f.Close())
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", 0, err
+	}
+	return d, size, s.publish(ctx, f, d)
+}
+
+// tempPrefix starts the names in partial that are no digest's.
+const tempPrefix = "put-"
+
+// contextReader ends when its context does.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

@@ -1,0 +1,253 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Freed says what a removal removed.
+type Freed struct {
+	Names  []string // that point to nothing now
+	Images []Digest
+	Blobs  int
+	Bytes  int64 // of blobs and unfinished downloads
+}
+
+// Remove takes a name away and, with its last name, the image: its configuration, and the layers no
+// other image has. A reference by digest takes all names. An image that is held is [ErrInUse] unless
+// forced; a sandbox that uses it goes on. Unpacked layers are [Client.Sweep]'s.
+func (s *Store) Remove(ctx context.Context, ref Reference, force bool) (*Freed, error) {
+	freed := &Freed{}
+	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
+		i, err := find(entries, ref)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case i < 0 && ref.Kind == Bare:
+			return nil, false, unknown(ref.Given, entries)
+		case i < 0, ref.Kind != Pinned && !slices.Contains(entries[i].names, ref.Full):
+			return nil, false, ErrNotFound
+		}
+		e := &entries[i]
+		if left := without(e.names, ref.Full); ref.Kind != Pinned && len(left) > 0 {
+			e.names = left
+			freed.Names = []string{ref.Full}
+			return entries, true, nil
+		}
+		entries, err = s.drop(entries, func(c entry) bool { return c.Digest == e.Digest }, force, freed)
+		if err == nil && len(freed.Images) == 0 {
+			err = ErrInUse
+		}
+		return nil, false, errors.Join(err, s.removeBlobs(entries, freed))
+	})
+	var u *UnknownError
+	if err != nil && !errors.As(err, &u) {
+		return nil, fmt.Errorf("remove image %q: %w", ref, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return freed, nil
+}
+
+// GCOptions say what is too old to be kept.
+type GCOptions struct {
+	All       bool          // every image that is not in use
+	OlderThan time.Duration // images not used for so long; 0: none for their age
+	Partials  time.Duration // unfinished downloads this old; 0: a day
+}
+
+// GC removes what nothing needs: images without a name, images that the options call too old,
+// blobs of no image, unfinished downloads. It never removes an image that is held, or a blob that a
+// process found or made for an image it has not named yet.
+func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
+	freed := &Freed{}
+	now := time.Now()
+	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
+		old := func(e entry) bool {
+			if o.All || len(e.names) == 0 {
+				return true
+			}
+			st, err := os.Stat(s.usedPath(e.Digest))
+			return o.OlderThan > 0 && err == nil && now.Sub(st.ModTime()) > o.OlderThan
+		}
+		entries, err := s.drop(entries, old, false, freed)
+		if err != nil {
+			return nil, false, err
+		}
+		return nil, false, errors.Join(
+			s.removeBlobs(entries, freed), s.removeUsed(entries), s.removePartials(o, now, freed), s.removeTemps(now))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("collect garbage: %w", err)
+	}
+	return freed, nil
+}
+
+// drop takes the images that which wants out of the index, and returns what is left. Those that are
+// held stay, unless forced. The index is written before any blob goes. The caller has the lock.
+func (s *Store) drop(entries []entry, which func(entry) bool, force bool, freed *Freed) ([]entry, error) {
+	var left []entry
+	var claims []*os.File
+	defer func() {
+		for _, f := range claims {
+			f.Close()
+		}
+	}()
+	for _, e := range entries {
+		if !which(e) {
+			left = append(left, e)
+			continue
+		}
+		f, err := s.claim(e.Digest)
+		switch {
+		case err == nil:
+			claims = append(claims, f)
+		case errors.Is(err, ErrInUse) && !force:
+			left = append(left, e)
+			continue
+		case !errors.Is(err, ErrInUse):
+			return nil, err
+		}
+		freed.Images = append(freed.Images, e.Digest)
+		freed.Names = append(freed.Names, e.names...)
+	}
+	if len(left) == len(entries) {
+		return left, nil
+	}
+	if err := s.writeIndex(left); err != nil {
+		return nil, err
+	}
+	for _, d := range freed.Images {
+		if err := os.Remove(s.usedPath(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+// removeBlobs removes what no image has and nobody pinned. The caller has the lock.
+func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
+	keep, err := s.reachable(entries)
+	if err != nil {
+		return err
+	}
+	return s.eachFile("blobs/sha256", func(name, path string) error {
+		if keep[Digest(algorithm+name)] {
+			return nil
+		}
+		n, err := removeUnlocked(path)
+		if n >= 0 && err == nil {
+			freed.Blobs++
+			freed.Bytes += n
+		}
+		return err
+	})
+}
+
+// reachable returns the blobs of all images. Of one whose manifest is damaged that is the manifest:
+// it has to be pulled again.
+func (s *Store) reachable(entries []entry) (map[Digest]bool, error) {
+	keep := map[Digest]bool{}
+	for _, e := range entries {
+		keep[e.Digest] = true
+		raw, err := s.readBlob(e.Descriptor)
+		if errors.Is(err, ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		m, err := ParseManifest(raw)
+		if err != nil {
+			continue
+		}
+		for _, b := range m.blobs() {
+			keep[b.Digest] = true
+		}
+	}
+	return keep, nil
+}
+
+// removeUsed removes the used files of images that are gone.
+func (s *Store) removeUsed(entries []entry) error {
+	keep := map[string]bool{}
+	for _, e := range entries {
+		keep[e.Digest.Encoded()] = true
+	}
+	return s.eachFile("used", func(name, path string) error {
+		if keep[name] {
+			return nil
+		}
+		_, err := removeUnlocked(path)
+		return err
+	})
+}
+
+// removePartials removes unfinished downloads that nobody is at.
+func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
+	age := o.Partials
+	if age == 0 {
+		age = 24 * time.Hour
+	}
+	return s.eachFile("partial", func(name, path string) error {
+		st, err := os.Lstat(path)
+		// A temporary file is made a moment before it is locked.
+		fresh := strings.HasPrefix(name, tempPrefix) && err == nil && now.Sub(st.ModTime()) < time.Minute
+		if err != nil || fresh || now.Sub(st.ModTime()) < age && !o.All {
+			return nil
+		}
+		n, err := removeUnlocked(path)
+		freed.Bytes += max(n, 0)
+		return err
+	})
+}
+
+// removeTemps removes what a killed writeFile left.
+func (s *Store) removeTemps(now time.Time) error {
+	return s.eachFile("", func(name, path string) error {
+		st, err := os.Lstat(path)
+		if err != nil || !strings.HasPrefix(name, ".") || !st.Mode().IsRegular() || now.Sub(st.ModTime()) < time.Hour {
+			return nil
+		}
+		return os.Remove(path)
+	})
+}
+
+// eachFile calls do for each name in a directory of the store. A directory that is not there has
+// none.
+func (s *Store) eachFile(dir string, do func(name, path string) error) error {
+	list, err := os.ReadDir(s.path(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		errs = append(errs, do(e.Name(), s.path(dir+"/"+e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// removeUnlocked removes a file that nobody has locked, and returns its size, or -1 if it stays.
+func removeUnlocked(path string) (int64, error) {
+	f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_EX)
+	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return -1, err
+	}
+	return st.Size(), os.Remove(path)
+}

@@ -1,0 +1,74 @@
+package images
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+const (
+	maxLine = 64 << 10 // of an event
+	tailLen = 2 << 10  // kept of what a program says on stderr
+)
+
+// readEvents passes the events on and returns the result, or the error that it tells.
+func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
+	for lines.Scan() { // until the program's end, or a second later: see release
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return last, fmt.Errorf("read event: %w", err)
+		}
+		switch {
+		case e.Event == EventResult || e.Event == EventError:
+			last = e
+		case on != nil:
+			on(e)
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return last, fmt.Errorf("read event: %w", err)
+	}
+	return last, nil
+}
+
+// readTail reads all and returns the end of it, on one line.
+func readTail(r io.Reader) string {
+	var tail []byte
+	buf := make([]byte, tailLen)
+	for {
+		n, err := r.Read(buf)
+		tail = append(tail, buf[:n]...)
+		tail = tail[max(0, len(tail)-tailLen):]
+		if err != nil {
+			return strings.Join(strings.Fields(strings.ToValidUTF8(string(tail), "")), " ")
+		}
+	}
+}
+
+// verdict says how a program ended. What it says itself counts more than how it exits; that we
+// stopped it counts most.
+func verdict(ctx context.Context, last Event, read, wait error, tail string) error {
+	switch {
+	case ctx.Err() != nil && (wait != nil || last.Event == EventError):
+		return context.Cause(ctx)
+	case last.Event == EventError:
+		return &Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
+	case read != nil:
+		return read
+	case wait != nil && tail != "":
+		return fmt.Errorf("ended without a word: %w: %s", wait, tail)
+	case wait != nil:
+		return fmt.Errorf("ended without a word: %w", wait)
+	}
+	return nil
+}
+
+// errNoResult says that a program ended well and told nothing.
+var errNoResult = errors.New("ended without a result")

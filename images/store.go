@@ -1,0 +1,167 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+// What callers ask about an error of a store.
+var (
+	ErrNotFound = errors.New("not in the store")
+	ErrCorrupt  = errors.New("the store is damaged")
+	ErrPresent  = errors.New("present")
+	ErrInUse    = errors.New("a sandbox uses it")
+)
+
+// A Store is one directory of images. It is safe for any number of goroutines and processes. A
+// process that only reads may open one that it cannot write.
+type Store struct {
+	dir string
+
+	mu   sync.Mutex
+	pins map[Digest]*os.File // blobs that no image names yet, each with a shared flock
+}
+
+// DefaultDir returns where images are kept: $DEMESNE_IMAGES, else /var/lib/demesne/images for root,
+// where that can be made, else ~/.demesne/images. One that is set must be absolute: the programs
+// that share it start in different directories.
+func DefaultDir() (string, error) {
+	if dir := os.Getenv("DEMESNE_IMAGES"); dir != "" {
+		if !filepath.IsAbs(dir) {
+			return "", fmt.Errorf("find image store: $DEMESNE_IMAGES %q is not an absolute path", dir)
+		}
+		return filepath.Clean(dir), nil
+	}
+	if os.Geteuid() == 0 {
+		const dir = "/var/lib/demesne/images"
+		if makeDir(dir, 0o755) == nil && syscall.Access(dir, accessWrite) == nil {
+			return dir, nil
+		}
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find image store: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "images"), nil
+}
+
+const (
+	accessWrite = 2 // W_OK, access(2)
+
+	layoutFile = "oci-layout"
+	layout     = `{"imageLayoutVersion":"1.0.0"}`
+)
+
+// Open opens the store in dir, and makes it if it is not there. It is refused if others may write
+// to it: they could replace what was verified.
+func Open(dir string) (*Store, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store %q: %w", dir, err)
+	}
+	s := &Store{dir: abs, pins: map[Digest]*os.File{}}
+	st, err := os.Stat(abs)
+	if err == nil && st.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("open store %q: everybody may write to it", dir)
+	}
+	if _, err := os.Lstat(s.path(layoutFile)); err == nil {
+		return s, nil
+	}
+	if err := s.create(); err != nil {
+		return nil, fmt.Errorf("open store %q: %w", dir, err)
+	}
+	return s, nil
+}
+
+// create makes the directories, and oci-layout last: where it is, everything is. Any number of
+// processes may do so at once.
+func (s *Store) create() error {
+	// The unpacker of real root's runner is another uid, and reads blobs.
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	for _, d := range []struct {
+		name string
+		mode fs.FileMode
+	}{{"", mode}, {"blobs/sha256", 0o755}, {"used", 0o755}, {"partial", 0o700}, {"locks", 0o700}, {"trees", 0o755}} {
+		if err := makeDir(s.path(d.name), d.mode); err != nil {
+			return err
+		}
+	}
+	return writeFile(s.path(layoutFile), []byte(layout), 0o644)
+}
+
+// makeDir makes a directory with its mode, and those above it with 0755, whatever the umask. One that
+// is there stays as it is.
+func makeDir(path string, mode fs.FileMode) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := makeDir(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// Dir returns the absolute path of the store.
+func (s *Store) Dir() string { return s.dir }
+
+// Close lets go of the blobs that no image was made of. The store may be used on.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d, f := range s.pins {
+		f.Close()
+		delete(s.pins, d)
+	}
+}
+
+func (s *Store) path(name string) string        { return filepath.Join(s.dir, name) }
+func (s *Store) blobPath(d Digest) string       { return s.path("blobs/sha256/" + d.Encoded()) }
+func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
+func (s *Store) usedPath(d Digest) string       { return s.path("used/" + d.Encoded()) }
+
+// writeFile replaces a file at once: whoever opens it, even after a power cut, finds the old content
+// or the new.
+func writeFile(path string, b []byte, mode fs.FileMode) (err error) {
+	dir, name := filepath.Split(path)
+	tmp, err := os.CreateTemp(dir, "."+name+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp.Name())
+		}
+	}()
+	_, err = tmp.Write(b)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes renames and removals in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,138 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Sweep removes the unpacked layers that no image of the store has and no sandbox uses, and returns
+// how many bytes that freed. It follows [Store.Remove] and [Store.GC].
+func (c *Client) Sweep(ctx context.Context) (freed int64, err error) {
+	keep, err := c.Store.DiffIDs()
+	if err != nil {
+		return 0, fmt.Errorf("sweep layers: %w", err)
+	}
+	lines := make(chan string, len(keep))
+	for _, id := range keep {
+		lines <- string(id)
+	}
+	close(lines)
+	result, err := c.run(ctx, job{args: []string{"sweep", "--store", c.Store.Dir()}, enter: true, lines: lines})
+	if err == nil && result.Event == "" {
+		err = errNoResult
+	}
+	if err != nil {
+		return 0, fmt.Errorf("sweep layers: %w", err)
+	}
+	return result.Freed, nil
+}
+
+// Import makes an image of a root file system, in a tar or a directory, or loads the archive that
+// `docker save` and its like write.
+func (c *Client) Import(ctx context.Context, src string, name Reference, progress func(Event)) (*Image, error) {
+	if name.Kind != Bare && (name.Kind != Registry || name.Digest() != "") {
+		return nil, fmt.Errorf("import image %q: no name that an image can be given", name)
+	}
+	abs, err := filepath.Abs(src)
+	if err != nil {
+		return nil, fmt.Errorf("import %q: %w", src, err)
+	}
+	result, err := c.run(ctx, job{args: []string{"import", "--store", c.Store.Dir(), abs, name.Full}, on: progress})
+	if err == nil && result.Digest == "" {
+		err = errNoResult
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import %q: %w", src, err)
+	}
+	return c.Store.Lookup(Reference{Kind: Pinned, Given: string(result.Digest), Full: string(result.Digest)})
+}
+
+// Save writes an image of the store as an archive, in the format "oci" or "docker", to a file that
+// may be a pipe.
+func (c *Client) Save(ctx context.Context, ref Reference, out *os.File, format string, progress func(Event)) error {
+	return c.stream(ctx, "save", ref, out, progress, "--format", format)
+}
+
+// Export writes the root file system of an image of the store as one tar.
+func (c *Client) Export(ctx context.Context, ref Reference, out *os.File, progress func(Event)) error {
+	return c.stream(ctx, "export", ref, out, progress)
+}
+
+// stream copies what a program writes on its descriptor 3. It is a pipe of ours: opened by its name,
+// the caller's own file would be truncated, or be a socket that cannot be opened.
+func (c *Client) stream(ctx context.Context, verb string, ref Reference, out *os.File, progress func(Event), flags ...string) error {
+	img, err := c.Store.Lookup(ref)
+	if err != nil {
+		return err
+	}
+	used, err := c.Store.Hold(ctx, img.Digest)
+	if err != nil {
+		return err
+	}
+	defer used.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("%s image %q: %w", verb, ref, err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		if _, err := io.Copy(out, r); err != nil {
+			cancel(err) // and lets the program write on until it is told
+			_, _ = io.Copy(io.Discard, r)
+		}
+	}()
+	args := append([]string{verb, "--store", c.Store.Dir()}, flags...)
+	_, err = c.run(ctx, job{args: append(args, name(img, ref), outPath), out: w, on: progress})
+	w.Close()
+	<-copied
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s image %q: %w", verb, ref, err)
+	}
+	return nil
+}
+
+// name returns what demesne-images is to call an image of the store: a full name where it has one.
+func name(img *Image, ref Reference) string {
+	if ref.Kind == Pinned {
+		return string(img.Digest)
+	}
+	return ref.Full
+}
+
+// ToFile lets write fill a file that appears under its name, for its owner alone, when it is complete.
+// A pipe or device is written to as it is.
+func ToFile(path string, write func(*os.File) error) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("write %q: %w", path, err)
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	if err := write(f); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	err = errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %q: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+)
+
+// Damage is one thing that is wrong with a store.
+type Damage struct {
+	Digest Digest   // of the blob; "" for index.json
+	Names  []string // of the images that need it
+	Why    error
+}
+
+// Verify reads every blob, compares it with its name, and looks for every blob that an image needs.
+func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
+	entries, err := s.readIndex()
+	if errors.Is(err, ErrCorrupt) {
+		return []Damage{{Why: err}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verify store: %w", err)
+	}
+	v := verifier{s: s, names: map[Digest][]string{}, sizes: map[Digest]int64{}}
+	for _, e := range entries {
+		v.image(e)
+	}
+	if err := v.blobs(ctx); err != nil {
+		return nil, fmt.Errorf("verify store: %w", err)
+	}
+	return v.damage, nil
+}
+
+// A verifier collects damage.
+type verifier struct {
+	s     *Store
+	names map[Digest][]string // of the images that need a blob
+	sizes map[Digest]int64    // that images say a blob has
+
+	mu     sync.Mutex
+	damage []Damage
+}
+
+func (v *verifier) report(d Digest, why error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.damage = append(v.damage, Damage{d, v.names[d], why})
+}
+
+// image notes which blobs an image needs, and reports what only its manifest and configuration
+// tell: the content of each blob comes later.
+func (v *verifier) image(e entry) {
+	v.need(e.Descriptor, e.names)
+	raw, err := v.s.readBlob(e.Descriptor)
+	if err != nil {
+		return
+	}
+	m, err := ParseManifest(raw)
+	if err != nil {
+		v.report(e.Digest, err)
+		return
+	}
+	for _, b := range m.blobs() {
+		v.need(b, e.names)
+	}
+	if raw, err = v.s.readBlob(m.Config); err != nil {
+		return
+	}
+	if _, err := ParseConfig(raw, len(m.Layers)); err != nil {
+		v.report(m.Config.Digest, err)
+	}
+}
+
+func (v *verifier) need(d Descriptor, names []string) {
+	v.names[d.Digest] = unique(append(v.names[d.Digest], names...))
+	v.sizes[d.Digest] = d.Size
+}
+
+// blobs checks the blobs that are there, and then what is not.
+func (v *verifier) blobs(ctx context.Context) error {
+	there := map[Digest]bool{}
+	work := make(chan Digest)
+	var wg sync.WaitGroup
+	for range 2 { // one reads while the other hashes
+		wg.Go(func() {
+			for d := range work {
+				if err := v.s.checkBlob(ctx, d, v.size(d)); err != nil && ctx.Err() == nil {
+					v.report(d, err)
+				}
+			}
+		})
+	}
+	err := v.s.eachFile("blobs/sha256", func(name, _ string) error {
+		d, err := ParseDigest(algorithm + name)
+		if err != nil {
+			return nil // no file of ours
+		}
+		there[d] = true
+		work <- d
+		return ctx.Err()
+	})
+	close(work)
+	wg.Wait()
+	for d := range v.sizes {
+		if !there[d] {
+			v.report(d, errors.New("it is missing"))
+		}
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+func (v *verifier) size(d Digest) int64 {
+	if n, ok := v.sizes[d]; ok {
+		return n
+	}
+	return -1
+}
+
+// checkBlob reads a whole blob. A size of -1 is any.
+func (s *Store) checkBlob(ctx context.Context, d Digest, size int64) error {
+	f, err := os.Open(s.blobPath(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // collected since it was listed
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return compare(ctx, f, d, size)
+}
+
+func compare(ctx context.Context, f *os.File, d Digest, size int64) error {
+	h := sha256.New()
+	n, err := io.CopyBuffer(h, contextReader{ctx, f}, make([]byte, 256<<10))
+	switch {
+	case err != nil:
+		return err
+	case size >= 0 && n != size:
+		return fmt.Errorf("%d bytes, not %d", n, size)
+	case digestFrom(h.Sum(nil)) != d:
+		return errors.New("it has another content")
+	}
+	return nil
+}
+
+// Repair removes what Verify found, if it is still so, and so that a pull brings it again: damaged
+// blobs are removed, and an index that cannot be read is put aside. The images keep their names;
+// [Client.Ensure] pulls what is missing of them.
+func (s *Store) Repair(ctx context.Context, damage []Damage) error {
+	var errs []error
+	for _, d := range damage {
+		if d.Digest == "" {
+			errs = append(errs, s.resetIndex(ctx))
+			continue
+		}
+		errs = append(errs, s.removeBad(ctx, d.Digest))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("repair store: %w", err)
+	}
+	return nil
+}
+
+// removeBad removes a blob whose content is not what its name says, and that one only.
+func (s *Store) removeBad(ctx context.Context, d Digest) error {
+	path := s.blobPath(d)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if compare(ctx, f, d, -1) == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if !isStill(f, path) {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+// resetIndex starts with an empty index, if the one that is there cannot be read.
+func (s *Store) resetIndex(ctx context.Context) error {
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err := s.readIndex(); !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if err := os.Rename(s.path(indexFile), s.path(indexFile+".damaged")); err != nil {
+		return err
+	}
+	return s.writeIndex(nil)
+}

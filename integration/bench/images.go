@@ -1,0 +1,323 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"demesne/integration/fixture"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// shelf is the registry that everybody pulls from, and where they keep what they pulled.
+type shelf struct {
+	*machine
+	reg           *fixture.Registry
+	debian, extra string // references: the second is the first and a small layer
+	many          string // forty layers
+}
+
+// images measures pulling, unpacking and running images against skopeo, umoci and podman.
+func images(m *machine) error {
+	s, err := newShelf(m)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for _, part := range []func() error{s.ready, s.pulls, s.present, s.memory, s.runs} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newShelf(m *machine) (*shelf, error) {
+	debian, err := fixture.Debian()
+	if err != nil {
+		return nil, err
+	}
+	reg, err := fixture.NewRegistry(m.dir+"/registry", fixture.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &shelf{machine: m, reg: reg, debian: reg.Ref("debian:1"), extra: reg.Ref("extra:1"), many: reg.Ref("many:1")}
+	extra, err := fixture.With(debian, fixture.File("extra", "extra"))
+	if err != nil {
+		return nil, err
+	}
+	many, err := manyLayers()
+	if err != nil {
+		return nil, err
+	}
+	for repo, img := range map[string]v1.Image{"debian:1": debian, "extra:1": extra, "many:1": many} {
+		if err := reg.Push(repo, img); err != nil {
+			return nil, err
+		}
+	}
+	conf := m.dir + "/registries.conf"
+	m.env = append(m.env, "CONTAINERS_REGISTRIES_CONF="+conf)
+	return s, os.WriteFile(conf, []byte(reg.Conf()), 0o644)
+}
+
+func manyLayers() (v1.Image, error) {
+	entries, err := fixture.Busybox()
+	if err != nil {
+		return nil, err
+	}
+	base, err := fixture.Layer(entries...)
+	if err != nil {
+		return nil, err
+	}
+	layers := []v1.Layer{base}
+	for i := range 39 {
+		l, err := fixture.Layer(fixture.File(fmt.Sprint("layer", i), fmt.Sprint(i)))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, l)
+	}
+	return fixture.Image(v1.Config{Env: []string{"PATH=/bin"}}, layers...)
+}
+
+func (s *shelf) close() {
+	s.output("demesne", "gc", "--all")
+	s.reg.Close()
+}
+
+// dir makes an empty directory for whoever the programs run as.
+func (s *shelf) dir(name string) (string, error) {
+	dir := filepath.Join(s.machine.dir, name)
+	if err := s.remove(dir); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	if s.uid >= 0 {
+		return dir, os.Chown(dir, s.uid, s.uid)
+	}
+	return dir, nil
+}
+
+// remove takes a directory away, with those in it that their owner may not enter.
+func (s *shelf) remove(dir string) error {
+	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
+
+// ready is what starting the heavy program costs.
+func (s *shelf) ready() error {
+	var times []time.Duration
+	for range 20 {
+		d, err := s.time("demesne-images", "version")
+		if err != nil {
+			return err
+		}
+		times = append(times, d)
+	}
+	s.atMost("demesne-images, start-up", s.add("demesne-images version", "", times), 15*time.Millisecond)
+	return nil
+}
+
+// pulls times whole pulls into empty stores, in turns; umoci takes minutes, so few.
+func (s *shelf) pulls() error {
+	times := map[string][]time.Duration{}
+	for range 2 {
+		for _, p := range []struct {
+			name string
+			pull func() (time.Duration, error)
+		}{{"demesne pull", s.pull}, {"skopeo copy + umoci unpack", s.skopeo}, {"podman pull", s.podman}} {
+			d, err := p.pull()
+			if err != nil {
+				return err
+			}
+			if d > 0 {
+				times[p.name] = append(times[p.name], d)
+			}
+		}
+	}
+	median := map[string]time.Duration{}
+	for _, name := range []string{"demesne pull", "skopeo copy + umoci unpack", "podman pull"} {
+		if len(times[name]) > 0 {
+			median[name] = s.add(name, "Debian with Python and Node", times[name])
+		}
+	}
+	s.ratio("demesne pull against skopeo copy + umoci unpack", median["demesne pull"], median["skopeo copy + umoci unpack"], 0.7)
+	s.ratio("demesne pull against podman pull", median["demesne pull"], median["podman pull"], 1)
+	return nil
+}
+
+// pull fills an empty store, which stays for the other parts.
+func (s *shelf) pull() (time.Duration, error) {
+	if _, err := s.dir("i"); err != nil {
+		return 0, err
+	}
+	return s.time("demesne", "pull", "-q", s.debian)
+}
+
+func (s *shelf) skopeo() (time.Duration, error) {
+	if find("skopeo") == "" || find("umoci") == "" {
+		return 0, nil
+	}
+	dir, err := s.dir("skopeo")
+	if err != nil {
+		return 0, err
+	}
+	defer s.remove(dir)
+	copied, err := s.time(find("skopeo"), "copy", "-q", "--insecure-policy", "--src-tls-verify=false", "docker://"+s.debian, "oci:"+dir+"/oci:x")
+	if err != nil {
+		return 0, err
+	}
+	unpacked, err := s.time(find("umoci"), "unpack", "--rootless", "--image", dir+"/oci:x", dir+"/bundle")
+	return copied + unpacked, err
+}
+
+// podman needs subordinate ids to unpack what others own: root's, if we are, with its
+// storage where nothing else is.
+func (s *shelf) podman() (time.Duration, error) {
+	if find("podman") == "" {
+		return 0, nil
+	}
+	dir, err := s.dir("podman")
+	if err != nil {
+		return 0, err
+	}
+	defer s.remove(dir)
+	cmd := s.command(find("podman"), "--root", dir+"/root", "--runroot", dir+"/run", "--storage-driver", "overlay", "pull", "-q", "--tls-verify=false", s.debian)
+	if s.uid >= 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	start := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("podman pull: %w: %s", err, out)
+	}
+	return time.Since(start), nil
+}
+
+// present is a pull of what is there, and of an image that shares all but one layer.
+func (s *shelf) present() error {
+	var times []time.Duration
+	for range 20 {
+		s.reg.Reset()
+		d, err := s.time("demesne", "pull", "-q", s.debian)
+		if err != nil {
+			return err
+		}
+		times = append(times, d)
+	}
+	heads, _ := s.reg.Count("HEAD", "/manifests/")
+	others := len(s.reg.Requests()) - heads
+	s.atMost("demesne pull of a present digest", s.add("demesne pull, present", "", times), 50*time.Millisecond)
+	s.limit("… asking the registry", heads == 1 && others <= 1, fmt.Sprintf("%d HEAD, %d other", heads, others), "1 HEAD")
+	s.reg.Reset()
+	d, err := s.time("demesne", "pull", "-q", s.extra)
+	if err != nil {
+		return err
+	}
+	s.add("demesne pull, all but one layer shared", "", []time.Duration{d})
+	n, bytes := s.reg.Count("GET", "/blobs/")
+	s.limit("second image sharing layers, fetched", n == 2 && bytes < 1<<16, fmt.Sprintf("%d blobs, %d bytes", n, bytes), "config and new layer")
+	return nil
+}
+
+// memory is the largest sum of what the programs of one pull hold at a time.
+func (s *shelf) memory() error {
+	if _, err := s.dir("i"); err != nil {
+		return err
+	}
+	cmd := s.command("demesne", "pull", "-q", s.debian)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	peak := map[string]float64{}
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("demesne pull: %w", err)
+			}
+			s.limit("peak memory of a pull, all its programs", peak["all"] <= 100, strings.TrimSpace(fmt.Sprintf("%.0f MiB", peak["all"])), "<= 100 MiB")
+			s.limit("peak memory of a pull, the largest program", peak["one"] <= 100, fmt.Sprintf("%.0f MiB", peak["one"]), "<= 100 MiB")
+			return nil
+		case <-time.After(15 * time.Millisecond):
+			sum := 0.0
+			for _, p := range family() {
+				v := anonymous(p.pid)
+				sum, peak["one"] = sum+v, max(peak["one"], v)
+			}
+			peak["all"] = max(peak["all"], sum)
+		}
+	}
+}
+
+// anonymous is what a process holds of memory that no file backs, in MiB.
+func anonymous(pid int) float64 {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(raw), "RssAnon:")
+	kib, _ := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
+	return kib / 1024
+}
+
+// runs compares a run of an unpacked image with one of the host's rootfs, cold, in turns.
+func (s *shelf) runs() error {
+	cases := []struct {
+		name  string
+		flags []string
+	}{{"demesne run --image host", []string{"--image", "host"}}, {"demesne run --image debian", []string{"--image", s.debian}}, {"demesne run, 40 layers", []string{"--image", s.many}}}
+	if _, err := s.output("demesne", "pull", "-q", s.debian, s.many); err != nil {
+		return err
+	}
+	times, median := map[string][]time.Duration{}, map[string]time.Duration{}
+	for round := range 33 {
+		for _, c := range cases {
+			if err := alone(); err != nil {
+				return err
+			}
+			d, err := s.time(append(append([]string{"demesne", "run"}, c.flags...), "--", "true")...)
+			if err != nil {
+				return err
+			}
+			if round >= 3 {
+				times[c.name] = append(times[c.name], d)
+			}
+		}
+	}
+	for _, c := range cases {
+		median[c.name] = s.add(c.name, "cold, single-id", times[c.name])
+	}
+	s.atMost("an unpacked image over --image host", max(0, median[cases[1].name]-median[cases[0].name]), 3*time.Millisecond)
+	return s.mounts()
+}
+
+// mounts reads how long the tree of forty layers takes from the runs' own traces.
+func (s *shelf) mounts() error {
+	var times []time.Duration
+	for range 15 {
+		text, err := s.output("demesne", "run", "--json", "--image", s.many, "--", "true")
+		if err != nil {
+			return err
+		}
+		times = append(times, stage(text, "mounts"))
+	}
+	slices.Sort(times)
+	if times[0] == 0 {
+		return errors.New("no stage \"mounts\" in the trace")
+	}
+	s.atMost("40 layers: stage \"mounts\" of the trace", s.add("mounts of 40 layers", "", times), 2*time.Millisecond)
+	return nil
+}

@@ -1,0 +1,81 @@
+package integration
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"demesne/integration/fixture"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// gc takes what nothing needs, trees of subordinate owners included, and never what a
+// sandbox stands on.
+func TestImageGC(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		used := []fixture.Entry{fixture.File("used", "used\n"), fixture.Owned(fixture.Mode("hers", "x", 0o600), 1000), fixture.Owned(fixture.Dir("locked"), 1000),
+			fixture.Owned(fixture.File("locked/f", "x"), 4242)}
+		used[2].Mode = 0o000
+		base := g.busybox()
+		g.push("used:1", v1.Config{Env: []string{"PATH=/bin"}}, base, used)
+		g.push("idle:1", v1.Config{Env: []string{"PATH=/bin"}}, base, []fixture.Entry{fixture.Owned(fixture.Mode("idle", strings.Repeat("x", 100000), 0o600), 4343)})
+		g.ok("pull", g.reg.Ref("used:1"))
+		g.ok("pull", g.reg.Ref("idle:1"))
+		id := strings.TrimSpace(g.ok("create", "--image", g.reg.Ref("used:1")))
+		g.ok("gc") // nothing is old
+		if all := g.listed(); len(all) != 2 {
+			t.Errorf("a gc that has nothing to do leaves %+v", all)
+		}
+		g.ok("gc", "--all")
+		all := g.listed()
+		if len(all) != 1 || !strings.Contains(strings.Join(all[0].Names, " "), "used:1") {
+			t.Errorf("gc --all leaves %+v", all)
+		}
+		if n := len(g.trees()); n != 2 {
+			t.Errorf("%d trees, want the two that are used", n)
+		}
+		if got := g.ok("exec", id, "--", "cat", "/used", "/etc/group"); !strings.HasPrefix(got, "used\n") {
+			t.Errorf("the sandbox after gc --all: %q", got)
+		}
+		g.ok("stop", id)
+	})
+}
+
+// gc at the same time as everything else breaks none of it.
+func TestImageGCInBetween(t *testing.T) {
+	g := newGallery(t)
+	base := g.busybox()
+	var refs []string
+	for _, n := range []string{"a:1", "b:1", "c:1"} {
+		g.push(n, v1.Config{Env: []string{"PATH=/bin"}}, base, []fixture.Entry{fixture.File("name", n)})
+		refs = append(refs, g.reg.Ref(n))
+	}
+	stop := make(chan struct{})
+	var collector, users sync.WaitGroup
+	collector.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if r := g.do("gc", "--all"); r.code != 0 {
+					t.Errorf("gc: %+v", r)
+				}
+			}
+		}
+	})
+	for _, ref := range refs {
+		users.Go(func() {
+			for range 4 {
+				if r := g.do("run", "--image", ref, "-c", "cat /name"); r.code != 0 || !strings.HasSuffix(ref, "/"+r.stdout) {
+					t.Errorf("%s: %+v", ref, r)
+				}
+			}
+		})
+	}
+	users.Wait()
+	close(stop)
+	collector.Wait()
+	g.ok("images", "verify")
+}

@@ -1,0 +1,114 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// args are the arguments of a call as a client sent them. Clients and models differ in
+// how they write them, so only what a tool cannot do without is insisted on.
+type args map[string]any
+
+func parseArgs(raw json.RawMessage) (args, error) {
+	a := args{}
+	if len(raw) == 0 || string(raw) == "null" {
+		return a, nil
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return nil, fmt.Errorf("arguments are not an object: %w", err)
+	}
+	return a, nil
+}
+
+// required returns a string that must be there.
+func (a args) required(name string) (string, error) {
+	v, ok := a[name]
+	if !ok || v == nil {
+		return "", fmt.Errorf("required argument %q not found", name)
+	}
+	s, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("argument %q is not a string", name)
+	}
+	return s, nil
+}
+
+// text returns an optional string.
+func (a args) text(name string) string {
+	s, _ := a[name].(string)
+	return s
+}
+
+func (a args) flag(name string) bool {
+	switch v := a[name].(type) {
+	case bool:
+		return v
+	case string:
+		b, _ := strconv.ParseBool(strings.TrimSpace(v))
+		return b
+	case float64:
+		return v != 0
+	}
+	return false
+}
+
+func (a args) number(name string) float64 {
+	switch v := a[name].(type) {
+	case float64:
+		return v
+	case string:
+		n, _ := strconv.ParseFloat(strings.TrimSpace(v), 64)
+		return n
+	}
+	return 0
+}
+
+// texts returns an optional list of strings. This one is strict: a file left out because
+// it was written in another way would be missed later, and far from here.
+func (a args) texts(name string) ([]string, error) {
+	v, ok := a[name]
+	if !ok || v == nil {
+		return nil, nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%s must be an array of strings", name)
+	}
+	out := make([]string, 0, len(list))
+	for i, v := range list {
+		s, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s[%d] is not a string", name, i)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// table returns an optional object of strings; numbers and booleans are written out.
+func (a args) table(name string) (map[string]string, error) {
+	v, ok := a[name]
+	if !ok || v == nil {
+		return nil, nil
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s must be an object of strings", name)
+	}
+	out := make(map[string]string, len(object))
+	for k, v := range object {
+		switch v := v.(type) {
+		case string:
+			out[k] = v
+		case float64:
+			out[k] = strconv.FormatFloat(v, 'f', -1, 64)
+		case bool:
+			out[k] = strconv.FormatBool(v)
+		default:
+			return nil, fmt.Errorf("%s.%s is not a string", name, k)
+		}
+	}
+	return out, nil
+}

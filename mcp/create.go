@@ -1,0 +1,46 @@
+package mcp
+
+import (
+	"fmt"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+type made struct {
+	SandboxID string   `json:"sandbox_id"`
+	OutputDir string   `json:"output_dir"`
+	Expires   string   `json:"expires,omitempty"`
+	Receipt   *receipt `json:"receipt,omitempty"`
+}
+
+func (s *Server) create() tool {
+	return tool{
+		name: "sandbox_create",
+		description: "Make a sandbox that stays, with its files and its background processes, for sandbox_exec, sandbox_upload and sandbox_download. " +
+			"It outlives this server; unused, it is removed after 48 h. End it with sandbox_destroy.",
+		in: object(false, s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
+			limitsField, domainsField, nameField, keyField),
+		out: object(true, field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
+			field("expires", "string", "RFC 3339; each sandbox_exec puts it off"), property{name: "receipt", schema: receiptSchema}),
+		hints:  hints{openWorld: true},
+		handle: (*call).makeSandbox,
+	}
+}
+
+func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
+	r, err := c.sandboxRequest("none")
+	if err != nil {
+		return nil, err
+	}
+	box, err := c.engine.Create(c.ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Receipt: receiptOf(box.Receipt)}
+	if !box.Expires.IsZero() {
+		m.Expires = box.Expires.UTC().Format(time.RFC3339)
+	}
+	text := fmt.Sprintf("sandbox_id: %s\noutput_dir: %s", m.SandboxID, m.OutputDir)
+	return c.withReceipt(answer(text, m), box.Receipt), nil
+}

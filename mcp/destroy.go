@@ -1,0 +1,26 @@
+package mcp
+
+import (
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func (s *Server) destroy() tool {
+	return tool{
+		name:        "sandbox_destroy",
+		description: "End a sandbox, with every process in it, and remove its files. output_dir stays.",
+		in:          object(false, field("sandbox_id", "string", "").must()),
+		hints:       hints{destructive: true, idempotent: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) {
+			id, err := c.args.required("sandbox_id")
+			if err != nil {
+				return nil, err
+			}
+			if err := c.engine.Destroy(c.ctx, id); err != nil {
+				return nil, err
+			}
+			return answer(fmt.Sprintf("destroyed: %s", id), nil), nil
+		},
+	}
+}

@@ -1,0 +1,46 @@
+package mcp
+
+import (
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func (s *Server) exec() tool {
+	return tool{
+		name: "sandbox_exec",
+		description: "Run a shell command in a sandbox made by sandbox_create. Files and background processes stay for the next call. " +
+			"Renews the sandbox's time to live.",
+		in: object(false,
+			field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must(),
+			field("command", "string", "Shell text for /bin/sh -c.").must(),
+			timeoutField, envField, cwdField("/out"), stdinField,
+		),
+		out: object(true, append([]property{
+			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n").must(),
+			field("stdout", "string", "").must(), field("stderr", "string", "the last 16 KiB").must(),
+		}, ranFields...)...),
+		hints:  hints{destructive: true, openWorld: true},
+		handle: (*call).execute,
+	}
+}
+
+func (c *call) execute() (*sdk.CallToolResult, error) {
+	id, err := c.args.required("sandbox_id")
+	if err != nil {
+		return nil, err
+	}
+	var r Request
+	if err := c.commandRequest(&r); err != nil {
+		return nil, err
+	}
+	watch, stop := c.watch()
+	defer stop()
+	o, err := c.engine.Exec(c.ctx, id, r, watch)
+	if err != nil {
+		return nil, err
+	}
+	out := outcome(o, "")
+	text := fmt.Sprintf("exit_code: %d\n---\n%s\n---stderr---\n%s", *out.ExitCode, *out.Stdout, *out.Stderr)
+	return c.withReceipt(answer(text, out), o.Result.Receipt), nil
+}

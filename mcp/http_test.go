@@ -1,0 +1,75 @@
+package mcp
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func TestHTTPDoor(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	h := s.Handler(HTTPOptions{Token: "secret", Hosts: []string{"box.example"}})
+	for _, c := range []struct {
+		host, origin, auth string
+		want               int
+	}{
+		{"127.0.0.1:80", "", "Bearer secret", 200},
+		{"[::1]:80", "", "Bearer secret", 200},
+		{"BOX.example", "https://box.example", "Bearer secret", 200},
+		{"localhost", "http://localhost:3000", "Bearer secret", 200},
+		{"evil.test", "", "Bearer secret", 403},
+		{"localhost.evil.test", "", "Bearer secret", 403},
+		{"localhost", "https://evil.test", "Bearer secret", 403},
+		{"localhost", "null", "Bearer secret", 403},
+		{"localhost", "", "", 401},
+		{"localhost", "", "Bearer secret2", 401},
+		{"localhost", "", "secret", 401},
+	} {
+		body := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+		r := httptest.NewRequest("POST", Path, body)
+		r.Host = c.host
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		if c.auth != "" {
+			r.Header.Set("Authorization", c.auth)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("Host %q, Origin %q, %q: %d, want %d: %s", c.host, c.origin, c.auth, w.Code, c.want, w.Body)
+		}
+	}
+}
+
+// bearer adds the token that a client was given.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestHTTPClient(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	srv := httptest.NewServer(s.Handler(HTTPOptions{Token: "x"}))
+	defer srv.Close()
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "t"}, nil).Connect(t.Context(), &sdk.StreamableClientTransport{
+		Endpoint: srv.URL + Path, HTTPClient: &http.Client{Transport: bearer("x")},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)})
+	if err != nil || r.IsError {
+		t.Fatalf("call: %+v, %v", r, err)
+	}
+}

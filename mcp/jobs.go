@@ -1,0 +1,104 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// ErrNoJob says that an id is no job's.
+var ErrNoJob = errors.New("job not found")
+
+// told is what a job tells of itself, for status, wait and cancel.
+type told struct {
+	JobID      string   `json:"job_id"`
+	Status     Status   `json:"status"`
+	Elapsed    *float64 `json:"elapsed_seconds,omitempty"`
+	StdoutTail *string  `json:"stdout_tail,omitempty"`
+	ResultText *string  `json:"result_text,omitempty"`
+	OutputPath string   `json:"output_path,omitempty"`
+	ExitCode   *int     `json:"exit_code,omitempty"`
+	Message    string   `json:"message,omitempty"`
+	Denied     []string `json:"denied,omitempty"`
+	Receipt    *receipt `json:"receipt,omitempty"`
+}
+
+var (
+	jobField     = field("job_id", "string", "what sandbox_script answered with background=true").must()
+	statusField  = field("status", "string", "").with("enum", []Status{Queued, Running, Succeeded, Failed, Cancelled}).must()
+	messageField = field("message", "string", "why it failed or how it ended, if not by itself")
+	exitField    = field("exit_code", "integer", "once it has ended")
+)
+
+// tell fills in what status and wait have in common.
+func tell(j *Job) told {
+	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
+	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
+		code := j.Outcome.Result.ExitCode
+		t.ExitCode, t.OutputPath = &code, j.Outcome.OutputDir
+		t.Denied, t.Receipt = j.Outcome.Denied, receiptOf(j.Outcome.Result.Receipt)
+	}
+	return t
+}
+
+// elapsed stops when the job does.
+func (j *Job) elapsed(now time.Time) float64 {
+	if !j.Ended.IsZero() {
+		now = j.Ended
+	}
+	return now.Sub(j.Started).Seconds()
+}
+
+// job reads job_id and asks f for it.
+func (c *call) job(f func(context.Context, string) (*Job, error)) (*Job, error) {
+	id, err := c.args.required("job_id")
+	if err != nil {
+		return nil, err
+	}
+	j, err := f(c.ctx, id)
+	if errors.Is(err, ErrNoJob) {
+		return nil, fmt.Errorf("%w: %s", ErrNoJob, id)
+	}
+	return j, err
+}
+
+func (s *Server) cancel() tool {
+	return tool{
+		name:        "sandbox_cancel",
+		description: "End a background job and everything it started. May be repeated.",
+		in:          object(false, jobField),
+		out:         object(true, jobField, statusField),
+		hints:       hints{destructive: true, idempotent: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) {
+			j, err := c.job(c.engine.Cancel)
+			if err != nil {
+				return nil, err
+			}
+			return answer(fmt.Sprintf("job_id: %s\nstatus: %s", j.ID, j.Status), told{JobID: j.ID, Status: j.Status}), nil
+		},
+	}
+}
+
+// announce sends the one notice of a job's end to whoever started it, if the client has
+// asked for such messages (logging/setLevel).
+func (c *call) announce(id string) {
+	session := c.req.Session
+	go func() {
+		ctx := context.Background()
+		j, err := c.engine.Wait(ctx, id, longest)
+		if err != nil || !j.Status.Over() {
+			return
+		}
+		message := j.Message
+		if message == "" {
+			message = "job " + string(j.Status)
+		}
+		session.Log(ctx, &sdk.LoggingMessageParams{
+			Level: "info", Logger: "demesne.background-job",
+			Data: map[string]any{"job_id": j.ID, "status": j.Status, "message": message},
+		})
+	}()
+}

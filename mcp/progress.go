@@ -1,0 +1,114 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner"
+)
+
+// receiptMeta is the key of a whole receipt in a result's _meta.
+const receiptMeta = "demesne/receipt"
+
+func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.CallToolResult {
+	if full != nil {
+		r.Meta = sdk.Meta{receiptMeta: full}
+	}
+	return r
+}
+
+// beat is one call's signs of life. Clients give a silent call up: some after 60 s, some
+// after 300 s, whatever its progress was until then.
+type beat struct {
+	session *sdk.ServerSession
+	token   any
+	began   time.Time
+
+	mu      sync.Mutex
+	message string
+	tail    string
+	bytes   int
+	sent    float64
+	pinging bool
+}
+
+// watch starts the signs of life of a call and returns what feeds them. stop ends them,
+// and waits until none is under way.
+func (c *call) watch() (w Watch, stop func()) {
+	b := &beat{session: c.req.Session, token: c.req.Params.GetProgressToken(), began: time.Now()}
+	ctx, cancel := context.WithCancel(c.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.run(ctx, c.opts.Heartbeat)
+	}()
+	w.Progress = func(m string) {
+		b.mu.Lock()
+		b.message = m
+		b.mu.Unlock()
+	}
+	w.Output = func(tail string, n int) {
+		b.mu.Lock()
+		b.tail, b.bytes = tail, n
+		b.mu.Unlock()
+	}
+	return w, func() { cancel(); <-done }
+}
+
+func (b *beat) run(ctx context.Context, every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			b.send(ctx)
+		}
+	}
+}
+
+// send tells how the call goes on, or without a progress token only that it does.
+func (b *beat) send(ctx context.Context) {
+	if b.token == nil {
+		b.ping()
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	b.mu.Lock()
+	elapsed := time.Since(b.began).Truncate(time.Second)
+	message := fmt.Sprintf("%s elapsed", elapsed)
+	if b.message != "" {
+		message += ": " + b.message
+	}
+	if b.bytes > 0 {
+		message += fmt.Sprintf(" (%d bytes of output)\n%s", b.bytes, b.tail)
+	}
+	// It must grow with each notification, whatever the clock says.
+	b.sent = max(b.sent+0.001, elapsed.Seconds())
+	n := b.sent
+	b.mu.Unlock()
+	b.session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: b.token, Progress: n, Message: message})
+}
+
+// ping asks the client for a sign of life, which is one of ours too. It is not waited for
+// and not taken back: a call that ends meanwhile is answered at once.
+func (b *beat) ping() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pinging {
+		return
+	}
+	b.pinging = true
+	go func() {
+		b.session.Ping(context.Background(), nil)
+		b.mu.Lock()
+		b.pinging = false
+		b.mu.Unlock()
+	}()
+}

@@ -1,0 +1,143 @@
+package mcp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/runner"
+)
+
+// The arguments that script, create and exec share. Those after the first four are
+// demesne's own; the first four are as old as the tools.
+
+func (s *Server) imageField() property {
+	return field("image", "string", "Root filesystem: one of "+strings.Join(s.opts.Images, ", ")+". "+
+		"host is this machine's own /usr, read-only, and needs no download.").with("default", s.opts.Image)
+}
+
+func (s *Server) egressField(fallback string) property {
+	return field("egress", "string", "Network: none (nothing but loopback), or package-managers "+
+		"(npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, crates.io, RubyGems and nothing else).").
+		with("enum", s.opts.Egress).with("default", fallback)
+}
+
+func (s *Server) filesField() property {
+	return listOf("files", "Files of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".")
+}
+
+func (s *Server) dirsField() property {
+	return listOf("directories", "Directories of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".")
+}
+
+var (
+	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
+	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
+	stdinField   = field("stdin", "string", "What the command reads on standard input.")
+	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
+	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
+	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
+	limitsField  = property{name: "limits", schema: object(false,
+		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
+		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
+	)}
+)
+
+func cwdField(fallback string) property {
+	return field("cwd", "string", "Directory to run in, absolute inside the sandbox.").with("default", fallback)
+}
+
+// sandboxRequest reads what script and create have in common. An egress that was not
+// given, or is not a string, is fallback.
+func (c *call) sandboxRequest(fallback string) (Request, error) {
+	r := Request{Image: c.args.text("image"), Egress: c.args.text("egress"), Name: c.args.text("name"), Key: c.args.text("key")}
+	if r.Image == "" {
+		r.Image = c.opts.Image
+	}
+	if r.Egress == "" {
+		r.Egress = fallback
+	}
+	if err := c.checkWords(r); err != nil {
+		return r, err
+	}
+	files, err := c.args.texts("files")
+	if err != nil {
+		return r, err
+	}
+	dirs, err := c.args.texts("directories")
+	if err != nil {
+		return r, err
+	}
+	if r.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
+		return r, err
+	}
+	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
+		return r, err
+	}
+	r.Limits = c.limits()
+	return r, nil
+}
+
+func (c *call) checkWords(r Request) error {
+	if r.Egress == "open" {
+		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
+	}
+	if !slices.Contains(c.opts.Egress, r.Egress) {
+		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
+	}
+	if !slices.Contains(c.opts.Images, r.Image) {
+		return fmt.Errorf("image %q is not in the allowlist (%s)", r.Image, strings.Join(c.opts.Images, ", "))
+	}
+	return nil
+}
+
+func (c *call) limits() runner.Limits {
+	object, _ := c.args["limits"].(map[string]any)
+	a := args(object)
+	return runner.Limits{
+		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
+		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
+	}
+}
+
+// commandRequest reads what a command is, into r.
+func (c *call) commandRequest(r *Request) (err error) {
+	if r.Command, err = c.args.required("command"); err != nil {
+		return err
+	}
+	if strings.TrimSpace(r.Command) == "" {
+		return fmt.Errorf("command is required")
+	}
+	if strings.ContainsRune(r.Command, 0) {
+		return fmt.Errorf("command has a NUL byte")
+	}
+	env, err := c.args.table("env")
+	if err != nil {
+		return err
+	}
+	for k, v := range env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return fmt.Errorf("env %q is not a variable", k)
+		}
+		r.Env = append(r.Env, k+"="+v)
+	}
+	slices.Sort(r.Env)
+	r.Dir, r.Stdin = c.args.text("cwd"), c.args.text("stdin")
+	if r.Dir != "" && !strings.HasPrefix(r.Dir, "/") {
+		return fmt.Errorf("cwd %q is not absolute", r.Dir)
+	}
+	r.Timeout = seconds(c.args.number("timeout_seconds"))
+	return nil
+}
+
+// seconds turns a number of them into a duration, at most [longest].
+func seconds(n float64) time.Duration {
+	if !(n > 0) {
+		return 0
+	}
+	return time.Duration(min(n, longest.Seconds()) * float64(time.Second))
+}
+
+// longest is how long anything here goes on or is waited for.
+const longest = 48 * time.Hour

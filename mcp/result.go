@@ -1,0 +1,109 @@
+package mcp
+
+import (
+	"fmt"
+
+	"demesne/runner"
+)
+
+// ran is how a command ended, for script and exec, and what a job tells of it.
+type ran struct {
+	ExitCode        *int     `json:"exit_code,omitempty"`
+	OutputDir       string   `json:"output_dir,omitempty"`
+	JobID           string   `json:"job_id,omitempty"`
+	Status          Status   `json:"status,omitempty"` // of a background reply only
+	Stdout          *string  `json:"stdout,omitempty"`
+	Stderr          *string  `json:"stderr,omitempty"`
+	StdoutTruncated bool     `json:"stdout_truncated,omitempty"`
+	StderrTruncated bool     `json:"stderr_truncated,omitempty"`
+	StdoutBytes     int64    `json:"stdout_bytes,omitempty"`
+	StderrBytes     int64    `json:"stderr_bytes,omitempty"`
+	Reason          string   `json:"reason,omitempty"`
+	Message         string   `json:"message,omitempty"`
+	Denied          []string `json:"denied,omitempty"`
+	Receipt         *receipt `json:"receipt,omitempty"`
+}
+
+// receipt is what a model needs of a runner.Receipt; all of it is in the result's _meta.
+type receipt struct {
+	Level    string   `json:"level"`
+	Image    string   `json:"image"`
+	Digest   string   `json:"image_digest,omitempty"`
+	Network  string   `json:"network"`
+	Degraded []string `json:"degraded,omitempty"` // names of layers and limits that are less than full
+}
+
+func receiptOf(r *runner.Receipt) *receipt {
+	if r == nil {
+		return nil
+	}
+	out := &receipt{Level: string(r.Level), Image: r.Image, Network: r.Network}
+	for _, l := range r.Layers {
+		if l.Status == runner.Degraded || l.Status == runner.Missing {
+			out.Degraded = append(out.Degraded, l.Name)
+		}
+	}
+	for _, l := range r.Limits {
+		if l.Status == runner.Degraded || l.Status == runner.Missing {
+			out.Degraded = append(out.Degraded, l.Name)
+		}
+	}
+	return out
+}
+
+var receiptSchema = object(true,
+	field("level", "string", "full, degraded or minimal").must(),
+	field("image", "string", "").must(), field("image_digest", "string", ""),
+	field("network", "string", "what the sandbox could reach").must(),
+	listOf("degraded", "what held less than it could; demesne check says why"),
+)
+
+// ranFields are the fields of ran that say how a command went; must are insisted on.
+var ranFields = []property{
+	field("stdout_truncated", "boolean", "stdout is the end of a longer stream"),
+	field("stderr_truncated", "boolean", "stderr is the end of a longer stream"),
+	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
+	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
+	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, lost"),
+	field("message", "string", "one line about reason"),
+	listOf("denied", "connections that were refused, one line each"),
+	{name: "receipt", schema: receiptSchema},
+}
+
+// stderrMax and stdoutMax bound what a result carries of a stream, in bytes. All of it
+// is in output_dir for a script.
+const (
+	stderrMax = 16 << 10
+	stdoutMax = 1 << 20
+)
+
+// outcome fills a ran. where names the file a cut stream is whole in, or is empty.
+func outcome(o *Outcome, where string) ran {
+	code := o.Result.ExitCode
+	stdout, stderr := o.Stdout.marked("stdout", stdoutMax, where), o.Stderr.marked("stderr", stderrMax, where)
+	r := ran{
+		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: o.Denied, Receipt: receiptOf(o.Result.Receipt),
+		StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
+	}
+	if o.Stdout.Cut {
+		r.StdoutBytes = o.Stdout.Bytes
+	}
+	if o.Stderr.Cut {
+		r.StderrBytes = o.Stderr.Bytes
+	}
+	if o.Result.Reason != runner.Exited {
+		r.Reason, r.Message = string(o.Result.Reason), o.Result.Detail
+	}
+	return r
+}
+
+// marked is the text with a line in front that says what is missing.
+func (t Tail) marked(stream string, limit int, where string) string {
+	if !t.Cut {
+		return t.Text
+	}
+	if where != "" {
+		where = "; full log in " + where + "/" + stream + ".log"
+	}
+	return fmt.Sprintf("[%s truncated to last %d bytes%s]\n%s", stream, limit, where, t.Text)
+}

@@ -1,0 +1,52 @@
+package mcp
+
+// A property is one field of an object's schema, in the order it is to be read.
+type property struct {
+	name     string
+	schema   map[string]any
+	required bool
+}
+
+// object makes the schema of an object of these properties. A closed one has no others:
+// that is for results; arguments nobody knows are ignored.
+func object(closed bool, props ...property) map[string]any {
+	fields, required := map[string]any{}, []string{}
+	for _, p := range props {
+		fields[p.name] = p.schema
+		if p.required {
+			required = append(required, p.name)
+		}
+	}
+	s := map[string]any{"type": "object", "properties": fields, "required": required}
+	if closed {
+		s["additionalProperties"] = false
+	}
+	return s
+}
+
+// field makes a property of a plain type.
+func field(name, kind, description string) property {
+	return property{name: name, schema: map[string]any{"type": kind, "description": description}}
+}
+
+func (p property) must() property { p.required = true; return p }
+
+// with adds a keyword of JSON Schema.
+func (p property) with(keyword string, value any) property {
+	s := map[string]any{keyword: value}
+	for k, v := range p.schema {
+		s[k] = v
+	}
+	p.schema = s
+	return p
+}
+
+// listOf makes a property that is an array of strings.
+func listOf(name, description string) property {
+	return field(name, "array", description).with("items", map[string]any{"type": "string"})
+}
+
+// tableOf makes a property that is an object of strings.
+func tableOf(name, description string) property {
+	return field(name, "object", description).with("additionalProperties", map[string]any{"type": "string"})
+}

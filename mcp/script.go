@@ -1,0 +1,64 @@
+package mcp
+
+import (
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func (s *Server) script() tool {
+	return tool{
+		name: "sandbox_script",
+		description: "Run one shell command or script in a fresh sandbox and get its output. " +
+			"Use it for anything that needs no state afterwards; write results to /out, which stays on the host as output_dir. " +
+			"With background=true it answers at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
+		in: object(false,
+			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
+			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
+			field("background", "boolean", "Answer at once; the command goes on as a job.").with("default", false),
+			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, nameField,
+		),
+		out: object(true, append([]property{
+			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n"),
+			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
+			field("job_id", "string", "").must(),
+			field("status", "string", "running or queued, when background"),
+			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"),
+		}, ranFields...)...),
+		hints:  hints{openWorld: true},
+		handle: (*call).runScript,
+	}
+}
+
+func (c *call) runScript() (*sdk.CallToolResult, error) {
+	r, err := c.sandboxRequest("package-managers")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.commandRequest(&r); err != nil {
+		return nil, err
+	}
+	if c.args.flag("background") {
+		return c.startJob(r)
+	}
+	watch, stop := c.watch()
+	defer stop()
+	o, err := c.engine.Script(c.ctx, r, watch)
+	if err != nil {
+		return nil, err
+	}
+	out := outcome(o, "output_dir")
+	out.OutputDir, out.JobID = o.OutputDir, o.Job
+	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
+		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
+	return c.withReceipt(answer(text, out), o.Result.Receipt), nil
+}
+
+func (c *call) startJob(r Request) (*sdk.CallToolResult, error) {
+	j, err := c.engine.Start(c.ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	c.announce(j.ID)
+	return answer(fmt.Sprintf("job_id: %s\nstatus: %s", j.ID, j.Status), ran{JobID: j.ID, Status: j.Status}), nil
+}

@@ -1,0 +1,117 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Options says what a server offers and allows. Images and Egress are the words that
+// are offered; the engine decides about each again.
+type Options struct {
+	Version string
+	Mounts  Mounts
+	Images  []string
+	Image   string   // the default
+	Egress  []string // modes; the first is the default of sandbox_create
+	// Heartbeat is the time between two signs of life of a call; 0 means 10 s.
+	Heartbeat time.Duration
+}
+
+// Server answers MCP clients. One server may serve many connections at once.
+type Server struct {
+	engine Engine
+	opts   Options
+	sdk    *sdk.Server
+}
+
+// A tool is one that a server offers. Its handler gets arguments that were parsed and
+// returns a result, or an error whose text is the answer.
+type tool struct {
+	name        string
+	description string
+	in, out     map[string]any // out is nil for a tool without structured content
+	hints       hints
+	handle      func(*call) (*sdk.CallToolResult, error)
+}
+
+// hints are a tool's annotations, all four said.
+type hints struct{ readOnly, destructive, idempotent, openWorld bool }
+
+// call is one call of a tool.
+type call struct {
+	*Server
+	ctx  context.Context
+	args args
+	req  *sdk.CallToolRequest
+}
+
+// New makes a server over e.
+func New(e Engine, o Options) *Server {
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 10 * time.Second
+	}
+	s := &Server{engine: e, opts: o}
+	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
+		Instructions: instructions,
+		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
+	})
+	for _, t := range s.tools() {
+		s.add(t)
+	}
+	return s
+}
+
+const instructions = "Runs shell commands and scripts in sandboxes on this machine. " +
+	"sandbox_script is for one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
+	"Inputs are read-only at /in, results belong in /out, which is output_dir on the host."
+
+// tools is the tool set, in the order it is listed.
+func (s *Server) tools() []tool {
+	return []tool{
+		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
+		s.status(), s.wait(), s.cancel(),
+	}
+}
+
+func (s *Server) add(t tool) {
+	spec := &sdk.Tool{
+		Name: t.name, Description: t.description, InputSchema: t.in,
+		Annotations: &sdk.ToolAnnotations{
+			ReadOnlyHint: t.hints.readOnly, DestructiveHint: &t.hints.destructive,
+			IdempotentHint: t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
+		},
+	}
+	if t.out != nil {
+		spec.OutputSchema = t.out
+	}
+	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		a, err := parseArgs(req.Params.Arguments)
+		if err != nil {
+			return failure(err), nil
+		}
+		r, err := t.handle(&call{Server: s, ctx: ctx, args: a, req: req})
+		if err != nil {
+			return failure(err), nil
+		}
+		return r, nil
+	})
+}
+
+// failure is an error as a result: the model reads it and can do better.
+func failure(err error) *sdk.CallToolResult {
+	text := err.Error()
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) && hinted.Hint() != "" {
+		text += "\nhint: " + hinted.Hint()
+	}
+	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: strings.ToValidUTF8(text, "\uFFFD")}}}
+}
+
+// answer is a result in both forms.
+func answer(text string, structured any) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: structured}
+}

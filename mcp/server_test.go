@@ -1,0 +1,275 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// desk is an Engine that keeps what it was asked and answers from memory: the tests here
+// are about the protocol, those of integration about sandboxes.
+type desk struct {
+	mu    sync.Mutex
+	asked []Request
+	hold  chan struct{} // closed: Script may return
+	fail  error
+	jobs  map[string]*Job
+}
+
+func (d *desk) Script(ctx context.Context, r Request, w Watch) (*Outcome, error) {
+	d.mu.Lock()
+	d.asked = append(d.asked, r)
+	d.mu.Unlock()
+	w.Progress("running")
+	w.Output("half\n", 5)
+	if d.hold != nil {
+		select {
+		case <-d.hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if d.fail != nil {
+		return nil, d.fail
+	}
+	return &Outcome{
+		Job: "u-1", OutputDir: "/o/u-1", Stdout: Tail{Text: "hi\n", Bytes: 3}, Stderr: Tail{Text: "oops", Bytes: 4},
+		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
+	}, nil
+}
+
+func (d *desk) Exec(ctx context.Context, id string, r Request, w Watch) (*Outcome, error) {
+	return d.Script(ctx, r, w)
+}
+
+func (d *desk) Start(context.Context, Request) (*Job, error) {
+	return &Job{ID: "job-1", Status: Running}, nil
+}
+
+func (d *desk) Create(_ context.Context, r Request) (*Created, error) {
+	d.asked = append(d.asked, r)
+	return &Created{ID: "s1", OutputDir: "/o/s1"}, d.fail
+}
+func (d *desk) Upload(context.Context, string, string, string) error { return d.fail }
+func (d *desk) Download(context.Context, string, string) (string, error) {
+	return "/o/downloads/x", d.fail
+}
+func (d *desk) Destroy(context.Context, string) error { return d.fail }
+
+func (d *desk) Status(_ context.Context, id string) (*Job, error) {
+	if j := d.jobs[id]; j != nil {
+		return j, nil
+	}
+	return nil, ErrNoJob
+}
+func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*Job, error) {
+	return d.Status(ctx, id)
+}
+func (d *desk) Cancel(ctx context.Context, id string) (*Job, error) { return d.Status(ctx, id) }
+
+func serverFor(t *testing.T, d *desk) (*Server, string) {
+	t.Helper()
+	root := t.TempDir()
+	m, err := NewMounts(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(d, Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}), root
+}
+
+// client is a real one, connected in memory.
+func client(t *testing.T, s *Server, o *sdk.ClientOptions) *sdk.ClientSession {
+	t.Helper()
+	a, b := sdk.NewInMemoryTransports()
+	ss, err := s.sdk.Connect(t.Context(), a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ss.Close() })
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close() })
+	return cs
+}
+
+func callTool(t *testing.T, cs *sdk.ClientSession, name, arguments string) (text string, structured map[string]any, isError bool) {
+	t.Helper()
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	structured, _ = r.StructuredContent.(map[string]any)
+	return r.Content[0].(*sdk.TextContent).Text, structured, r.IsError
+}
+
+// The published list is what clients and models were told; it changes only on purpose.
+func TestToolList(t *testing.T) {
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{[]string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
+	list, err := client(t, s, nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.MarshalIndent(list.Tools, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "tools.json")
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(golden, append(got, '\n'), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got)+"\n" != string(want) {
+		t.Errorf("tools/list differs from %s; run with -update if that is meant", golden)
+	}
+}
+
+// Each row of texts is one that clients of the first demesne search for.
+func TestErrorTexts(t *testing.T) {
+	s, root := serverFor(t, &desk{jobs: map[string]*Job{}})
+	cs := client(t, s, nil)
+	file := filepath.Join(root, "a.txt")
+	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "a.txt"), nil, 0o644), os.Symlink("/etc", filepath.Join(root, "etc"))); err != nil {
+		t.Fatal(err)
+	}
+	real, _ := filepath.EvalSymlinks(root)
+	for _, c := range []struct{ tool, args, want string }{
+		{"sandbox_script", `{}`, `required argument "command" not found`},
+		{"sandbox_script", `{"command":7}`, `argument "command" is not a string`},
+		{"sandbox_script", `{"command":" "}`, `command is required`},
+		{"sandbox_script", `{"command":"x","egress":"open"}`, `egress 'open' is not permitted; use sandbox_research for unrestricted egress`},
+		{"sandbox_script", `{"command":"x","egress":"zzz"}`, `egress mode "zzz" is not in the allowlist (none, package-managers, open)`},
+		{"sandbox_script", `{"command":"x","image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)`},
+		{"sandbox_script", `{"command":"x","files":"a"}`, `files must be an array of strings`},
+		{"sandbox_script", `{"command":"x","files":[1]}`, `files[0] is not a string`},
+		{"sandbox_script", `{"command":"x","files":["a"]}`, `mount path must be absolute: a`},
+		{"sandbox_script", `{"command":"x","files":[""]}`, `mount path is empty`},
+		{"sandbox_script", `{"command":"x","files":["/etc/passwd"]}`, `mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS`},
+		{"sandbox_script", `{"command":"x","directories":["` + root + `/etc"]}`, `mount path ` + root + `/etc is not within DEMESNE_ALLOWED_PATHS`},
+		{"sandbox_script", `{"command":"x","files":["` + root + `/none"]}`, `resolve mount path ` + root + `/none: lstat ` + real + `/none: no such file or directory`},
+		{"sandbox_script", `{"command":"x","files":["` + root + `/d"]}`, root + `/d is not a regular file`},
+		{"sandbox_script", `{"command":"x","directories":["` + file + `"]}`, file + ` is not a directory`},
+		{"sandbox_script", `{"command":"x","files":["` + file + `","` + root + `/d/a.txt"]}`, `mount basename "a.txt" would collide: ` + file + ` and ` + root + `/d/a.txt`},
+		{"sandbox_upload", `{"sandbox_id":"s"}`, `sandbox_id, src, and dst are required`},
+		{"sandbox_download", `{"sandbox_id":"s"}`, `sandbox_id and src are required`},
+		{"sandbox_status", `{"job_id":"nope"}`, `job not found: nope`},
+		{"sandbox_wait", `{"job_id":"nope"}`, `job not found: nope`},
+		{"sandbox_cancel", `{"job_id":"nope"}`, `job not found: nope`},
+		{"sandbox_exec", `{"sandbox_id":"s","command":"x","cwd":"rel"}`, `cwd "rel" is not absolute`},
+	} {
+		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
+			t.Errorf("%s %s: %q (isError %v), want %q", c.tool, c.args, text, isError, c.want)
+		}
+	}
+}
+
+func TestTextForms(t *testing.T) {
+	ended := time.Now().Add(-time.Hour)
+	d := &desk{jobs: map[string]*Job{"job-1": {
+		ID: "job-1", Status: Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		Outcome: &Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: Tail{Text: "out\n"}},
+	}}}
+	s, root := serverFor(t, d)
+	cs := client(t, s, nil)
+	if err := os.WriteFile(filepath.Join(root, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ tool, args, want string }{
+		{"sandbox_script", `{"command":"x"}`, "exit_code: 3\noutput_dir: /o/u-1\njob_id: u-1\n---\nhi\n---stderr---\noops"},
+		{"sandbox_script", `{"command":"x","background":"true"}`, "job_id: job-1\nstatus: running"},
+		{"sandbox_create", `{}`, "sandbox_id: s1\noutput_dir: /o/s1"},
+		{"sandbox_exec", `{"sandbox_id":"s1","command":"x","unknown":1}`, "exit_code: 3\n---\nhi\n\n---stderr---\noops"},
+		{"sandbox_upload", `{"sandbox_id":"s1","src":"` + root + `/f","dst":"/x"}`, "uploaded: f -> /x"},
+		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x"},
+		{"sandbox_destroy", `{"sandbox_id":"s1"}`, "destroyed: s1"},
+		{"sandbox_status", `{"job_id":"job-1","include_stdout_tail":true}`, "job_id: job-1\nstatus: succeeded\nelapsed_seconds: 1.5\n---stdout_tail---\nout\n"},
+		{"sandbox_wait", `{"job_id":"job-1","timeout_seconds":"5"}`, "job_id: job-1\nstatus: succeeded\n---\nout\n"},
+		{"sandbox_cancel", `{"job_id":"job-1"}`, "job_id: job-1\nstatus: succeeded"},
+	} {
+		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || isError {
+			t.Errorf("%s %s: %q (isError %v), want %q", c.tool, c.args, text, isError, c.want)
+		}
+	}
+}
+
+// A command that ends with 0 says so: an absent field would mean that nobody knows.
+func TestStructured(t *testing.T) {
+	s, _ := serverFor(t, &desk{jobs: map[string]*Job{"j": {ID: "j", Status: Succeeded, Outcome: &Outcome{Result: &runner.Result{}}}}})
+	cs := client(t, s, nil)
+	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
+	if got["exit_code"] != 0.0 {
+		t.Errorf("exit_code is %v", got["exit_code"])
+	}
+	_, got, _ = callTool(t, cs, "sandbox_script", `{"command":"x"}`)
+	if got["exit_code"] != 3.0 || got["stdout"] != "hi\n" || got["receipt"].(map[string]any)["level"] != "full" {
+		t.Errorf("script: %v", got)
+	}
+}
+
+// Arguments that are wrong and optional count as absent.
+func TestLenience(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d)
+	cs := client(t, s, nil)
+	callTool(t, cs, "sandbox_script", `{"command":"x","image":5,"egress":null,"timeout_seconds":"90","env":{"N":1,"B":true},"files":null}`)
+	r := d.asked[0]
+	if r.Image != "host" || r.Egress != "package-managers" || r.Timeout != 90*time.Second || strings.Join(r.Env, " ") != "B=true N=1" {
+		t.Errorf("request: %+v", r)
+	}
+	callTool(t, cs, "sandbox_create", `{}`)
+	if d.asked[1].Egress != "none" {
+		t.Errorf("sandbox_create defaults to egress %q", d.asked[1].Egress)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	d := &desk{hold: make(chan struct{})}
+	s, _ := serverFor(t, d)
+	var once sync.Once
+	var last string
+	cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+		once.Do(func() { last = r.Params.Message; close(d.hold) })
+	}})
+	p := &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)}
+	p.SetProgressToken("t1")
+	if _, err := cs.CallTool(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(last, "elapsed: running (5 bytes of output)\nhalf\n") {
+		t.Errorf("progress says %q", last)
+	}
+}
+
+// A client that cancels a call ends what the call had started.
+func TestCancelled(t *testing.T) {
+	d := &desk{hold: make(chan struct{})}
+	s, _ := serverFor(t, d)
+	cs := client(t, s, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled call: %v", err)
+	}
+	if text, _, _ := callTool(t, cs, "sandbox_destroy", `{"sandbox_id":"s"}`); text != "destroyed: s" {
+		t.Errorf("after a cancelled call: %q", text)
+	}
+}

@@ -1,0 +1,65 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// statusTail bounds stdout_tail, in bytes.
+const statusTail = 16 << 10
+
+func (s *Server) status() tool {
+	return tool{
+		name:        "sandbox_status",
+		description: "How a background job is doing, without waiting; with include_stdout_tail also what it wrote last.",
+		in: object(false, jobField,
+			field("include_stdout_tail", "boolean", "Include the last 16 KiB of stdout.").with("default", false)),
+		out: object(true, jobField, statusField,
+			field("elapsed_seconds", "number", "since it was started, until it ended").must(),
+			field("stdout_tail", "string", ""), exitField, messageField,
+			field("output_path", "string", "/out, on the host, once it has ended"),
+			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
+			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
+		hints:  hints{readOnly: true, idempotent: true},
+		handle: (*call).tellStatus,
+	}
+}
+
+func (c *call) tellStatus() (*sdk.CallToolResult, error) {
+	j, err := c.job(c.engine.Status)
+	if err != nil {
+		return nil, err
+	}
+	t := tell(j)
+	elapsed := j.elapsed(time.Now())
+	t.Elapsed = &elapsed
+	var text strings.Builder
+	fmt.Fprintf(&text, "job_id: %s\nstatus: %s\nelapsed_seconds: %.1f", t.JobID, t.Status, elapsed)
+	if t.Message != "" {
+		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
+	}
+	if c.args.flag("include_stdout_tail") {
+		tail := ""
+		if j.Outcome != nil {
+			tail = lastLines(j.Outcome.Stdout.Text, statusTail)
+		}
+		t.StdoutTail = &tail
+		fmt.Fprintf(&text, "\n---stdout_tail---\n%s", tail)
+	}
+	return answer(text.String(), t), nil
+}
+
+// lastLines is the end of s, at most n bytes; a first line that was cut is left out.
+func lastLines(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[len(s)-n:]
+	if _, rest, ok := strings.Cut(s, "\n"); ok {
+		return rest
+	}
+	return strings.ToValidUTF8(s, "")
+}

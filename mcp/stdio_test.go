@@ -1,0 +1,86 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+`
+
+type writer struct{ bytes.Buffer }
+
+func (*writer) Close() error { return nil }
+
+// Calls in flight when the input ends are answered, however the input was laid out.
+func TestDrainAtEOF(t *testing.T) {
+	call := `{
+  "jsonrpc": "2.0",
+  "id": 2,
+  "method": "tools/call",
+  "params": {
+    "name": "sandbox_script",
+    "arguments": { "command": "x" }
+  }
+}
+`
+	for range 20 {
+		d := &desk{hold: make(chan struct{})}
+		s, _ := serverFor(t, d)
+		var out writer
+		time.AfterFunc(5*time.Millisecond, func() { close(d.hold) })
+		if err := s.ServeStdio(t.Context(), io.NopCloser(strings.NewReader(hello+call)), &out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), `"id":2`) || !strings.Contains(out.String(), "output_dir: /o/u-1") {
+			t.Fatalf("the call in flight was lost: %q", out.String())
+		}
+	}
+}
+
+// A signal is an end of input: what is under way is answered, and nothing new is read.
+func TestDrainOnStop(t *testing.T) {
+	d := &desk{hold: make(chan struct{})}
+	s, _ := serverFor(t, d)
+	r, w := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	var out writer
+	done := make(chan error)
+	go func() { done <- s.ServeStdio(ctx, r, &out) }()
+	io.WriteString(w, hello+`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"}}}`+"\n")
+	for {
+		d.mu.Lock()
+		n := len(d.asked)
+		d.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	close(d.hold)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), `"id":"a"`) {
+		t.Errorf("not answered: %q", out.String())
+	}
+}
+
+// A client that is gone does not keep the server.
+func TestDrainNobodyReads(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d)
+	r, w := io.Pipe()
+	w.CloseWithError(nil)
+	out, in := io.Pipe()
+	out.Close()
+	if err := s.ServeStdio(t.Context(), io.NopCloser(io.MultiReader(strings.NewReader(hello), r)), in); err == nil {
+		t.Log("ended without an error")
+	}
+}

@@ -1,0 +1,53 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// defaultWait is how long sandbox_wait waits when it is not told.
+const defaultWait = 30 * time.Minute
+
+func (s *Server) wait() tool {
+	return tool{
+		name:        "sandbox_wait",
+		description: "Wait until a background job has ended, and get its result. When the time is over first, it tells the job's status and can be called again.",
+		in: object(false, jobField,
+			field("timeout_seconds", "number", "How long to wait: at most 172800.").with("default", defaultWait.Seconds())),
+		out: object(true, jobField, statusField, messageField,
+			field("result_text", "string", "stdout, once it has ended"), field("output_path", "string", "/out, on the host"), exitField,
+			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
+			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
+		hints:  hints{readOnly: true, idempotent: true},
+		handle: (*call).awaitJob,
+	}
+}
+
+func (c *call) awaitJob() (*sdk.CallToolResult, error) {
+	most := seconds(c.args.number("timeout_seconds"))
+	if most == 0 {
+		most = defaultWait
+	}
+	_, stop := c.watch()
+	defer stop()
+	j, err := c.job(func(ctx context.Context, id string) (*Job, error) { return c.engine.Wait(ctx, id, most) })
+	if err != nil {
+		return nil, err
+	}
+	t := tell(j)
+	var text strings.Builder
+	fmt.Fprintf(&text, "job_id: %s\nstatus: %s", t.JobID, t.Status)
+	if t.Message != "" {
+		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
+	}
+	if j.Status.Over() && j.Outcome != nil {
+		result := j.Outcome.Stdout.marked("stdout", stdoutMax, "output_path")
+		t.ResultText = &result
+		fmt.Fprintf(&text, "\n---\n%s", result)
+	}
+	return answer(text.String(), t), nil
+}

@@ -1,0 +1,303 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func gateway(t *testing.T) *Gateway {
+	t.Helper()
+	g, err := NewGateway()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	if g.NamedErr != nil || g.IPv6Err != nil {
+		t.Fatalf("needs nft_tproxy and IPv6: %v, %v", g.NamedErr, g.IPv6Err)
+	}
+	return g
+}
+
+// within runs f on a thread in the sandbox.
+func within(t *testing.T, g *Gateway, f func() error) {
+	t.Helper()
+	err := Spend(func() error {
+		if err := unix.Setns(int(g.Sandbox.File.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return f()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// name serves a listener by saying where each connection was made to.
+func name(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, c.LocalAddr())
+		c.Close()
+	}
+}
+
+func dial(network, to string) (string, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	d.SetMultipathTCP(false)
+	c, err := d.Dial(network, to)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+func TestGateway(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		g := gateway(t)
+		if err := g.Sandbox.Verify(); !errors.Is(err, ErrNotAlone) {
+			t.Errorf("a sandbox with a way out is alone: %v", err)
+		}
+		for _, l := range append(g.Named, g.Proxy, g.DNSTCP) {
+			go name(l)
+		}
+		within(t, g, func() (err error) {
+			for _, to := range []string{
+				"198.19.0.7:4321", "198.19.255.255:1", "198.19.9.9:65535", "198.18.0.1:3128", "198.18.0.1:53", "198.19.0.7:53", "198.19.0.7:3128",
+				"[fd64:6d65:736e:1::7]:443", "[fd64:6d65:736e:1::]:80",
+			} {
+				if got, e := dial("tcp", to); e != nil || got != to {
+					err = errors.Join(err, fmt.Errorf("to %s: arrived at %q: %v", to, got, e))
+				}
+			}
+			return err
+		})
+		within(t, g, refusals)
+		within(t, g, func() error {
+			c, err := net.Dial("udp", DNSAddr().String())
+			if err == nil {
+				_, err = c.Write([]byte("hello"))
+			}
+			return err
+		})
+		b := make([]byte, 16)
+		g.DNS.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, from, err := g.DNS.ReadFromUDPAddrPort(b); err != nil || string(b[:n]) != "hello" || from.Addr() != sandbox4.Addr() {
+			t.Errorf("%q from %v: %v", b[:n], from, err)
+		}
+	})
+}
+
+// refusals: what has no socket or no route is refused at once, each in its way.
+func refusals() (all error) {
+	for _, c := range []struct {
+		network, to string
+		want        syscall.Errno
+	}{
+		{"tcp", "1.1.1.1:443", unix.ENETUNREACH}, {"udp", "1.1.1.1:53", unix.ENETUNREACH}, {"tcp", "169.254.169.254:80", unix.ENETUNREACH},
+		{"tcp", "10.0.0.1:22", unix.ENETUNREACH}, {"tcp", "[2606:4700::1111]:443", unix.ENETUNREACH}, {"tcp", "[fe80::1]:1", unix.EINVAL},
+		{"tcp", "198.18.9.9:80", unix.ENETUNREACH}, {"tcp", "[fd64:6d65:736e::9]:80", unix.ENETUNREACH},
+		{"udp", "198.19.0.7:443", unix.ECONNREFUSED}, {"udp", "[fd64:6d65:736e:1::7]:443", unix.ECONNREFUSED}, {"udp", "198.18.0.1:5353", unix.ECONNREFUSED},
+	} {
+		if err := refused(c.network, c.to); !errors.Is(err, c.want) {
+			all = errors.Join(all, fmt.Errorf("%s %s: %v, want %v", c.network, c.to, err, c.want))
+		}
+	}
+	return all
+}
+
+func refused(network, to string) error {
+	c, err := net.DialTimeout(network, to, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if network == "tcp" {
+		return nil
+	}
+	c.Write([]byte("hello"))
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+// TestEscapeN20Datagrams: a burst of QUIC hears of every packet, not of the first six; raw and
+// packet sockets are the capability's business, which nobody inside has.
+func TestEscapeN20Datagrams(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		if b, err := os.ReadFile("/proc/sys/net/ipv4/icmp_ratelimit"); err != nil || len(b) == 0 {
+			t.Fatal(err)
+		}
+		g := gateway(t)
+		within(t, g, func() error {
+			for i := range 40 {
+				if err := refused("udp", fmt.Sprintf("198.19.0.%d:443", i%3+1)); !errors.Is(err, unix.ECONNREFUSED) {
+					return fmt.Errorf("packet %d: %v", i, err)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// TestEscapeN21Sandboxes: two sandboxes with the same addresses reach their own gateways
+// only; neither sees the other's listeners, nor the process's own.
+func TestEscapeN21Sandboxes(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		one, two := gateway(t), gateway(t)
+		own, err := net.Listen("tcp", "0.0.0.0:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		port := own.Addr().(*net.TCPAddr).Port
+		for i, g := range []*Gateway{one, two} {
+			go func() {
+				for _, l := range g.Named {
+					go answer(l, fmt.Sprint(i))
+				}
+			}()
+		}
+		within(t, one, func() error { // a server in sandbox 0, on every address
+			l, err := net.Listen("tcp4", "0.0.0.0:7777")
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+				go answer(l, "server")
+			}
+			return err
+		})
+		for i, g := range []*Gateway{one, two} {
+			within(t, g, func() error {
+				for _, to := range []string{"198.19.0.1:80", "198.18.0.2:7777", fmt.Sprintf("198.18.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port), "127.0.0.1:7777"} {
+					got, err := dial("tcp", to)
+					want := map[string]string{"198.19.0.1:80": fmt.Sprint(i)}[to]
+					if i == 0 && strings.HasSuffix(to, ":7777") {
+						want = "server" // its own
+					}
+					if got != want || (err == nil) != (want != "") {
+						return fmt.Errorf("sandbox %d to %s: %q %v, want %q", i, to, got, err, want)
+					}
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func answer(l net.Listener, text string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, text)
+		c.Close()
+	}
+}
+
+// TestListen: without the rule, listeners for single ports do, and the gateway's own
+// ports keep what is theirs.
+func TestListen(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		g := gateway(t)
+		g.closeNamed() // the rule then finds no listener and lets pass
+		go answer(g.Proxy, "proxy")
+		for _, port := range []uint16{443, 3128} {
+			all, err := g.Listen(port)
+			if err != nil || len(all) != 2 {
+				t.Fatal(all, err)
+			}
+			for _, l := range all {
+				t.Cleanup(func() { l.Close() })
+				go name(l)
+			}
+		}
+		within(t, g, func() error {
+			for to, want := range map[string]string{
+				"198.19.0.7:443": "198.19.0.7:443", "[fd64:6d65:736e:1::7]:443": "[fd64:6d65:736e:1::7]:443",
+				"198.19.0.7:3128": "198.19.0.7:3128", "198.18.0.1:3128": "proxy",
+			} {
+				if got, err := dial("tcp", to); err != nil || got != want {
+					return fmt.Errorf("%s: %q %v", to, got, err)
+				}
+			}
+			if _, err := dial("tcp", "198.19.0.7:80"); !errors.Is(err, unix.ECONNREFUSED) {
+				return fmt.Errorf("a port without a listener: %v", err)
+			}
+			return nil
+		})
+	})
+}
+
+// TestGatewaysLeaveNothing makes 500, some alive at once, and counts descriptors and
+// interfaces.
+func TestGatewaysLeaveNothing(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		before := descriptors(t)
+		for range 50 {
+			var some []*Gateway
+			for range 10 {
+				g, err := NewGateway()
+				if err != nil {
+					t.Fatal(err)
+				}
+				some = append(some, g)
+			}
+			for _, g := range some {
+				if err := errors.Join(g.Close(), g.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if after := descriptors(t); after > before+2 {
+			t.Errorf("%d descriptors, before %d", after, before)
+		}
+		if links, err := net.Interfaces(); err != nil || strings.Contains(fmt.Sprint(links), pairName) {
+			t.Errorf("%v %v", links, err)
+		}
+	})
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestAddresses(t *testing.T) {
+	v4, v6 := Pools()
+	if v4.Overlaps(gateway4) || v6.Overlaps(gateway6) || gateway4.Masked() != sandbox4.Masked() || gateway6.Masked() != sandbox6.Masked() ||
+		v4.Addr().BitLen()-v4.Bits() != v6.Addr().BitLen()-v6.Bits() {
+		t.Error(v4, v6)
+	}
+	if ProxyAddr() != netip.MustParseAddrPort("198.18.0.1:3128") || DNSAddr() != netip.MustParseAddrPort("198.18.0.1:53") {
+		t.Error(ProxyAddr(), DNSAddr())
+	}
+}
+
+func BenchmarkNewGateway(b *testing.B) {
+	for b.Loop() {
+		g, err := NewGateway()
+		if err != nil {
+			b.Skip(err)
+		}
+		g.Close()
+	}
+}

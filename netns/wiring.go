@@ -1,0 +1,218 @@
+package netns
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// wiringTime bounds every wait for the kernel. All of it takes a few milliseconds.
+const wiringTime = time.Second
+
+// wiring is a gateway in the making. One thread makes it all: it goes into the sandbox's
+// namespace first and stays in the gateway's, where the sockets are to be. What has to
+// be done in the sandbox's afterwards goes through a socket made there.
+type wiring struct {
+	sandbox, gateway side
+	ipv6Err          error
+}
+
+// side is a namespace, the socket that sets it up, and its end of the pair.
+type side struct {
+	ns   *NS
+	nl   *netlink.Handle
+	link netlink.Link
+}
+
+func (w *wiring) close() {
+	w.sandbox.close()
+	w.gateway.close()
+}
+
+func (s side) close() {
+	if s.nl != nil {
+		s.nl.Close()
+	}
+	if s.ns != nil {
+		s.ns.Close()
+	}
+}
+
+// steps of build, in order.
+func (w *wiring) steps() []step {
+	return []step{
+		{StepNamespace, w.enterSandbox},
+		{StepNamespace, w.enterGateway},
+		{StepVeth, w.addPair},
+		{StepVeth, w.waitUp},
+		{StepAddress, w.addAddresses}, // after waitUp: see there
+		{StepAnyIP, w.routeAnyIP},
+	}
+}
+
+type step struct {
+	name Step
+	do   func() error
+}
+
+func (w *wiring) build() error { return run(w.steps()) }
+
+func run(steps []step) error {
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return &StepError{s.name, err}
+		}
+	}
+	return nil
+}
+
+func (w *wiring) enterSandbox() error {
+	if err := w.sandbox.enter(); err != nil {
+		return err
+	}
+	setSysctls()
+	w.sandbox.ns.Sysfs, w.sandbox.ns.SysfsErr = mountSysfs()
+	return nil
+}
+
+func (w *wiring) enterGateway() error {
+	if err := w.gateway.enter(); err != nil {
+		return err
+	}
+	setGatewaySysctls()
+	return nil
+}
+
+func (s *side) enter() (err error) {
+	if s.ns, err = enter(); err != nil {
+		return err
+	}
+	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open rtnetlink: %w", err)
+	}
+	return s.nl.SetSocketTimeout(wiringTime)
+}
+
+// pairIndex is the gateway's end. The kernel takes a device for stacked, and tells its
+// state at once and not up to a second later, when its index differs from the other
+// end's; in two new namespaces both would be 2.
+const pairIndex = 1000
+
+// addPair makes the veth pair, one end in each namespace, and brings both up.
+func (w *wiring) addPair() error {
+	err := w.gateway.nl.LinkAdd(&netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: pairName, Index: pairIndex},
+		PeerName:      pairName,
+		PeerNamespace: netlink.NsFd(w.sandbox.ns.File.Fd()),
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range []*side{&w.sandbox, &w.gateway} {
+		if err := s.findPair(); err != nil {
+			return err
+		}
+		if err := s.nl.LinkSetUp(s.link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findPair asks for the index only: package netlink would decode all of the link.
+func (s *side) findPair() error {
+	ifr, err := s.ifreq(unix.SIOCGIFINDEX)
+	if err != nil {
+		return fmt.Errorf("find interface: %w", err)
+	}
+	s.link = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: pairName, Index: int(ifr.Uint32())}}
+	return nil
+}
+
+func (s *side) ifreq(request uint) (*unix.Ifreq, error) {
+	ifr, err := unix.NewIfreq(pairName)
+	if err != nil {
+		return nil, err
+	}
+	return ifr, control(s.ns.routes, func(fd int) error { return unix.IoctlIfreq(fd, request, ifr) })
+}
+
+// addAddresses gives both ends theirs, and the sandbox the routes to the pools. It
+// gets no default route: what is not in a pool is refused without a packet.
+func (w *wiring) addAddresses() error {
+	if err := w.addFamily(gateway4, sandbox4, pool4); err != nil {
+		return err
+	}
+	w.ipv6Err = w.addFamily(gateway6, sandbox6, pool6)
+	return nil
+}
+
+func (w *wiring) addFamily(gateway, sandbox, to netip.Prefix) error {
+	for s, a := range map[*side]netip.Prefix{&w.gateway: gateway, &w.sandbox: sandbox} {
+		// Without IFA_F_NODAD an IPv6 address is unusable for over a second.
+		addr := &netlink.Addr{IPNet: ipNet(a)}
+		if a.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := s.nl.AddrAdd(s.link, addr); err != nil {
+			return fmt.Errorf("add %v: %w", a, err)
+		}
+	}
+	return w.sandbox.nl.RouteAdd(&netlink.Route{
+		LinkIndex: w.sandbox.link.Attrs().Index, Dst: ipNet(to), Gw: gateway.Addr().AsSlice(),
+	})
+}
+
+// routeAnyIP makes every address of the pools one of the gateway's own. So the kernel
+// itself refuses what has no socket: TCP with a reset, UDP with port unreachable, other
+// protocols with protocol unreachable.
+func (w *wiring) routeAnyIP() error {
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := control(w.gateway.ns.routes, func(fd int) error { return unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, lo) }); err != nil {
+		return err
+	}
+	pools := []netip.Prefix{pool4}
+	if w.ipv6Err == nil {
+		pools = append(pools, pool6)
+	}
+	for _, r := range pools {
+		err := w.gateway.nl.RouteAdd(&netlink.Route{
+			LinkIndex: int(lo.Uint32()), Dst: ipNet(r), Table: unix.RT_TABLE_LOCAL,
+			Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		})
+		if err != nil {
+			return fmt.Errorf("route %v: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// waitUp waits until both ends carry packets, which the kernel arranges in the
+// background: a packet sent before is lost, and sent again only after a second. The
+// kernel says so a moment before it is true, under a lock that adding an address
+// takes too.
+func (w *wiring) waitUp() error {
+	deadline := time.Now().Add(wiringTime)
+	for _, s := range []*side{&w.gateway, &w.sandbox} {
+		for {
+			ifr, err := s.ifreq(unix.SIOCGIFFLAGS)
+			if err != nil {
+				return err
+			}
+			if ifr.Uint16()&unix.IFF_RUNNING != 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				return unix.ETIMEDOUT
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// hold keeps c for Close. It says no when it is too late, or a connection too many.
+func (p *Proxy) hold(c io.Closer) error {
+	_, isConn := c.(net.Conn)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.held == nil:
+		return net.ErrClosed
+	case isConn && p.conns >= p.Limits.Connections:
+		return fmt.Errorf("more than %d connections at once", p.Limits.Connections)
+	}
+	if isConn {
+		p.conns++
+	}
+	p.held[c] = true
+	return nil
+}
+
+// release closes c and forgets it. It can be called twice.
+func (p *Proxy) release(c io.Closer) {
+	c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, isConn := c.(net.Conn); p.held[c] && isConn {
+		p.conns--
+	}
+	delete(p.held, c)
+}
+
+// accept hands each connection to serve, which releases it.
+func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
+	if err := p.hold(l); err != nil {
+		l.Close()
+		return nil
+	}
+	defer p.release(l)
+	for {
+		c, err := l.Accept()
+		switch {
+		case p.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil: // out of descriptors, most likely: others will be closed
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			c.Close()
+			return fmt.Errorf("serve %v: not TCP", l.Addr())
+		}
+		if err := p.hold(tcp); err != nil {
+			reset(tcp)
+			p.log.write(Record{Via: "accept", Host: tcp.LocalAddr().String()}.denied(policy.Decision{Reason: err.Error()}))
+			continue
+		}
+		go serve(tcp)
+	}
+}
+
+// reset closes c so that its peer hears of an error, not of an end.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// handoff is a listener whose connections come from us.
+type handoff struct {
+	ch   chan net.Conn
+	ctx  context.Context
+	addr net.Addr
+}
+
+func newHandoff(ctx context.Context) handoff {
+	return handoff{make(chan net.Conn), ctx, &net.TCPAddr{}}
+}
+
+// give hands c to whoever accepts.
+func (h handoff) give(c net.Conn) {
+	select {
+	case h.ch <- c:
+	case <-h.ctx.Done():
+		c.Close()
+	}
+}
+
+func (h handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.ch:
+		return c, nil
+	case <-h.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (h handoff) Close() error   { return nil }
+func (h handoff) Addr() net.Addr { return h.addr }
+
+// counted is a listener whose connections count as the proxy's.
+type counted struct {
+	net.Listener
+	p *Proxy
+}
+
+func (l *counted) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		cc := &countedConn{Conn: c, p: l.p}
+		if l.p.hold(c) == nil {
+			return cc, nil
+		}
+		c.Close()
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	p    *Proxy
+	once sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.p.release(c.Conn) })
+	return nil
+}
+
+// held is a connection with what was read of it already, on its way to an HTTP server.
+type held struct {
+	net.Conn
+	head []byte
+	flow *flow
+}
+
+func (h *held) Read(b []byte) (int, error) {
+	if len(h.head) > 0 {
+		n := copy(b, h.head)
+		h.head = h.head[n:]
+		return n, nil
+	}
+	return h.Conn.Read(b)
+}

@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// connect dials what f is about. The error is a *deniedError when the policy does not
+// want any address that was found; the flow is denied then.
+func (f *flow) connect(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
+	defer cancel()
+	c, at, err := f.p.dial(ctx, f.d, f.q)
+	f.rec.Address = at
+	var no *deniedError
+	if errors.As(err, &no) {
+		f.refuse(no.d)
+	} else if err != nil {
+		f.rec.Error = err.Error()
+	}
+	return c, err
+}
+
+// deniedError says that a name leads only to where it may not.
+type deniedError struct{ d policy.Decision }
+
+func (e *deniedError) Error() string { return e.d.Reason }
+
+// dial gives a connection, and to where.
+func (p *Proxy) dial(ctx context.Context, d policy.Decision, q policy.Query) (net.Conn, string, error) {
+	if via := p.Upstream.forConnect(q); via != nil {
+		c, err := via.connect(ctx, p.Dialer, q)
+		return c, via.url.Host, err
+	}
+	addrs, err := p.addresses(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	good, no := p.permitted(d, q, addrs)
+	if len(good) == 0 {
+		return nil, "", &deniedError{no}
+	}
+	c, err := p.dialAny(ctx, good)
+	if err != nil {
+		return nil, good[0].String(), err
+	}
+	return c, c.RemoteAddr().String(), nil
+}
+
+// addresses resolves q's name, once. A name with a dot is complete: the host's search
+// list is not tried.
+func (p *Proxy) addresses(ctx context.Context, q policy.Query) ([]netip.Addr, error) {
+	if q.Addr.IsValid() {
+		return []netip.Addr{q.Addr}, nil
+	}
+	name := q.Name.String()
+	if strings.Contains(name, ".") {
+		name += "."
+	}
+	addrs, err := p.Resolver.LookupNetIP(ctx, "ip", name)
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("no address")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve %q: %w", q.Name, err)
+	}
+	return addrs, nil
+}
+
+// permitted keeps the addresses that may be dialled; no says why the first other one
+// may not.
+func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr) (good []netip.AddrPort, no policy.Decision) {
+	pol := p.policy.Load()
+	for _, a := range addrs {
+		a = a.Unmap().WithZone("")
+		at := pol.Dial(d, q, a)
+		if at.Allowed && p.own.has(a) && !pol.Names(q, a) {
+			at = policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (this host), which no rule names", q.Host(), a)}
+		}
+		if at.Allowed {
+			good = append(good, netip.AddrPortFrom(a, q.Port))
+		} else if no.Reason == "" {
+			no = at
+		}
+	}
+	return good, no
+}
+
+// dialAny tries the addresses in turn and shares the time that is left among them.
+func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
+	var errs []error
+	for i, at := range to {
+		deadline, _ := ctx.Deadline()
+		one, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(to)-i))
+		c, err := p.Dialer.DialContext(one, "tcp", at.String())
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// ownAddrs knows the addresses of the host, as of a moment ago.
+type ownAddrs struct {
+	find func() []netip.Addr // nil: the interfaces'
+	mu   sync.Mutex
+	at   time.Time
+	all  map[netip.Addr]bool
+}
+
+// ownFresh is how long an answer holds: an address that the host gets later is one that
+// a sandbox could reach for as long.
+const ownFresh = time.Second
+
+func (o *ownAddrs) has(a netip.Addr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil || time.Since(o.at) > ownFresh {
+		find := o.find
+		if find == nil {
+			find = interfaceAddrs
+		}
+		o.all, o.at = map[netip.Addr]bool{}, time.Now()
+		for _, a := range find() {
+			o.all[a.Unmap().WithZone("")] = true
+		}
+	}
+	return o.all[a]
+}
+
+func interfaceAddrs() (all []netip.Addr) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // without rtnetlink(7) there is no way to know
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				all = append(all, ip)
+			}
+		}
+	}
+	return all
+}

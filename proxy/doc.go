@@ -1,0 +1,42 @@
+// Package proxy is the way out of one sandbox: it decides, then dials. It is handed
+// listeners that only the sandbox can reach, and connects from where the process is.
+//
+//	p, err := proxy.New(proxy.Config{Sandbox: id, Policy: pol, V4: pool4, V6: pool6, Log: file})
+//	go p.ServeProxy(l)       // HTTP, CONNECT and SOCKS5 on one port
+//	go p.ServeNamed(l)       // whatever was connected to by a name's address
+//	go p.ServeDNS(packets)   // and ServeDNSTCP
+//	p.SetPolicy(other)       // holds for what comes next
+//	defer p.Close()
+//
+// # Three ways in, one decision
+//
+//	CONNECT, SOCKS5, absolute-form ──┐
+//	address of a name (Named) ───────┼─▶ policy.Decide ─▶ resolve ─▶ policy.Dial ─▶ dial
+//	DNS ── policy.Resolves ── address┘     name, port      once       address      that address
+//
+// DNS gives each name the policy knows an address of its own from the pools, and
+// NXDOMAIN for any other; no query is sent on before the policy said yes, and then only to
+// learn whether a name exists. So a connection to an address says which
+// name it is for, whatever protocol it speaks.
+//
+// # What is held on the way
+//
+//   - On port 443 the first bytes must be a TLS ClientHello for that very name, read by
+//     crypto/tls, in however many records; no name, another one, encrypted client
+//     hello or no TLS: alert 112 and the end. On port 80 it must be HTTP, each request
+//     with that Host. A tcp:// rule lifts both; other ports are not looked at.
+//   - What a server does behind the TLS it was asked for by name is out of sight: one
+//     that serves several names (a CDN) can be asked for another inside (fronting).
+//   - A name is resolved once; the addresses found are judged, and one of those is dialled
+//     as an address. The host's own addresses need a rule that names them, like
+//     private ones.
+//   - Where the host itself is told to use a proxy ([Upstream]), names go to that one,
+//     which resolves them: the addresses they lead to are then its business.
+//   - Heads have to come within Limits.Head, connections are counted, what a rule
+//     lets through can be bounded. Nothing waits without end but a tunnel in use.
+//
+// Tunnels are copied between plain *net.TCPConn, so that the kernel moves the bytes
+// (splice(2)).
+//
+// The package makes no namespaces and reads no configuration.
+package proxy

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// flow is one thing somebody inside wants, from the question to the end of it.
+type flow struct {
+	p   *Proxy
+	q   policy.Query
+	d   policy.Decision
+	rec Record
+
+	in, out atomic.Int64 // bytes to and from the sandbox
+}
+
+// ask decides about q and charges the rule's budget for a connection or a request.
+func (p *Proxy) ask(via string, q policy.Query) *flow {
+	f := &flow{p: p, q: q, d: p.policy.Load().Decide(q)}
+	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
+	if q.Method != "" {
+		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
+	}
+	if f.d.Allowed {
+		if why := p.spent.charge(f.d.Rule, q.Method != ""); why != "" {
+			f.deny("%s", why)
+		}
+	}
+	f.rec = f.rec.decided(f.d)
+	return f
+}
+
+// malformed is the flow of what could not be understood.
+func (p *Proxy) malformed(via, host string, err error) *flow {
+	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
+	f.rec = Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.decided(f.d)
+	return f
+}
+
+// deny takes the answer back.
+func (f *flow) deny(format string, args ...any) {
+	f.refuse(policy.Decision{Rule: f.d.Rule, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (f *flow) refuse(d policy.Decision) {
+	f.d = d
+	f.rec = f.rec.decided(d)
+}
+
+// end writes the record. It is called once.
+func (f *flow) end() {
+	f.rec.In, f.rec.Out = f.in.Load(), f.out.Load()
+	f.p.log.write(f.rec)
+}
+
+// message is what a person reads who was refused.
+func (f *flow) message() string {
+	if f.d.Allowed {
+		return fmt.Sprintf("demesne could not reach %s: %s", f.target(), f.rec.Error)
+	}
+	return fmt.Sprintf("blocked by demesne: %s: %s", f.target(), f.d.Reason)
+}
+
+func (f *flow) target() string {
+	if f.q.Port == 0 {
+		return f.rec.Host
+	}
+	return net.JoinHostPort(f.q.Host(), fmt.Sprint(f.q.Port))
+}
+
+// shape is what has to be spoken.
+type shape int
+
+const (
+	anything shape = iota
+	tlsFor         // TLS, for the name
+	httpFor        // HTTP, with the name as Host
+)
+
+// shape goes by the port, as the client does.
+func (f *flow) shape() shape {
+	switch {
+	case f.d.Raw() || f.q.Name.IsZero():
+		return anything
+	case f.q.Port == 443:
+		return tlsFor
+	case f.q.Port == 80:
+		return httpFor
+	}
+	return anything
+}
+
+// tunnel copies both ways between c, of which head was read already, and up. It returns
+// when both directions have ended, and closes up.
+func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
+	defer up.Close()
+	bytes := f.p.spent.of(f.d.Rule)
+	if !bytes.take(int64(len(head))) {
+		return
+	}
+	n, err := up.Write(head)
+	f.out.Add(int64(n))
+	if err != nil {
+		f.rec.Error = err.Error()
+		return
+	}
+	out := make(chan int64, 1)
+	go func() { out <- pump(up, c, bytes) }()
+	f.in.Add(pump(c, up, bytes))
+	f.out.Add(<-out)
+	if bytes.exhausted() {
+		f.rec.Error = "cut: the rule's budget of bytes is spent"
+	}
+}
+
+// checkHello reads what must be a ClientHello for the flow's name and gives all that was
+// read. When it is not one, the flow is denied and the client told.
+func (f *flow) checkHello(c net.Conn, head []byte) []byte {
+	c.SetReadDeadline(time.Now().Add(f.p.Limits.Head))
+	defer c.SetReadDeadline(time.Time{})
+	h, read, err := readHello(c, head)
+	switch {
+	case err != nil:
+		f.deny("port 443 needs TLS with a server name: %v", err)
+	case h.encrypted:
+		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen")
+	case h.name != f.q.Name:
+		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)
+	default:
+		return read
+	}
+	c.Write(unrecognizedName)
+	return nil
+}

@@ -1,0 +1,235 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"demesne/proxy/policy"
+)
+
+// forwarder sends plain HTTP requests on, by goproxy.
+type forwarder struct {
+	p         *Proxy
+	goproxy   *goproxy.ProxyHttpServer
+	transport *http.Transport
+}
+
+type flowKey struct{}
+
+// setUpHTTP starts the two servers that read requests: one for what is sent to a proxy,
+// one for what is sent to a name's port 80.
+func (p *Proxy) setUpHTTP() {
+	p.toHTTP, p.toNamed = newHandoff(p.ctx), newHandoff(p.ctx)
+	p.forward = newForwarder(p)
+	p.explicit = p.server(p.serveExplicit)
+	p.byName = p.server(p.serveRequestTo)
+	p.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, flowKey{}, c.(*held).flow)
+	}
+	go p.explicit.Serve(p.toHTTP)
+	go p.byName.Serve(p.toNamed)
+}
+
+func (p *Proxy) server(h http.HandlerFunc) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: p.Limits.Head,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ConnState:         p.connState,
+		BaseContext:       func(net.Listener) context.Context { return p.ctx },
+	}
+}
+
+// connState releases what an HTTP server is done with. A connection that was taken over
+// (CONNECT, WebSocket) is its taker's.
+func (p *Proxy) connState(c net.Conn, s http.ConnState) {
+	if s == http.StateClosed {
+		p.releaseHTTP(c)
+	}
+}
+
+func (p *Proxy) releaseHTTP(c net.Conn) {
+	if h, ok := c.(*held); ok {
+		c = h.Conn
+	}
+	p.release(c)
+}
+
+func newForwarder(p *Proxy) *forwarder {
+	f := &forwarder{p: p, goproxy: goproxy.NewProxyHttpServer()}
+	f.transport = &http.Transport{
+		DialContext:         f.dial,
+		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 8,
+		MaxIdleConns:        32,
+		IdleConnTimeout:     time.Minute,
+	}
+	g := f.goproxy
+	g.Tr = f.transport // its own trusts everybody and reads the environment
+	g.ConnectDial = func(string, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
+	g.Logger = log.New(io.Discard, "", 0)
+	g.KeepAcceptEncoding = true
+	g.OnResponse().DoFunc(f.answered)
+	return f
+}
+
+// dial connects for a request, whose flow is in ctx, to its target or to the host's own proxy.
+func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	fl, ok := ctx.Value(flowKey{}).(*flow)
+	if !ok {
+		return nil, errors.New("a dial for no request")
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
+	defer cancel()
+	target := &url.URL{Host: net.JoinHostPort(fl.q.Host(), fmt.Sprint(fl.q.Port))}
+	if via, err := f.p.Upstream.forRequest(target); err == nil && via != nil {
+		return f.p.Dialer.DialContext(ctx, "tcp", address)
+	}
+	c, _, err := f.p.dial(ctx, fl.d, fl.q)
+	return c, err
+}
+
+// serveExplicit serves what is sent to a proxy.
+func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect {
+		p.serveCONNECT(w, r)
+		return
+	}
+	q, err := absoluteTarget(r.URL)
+	if err != nil {
+		f := p.malformed("http", r.RequestURI, err)
+		defer f.end()
+		http.Error(w, f.message(), http.StatusBadRequest)
+		return
+	}
+	p.forward.serve(w, r, q)
+}
+
+// absoluteTarget reads http://host[:port]/…. The Host header says nothing: net/http has
+// put the URL's in its place, and that is what is sent on.
+func absoluteTarget(u *url.URL) (policy.Query, error) {
+	switch {
+	case u.Scheme != "http" || u.Opaque != "":
+		return policy.Query{}, fmt.Errorf("this is a proxy: it takes http:// URLs and CONNECT, not scheme %.20q", u.Scheme)
+	case u.User != nil:
+		return policy.Query{}, errors.New("a user in the URL")
+	case u.Port() == "" && u.Host != "":
+		return splitTarget(u.Host + ":80")
+	}
+	return splitTarget(u.Host)
+}
+
+// serveRequestTo serves a request on a connection that is for one name. Each request
+// has to be for that name.
+func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
+	conn := r.Context().Value(flowKey{}).(*flow)
+	host := r.Host
+	if h, port, err := net.SplitHostPort(host); err == nil && port == fmt.Sprint(conn.q.Port) {
+		host = h
+	}
+	name, err := policy.ParseName(host)
+	if err != nil || name != conn.q.Name || r.Method == http.MethodConnect || (r.URL.IsAbs() && r.URL.Scheme != "http") {
+		f := &flow{p: p, q: conn.q, d: conn.d, rec: conn.rec}
+		f.rec.Request = fmt.Sprintf("%s %.500s", r.Method, r.URL.EscapedPath())
+		f.deny("HTTP is for %.300q, not for %q", r.Host, conn.q.Name)
+		defer f.end()
+		w.Header().Set("Connection", "close")
+		http.Error(w, f.message(), http.StatusForbidden)
+		return
+	}
+	p.forward.serve(w, r, conn.q)
+}
+
+// serve decides about one request and sends it on.
+func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query) {
+	q.Method, q.Path = r.Method, r.URL.EscapedPath()
+	fl := f.p.ask("http", q)
+	defer fl.end()
+	if !fl.d.Allowed {
+		http.Error(w, fl.message(), http.StatusForbidden)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), flowKey{}, fl))
+	r.URL.Scheme, r.URL.Host = "http", net.JoinHostPort(q.Host(), fmt.Sprint(q.Port))
+	r.Host = r.URL.Host
+	if q.Port == 80 {
+		r.Host = hostHeader(q)
+	}
+	r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
+	t := &taken{ResponseWriter: w}
+	f.goproxy.ServeHTTP(t, r)
+	if t.conn != nil { // by goproxy, for a WebSocket that has ended
+		f.p.releaseHTTP(t.conn)
+	}
+}
+
+// taken notes that a connection was taken over.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	t.conn = c
+	return c, rw, err
+}
+
+func (t *taken) Flush() { http.NewResponseController(t.ResponseWriter).Flush() }
+
+func hostHeader(q policy.Query) string {
+	if q.Addr.Is6() {
+		return "[" + q.Host() + "]"
+	}
+	return q.Host()
+}
+
+// answered counts an answer, or turns the error that came instead into one.
+func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
+	fl := ctx.Req.Context().Value(flowKey{}).(*flow)
+	if resp != nil {
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			resp.Body = &counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}
+		}
+		return resp
+	}
+	code := http.StatusBadGateway
+	var no *deniedError
+	if errors.As(ctx.Error, &no) {
+		code = http.StatusForbidden
+		fl.refuse(no.d)
+	} else {
+		fl.rec.Error = ctx.Error.Error()
+	}
+	return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, code, fl.message()+"\n")
+}
+
+// counter counts a body, and ends it when the rule's bytes are spent.
+type counter struct {
+	io.ReadCloser
+	n *atomic.Int64
+	b *budget
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	if !c.b.take(int64(n)) {
+		return 0, errSpent
+	}
+	return n, err
+}

@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"demesne/proxy/policy"
+)
+
+var errNames = errors.New("too many names were asked for")
+
+// names gives every name a number, and so an address in each pool. A name keeps its
+// address: somebody inside may have it still.
+type names struct {
+	v4, v6 netip.Prefix
+	max    int
+
+	mu     sync.RWMutex
+	number map[policy.Name]int
+	list   []policy.Name
+}
+
+// newNames bounds the names by the smaller pool, of which the first and last address
+// stay unused.
+func newNames(v4, v6 netip.Prefix, most int) *names {
+	for _, p := range []netip.Prefix{v4, v6} {
+		if p.IsValid() {
+			most = min(most, 1<<min(30, p.Addr().BitLen()-p.Bits())-2)
+		}
+	}
+	return &names{v4: v4, v6: v6, max: most, number: map[policy.Name]int{}}
+}
+
+// address gives n's address in a pool.
+func (s *names) address(n policy.Name, pool netip.Prefix) (netip.Addr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, known := s.number[n]
+	if !known {
+		if i = len(s.list); i >= s.max {
+			return netip.Addr{}, errNames
+		}
+		s.number[n] = i
+		s.list = append(s.list, n)
+	}
+	return offset(pool, uint32(i)+1), nil
+}
+
+// name gives the name that an address stands for.
+func (s *names) name(a netip.Addr) (policy.Name, bool) {
+	a = a.Unmap()
+	pool := s.v4
+	if a.Is6() {
+		pool = s.v6
+	}
+	if !pool.IsValid() || !pool.Contains(a) {
+		return policy.Name{}, false
+	}
+	i := low(a) - low(pool.Masked().Addr())
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if i == 0 || i > uint32(len(s.list)) || offset(pool, i) != a {
+		return policy.Name{}, false
+	}
+	return s.list[i-1], true
+}
+
+// low is the last 32 bits of an address.
+func low(a netip.Addr) uint32 {
+	b := a.AsSlice()
+	return binary.BigEndian.Uint32(b[len(b)-4:])
+}
+
+func offset(pool netip.Prefix, i uint32) netip.Addr {
+	b := pool.Masked().Addr().AsSlice()
+	end := b[len(b)-4:]
+	binary.BigEndian.PutUint32(end, binary.BigEndian.Uint32(end)+i)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// coversHost says whether the rule speaks of the host that q is about.
+func (r Rule) coversHost(q Query) bool {
+	switch {
+	case r.all:
+		return true
+	case q.Addr.IsValid():
+		return r.prefix.IsValid() && r.prefix.Contains(q.Addr)
+	case !r.name.IsZero():
+		return r.name == q.Name
+	default:
+		return q.Name.Under(r.zone)
+	}
+}
+
+func (r Rule) coversPort(port uint16) bool {
+	return len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p ports) bool { return p.from <= port && port <= p.to })
+}
+
+// narrowed says whether the rule looks at requests.
+func (r Rule) narrowed() bool { return len(r.methods) > 0 || r.path != "" }
+
+// coversRequest compares with the path as it is sent. One that servers may read in two
+// ways, with dot segments, escaped slashes or dots, or empty segments, is under
+// no path.
+func (r Rule) coversRequest(q Query) bool {
+	if len(r.methods) > 0 && !slices.Contains(r.methods, q.Method) {
+		return false
+	}
+	if r.path == "" || r.path == "/*" {
+		return true
+	}
+	if !plainPath(q.Path) {
+		return false
+	}
+	if zone, below := strings.CutSuffix(r.path, "/*"); below {
+		return strings.HasPrefix(q.Path, zone+"/")
+	}
+	return q.Path == r.path
+}
+
+func plainPath(p string) bool {
+	lower := strings.ToLower(p)
+	for _, s := range []string{"%2e", "%2f", "%5c", "%25", `\`, ";"} {
+		if strings.Contains(lower, s) {
+			return false
+		}
+	}
+	clean := path.Clean(p)
+	return p == clean || p == clean+"/"
+}

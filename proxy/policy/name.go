@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+)
+
+// ErrName is what a host that is no name and no address wraps.
+var ErrName = errors.New("not a host name")
+
+// Name is a host name in its one spelling. The zero Name is no name.
+type Name struct{ s string }
+
+func (n Name) String() string { return n.s }
+
+// IsZero says that there is no name.
+func (n Name) IsZero() bool { return n.s == "" }
+
+// maxName is the longest host name in text, without the trailing dot (RFC 1035).
+const maxName = 253
+
+// ParseName gives the one spelling of s. Addresses are refused, however they are
+// spelled: see [ParseHost].
+func ParseName(s string) (Name, error) {
+	ascii, err := toASCII(s)
+	if err != nil {
+		return Name{}, fmt.Errorf("parse name %.100q: %w", s, err)
+	}
+	return Name{ascii}, nil
+}
+
+// lookup maps as for a look-up, without two checks: names with an underscore, and with
+// "--" where only punycode should have it, exist. checkASCII holds the rest.
+var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false), idna.CheckHyphens(false))
+
+func toASCII(s string) (string, error) {
+	if len(s) > 4*maxName || !utf8.ValidString(s) { // a name of 253 bytes was no longer in UTF-8
+		return "", because("too long, or not UTF-8")
+	}
+	for _, r := range s {
+		if r <= ' ' || r == 0x7f || strings.ContainsRune(`"#%/:<>?@[\]^{|}`, r) {
+			return "", because("%q in it", r)
+		}
+	}
+	ascii, err := lookup.ToASCII(s)
+	if err != nil {
+		return "", because("%v", err)
+	}
+	ascii = strings.ToLower(strings.TrimSuffix(ascii, "."))
+	return ascii, checkASCII(ascii)
+}
+
+// checkASCII holds what IDNA leaves open: what no resolver, certificate or URL parser
+// may read in two ways.
+func checkASCII(s string) error {
+	if s == "" {
+		return because("empty")
+	}
+	if len(s) > maxName {
+		return because("longer than %d bytes", maxName)
+	}
+	labels := strings.Split(s, ".")
+	for _, l := range labels {
+		if err := checkLabel(l); err != nil {
+			return err
+		}
+	}
+	if isNumber(labels[len(labels)-1]) {
+		return because("an address, spelled in a way that is not accepted")
+	}
+	return nil
+}
+
+func checkLabel(l string) error {
+	switch {
+	case l == "":
+		return because("an empty label")
+	case len(l) > 63:
+		return because("a label longer than 63 bytes")
+	case l[0] == '-' || l[len(l)-1] == '-':
+		return because("a label that begins or ends with '-'")
+	}
+	for _, c := range []byte(l) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return because("%q in it", rune(c))
+		}
+	}
+	return nil
+}
+
+// isNumber says whether a last label makes inet_aton(3) or a URL parser take the whole
+// for an IPv4 address: decimal, octal or hexadecimal.
+func isNumber(l string) bool {
+	digits := "0123456789"
+	if rest, ok := strings.CutPrefix(l, "0x"); ok {
+		l, digits = rest, digits+"abcdef"
+	}
+	return strings.Trim(l, digits) == ""
+}
+
+// Under says whether n is below zone: api.example.com is, example.com itself is not.
+func (n Name) Under(zone Name) bool {
+	rest, ok := strings.CutSuffix(n.s, "."+zone.s)
+	return ok && rest != "" && zone.s != ""
+}
+
+// ParseHost reads a host as it stands in a URL or a request: a name, an IPv4 address
+// in dotted decimal, or an IPv6 address, in brackets or not, without a zone. A
+// v4-mapped address becomes the IPv4 address, as it would on the wire.
+func ParseHost(s string) (Name, netip.Addr, error) {
+	inner := s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		inner = s[1 : len(s)-1]
+	}
+	a, err := netip.ParseAddr(inner)
+	switch {
+	case err != nil || (inner != s && a.Is4()):
+		n, err := ParseName(s)
+		return n, netip.Addr{}, err
+	case a.Zone() != "":
+		return Name{}, netip.Addr{}, fmt.Errorf("parse address %.100q: %w", s, because("a zone"))
+	}
+	return Name{}, a.Unmap(), nil
+}
+
+func because(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrName}, args...)...)
+}

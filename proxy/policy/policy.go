@@ -1,0 +1,171 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Query is what somebody inside wants: a name or an address, a port, and, where the
+// request can be read, its method and path as sent.
+type Query struct {
+	Name   Name
+	Addr   netip.Addr // when there is no name
+	Port   uint16
+	Method string
+	Path   string
+}
+
+// Ask makes the query for a host and port.
+func Ask(host string, port uint16) (Query, error) {
+	name, addr, err := ParseHost(host)
+	return Query{Name: name, Addr: addr, Port: port}, err
+}
+
+// Host is the name or the address, as one writes it before a port.
+func (q Query) Host() string {
+	if q.Addr.IsValid() {
+		return q.Addr.String()
+	}
+	return q.Name.String()
+}
+
+// Decision is an answer and why. The zero Decision says no.
+type Decision struct {
+	Allowed bool
+	Unknown bool   // no rule speaks of the name: a person may be asked
+	Rule    Rule   // that decided; the zero Rule if none did
+	Reason  string // for people
+}
+
+// Raw says that any protocol may be spoken, also on the ports of TLS and HTTP.
+func (d Decision) Raw() bool { return d.Rule.raw }
+
+// Policy is an immutable list of rules. The zero Policy denies everything.
+type Policy struct{ deny, allow []Rule }
+
+// Allow gives p with further rules that allow.
+func (p Policy) Allow(rules ...Rule) Policy {
+	p.allow = slices.Concat(p.allow, rules)
+	return p
+}
+
+// Deny gives p with rules that deny, whatever else allows.
+func (p Policy) Deny(rules ...Rule) Policy {
+	p.deny = slices.Concat(p.deny, rules)
+	return p
+}
+
+// Allowed gives the rules that allow, and Denied those that deny, in order.
+func (p Policy) Allowed() []Rule { return slices.Clone(p.allow) }
+
+// Denied gives the rules that deny, in order.
+func (p Policy) Denied() []Rule { return slices.Clone(p.deny) }
+
+// Decide says whether q may be tried. For a name that is not the last word: see
+// [Policy.Dial].
+func (p Policy) Decide(q Query) Decision {
+	if q.Name.IsZero() == !q.Addr.IsValid() {
+		return Decision{Reason: "neither a name nor an address"}
+	}
+	for _, r := range p.deny {
+		if r.coversHost(q) && r.coversPort(q.Port) && (!r.narrowed() || q.Method == "" || r.coversRequest(q)) {
+			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}
+		}
+	}
+	d := Decision{Unknown: true, Reason: "no rule"}
+	for _, r := range p.allow {
+		if !r.coversHost(q) {
+			continue
+		}
+		why := r.refusal(q)
+		if why == "" {
+			return p.allowed(q, r)
+		}
+		d = Decision{Rule: r, Reason: why}
+	}
+	return d
+}
+
+// refusal says why a rule that speaks of q's host does not allow q, or "".
+func (r Rule) refusal(q Query) string {
+	switch {
+	case !r.coversPort(q.Port):
+		return fmt.Sprintf("rule %q is not for port %d", r, q.Port)
+	case r.narrowed() && q.Method == "":
+		return fmt.Sprintf("rule %q needs to see the request, which is encrypted", r)
+	case r.narrowed() && !r.coversRequest(q):
+		return fmt.Sprintf("rule %q is not for %s %.200q", r, q.Method, q.Path)
+	}
+	return ""
+}
+
+// allowed gives the answer for q by r, but for an address that r covers only because
+// it covers everything.
+func (p Policy) allowed(q Query, r Rule) Decision {
+	d := Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r)}
+	if q.Addr.IsValid() {
+		return p.at(d, q, q.Addr)
+	}
+	return d
+}
+
+// Dial says whether q, which was allowed by d, may be reached at the address that was
+// found for it. It is to be asked of the very address that is dialled.
+func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
+	if !d.Allowed {
+		return d
+	}
+	found = found.Unmap().WithZone("")
+	for _, r := range p.deny {
+		if r.prefix.IsValid() && r.prefix.Contains(found) && r.coversPort(q.Port) {
+			return Decision{Rule: r, Reason: fmt.Sprintf("%s leads to %v: denied by rule %q", q.Host(), found, r)}
+		}
+	}
+	return p.at(d, q, found)
+}
+
+// at keeps d if the address is public, or named.
+func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
+	class := Classify(a)
+	if inner, ok := Carried(a); ok && p.named(q, a, class) {
+		a, class = inner, Classify(inner) // the way there is fine; is where it ends?
+	}
+	switch {
+	case class == Public || p.named(q, a, class):
+		return d
+	case d.Rule.private && (class == Private || class == Shared):
+		return d
+	}
+	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, class)}
+}
+
+// named says whether an address rule covers a. A range that contains a metadata service
+// by chance does not name it.
+func (p Policy) named(q Query, a netip.Addr, class Class) bool {
+	return slices.ContainsFunc(p.allow, func(r Rule) bool {
+		return r.prefix.IsValid() && r.prefix.Contains(a) && r.coversPort(q.Port) &&
+			(class != Metadata || r.prefix.IsSingleIP())
+	})
+}
+
+// Resolves says whether a sandbox may learn that name exists: whether any port of it
+// may be tried.
+func (p Policy) Resolves(name Name) Decision {
+	q := Query{Name: name}
+	for _, r := range p.deny {
+		if r.coversHost(q) && len(r.ports) == 0 && !r.narrowed() {
+			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}
+		}
+	}
+	for _, r := range p.allow {
+		if r.coversHost(q) {
+			return Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r)}
+		}
+	}
+	return Decision{Unknown: true, Reason: "no rule"}
+}
+
+// Names says whether an address rule covers a on q's port, so that it may be reached
+// although it is not public.
+func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }

@@ -1,0 +1,202 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// ErrRule is what a malformed rule wraps.
+var ErrRule = errors.New("malformed rule")
+
+// Rule is one line of a policy; see the package comment for its words. It is
+// immutable. The zero Rule covers nothing.
+type Rule struct {
+	text    string
+	name    Name         // exactly this name,
+	zone    Name         // or every name under this one,
+	prefix  netip.Prefix // or these addresses,
+	all     bool         // or everything
+	ports   []ports      // none: every port
+	raw     bool
+	private bool
+	methods []string // none: every method
+	path    string   // "": every path
+	budget  Budget
+}
+
+type ports struct{ from, to uint16 }
+
+// Budget bounds what one rule lets through, over the life of a sandbox. Zero: no
+// bound.
+type Budget struct {
+	Bytes       int64 // both directions together
+	Requests    int64 // HTTP requests that can be read
+	Connections int64
+}
+
+func (r Rule) String() string { return r.text }
+
+// Budget gives the rule's bounds.
+func (r Rule) Budget() Budget { return r.budget }
+
+// Name gives the name of a rule for exactly one.
+func (r Rule) Name() (Name, bool) { return r.name, !r.name.IsZero() }
+
+// ParseRule reads one rule in words.
+func ParseRule(s string) (Rule, error) {
+	r := Rule{text: s}
+	rest, raw := strings.CutPrefix(s, "tcp://")
+	r.raw = raw
+	host, portList, err := splitPorts(rest)
+	if err == nil {
+		r.ports, err = parsePorts(portList)
+	}
+	if err == nil {
+		err = r.setHost(host)
+	}
+	if err != nil {
+		return Rule{}, fmt.Errorf("parse rule %.200q: %w", s, err)
+	}
+	return r, nil
+}
+
+// Everything covers every name and every address.
+func Everything() Rule { return Rule{text: "*", all: true} }
+
+// splitPorts cuts the ports off. An IPv6 address has to be in brackets to have some.
+func splitPorts(s string) (host, list string, err error) {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return s, "", nil
+	}
+	if _, err := netip.ParsePrefix(s); err == nil {
+		return s, "", nil
+	}
+	if rest, ok := strings.CutPrefix(s, "["); ok {
+		host, after, ok := strings.Cut(rest, "]")
+		bits, list, _ := strings.Cut(after, ":")
+		if !ok || (bits != "" && !strings.HasPrefix(bits, "/")) {
+			return "", "", fmt.Errorf("%w: what follows the bracket", ErrRule)
+		}
+		return host + bits, list, nil
+	}
+	host, list, found := strings.Cut(s, ":")
+	if found && list == "" {
+		return "", "", fmt.Errorf("%w: no port after ':'", ErrRule)
+	}
+	return host, list, nil
+}
+
+func parsePorts(list string) ([]ports, error) {
+	if list == "" || list == "*" {
+		return nil, nil
+	}
+	var all []ports
+	for p := range strings.SplitSeq(list, ",") {
+		a, b, isRange := strings.Cut(p, "-")
+		if !isRange {
+			b = a
+		}
+		from, err1 := parsePort(a)
+		to, err2 := parsePort(b)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("%w: port %q is not in 1-65535", ErrRule, p)
+		}
+		if from > to {
+			return nil, fmt.Errorf("%w: ports %q are upside down", ErrRule, p)
+		}
+		all = append(all, ports{from, to})
+	}
+	return all, nil
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err == nil && (n == 0 || s[0] < '1') {
+		err = strconv.ErrRange
+	}
+	return uint16(n), err
+}
+
+func (r *Rule) setHost(host string) (err error) {
+	if p, err := netip.ParsePrefix(host); err == nil {
+		return r.setPrefix(p)
+	}
+	if zone, ok := strings.CutPrefix(host, "*."); ok {
+		return r.setZone(zone)
+	}
+	if strings.Contains(host, "*") {
+		return fmt.Errorf("%w: '*' stands for whole labels in front: *.example.com", ErrRule)
+	}
+	name, addr, err := ParseHost(host)
+	if addr.IsValid() {
+		return r.setPrefix(netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	r.name = name
+	return err
+}
+
+func (r *Rule) setPrefix(p netip.Prefix) error {
+	if p.Masked() != p {
+		return fmt.Errorf("%w: %v has bits set behind its mask, as in %v", ErrRule, p, p.Masked())
+	}
+	if p.Addr().Is4In6() {
+		return fmt.Errorf("%w: write the IPv4 addresses", ErrRule)
+	}
+	r.prefix = p
+	return nil
+}
+
+// setZone refuses what is below a public suffix: anybody can have a name there. The
+// suffixes of companies (*.github.io) are as public as registries' ones; a top level
+// that no registry sells (*.corp, *.test) is not.
+func (r *Rule) setZone(s string) error {
+	zone, err := ParseName(s)
+	if err != nil {
+		return err
+	}
+	if suffix, icann := publicsuffix.PublicSuffix(zone.s); suffix == zone.s && (icann || strings.Contains(suffix, ".")) {
+		return fmt.Errorf("%w: anybody can have a name under %q, a public suffix", ErrRule, zone.s)
+	}
+	r.zone = zone
+	return nil
+}
+
+// Private gives r, whose name may also lead to private addresses: a server of a
+// company's own network. Loopback, link-local and metadata addresses stay out.
+func (r Rule) Private() Rule {
+	r.private = true
+	return r
+}
+
+// Limited gives r with a budget.
+func (r Rule) Limited(b Budget) Rule {
+	r.budget = b
+	return r
+}
+
+// Requests gives r for these methods and paths only. A pattern is an exact path, or
+// one that ends in /* for all below. None of either: all.
+func (r Rule) Requests(methods []string, pattern string) (Rule, error) {
+	for _, m := range methods {
+		if m == "" || strings.ToUpper(m) != m || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+			return Rule{}, fmt.Errorf("parse method %q: %w: upper case letters", m, ErrRule)
+		}
+	}
+	if fixed := strings.TrimSuffix(pattern, "/*"); pattern != "" && fixed != "" &&
+		(fixed[0] != '/' || path.Clean(fixed) != fixed || strings.Contains(fixed, "*")) {
+		return Rule{}, fmt.Errorf("parse path %q: %w: /exact or /below/*", pattern, ErrRule)
+	}
+	r.methods, r.path = slices.Clone(methods), pattern
+	if len(methods) > 0 {
+		r.text = strings.Join(methods, ",") + " " + r.text
+	}
+	r.text += pattern
+	return r, nil
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"demesne/proxy/policy"
+)
+
+// Resolver finds the addresses of a name. *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Dialer connects to a literal address. *net.Dialer is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Config is what one sandbox's proxy works with. The zero Config denies everything.
+type Config struct {
+	Sandbox  string              // its id, for the log
+	Policy   policy.Policy       //
+	V4, V6   netip.Prefix        // pools that stand for names; an invalid one: no such addresses
+	Resolver Resolver            // nil: the host's
+	Dialer   Dialer              // nil: plain TCP
+	Upstream *Upstream           // nil: none
+	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
+	Log      io.Writer           // a Record as JSON a line; nil: none
+	Limits   Limits
+}
+
+// Limits bound what a sandbox can use up. Zero: the default.
+type Limits struct {
+	Connections int           // at once, of all kinds: 512. A tunnel takes six descriptors
+	Names       int           // that DNS gives addresses for: 16384
+	Log         int64         // bytes: 64 MiB
+	Head        time.Duration // for a request's head, a ClientHello: 10 s
+	Dial        time.Duration // for all addresses of a name: 30 s
+}
+
+func (l Limits) filled() Limits {
+	fill(&l.Connections, 512)
+	fill(&l.Names, 16384)
+	fill(&l.Log, 64<<20)
+	fill(&l.Head, 10*time.Second)
+	fill(&l.Dial, 30*time.Second)
+	return l
+}
+
+func fill[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Proxy is one sandbox's way out. Its methods may be called at any time.
+type Proxy struct {
+	Config
+	policy atomic.Pointer[policy.Policy]
+	names  *names
+	log    *journal
+	spent  budgets
+	own    ownAddrs
+
+	forward  *forwarder
+	explicit *http.Server // of ServeProxy
+	byName   *http.Server // of port 80, by name
+	toHTTP   handoff      // connections for explicit
+	toNamed  handoff      // and for byName
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	held  map[io.Closer]bool // listeners and connections, to close
+	conns int                // of held
+}
+
+// New makes a proxy that serves nothing yet. Close ends it.
+func New(c Config) (*Proxy, error) {
+	if c.V4.IsValid() && !c.V4.Addr().Is4() || c.V6.IsValid() && !c.V6.Addr().Is6() {
+		return nil, fmt.Errorf("make proxy: pools %v and %v are of the wrong families", c.V4, c.V6)
+	}
+	c.Limits = c.Limits.filled()
+	if c.Resolver == nil {
+		c.Resolver = net.DefaultResolver
+	}
+	if c.Dialer == nil {
+		d := &net.Dialer{}
+		d.SetMultipathTCP(false)
+		c.Dialer = d
+	}
+	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.names = newNames(c.V4, c.V6, c.Limits.Names)
+	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log}
+	p.own.find = c.Own
+	p.SetPolicy(c.Policy)
+	p.setUpHTTP()
+	return p, nil
+}
+
+// SetPolicy decides what comes next. Tunnels that are open stay.
+func (p *Proxy) SetPolicy(pol policy.Policy) {
+	p.policy.Store(&pol)
+	if p.forward != nil {
+		p.forward.transport.CloseIdleConnections()
+	}
+}
+
+// Blocked lists what was denied, each once, the first first.
+func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
+
+// Close ends listeners, connections and idle ones, and waits for nothing.
+func (p *Proxy) Close() error {
+	p.cancel()
+	p.mu.Lock()
+	held := p.held
+	p.held = nil
+	p.mu.Unlock()
+	for c := range held {
+		c.Close()
+	}
+	p.forward.transport.CloseIdleConnections()
+	return errors.Join(p.explicit.Close(), p.byName.Close())
+}
+
+// ServeProxy serves HTTP, CONNECT and SOCKS5 until Close, when it returns nil.
+func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.serveProxy) }
+
+// ServeNamed serves connections whose local address stands for a name.
+func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
+
+// ServeDNS answers queries over UDP.
+func (p *Proxy) ServeDNS(c net.PacketConn) error {
+	return p.serveDNS(c, &dns.Server{PacketConn: c, UDPSize: dns.MinMsgSize})
+}
+
+// ServeDNSTCP answers queries over TCP.
+func (p *Proxy) ServeDNSTCP(l net.Listener) error {
+	return p.serveDNS(l, &dns.Server{Listener: &counted{l, p}, ReadTimeout: p.Limits.Head, MaxTCPQueries: -1})
+}

@@ -1,0 +1,256 @@
+package rootfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// copied makes / of copies of the layers, merged as overlayfs would: the last rung, for a kernel that
+// has no overlay for us. Hard links become files of their own.
+func (t *Tree) copied(o *overlay, why error) (*plan, error) {
+	t.Upper = UpperCopied
+	t.UpperWhy = errors.Join(t.UpperWhy, why)
+	if err := o.prepare(); err != nil {
+		return nil, err
+	}
+	if err := t.attachAside(o); err != nil {
+		return nil, err
+	}
+	up, err := enter(o.upper.fd, "up")
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(up)
+	for _, lower := range o.lowers {
+		if err := copyLayer(lower, up); err != nil {
+			return nil, fmt.Errorf("copy layer: %w", err)
+		}
+	}
+	fd, err := clone(o.upper.fd, "up", attrBind)
+	if err != nil {
+		return nil, err
+	}
+	return &plan{dir: dir{fd: fd, at: "/", umask: o.upper.umask}}, nil
+}
+
+func copyLayer(lower, to int) error {
+	from, err := enter(lower, ".")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	c := copier{buf: make([]byte, 1<<20)}
+	return c.dir(from, to, 0)
+}
+
+// copyDepth bounds how deep a layer may be: each level takes two descriptors.
+const copyDepth = 256
+
+// A copier lays one layer over what is there already.
+type copier struct {
+	buf  []byte
+	list [64 << 10]byte
+}
+
+// dir lays the directory from over to. Nobody else writes to either.
+func (c *copier) dir(from, to, depth int) error {
+	if depth > copyDepth {
+		return errors.New("too deep")
+	}
+	var names []string
+	for {
+		n, err := unix.Getdents(from, c.list[:])
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		for _, e := range entries(c.list[:n]) {
+			names = append(names, e.name)
+		}
+	}
+	for _, name := range names {
+		if err := c.entry(from, to, name, depth); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// entry lays one name over to.
+func (c *copier) entry(from, to int, name string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	kind := st.Mode & unix.S_IFMT
+	whiteout := kind == unix.S_IFCHR && st.Rdev == 0
+	if kind != unix.S_IFDIR || opaque(from, name) {
+		if err := removeAll(to, name); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch {
+	case whiteout:
+		return nil
+	case kind == unix.S_IFDIR:
+		return c.subdir(from, to, name, &st, depth)
+	case kind == unix.S_IFREG:
+		err = c.file(from, to, name)
+	case kind == unix.S_IFLNK:
+		var target string
+		if target, err = readlink(from, name); err == nil {
+			err = unix.Symlinkat(target, to, name)
+		}
+	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK:
+		err = unix.Mknodat(to, name, kind|0o600, 0)
+	default:
+		return nil // a device: it would be of no use on a nodev mount
+	}
+	if err != nil {
+		return err
+	}
+	return attributes(from, to, name, &st)
+}
+
+func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
+	if err := (dir{fd: to}).mkdir(name, 0o700); err != nil {
+		return err
+	}
+	sub, err := enter(from, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sub)
+	into, err := enter(to, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(into)
+	if err := c.dir(sub, into, depth+1); err != nil {
+		return err
+	}
+	return attributes(from, to, name, st)
+}
+
+// file copies contents; a file system that can share them does.
+func (c *copier) file(from, to int, name string) error {
+	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	out, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(out)
+	if unix.IoctlFileClone(out, in) == nil {
+		return nil
+	}
+	for {
+		n, err := unix.Read(in, c.buf)
+		if n == 0 || err != nil {
+			return err
+		}
+		for b := c.buf[:n]; len(b) > 0; {
+			n, err := unix.Write(out, b)
+			if err != nil {
+				return err
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// attributes makes the copy's like the original's. The owner goes first: changing it takes mode bits
+// and capabilities away.
+func attributes(from, to int, name string, st *unix.Stat_t) error {
+	err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil && err != unix.EINVAL && !(err == unix.EPERM && st.Uid == overflowID) { // not mapped
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		if err := copyXattrs(from, to, name); err != nil {
+			return err
+		}
+		if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
+			return err
+		}
+	}
+	times := []unix.Timespec{st.Atim, st.Mtim}
+	return unix.UtimesNanoAt(to, name, times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// opaque tells whether a directory of a layer hides the ones below it.
+func opaque(from int, name string) bool {
+	var value [2]byte
+	n, err := unix.Lgetxattr(fdPath(from)+"/"+name, "user.overlay.opaque", value[:])
+	return err == nil && n == 1 && value[0] == 'y'
+}
+
+// copyXattrs copies what has a meaning outside of an overlay, and what the copy can hold.
+func copyXattrs(from, to int, name string) error {
+	src, dst := fdPath(from)+"/"+name, fdPath(to)+"/"+name
+	list := make([]byte, 64<<10)
+	n, err := unix.Llistxattr(src, list)
+	if err == unix.EOPNOTSUPP {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value := make([]byte, 64<<10)
+	for _, key := range bytes.Split(list[:n], []byte{0}) {
+		key := string(key)
+		if key != "security.capability" && !strings.HasPrefix(key, "user.") || strings.HasPrefix(key, "user.overlay.") {
+			continue
+		}
+		n, err := unix.Lgetxattr(src, key, value)
+		if err != nil {
+			return err
+		}
+		if err := unix.Lsetxattr(dst, key, value[:n], 0); err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll removes a tree of ours, as deep as copyDepth.
+func removeAll(at int, name string) error {
+	err := unix.Unlinkat(at, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR {
+		return err
+	}
+	fd, err := enter(at, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		for _, e := range entries(buf[:n]) {
+			if err := removeAll(fd, e.name); err != nil {
+				return err
+			}
+		}
+	}
+	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+}

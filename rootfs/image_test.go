@@ -1,0 +1,430 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// layer makes a directory with files: "name" → content; a name that ends in "/" is a directory,
+// content that starts with "→" a link, "!" a whiteout, "|" a fifo.
+func layer(t testing.TB, files map[string]string) *os.File {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(path, 0o755)
+		case strings.HasPrefix(content, "→"):
+			err = os.Symlink(strings.TrimPrefix(content, "→"), path)
+		case content == "!":
+			err = unix.Mknod(path, unix.S_IFCHR, 0)
+		case content == "|":
+			err = unix.Mkfifo(path, 0o644)
+		default:
+			err = os.WriteFile(path, []byte(content), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// image makes the tree of layers, the lowest first, and unmounts it at the end of the test.
+func image(t testing.TB, l Layout, i Image, layers ...*os.File) *Tree {
+	t.Helper()
+	tree, err := tryImage(t, l, i, layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func tryImage(t testing.TB, l Layout, i Image, layers ...*os.File) (*Tree, error) {
+	t.Helper()
+	if l.Dir == "" {
+		l.Dir = mountDir(t)
+	}
+	i.Lowers = append(i.Lowers, layers...)
+	if i.UIDs == 0 {
+		i.UIDs, i.GIDs = 1, 1
+		if multi() {
+			i.UIDs, i.GIDs = 65536, 65536
+		}
+	}
+	tree, err := MountImage(l, i)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := tree.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tree, nil
+}
+
+// content reads a file of a tree without following a link; what it is says fs.FileMode otherwise.
+func content(tree *Tree, name string) string {
+	path := filepath.Join(tree.Root, name)
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "none"
+	case err != nil:
+		return err.Error()
+	case st.Mode().IsRegular():
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	case st.Mode()&fs.ModeSymlink != 0:
+		target, _ := os.Readlink(path)
+		return "→" + target
+	}
+	return st.Mode().String()
+}
+
+// trees runs a test on each upper that this machine can make.
+func trees(t *testing.T, test func(t *testing.T, i Image)) {
+	t.Helper()
+	t.Run("tmpfs", func(t *testing.T) { test(t, Image{}) })
+	t.Run("disk", func(t *testing.T) {
+		dir := t.TempDir()
+		test(t, Image{lacks: lacks{tmpfs: true}, Scratch: func() (string, error) { return dir, nil }})
+	})
+	t.Run("copied", func(t *testing.T) { test(t, Image{lacks: lacks{overlay: true}}) })
+	t.Run("old", func(t *testing.T) { test(t, Image{lacks: lacks{detached: true}}) })
+}
+
+func TestImageLayers(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	trees(t, func(t *testing.T, i Image) {
+		low := layer(t, map[string]string{"a": "low", "b": "low", "dir/gone": "low", "dir/kept": "low", "hidden/x": "low", "bin/tool": "#!"})
+		mid := layer(t, map[string]string{"b": "mid", "dir/gone": "!", "hidden/y": "mid"})
+		if err := unix.Setxattr(filepath.Join(mid.Name(), "hidden"), "user.overlay.opaque", []byte("y"), 0); err != nil {
+			t.Fatal(err)
+		}
+		top := layer(t, map[string]string{"c": "→b"})
+		tree := image(t, Layout{Size: 16 << 20}, i, low, mid, top)
+		for name, want := range map[string]string{
+			"a": "low", "b": "mid", "c": "→b", "dir/gone": "none", "dir/kept": "low", "hidden/x": "none", "hidden/y": "mid",
+		} {
+			if got := content(tree, name); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		// What overlayfs needs its attributes for.
+		for _, err := range []error{
+			os.Rename(filepath.Join(tree.Root, "a"), filepath.Join(tree.Root, "z")),
+			os.RemoveAll(filepath.Join(tree.Root, "dir")),
+			os.Mkdir(filepath.Join(tree.Root, "dir"), 0o755),
+			os.WriteFile(filepath.Join(tree.Root, "b"), []byte("new"), 0o644),
+		} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if content(tree, "z") != "low" || content(tree, "a") != "none" || content(tree, "dir/kept") != "none" {
+			t.Error("changes are not seen")
+		}
+		for path, want := range map[string]string{"a": "low", "b": "low", "dir/kept": "low"} {
+			if b, err := os.ReadFile(filepath.Join(low.Name(), path)); string(b) != want {
+				t.Errorf("the layer's %s is %q (%v), want %q", path, b, err, want)
+			}
+		}
+	})
+}
+
+// TestImageHostile has the shapes of escapes.md F8 and F9: whatever an image has where something of
+// ours goes, nothing outside of the tree is touched and the tree comes up.
+func TestImageHostile(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	outside := t.TempDir()
+	names := []string{"dev", "proc", "sys", "in", "out", "workspace", "tmp", "etc"}
+	shapes := map[string]string{
+		"link out": "→" + outside, "link up": "→../../../../../../.." + outside, "dangling": "→/nowhere/at/all",
+		"magic link": "→/proc/self/root" + outside, "loop": "→loop", "file": "file", "fifo": "|", "missing": "",
+	}
+	for shape, what := range shapes {
+		t.Run(shape, func(t *testing.T) {
+			trees(t, func(t *testing.T, i Image) {
+				files := map[string]string{"loop": "→loop", "bin/tool": "#!"}
+				for _, name := range names {
+					if what != "" {
+						files[name] = what
+					}
+				}
+				input, shared := t.TempDir(), t.TempDir()
+				tree := image(t, Layout{Out: Source{Path: shared}, Inputs: []Bind{{"x", Source{Path: input}}}}, i, layer(t, files))
+				if _, err := os.Stat(filepath.Join(tree.Root, "in/x")); err != nil {
+					t.Error(err)
+				}
+				for _, name := range names {
+					if st, err := os.Lstat(filepath.Join(tree.Root, name)); err != nil || !st.IsDir() {
+						t.Errorf("/%s is %v (%v), want a directory", name, st, err)
+					}
+				}
+				if err := os.WriteFile(filepath.Join(tree.Root, "out/result"), nil, 0o644); err != nil {
+					t.Error(err)
+				}
+				if _, err := os.Stat(filepath.Join(shared, "result")); err != nil {
+					t.Error(err)
+				}
+				if err := os.WriteFile(filepath.Join(tree.Root, "in/x/y"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+					t.Errorf("write to an input: %v", err)
+				}
+				if got := content(tree, "etc/hostname"); got != "sandbox\n" {
+					t.Errorf("/etc/hostname is %q", got)
+				}
+			})
+		})
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside has %v (%v)", left, err)
+	}
+}
+
+// TestImageEtc: our three files are there, the image's are not written through, and what else an
+// image has in /etc stays.
+func TestImageEtc(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("untouched"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name  string
+		files map[string]string
+		etc   string // where it is
+	}{
+		{"plain", map[string]string{"etc/hosts": "image", "etc/passwd": "root:x:0:0::/root:/bin/sh"}, "etc"},
+		{"links", map[string]string{"etc/hosts": "→" + victim, "etc/resolv.conf": "→../run/systemd/resolve/stub-resolv.conf",
+			"etc/hostname": "→/proc/sys/kernel/hostname", "etc/passwd": "root:x:0:0::/root:/bin/sh"}, "etc"},
+		{"etc is a link", map[string]string{"etc": "→/usr/etc", "usr/etc/passwd": "root:x:0:0::/root:/bin/sh"}, "usr/etc"},
+		{"fifo", map[string]string{"etc/hosts": "|", "etc/passwd": "root:x:0:0::/root:/bin/sh"}, "etc"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			low := layer(t, row.files)
+			tree := image(t, Layout{Hostname: "box"}, Image{}, low)
+			if got := content(tree, row.etc+"/hosts"); !strings.Contains(got, "localhost box") {
+				t.Errorf("hosts is %q", got)
+			}
+			if got := content(tree, row.etc+"/resolv.conf"); !strings.HasPrefix(got, "# no name server") {
+				t.Errorf("resolv.conf is %q", got)
+			}
+			if got := content(tree, row.etc+"/hostname"); got != "box\n" {
+				t.Errorf("hostname is %q", got)
+			}
+			if tree.Account.Home != "/root" {
+				t.Errorf("home of root is %q", tree.Account.Home)
+			}
+			if row.name != "plain" {
+				return
+			}
+			if b, err := os.ReadFile(filepath.Join(low.Name(), "etc/hosts")); string(b) != "image" {
+				t.Errorf("the layer's hosts is %q (%v)", b, err)
+			}
+		})
+	}
+	if b, _ := os.ReadFile(victim); string(b) != "untouched" {
+		t.Errorf("a file outside became %q", b)
+	}
+	tree := image(t, Layout{}, Image{}, layer(t, map[string]string{"etc/hosts/": ""}))
+	if got := content(tree, "etc/hosts"); !strings.HasPrefix(got, "d") {
+		t.Errorf("a directory /etc/hosts became %q", got)
+	}
+}
+
+func TestImageOneID(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	const conf = "etc/apt/apt.conf.d/99demesne"
+	debian := layer(t, map[string]string{"etc/apt/apt.conf.d/": ""})
+	for ids, want := range map[uint32]string{1: "APT::Sandbox::User \"root\";\n", 65536: "none"} {
+		if got := content(image(t, Layout{}, Image{UIDs: ids, GIDs: ids}, debian), conf); got != want {
+			t.Errorf("with %d ids: %q, want %q", ids, got, want)
+		}
+	}
+	if got := content(image(t, Layout{}, Image{UIDs: 1, GIDs: 1}, layer(t, nil)), "etc/apt"); got != "none" {
+		t.Errorf("an image without apt got %q", got)
+	}
+}
+
+func TestImageWorkingDir(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	low := layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp"})
+	for name, made := range map[string]string{
+		"/app": "app", "/app/x/y": "app/x/y", "/link/z": "app/z", "/new/../other": "other", "/file/x": "", "": "", "/": "",
+		"/out-link/q": "tmp/q", strings.Repeat("/d", 100): "",
+	} {
+		tree := image(t, Layout{}, Image{WorkingDir: name}, low)
+		if got := content(tree, made); made != "" && !strings.HasPrefix(got, "d") {
+			t.Errorf("%q: %s is %q", name, made, got)
+		}
+		if got := content(tree, "d"); got != "none" {
+			t.Errorf("%q: d is %q", name, got)
+		}
+	}
+}
+
+func TestImageDir(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	low := layer(t, map[string]string{"file": "content", "etc/passwd": "a:x:0:0::/a:"})
+	tree := image(t, Layout{}, Image{Dir: Source{Path: low.Name(), Same: low}})
+	if content(tree, "file") != "content" || os.WriteFile(filepath.Join(tree.Root, "file"), nil, 0) != nil {
+		t.Error("its file cannot be read and changed")
+	}
+	if b, err := os.ReadFile(filepath.Join(low.Name(), "file")); string(b) != "content" {
+		t.Errorf("the directory's file is %q (%v)", b, err)
+	}
+	for _, s := range []Source{{Path: filepath.Join(low.Name(), "file")}, {Path: low.Name() + "/none"}, {Path: low.Name(), Same: layer(t, nil)}} {
+		if _, err := tryImage(t, Layout{}, Image{Dir: s}); err == nil {
+			t.Errorf("%v was mounted", s)
+		}
+	}
+	if _, err := tryImage(t, Layout{}, Image{}); err == nil {
+		t.Error("an image without layers was mounted")
+	}
+}
+
+// TestImageRoot: / is as the highest layer has it, but never closed to uid 0; nothing is setuid.
+func TestImageRoot(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	for mode, want := range map[fs.FileMode]fs.FileMode{0o755: 0o755, 0o700: 0o755, 0: 0o555, 0o1777: 0o777} {
+		low := layer(t, nil)
+		if err := os.Chmod(low.Name(), mode); err != nil {
+			t.Fatal(err)
+		}
+		tree := image(t, Layout{}, Image{}, low)
+		if st, err := os.Stat(tree.Root); err != nil || st.Mode().Perm() != want {
+			t.Errorf("mode %o became %o (%v), want %o", mode, st.Mode().Perm(), err, want)
+		}
+		os.Chmod(low.Name(), 0o755)
+		var sfs unix.Statfs_t
+		if err := unix.Statfs(tree.Root, &sfs); err != nil || sfs.Flags&unix.ST_NOSUID == 0 || sfs.Flags&unix.ST_NODEV == 0 {
+			t.Errorf("flags %#x (%v): not nosuid and nodev", sfs.Flags, err)
+		}
+	}
+}
+
+// TestImageSize: what the sandbox writes is bounded, also in /dev/shm.
+func TestImageSize(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	tree := image(t, Layout{Size: 1 << 20}, Image{}, layer(t, map[string]string{"file": "x"}))
+	if tree.Upper != UpperTmpfs {
+		t.Skipf("upper is %q: %v", tree.Upper, tree.UpperWhy)
+	}
+	withDev(t, tree)
+	big := make([]byte, 2<<20)
+	for _, name := range []string{"file", "tmp/new", "dev/shm/new"} {
+		if err := os.WriteFile(filepath.Join(tree.Root, name), big, 0o644); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("write 2 MiB to %s: %v", name, err)
+		}
+	}
+}
+
+// TestImageUndo: a mount that fails half-way leaves nothing.
+func TestImageUndo(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	low := layer(t, map[string]string{"etc/passwd": "root:x:0:0::/:"})
+	mounts, fds := count(t, "/proc/self/mountinfo"), descriptors(t)
+	for _, l := range []Layout{{Hostname: "a b"}, {Out: Source{Path: "/nowhere"}}, {Inputs: []Bind{{"x", Source{Path: "/usr"}}, {"x", Source{Path: "/usr"}}}}} {
+		for _, old := range []bool{false, true} {
+			l.Dir = t.TempDir()
+			if _, err := MountImage(l, Image{Lowers: []*os.File{low}, UIDs: 1, GIDs: 1, lacks: lacks{detached: old}}); err == nil {
+				t.Errorf("%+v was mounted", l)
+			}
+			if left, err := os.ReadDir(l.Dir); err != nil || len(left) > 0 {
+				t.Errorf("left %v (%v)", left, err)
+			}
+		}
+	}
+	if _, err := MountImage(Layout{Dir: t.TempDir()}, Image{Lowers: []*os.File{low}, User: "nobody-here", UIDs: 1, GIDs: 1}); !errors.Is(err, ErrNoUser) {
+		t.Errorf("unknown user: %v", err)
+	}
+	if m, f := count(t, "/proc/self/mountinfo"), descriptors(t); m != mounts || f != fds {
+		t.Errorf("%d mounts and %d descriptors afterwards, %d and %d before", m, f, mounts, fds)
+	}
+}
+
+func count(t *testing.T, path string) int {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestImageNested: the layers themselves on an overlay, as in a sandbox in a sandbox.
+func TestImageNested(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	outer := image(t, Layout{}, Image{}, layer(t, map[string]string{"store/l0/a": "zero", "store/l1/b": "one"}))
+	var lowers []*os.File
+	for _, name := range []string{"l0", "l1"} {
+		f, err := os.Open(filepath.Join(outer.Root, "store", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		lowers = append(lowers, f)
+	}
+	for i := range 2 {
+		scratch := fmt.Sprintf("%s/scratch%d", outer.Root, i)
+		if err := os.Mkdir(scratch, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		tree := image(t, Layout{}, Image{lacks: lacks{tmpfs: i == 1}, Scratch: func() (string, error) { return scratch, nil }}, lowers...)
+		if content(tree, "a") != "zero" || content(tree, "b") != "one" || os.Remove(filepath.Join(tree.Root, "a")) != nil {
+			t.Errorf("upper %q: not usable", tree.Upper)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+)
+
+// A dir is an open directory of the cache.
+type dir struct{ *os.File }
+
+func (d dir) fd() int { return int(d.Fd()) }
+
+// open opens a directory below d, through no link and no "..".
+func (d dir) open(name string, flags uint64) (dir, error) {
+	fd, err := unix.Openat2(d.fd(), name, &unix.OpenHow{
+		Flags:   flags | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return dir{}, fmt.Errorf("open %q: %w", d.Name()+"/"+name, err)
+	}
+	return dir{os.NewFile(uintptr(fd), d.Name()+"/"+name)}, nil
+}
+
+func (d dir) has(id digest.Digest) bool {
+	name, err := encoded(id)
+	if err != nil {
+		return false
+	}
+	var st unix.Stat_t
+	err = unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+// lock opens name and locks it as how says, waiting for it unless how has LOCK_NB. What it
+// returns had that name after it was locked, and keeps it as long as everybody who renames locks.
+func (d dir) lock(name string, how int) (dir, error) {
+	for {
+		f, err := d.open(name, unix.O_RDONLY)
+		if err != nil {
+			return dir{}, err
+		}
+		if err := flock(f.fd(), how); err != nil {
+			f.Close()
+			return dir{}, fmt.Errorf("lock %q: %w", f.Name(), err)
+		}
+		if d.leads(name, f) {
+			return f, nil
+		}
+		f.Close()
+	}
+}
+
+// leads tells whether name is still f.
+func (d dir) leads(name string, f dir) bool {
+	var a, b unix.Stat_t
+	return unix.Fstatat(d.fd(), name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		unix.Fstat(f.fd(), &b) == nil && a.Ino == b.Ino && a.Dev == b.Dev
+}
+
+// rename gives from, which the caller has locked, another name.
+func (d dir) rename(from, to string) error {
+	if err := unix.Renameat2(d.fd(), from, d.fd(), to, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("rename %q to %q: %w", from, to, err)
+	}
+	return nil
+}
+
+func flock(fd, how int) error {
+	for {
+		if err := unix.Flock(fd, how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

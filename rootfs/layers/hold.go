@@ -1,0 +1,84 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+)
+
+// A MissingError says which layers are not in the cache. They have to be unpacked first.
+type MissingError struct{ IDs []digest.Digest }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%d layers are not unpacked, the first is %s", len(e.IDs), e.IDs[0])
+}
+
+// Held are layers that no sweep removes before Close, or the death of the process.
+type Held struct {
+	// FS has an O_PATH descriptor of each layer's files, in the order that was asked for (twice
+	// the same where a layer was named twice). They belong to the Held.
+	FS []*os.File
+
+	locks []dir
+}
+
+// Hold keeps the layers where they are. If some are not there it holds none, and the error is
+// a [*MissingError].
+func (c Cache) Hold(ids []digest.Digest) (*Held, error) {
+	if missing := c.Missing(ids); missing != nil {
+		return nil, &MissingError{IDs: missing}
+	}
+	at, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	h := &Held{}
+	for _, id := range ids {
+		err := h.hold(at, id.Encoded())
+		if err == nil {
+			continue
+		}
+		h.Close()
+		if errors.Is(err, unix.ENOENT) { // swept since it was looked for
+			return nil, &MissingError{IDs: []digest.Digest{id}}
+		}
+		return nil, fmt.Errorf("hold layer %q: %w", id, err)
+	}
+	return h, nil
+}
+
+func (h *Held) hold(at dir, name string) error {
+	tree, err := at.lock(name, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	h.locks = append(h.locks, tree)
+	fs, err := tree.open(fsDir, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	h.FS = append(h.FS, fs.File)
+	return nil
+}
+
+// CloseFS closes the descriptors in FS and leaves the layers held: for a caller that has mounted
+// them.
+func (h *Held) CloseFS() {
+	for _, f := range h.FS {
+		f.Close()
+	}
+	h.FS = nil
+}
+
+// Close lets go of the layers. It may be called twice.
+func (h *Held) Close() {
+	h.CloseFS()
+	for _, l := range h.locks {
+		l.Close()
+	}
+	h.locks = nil
+}

@@ -1,0 +1,75 @@
+package layers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// An IDMap is one extent of a user namespace's id map, as in /proc/PID/uid_map: Size ids from
+// Inside are the ids from Host of the parent namespace.
+type IDMap struct{ Inside, Host, Size uint32 }
+
+// Key names an id map: the same for the same extents in any order. Where one id is mapped
+// it says so.
+func Key(uid, gid []IDMap) string {
+	if len(uid) == 1 && len(gid) == 1 && uid[0].Size == 1 && gid[0].Size == 1 {
+		return fmt.Sprintf("single-%d-%d", uid[0].Host, gid[0].Host)
+	}
+	sum := sha256.Sum256([]byte(canonical(uid) + "|" + canonical(gid)))
+	return "map-" + hex.EncodeToString(sum[:8])
+}
+
+func canonical(extents []IDMap) string {
+	extents = slices.Clone(extents)
+	slices.SortFunc(extents, func(a, b IDMap) int { return int(int64(a.Inside) - int64(b.Inside)) })
+	var b strings.Builder
+	for _, e := range extents {
+		fmt.Fprintf(&b, "%d %d %d,", e.Inside, e.Host, e.Size)
+	}
+	return b.String()
+}
+
+// OwnKey is the key of the user namespace that the process is in.
+func OwnKey() (string, error) {
+	uid, gid, err := OwnMap()
+	if err != nil {
+		return "", err
+	}
+	return Key(uid, gid), nil
+}
+
+// OwnMap is the id map of the user namespace that the process is in. It is read once, so a process
+// that will give up /proc asks before.
+func OwnMap() (uid, gid []IDMap, err error) {
+	own, err := ownMap()
+	return own.uid, own.gid, err
+}
+
+var ownMap = sync.OnceValues(func() (own struct{ uid, gid []IDMap }, err error) {
+	if own.uid, err = readMap("/proc/self/uid_map"); err != nil {
+		return own, err
+	}
+	own.gid, err = readMap("/proc/self/gid_map")
+	return own, err
+})
+
+func readMap(path string) ([]IDMap, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read id map: %w", err)
+	}
+	var extents []IDMap
+	for line := range strings.Lines(string(text)) {
+		var e IDMap
+		if _, err := fmt.Sscan(line, &e.Inside, &e.Host, &e.Size); err != nil {
+			return nil, fmt.Errorf("read id map: line %q: %w", line, err)
+		}
+		extents = append(extents, e)
+	}
+	return extents, nil
+}

@@ -1,0 +1,179 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+)
+
+func TestMissing(t *testing.T) {
+	c := newCache(t)
+	a, b, bad := id("a"), id("b"), digest.Digest("sha256:../../etc")
+	if got := c.Missing([]digest.Digest{a, a, b}); !slices.Equal(got, []digest.Digest{a, b}) {
+		t.Errorf("an empty store misses %v", got)
+	}
+	put(t, c, a)
+	for _, tt := range []struct{ ids, want []digest.Digest }{
+		{nil, nil},
+		{[]digest.Digest{a}, nil},
+		{[]digest.Digest{b, a, b}, []digest.Digest{b}},
+		{[]digest.Digest{bad, "", "sha512:00", a}, []digest.Digest{bad, "", "sha512:00"}},
+	} {
+		if got := c.Missing(tt.ids); !slices.Equal(got, tt.want) {
+			t.Errorf("Missing(%v) = %v, want %v", tt.ids, got, tt.want)
+		}
+	}
+}
+
+func TestMissingWhileWritten(t *testing.T) {
+	c := newCache(t)
+	w, err := c.Begin(t.Context(), id("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Missing([]digest.Digest{id("a")}) == nil {
+		t.Error("a layer is there before it is complete")
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, c); got != nil {
+		t.Errorf("an abort left %q", got)
+	}
+}
+
+// What is not ours in the place of the cache is not gone into.
+func TestCacheIsNoLink(t *testing.T) {
+	c, outside := newCache(t), t.TempDir()
+	put(t, c, id("a"))
+	if err := os.Rename(c.Dir(), outside+"/trees"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside+"/trees", c.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if c.Missing([]digest.Digest{id("a")}) == nil {
+		t.Error("a layer was found through a link")
+	}
+	if _, err := c.Sweep(nil); err == nil {
+		t.Error("a sweep went through a link")
+	}
+	if _, err := c.Begin(t.Context(), id("b")); err == nil {
+		t.Error("a writer went through a link")
+	}
+}
+
+func TestBadKey(t *testing.T) {
+	for _, key := range []string{"", ".", "..", "../x", "a/b"} {
+		if _, err := Open(t.TempDir(), key).Begin(t.Context(), id("a")); err == nil {
+			t.Errorf("key %q was taken", key)
+		}
+	}
+}
+
+func TestCacheIsPrivate(t *testing.T) {
+	c := newCache(t)
+	put(t, c, id("a"))
+	info, err := os.Stat(c.Dir())
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the cache is %v, %v", info.Mode(), err)
+	}
+	info, err = os.Stat(filepath.Join(c.Dir(), id("a").Encoded(), "fs"))
+	if err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("mode of a layer is %v, %v", info.Mode(), err)
+	}
+}
+
+func TestHold(t *testing.T) {
+	c := newCache(t)
+	put(t, c, id("a"))
+	put(t, c, id("b"))
+	var missing *MissingError
+	if _, err := c.Hold([]digest.Digest{id("a"), id("c")}); !errors.As(err, &missing) || !slices.Equal(missing.IDs, []digest.Digest{id("c")}) {
+		t.Errorf("holding what is not there: %v", err)
+	}
+	h, err := c.Hold([]digest.Digest{id("b"), id("a"), id("b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for i, want := range []digest.Digest{id("b"), id("a"), id("b")} {
+		got, err := os.ReadFile(pathOf(h.FS[i]) + "/file")
+		if err != nil || string(got) != string(want) {
+			t.Errorf("FS[%d] has %q, %v; want %q", i, got, err, want)
+		}
+	}
+	if _, err := c.Sweep(nil); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Missing([]digest.Digest{id("a"), id("b")}); m != nil {
+		t.Errorf("a sweep removed %v, which are held", m)
+	}
+	h.CloseFS()
+	if _, err := c.Sweep(nil); err != nil || len(entries(t, c)) != 2 {
+		t.Errorf("layers are not held after CloseFS: %v", err)
+	}
+	h.Close()
+	h.Close()
+	if freed, err := c.Sweep(nil); err != nil || freed == 0 || len(entries(t, c)) != 0 {
+		t.Errorf("a sweep of what nobody holds freed %d, %v", freed, err)
+	}
+}
+
+// A layer whose files are a link is an error, and the link's target is not handed out.
+func TestHoldNoLink(t *testing.T) {
+	c := newCache(t)
+	put(t, c, id("a"))
+	fs := filepath.Join(c.Dir(), id("a").Encoded(), "fs")
+	if err := os.RemoveAll(fs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc", fs); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := c.Hold([]digest.Digest{id("a")}); err == nil {
+		t.Errorf("held %v", h.FS[0].Name())
+	}
+}
+
+func TestKey(t *testing.T) {
+	one := func(host uint32) []IDMap { return []IDMap{{0, host, 1}} }
+	many := []IDMap{{0, 1000, 1}, {1, 100000, 65535}}
+	if got := Key(one(1000), one(100)); got != "single-1000-100" {
+		t.Errorf("Key of one id = %q", got)
+	}
+	keys := map[string]string{}
+	for name, key := range map[string]string{
+		"one": Key(one(1000), one(1000)), "another": Key(one(1001), one(1000)), "another group": Key(one(1000), one(1001)),
+		"many": Key(many, many), "many and one": Key(many, one(1000)), "shifted": Key([]IDMap{{0, 100000, 65536}}, many),
+		"none": Key(nil, nil), "split": Key([]IDMap{{0, 1000, 1}, {1, 100000, 65534}}, many),
+	} {
+		if other, ok := keys[key]; ok {
+			t.Errorf("%s and %s have the same key", name, other)
+		}
+		keys[key] = name
+		if _, err := Open(t.TempDir(), key).create(); err != nil {
+			t.Errorf("key %q names no directory: %v", key, err)
+		}
+	}
+	if Key(many, many) != Key([]IDMap{many[1], many[0]}, many) {
+		t.Error("the order of extents matters")
+	}
+}
+
+func TestOwnKey(t *testing.T) {
+	uid, gid, err := OwnMap()
+	if err != nil || len(uid) == 0 || len(gid) == 0 {
+		t.Fatal(uid, gid, err)
+	}
+	if key, err := OwnKey(); err != nil || key != Key(uid, gid) {
+		t.Errorf("OwnKey() = %q, %v", key, err)
+	}
+}
+
+func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -1,0 +1,155 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is how many names are read from a directory at a time.
+const batch = 1024
+
+// removeLocked removes the directory name of at, which is tree and which the caller has locked.
+func removeLocked(at dir, name string, tree dir) (freed int64, err error) {
+	freed, err = empty(tree)
+	if err != nil {
+		return freed, err
+	}
+	if err := unix.Unlinkat(at.fd(), name, unix.AT_REMOVEDIR); err != nil {
+		return freed, fmt.Errorf("remove %q: %w", name, err)
+	}
+	return freed, nil
+}
+
+// empty removes everything in tree, and follows no link. A directory that is not empty is moved up
+// into tree and emptied from there: so neither memory nor descriptors grow with the depth, and no path
+// is ever too long. Nobody else may write to the tree.
+func empty(tree dir) (freed int64, err error) {
+	e := emptier{tree: tree}
+	if err := e.run(); err != nil {
+		return e.freed, fmt.Errorf("empty %q: %w", tree.Name(), err)
+	}
+	return e.freed, nil
+}
+
+type emptier struct {
+	tree  dir
+	freed int64
+	last  int // number of the directory that was moved up last
+}
+
+// run empties what is in the tree, then what was moved there, until nothing is left.
+func (e *emptier) run() error {
+	for {
+		d, err := e.tree.open(".", unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		names, err := d.Readdirnames(batch)
+		d.Close()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := e.top(name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// top removes one name of the tree itself, emptying it first.
+func (e *emptier) top(name string) error {
+	isDir, err := e.unlink(e.tree, name)
+	if err != nil || !isDir {
+		return err
+	}
+	d, err := e.enter(e.tree, name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(batch)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		for _, child := range names {
+			if err := e.below(d, child); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Unlinkat(e.tree.fd(), name, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	return nil // some file systems skip names when others go: run comes back
+}
+
+// below removes one name of d, or moves it up.
+func (e *emptier) below(d dir, name string) error {
+	isDir, err := e.unlink(d, name)
+	if err != nil || !isDir {
+		return err
+	}
+	err = e.moveUp(d, name)
+	if errors.Is(err, unix.EACCES) { // its own ".." changes, and its mode may forbid that
+		if err := unix.Fchmodat(d.fd(), name, 0o700, 0); err != nil {
+			return err
+		}
+		err = e.moveUp(d, name)
+	}
+	return err
+}
+
+// moveUp moves a directory into the tree itself under a name that is free.
+func (e *emptier) moveUp(d dir, name string) error {
+	for {
+		e.last++
+		err := unix.Renameat2(d.fd(), name, e.tree.fd(), strconv.Itoa(e.last), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+}
+
+// unlink removes a file or an empty directory. It returns true for a directory that has contents.
+func (e *emptier) unlink(d dir, name string) (isDir bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	flags := 0
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		flags = unix.AT_REMOVEDIR
+	}
+	err = unix.Unlinkat(d.fd(), name, flags)
+	if flags != 0 && errors.Is(err, unix.ENOTEMPTY) {
+		return true, nil
+	}
+	if err == nil && (flags != 0 || st.Nlink == 1) {
+		e.freed += st.Blocks * 512
+	}
+	return false, err
+}
+
+// enter opens a directory for emptying, whatever its mode.
+func (e *emptier) enter(d dir, name string) (dir, error) {
+	sub, err := d.open(name, unix.O_RDONLY)
+	if !errors.Is(err, unix.EACCES) {
+		return sub, err
+	}
+	if err := unix.Fchmodat(d.fd(), name, 0o700, 0); err != nil {
+		return dir{}, err
+	}
+	return d.open(name, unix.O_RDONLY)
+}

@@ -1,0 +1,150 @@
+package layers
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+)
+
+func TestSweep(t *testing.T) {
+	c, hex := newCache(t), id("x").Encoded()
+	if freed, err := c.Sweep(nil); freed != 0 || err != nil {
+		t.Errorf("sweeping nothing: %d, %v", freed, err)
+	}
+	for _, name := range []string{"a", "b", "x"} {
+		put(t, c, id(name))
+	}
+	w, err := c.Begin(t.Context(), id("w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{newPrefix + id("y").Encoded(), oldPrefix + hex, oldPrefix + id("z").Encoded()} {
+		write(t, filepath.Join(c.Dir(), left, "fs", "file"), "")
+	}
+	write(t, c.Dir()+"/"+newPrefix+"notes/file", "")
+	write(t, c.Dir()+"/README", "")
+	if _, err := c.Sweep([]digest.Digest{id("a"), "sha256:nonsense"}); err == nil || len(entries(t, c)) != 9 {
+		t.Errorf("what is to be kept cannot be told, and %q are left: %v", entries(t, c), err)
+	}
+	if _, err := c.Sweep([]digest.Digest{id("a")}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{newPrefix + id("w").Encoded(), newPrefix + "notes", "README", id("a").Encoded()}
+	slices.Sort(want)
+	if got := entries(t, c); !slices.Equal(got, want) {
+		t.Errorf("a sweep left %q, want %q", got, want)
+	}
+	if err := w.Commit(); err != nil {
+		t.Errorf("a sweep disturbed a writer: %v", err)
+	}
+}
+
+// A tree may be as its image made it: nothing outside is touched, and everything goes.
+func TestSweepHostileTree(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	c, outside := newCache(t), t.TempDir()
+	write(t, outside+"/file", "mine")
+	w, err := c.Begin(t.Context(), id("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.Symlink(outside, w.Dir+"/dirlink"),
+		os.Symlink(outside+"/file", w.Dir+"/link"),
+		os.Link(outside+"/file", w.Dir+"/hard"),
+		unix.Mknod(w.Dir+"/whiteout", unix.S_IFCHR, 0),
+		unix.Mkfifo(w.Dir+"/fifo", 0o600),
+		os.MkdirAll(w.Dir+"/closed/in/side", 0o755),
+		os.Mkdir(w.Dir+"/1", 0o755), // a name that emptying uses itself
+		os.Mkdir(w.Dir+"/1/2", 0o755),
+		os.Chmod(w.Dir+"/closed/in", 0),
+		os.Chmod(w.Dir+"/closed", 0),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Getenv(idsVar) != "1" {
+		write(t, w.Dir+"/theirs/file", "")
+		for _, name := range []string{"/theirs/file", "/theirs", "/closed"} {
+			if err := os.Chown(w.Dir+name, 1234, 1234); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Sweep(nil); err != nil || len(entries(t, c)) != 0 {
+		t.Errorf("a sweep left %q, %v", entries(t, c), err)
+	}
+	if got, err := os.ReadFile(outside + "/file"); err != nil || string(got) != "mine" {
+		t.Errorf("a sweep went outside: %q, %v", got, err)
+	}
+}
+
+// A tree deeper than a path can be, and wider than a batch of names.
+func TestSweepDeepAndWide(t *testing.T) {
+	c := newCache(t)
+	w, err := c.Begin(t.Context(), id("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Open(w.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for range 3000 {
+		if err == nil {
+			err = unix.Mkdirat(at, "dir", 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var below int
+		below, err = unix.Openat(at, "dir", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		unix.Close(at)
+		at = below
+	}
+	for i := range batch + 10 {
+		if err := unix.Mkdirat(at, "d"+string(rune('a'+i%26))+string(rune(0x4e00+i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unix.Close(at)
+	if err := w.Abort(); err != nil || len(entries(t, c)) != 0 {
+		t.Errorf("an abort left %q, %v", entries(t, c), err)
+	}
+}
+
+// Freed counts a file with two names once, and not at all what has a name elsewhere.
+func TestSweepFreed(t *testing.T) {
+	c, outside := newCache(t), t.TempDir()
+	put(t, c, id("empty"))
+	base, err := c.Sweep(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Begin(t.Context(), id("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.Dir+"/file", string(id("empty")))
+	write(t, w.Dir+"/big", string(make([]byte, 1<<20)))
+	write(t, outside+"/kept", string(make([]byte, 1<<20)))
+	for from, to := range map[string]string{w.Dir + "/big": w.Dir + "/again", outside + "/kept": w.Dir + "/kept"} {
+		if err := os.Link(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	freed, err := c.Sweep(nil)
+	if err != nil || freed-base < 1<<20 || freed-base > 3<<19 {
+		t.Errorf("freed %d more than %d, %v; want 1 MiB", freed-base, base, err)
+	}
+}

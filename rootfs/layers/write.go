@@ -1,0 +1,121 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+)
+
+// poll is how often a writer looks whether another one of the same layer is done. Waiting in
+// flock(2) could not be given up.
+const poll = 20 * time.Millisecond
+
+// A Writer fills one layer. Exactly one of Commit and Abort ends it; a Writer that dies with
+// its process is cleared away by the next writer of the layer, or by a sweep.
+type Writer struct {
+	// Dir is an empty directory for the layer's files, mode 0755 until the layer says otherwise.
+	Dir string
+
+	at, tree dir
+	name     string
+}
+
+// Begin starts to write a layer, alone among all processes: while another one writes it, Begin
+// waits. The error is [ErrPresent] if the layer is there, then or after the wait.
+func (c Cache) Begin(ctx context.Context, id digest.Digest) (*Writer, error) {
+	name, err := encoded(id)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.create()
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{Dir: c.Dir() + "/" + newPrefix + name + "/" + fsDir, at: at, name: name}
+	if err := w.begin(ctx, id); err != nil {
+		at.Close()
+		return nil, fmt.Errorf("begin layer %q: %w", id, err)
+	}
+	return w, nil
+}
+
+func (w *Writer) begin(ctx context.Context, id digest.Digest) error {
+	for {
+		if w.at.has(id) {
+			return ErrPresent
+		}
+		err := w.take()
+		if err == nil && w.at.has(id) { // published between the look and the lock
+			return errors.Join(ErrPresent, w.drop())
+		}
+		if err == nil {
+			return w.clear()
+		}
+		// ENOENT: its writer published or dropped it in between.
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
+}
+
+// take makes the directory, or finds the one a killed writer left, and locks it.
+func (w *Writer) take() error {
+	name := newPrefix + w.name
+	if err := unix.Mkdirat(w.at.fd(), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make %q: %w", name, err)
+	}
+	tree, err := w.at.lock(name, unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return err
+	}
+	w.tree = tree
+	return nil
+}
+
+// clear empties the directory and makes the one for the layer's files in it.
+func (w *Writer) clear() error {
+	if _, err := empty(w.tree); err != nil {
+		return errors.Join(err, w.tree.Close())
+	}
+	err := unix.Mkdirat(w.tree.fd(), fsDir, 0o755)
+	if err == nil {
+		err = unix.Fchmodat(w.tree.fd(), fsDir, 0o755, 0) // the umask
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("make %q: %w", fsDir, err), w.drop())
+	}
+	return nil
+}
+
+// Commit publishes what is in Dir as the layer.
+func (w *Writer) Commit() error {
+	defer w.at.Close()
+	if err := w.at.rename(newPrefix+w.name, w.name); err != nil {
+		return errors.Join(fmt.Errorf("publish layer: %w", err), w.drop())
+	}
+	return w.tree.Close()
+}
+
+// Abort removes what was written.
+func (w *Writer) Abort() error {
+	defer w.at.Close()
+	if err := w.drop(); err != nil {
+		return fmt.Errorf("abort layer: %w", err)
+	}
+	return nil
+}
+
+// drop removes the directory and unlocks it.
+func (w *Writer) drop() error {
+	_, err := removeLocked(w.at, newPrefix+w.name, w.tree)
+	return errors.Join(err, w.tree.Close())
+}

@@ -1,0 +1,155 @@
+package unpack
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/opencontainers/umoci/oci/layer"
+	"golang.org/x/sys/unix"
+)
+
+// onDisk is how umoci writes a layer: whiteouts as overlayfs mounted with userxattr reads them. It
+// maps no ids and is not told that it is rootless: every header has been given an owner of this
+// user namespace.
+var onDisk = layer.OverlayfsRootfs{UserXattr: true}
+
+// within runs f in dir, on a thread of its own that has a working directory and an umask of its
+// own too. Paths below dir are then as short as the archive's, which saves the kernel a third of
+// its lookups and leaves all of PATH_MAX to the archive.
+func within(dir string, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return fmt.Errorf("unshare directory: %w", err)
+			}
+			if err := unix.Chdir(dir); err != nil {
+				return fmt.Errorf("enter %q: %w", dir, err)
+			}
+			unix.Umask(0o022)
+			return f()
+		}()
+	}()
+	return <-done
+}
+
+// extract makes the files of an archive in the working directory.
+func extract(r io.Reader, f *filter) error {
+	var (
+		archive = tar.NewReader(r)
+		umoci   = layer.NewTarExtractor(&layer.UnpackOptions{OnDiskFormat: onDisk})
+		data    = &contents{Reader: archive, buf: make([]byte, chunkSize)}
+		room    space
+	)
+	for {
+		hdr, err := archive.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return readError(err)
+		}
+		sparse := isSparse(hdr)
+		v, err := f.check(hdr)
+		if err != nil {
+			return err
+		}
+		if v == leave {
+			continue
+		}
+		if err := room.take(hdr.Size); err != nil {
+			return err
+		}
+		name := hdr.Name
+		if sparse {
+			err = unpackSparse(umoci, hdr, data)
+		} else {
+			err = umoci.UnpackEntry(".", hdr, data)
+		}
+		if err != nil {
+			return entryError(name, err)
+		}
+	}
+}
+
+// readError says what an error of the tar reader is about: the archive, or what it is read from.
+func readError(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return &RefusedError{Reason: BadTar, Err: err}
+	}
+	return fmt.Errorf("read layer: %w", err)
+}
+
+// archives are the errors of system calls that the contents of an archive bring about. All others
+// are the machine's.
+var archives = []unix.Errno{unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR, unix.ENOTEMPTY, unix.ELOOP, unix.EPERM,
+	unix.EMLINK, unix.ENAMETOOLONG, unix.EINVAL, unix.E2BIG, unix.ERANGE}
+
+func entryError(name string, err error) error {
+	var errno unix.Errno
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
+		return &RefusedError{Reason: BadTar, Entry: name, Err: err}
+	}
+	if errors.As(err, &errno) && slices.Contains(archives, errno) {
+		return &RefusedError{Reason: BadEntry, Entry: name, Err: err}
+	}
+	return fmt.Errorf("unpack %q: %w", name, err)
+}
+
+// contents are those of the current entry. umoci copies them by WriteTo, in pieces of buf, where it
+// would otherwise make two buffers for each file.
+type contents struct {
+	*tar.Reader
+	buf []byte
+}
+
+func (c *contents) WriteTo(w io.Writer) (written int64, err error) {
+	for {
+		n, err := fill(c.Reader, c.buf)
+		if n > 0 {
+			m, err := w.Write(c.buf[:n])
+			written += int64(m)
+			if err != nil {
+				return written, err
+			}
+		}
+		if err == io.EOF {
+			return written, nil
+		}
+		if err != nil {
+			return written, err
+		}
+	}
+}
+
+const (
+	// margin is what stays free on the file system of the store.
+	margin = 32 << 20
+	// stride is after how many bytes the file system is asked again.
+	stride = 64 << 20
+)
+
+// space tells that a file will not fit before it is written.
+type space struct{ left int64 }
+
+func (s *space) take(size int64) error {
+	if s.left -= size; s.left >= 0 {
+		return nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(".", &fs); err != nil {
+		return fmt.Errorf("measure free space: %w", err)
+	}
+	free := int64(min(fs.Bavail, 1<<40))*fs.Bsize - margin
+	if size > free {
+		return fmt.Errorf("unpack %d bytes: %w", size, os.NewSyscallError("statfs", unix.ENOSPC))
+	}
+	s.left = min(free, max(stride, size)) - size
+	return nil
+}

@@ -1,0 +1,80 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/umoci/oci/layer"
+	"golang.org/x/sys/unix"
+)
+
+// isSparse tells whether an entry has holes: in GNU's old format or in PAX records.
+func isSparse(hdr *tar.Header) bool {
+	return hdr.Typeflag == tar.TypeGNUSparse || slices.ContainsFunc(slices.Collect(maps.Keys(hdr.PAXRecords)),
+		func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") })
+}
+
+// unpackSparse makes a file and leaves out what is zero. umoci would fill the holes: it makes the
+// file, empty, and this writes to it and gives it its metadata again.
+func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) error {
+	size := hdr.Size
+	hdr.Size = 0
+	if err := umoci.UnpackEntry(".", hdr, bytes.NewReader(nil)); err != nil {
+		return err
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
+		Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT,
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := writeHoles(fd, data, size); err != nil {
+		return err
+	}
+	return restore(fd, hdr)
+}
+
+const block = 4096
+
+// writeHoles writes those blocks of r that are not zero.
+func writeHoles(fd int, r *contents, size int64) error {
+	zero := make([]byte, block)
+	for at := int64(0); at < size; {
+		n, err := fill(r.Reader, r.buf)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if n == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		for piece := range slices.Chunk(r.buf[:n], block) {
+			if !bytes.Equal(piece, zero[:len(piece)]) {
+				if _, err := unix.Pwrite(fd, piece, at); err != nil {
+					return err
+				}
+			}
+			at += int64(len(piece))
+		}
+	}
+	return unix.Ftruncate(fd, size)
+}
+
+// restore gives a file what writing to it took away.
+func restore(fd int, hdr *tar.Header) error {
+	if caps, ok := hdr.Xattrs["security.capability"]; ok {
+		if err := unix.Fsetxattr(fd, "security.capability", []byte(caps), 0); err != nil && err != unix.EPERM {
+			return err
+		}
+	}
+	if err := unix.Fchmod(fd, uint32(hdr.Mode)); err != nil {
+		return err
+	}
+	mtime := unix.NsecToTimeval(hdr.ModTime.UnixNano())
+	return unix.Futimes(fd, []unix.Timeval{mtime, mtime})
+}

@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs"
+	"demesne/rootfs/layers"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// rootCaps are what uid 0 of an image has, and no other user: what package managers do
+// to files and to themselves. They reach as far as the sandbox's own ids (capable_wrt_
+// inode_uidgid in the kernel), and not to the network, mounts, or file capabilities:
+// those would outlive the sandbox on a file in /out.
+var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
+
+// rootCapNames are the same for people and for libcontainer.
+var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
+
+// layersMax is what overlayfs takes.
+const layersMax = 500
+
+// admitRootfs refuses what no image is. Only "host" has no Rootfs.
+func admitRootfs(spec *runner.Spec) error {
+	r := spec.Rootfs
+	invalid := func(format string, a ...any) error {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: image %q: %w", spec.Image, fmt.Errorf(format, a...))
+	}
+	switch {
+	case r == nil && spec.Image == "host":
+		return nil
+	case r == nil:
+		return invalid("not known")
+	case (r.Dir == "") == (len(r.Layers) == 0):
+		return invalid("neither layers nor a directory, or both")
+	case r.Dir != "" && !filepath.IsAbs(r.Dir), r.Dir == "" && !filepath.IsAbs(r.Store), r.Store != "" && !filepath.IsAbs(r.Store):
+		return invalid("a path is not absolute")
+	case len(r.Layers) > layersMax:
+		return invalid("%d layers; overlayfs takes %d", len(r.Layers), layersMax)
+	case r.WorkingDir != "" && !filepath.IsAbs(r.WorkingDir):
+		return invalid("working directory %q: not absolute", r.WorkingDir)
+	}
+	for _, id := range r.Layers {
+		if err := digest.Digest(id).Validate(); err != nil {
+			return invalid("layer %q: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// oneID says that nobody but uid 0 exists inside.
+func oneID(b runner.Boot) bool { return size(b.UIDMap) == 1 || size(b.GIDMap) == 1 }
+
+// layerKey names the map that layers have to be unpacked under.
+func layerKey(b runner.Boot) string {
+	extents := func(ranges []runner.IDRange) (m []layers.IDMap) {
+		for _, r := range ranges {
+			m = append(m, layers.IDMap(r))
+		}
+		return m
+	}
+	return layers.Key(extents(b.UIDMap), extents(b.GIDMap))
+}
+
+// mountImage mounts the tree of an image and holds its layers until the sandbox ends.
+func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, error) {
+	r, b := s.spec.Rootfs, s.e.boot
+	cache := layers.Open(r.Store, layerKey(b))
+	image := rootfs.Image{
+		WorkingDir: r.WorkingDir, User: r.User, UIDs: size(b.UIDMap), GIDs: size(b.GIDMap),
+		Scratch: func() (string, error) { return s.newScratch(cache) },
+	}
+	if u := s.spec.User; u != nil {
+		image.User = numeric(u)
+	}
+	if r.Dir != "" {
+		image.Dir = source(m, runner.SourceRootfs, r.Dir)
+	} else {
+		held, err := s.hold(cache)
+		if err != nil {
+			return nil, err
+		}
+		defer held.CloseFS()
+		image.Lowers = held.FS
+	}
+	t, err := rootfs.MountImage(l, image)
+	if errors.Is(err, rootfs.ErrNoUser) {
+		return nil, wire.Errorf(wire.CodeInvalid, "%w", err)
+	}
+	return t, err
+}
+
+// hold keeps the layers, and the image they are of, from being removed.
+func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
+	r := s.spec.Rootfs
+	ids := make([]digest.Digest, len(r.Layers))
+	for i, id := range r.Layers {
+		ids[i] = digest.Digest(id)
+	}
+	held, err := cache.Hold(ids)
+	var missing *layers.MissingError
+	if errors.As(err, &missing) {
+		return nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.undo.add(held.Close)
+	_, hex, _ := strings.Cut(r.Digest, ":")
+	// The caller holds it too, while it lives; real root's we may not be able to open.
+	if f, err := os.Open(filepath.Join(r.Store, "used", filepath.Base(hex))); err == nil {
+		unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		s.undo.add(func() { f.Close() })
+	}
+	return held, nil
+}
+
+// newScratch makes a directory beside the layers, as a layer that never comes to be: a
+// sweep takes away what a killed runner leaves.
+func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
+	if s.spec.Rootfs.Store == "" {
+		return "", errors.New("no image store")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	w, err := cache.Begin(ctx, digest.FromString("scratch "+s.id))
+	if err != nil {
+		return "", err
+	}
+	s.undo.add(func() {
+		if err := w.Abort(); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+		}
+	})
+	s.scratch = w.Dir
+	return w.Dir, nil
+}
+
+// watchScratch has what is written to a disk counted.
+func (s *sandbox) watchScratch() (err error) {
+	if s.upper, err = os.Open(s.scratch); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.upper.Close() })
+	return nil
+}
+
+// settleWork gives back what an image's uid 0 made another user's in /workspace.
+func (s *sandbox) settleWork() {
+	if s.spec.Rootfs != nil {
+		if err := rootfs.Settle(s.work, s.created); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+		}
+	}
+	s.work.Close()
+}
+
+func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) }
+
+// runsAs is whom a command runs as; without asked, the sandbox's user.
+func (s *sandbox) runsAs(asked *runner.User) (rootfs.Account, error) {
+	b := s.e.boot
+	if asked != nil && (asked.UID >= size(b.UIDMap) || asked.GID >= size(b.GIDMap)) {
+		return rootfs.Account{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", asked.UID, asked.GID)
+	}
+	if s.spec.Rootfs != nil {
+		if asked == nil {
+			return s.tree.Account, nil
+		}
+		return s.tree.Users.Lookup(numeric(asked))
+	}
+	u := cmp.Or(asked, s.spec.User, &runner.User{})
+	a := rootfs.Account{User: rootfs.User(*u), Home: s.paths.home}
+	if u.UID != 0 {
+		a.Home = s.paths.workspace
+	}
+	return a, nil
+}
+
+// imageLayer tells what / is made of.
+func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
+	of := "a directory"
+	if r.Dir == "" {
+		of = fmt.Sprintf("%d layers", len(r.Layers))
+	}
+	l := runner.Layer{Name: "rootfs", Status: runner.Held, Detail: of + ", read-only; writes go to a tmpfs"}
+	if t.Upper == rootfs.UpperTmpfs {
+		return l
+	}
+	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"
+	l.Detail = of + ", read-only; writes go to the image store's disk"
+	if t.Upper == rootfs.UpperCopied {
+		l.Detail = of + ", copied"
+	}
+	return l
+}
+
+// userLayer tells whom commands run as, and whether that is whom the image asked for.
+func userLayer(b runner.Boot, t *rootfs.Tree) runner.Layer {
+	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
+	if oneID(b) {
+		l.Detail += ", the only one: changing owners and users is answered with success, and not done"
+	}
+	if t.Unmapped != nil {
+		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
+		l.Detail = fmt.Sprintf("0:0 instead of the image's %d:%d, which is not mapped", t.Unmapped.UID, t.Unmapped.GID)
+	}
+	return l
+}
+
+// imageLimits says what the ids and the files of an image do to limits. A limit by
+// RLIMIT_NPROC is each user's own, and uid 0 of an image can become others.
+func imageLimits(l []runner.LimitReceipt, b runner.Boot, u rootfs.Upper) []runner.LimitReceipt {
+	l = slices.Clone(l)
+	for i := range l {
+		switch {
+		case l[i].Mechanism == "RLIMIT_NPROC" && !oneID(b):
+			l[i].Status = runner.Degraded
+			l[i].Why = "uid 0 may become other users, each of whom has the limit to itself"
+		case l[i].Name == "disk" && l[i].Status == runner.Held && u == rootfs.UpperDisk:
+			l[i].Status, l[i].Why = runner.Degraded, "what is written over the image is on a disk, and watched"
+			l[i].Mechanism = "watchdog, RLIMIT_FSIZE"
+		}
+	}
+	return l
+}

@@ -1,0 +1,166 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// Run does what a job asks. It ends early when ctx does, and what it returns is the
+// job's result; out and errs take the command's output.
+type Run func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error)
+
+// errCancelled is why the context of a cancelled job ended.
+var errCancelled = errors.New("cancelled")
+
+// Attend is the whole life of a job's process: it waits for a slot, runs the job, and
+// writes down how it ended. keep bounds what is kept of each stream, in bytes.
+func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) error {
+	dir, err := s.path(id, "")
+	if err != nil {
+		return err
+	}
+	lock := os.NewFile(FDLock, "lock")
+	if lock == nil {
+		return errors.New("attend job: not started by Start")
+	}
+	defer lock.Close()
+	unix.CloseOnExec(FDLock)
+	var r request
+	if err := readJSON(filepath.Join(dir, "job.json"), &r); err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := listen(filepath.Join(dir, "control"), func() { cancel(errCancelled) }); err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	out, err1 := newLog(filepath.Join(dir, "stdout.log"), keep)
+	errs, err2 := newLog(filepath.Join(dir, "stderr.log"), keep)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	e := s.attend(ctx, id, dir, r.Request, out, errs, run)
+	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
+	return writeJSON(dir, "result.json", e)
+}
+
+func (s *Store) attend(ctx context.Context, id, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
+	slot, err := s.slot(ctx, id)
+	if err == nil {
+		defer slot.Close()
+		err = writeJSON(dir, "started", time.Now())
+	}
+	var res *runner.Result
+	if err == nil {
+		res, err = run(ctx, what, out, errs)
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errCancelled):
+		return ended{Status: Cancelled, Message: "cancelled", Result: res}
+	case err != nil:
+		return ended{Status: Failed, Message: err.Error(), Result: res}
+	case res.Reason == runner.Lost:
+		return ended{Status: Failed, Message: res.Detail, Result: res}
+	}
+	return ended{Status: Succeeded, Message: res.Detail, Result: res}
+}
+
+// listen has cancelled called at the first byte that comes through the FIFO. Opened for
+// both directions it never ends, and never keeps us waiting for a writer.
+func listen(path string, cancelled func()) error {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	go func() {
+		var b [1]byte
+		if n, _ := f.Read(b[:]); n == 1 {
+			cancelled()
+		}
+	}()
+	return nil
+}
+
+// slot waits until a slot is free and no job that came earlier waits for one.
+func (s *Store) slot(ctx context.Context, id string) (*os.File, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
+		first, err := s.firstInQueue(id)
+		if err != nil {
+			return nil, err
+		}
+		for n := 0; first && n < s.Slots; n++ {
+			f, err := os.OpenFile(filepath.Join(s.dir, "slots", fmt.Sprint(n)), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+			if err != nil {
+				return nil, fmt.Errorf("wait for a slot: %w", err)
+			}
+			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				return f, nil
+			}
+			f.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a slot: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (s *Store) firstInQueue(id string) (bool, error) {
+	jobs, err := s.List()
+	if err != nil {
+		return false, err
+	}
+	for _, j := range jobs {
+		if j.Status == Queued {
+			return j.ID == id, nil
+		}
+	}
+	return true, nil
+}
+
+// log keeps the end of a stream in a file. What came before becomes a hole, so a position
+// in the file is one in the stream, and the file's size the stream's.
+type log struct {
+	f    *os.File
+	keep int64
+	all  int64
+	hole int64 // up to here
+}
+
+func newLog(path string, keep int64) (*log, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return &log{f: f, keep: max(keep, 2*holeStep)}, err
+}
+
+// holeStep is how much is given back at once.
+const holeStep = 1 << 20
+
+// Write never fails: a full disk must not end the command. What could not be kept is a
+// hole too.
+func (l *log) Write(b []byte) (int, error) {
+	l.f.WriteAt(b, l.all)
+	l.all += int64(len(b))
+	if over := l.all - l.keep - l.hole; over >= holeStep {
+		unix.Fallocate(int(l.f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, l.hole, over)
+		l.hole += over
+	}
+	return len(b), nil
+}
+
+func (l *log) close() int64 {
+	l.f.Truncate(l.all)
+	l.f.Close()
+	return l.all
+}

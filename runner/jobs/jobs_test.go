@@ -1,0 +1,278 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/runner"
+)
+
+// dirVar tells the test binary that it is a job's process, and where the store is.
+const dirVar = "DEMESNE_TEST_JOBS"
+
+func TestMain(m *testing.M) {
+	dir := os.Getenv(dirVar)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	s, err := Open(dir)
+	if err == nil {
+		fmt.Sscan(os.Getenv("DEMESNE_TEST_SLOTS"), &s.Slots)
+		err = s.Attend(context.Background(), os.Args[len(os.Args)-1], 4<<20, work)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// work does what a test asked for.
+func work(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+	var text string
+	if err := json.Unmarshal(what, &text); err != nil {
+		return nil, err
+	}
+	switch text {
+	case "fail":
+		return nil, errors.New("pull image: no route")
+	case "lost":
+		return &runner.Result{ExitCode: 125, Reason: runner.Lost, Detail: "the runner was killed"}, nil
+	case "stay":
+		fmt.Fprintln(out, "staying")
+		<-ctx.Done()
+		return &runner.Result{ExitCode: 137, Reason: runner.Signaled}, nil
+	case "flood":
+		line := []byte(strings.Repeat("x", 1023) + "\n")
+		for range 16 << 10 {
+			out.Write(line)
+		}
+	}
+	io.WriteString(out, "out of "+text)
+	io.WriteString(errs, "err")
+	return &runner.Result{ExitCode: 3, Reason: runner.Exited}, nil
+}
+
+func store(t *testing.T, slots int) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Slots = slots
+	t.Setenv(dirVar, s.dir)
+	t.Setenv("DEMESNE_TEST_SLOTS", fmt.Sprint(slots))
+	return s
+}
+
+func start(t *testing.T, s *Store, what string) *Job {
+	t.Helper()
+	j, err := s.Start([]string{"/proc/self/exe"}, what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func wait(t *testing.T, s *Store, id string) *Job {
+	t.Helper()
+	j, err := s.Wait(t.Context(), id, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// awaitStatus waits until a job has got that far.
+func awaitStatus(t *testing.T, s *Store, id string, want Status) {
+	t.Helper()
+	for {
+		j, err := s.Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.Status == want {
+			return
+		}
+		if j.Status.Over() {
+			t.Fatalf("job is %s (%s), not %s", j.Status, j.Message, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestHowJobsEnd(t *testing.T) {
+	s := store(t, 4)
+	for _, c := range []struct {
+		what, message string
+		want          Status
+		code          int
+	}{
+		{"this", "", Succeeded, 3},
+		{"fail", "pull image: no route", Failed, 0},
+		{"lost", "the runner was killed", Failed, 125},
+	} {
+		j := wait(t, s, start(t, s, c.what).ID)
+		code := 0
+		if j.Result != nil {
+			code = j.Result.ExitCode
+		}
+		if j.Status != c.want || j.Message != c.message || code != c.code || j.Ended.IsZero() {
+			t.Errorf("%s: %+v", c.what, j)
+		}
+	}
+	if _, err := s.Get("job-00000000-0000-0000-0000-000000000000"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a job nobody started: %v", err)
+	}
+	for _, id := range []string{"", "nope", "job-../../x", "job-", "slots"} {
+		if _, err := s.Get(id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("id %q: %v", id, err)
+		}
+	}
+}
+
+// The log's size is the stream's, its end is the stream's, and its beginning is given back.
+func TestLogKeepsTheEnd(t *testing.T) {
+	s := store(t, 1)
+	j := wait(t, s, start(t, s, "flood").ID)
+	path := filepath.Join(s.dir, j.ID, "stdout.log")
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(16<<20 + len("out of flood")); st.Size != want || j.Stdout != want {
+		t.Errorf("size %d, counted %d, want %d", st.Size, j.Stdout, want)
+	}
+	if st.Blocks*512 > 8<<20 {
+		t.Errorf("%d bytes are kept", st.Blocks*512)
+	}
+	tail, err := s.Tail(j.ID, "stdout", 12)
+	if err != nil || tail != "out of flood" {
+		t.Errorf("tail %q, %v", tail, err)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	s := store(t, 1)
+	running := start(t, s, "stay")
+	awaitStatus(t, s, running.ID, Running)
+	queued := start(t, s, "stay")
+	for _, id := range []string{queued.ID, running.ID, running.ID} {
+		if j, err := s.Cancel(t.Context(), id); err != nil || j.Status != Cancelled {
+			t.Fatalf("cancel: %+v, %v", j, err)
+		}
+	}
+	done := wait(t, s, start(t, s, "x").ID)
+	if j, err := s.Cancel(t.Context(), done.ID); err != nil || j.Status != Succeeded {
+		t.Errorf("cancel what has ended: %+v, %v", j, err)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	s := store(t, 1)
+	s.Queue = 2
+	first := start(t, s, "stay")
+	awaitStatus(t, s, first.ID, Running)
+	second, third := start(t, s, "a"), start(t, s, "b")
+	if _, err := s.Start([]string{"/proc/self/exe"}, "c"); !errors.Is(err, ErrFull) {
+		t.Errorf("the queue took a third: %v", err)
+	}
+	if j, _ := s.Get(third.ID); j.Status != Queued {
+		t.Errorf("third is %s", j.Status)
+	}
+	if _, err := s.Cancel(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	a, b := wait(t, s, second.ID), wait(t, s, third.ID)
+	if b.Started.Before(a.Ended) {
+		t.Errorf("the second ended at %v, the third started at %v", a.Ended, b.Started)
+	}
+}
+
+// A job whose process is killed at any moment has failed, and says so to whoever asks.
+func TestKilled(t *testing.T) {
+	s := store(t, 8)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			j := start(t, s, "stay")
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			kill(t, j.ID)
+			got := wait(t, s, j.ID)
+			if got.Status != Failed || !strings.Contains(got.Message, "was killed") {
+				t.Errorf("killed after %d00 µs: %s, %q", 2*i, got.Status, got.Message)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// kill ends the process whose last argument is the job's id.
+func kill(t *testing.T, id string) {
+	for {
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			line, _ := os.ReadFile(dir + "/cmdline")
+			if strings.HasSuffix(string(line), "\x00"+id+"\x00") {
+				var pid int
+				fmt.Sscan(filepath.Base(dir), &pid)
+				syscall.Kill(pid, syscall.SIGKILL)
+				return
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Whoever started a job may be killed the moment it was told of it.
+func TestStarterMayEnd(t *testing.T) {
+	if os.Getenv("DEMESNE_TEST_STARTER") != "" {
+		s, err := Open(os.Getenv("DEMESNE_TEST_STARTER"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Setenv(dirVar, s.dir)
+		j, err := s.Start([]string{"/proc/self/exe"}, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("id:", j.ID)
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	s := store(t, 1)
+	c := exec.Command("/proc/self/exe", "-test.run=^TestStarterMayEnd$")
+	c.Env = append(os.Environ(), dirVar+"=", "DEMESNE_TEST_STARTER="+s.dir)
+	out, _ := c.Output()
+	var id string
+	if _, err := fmt.Sscanf(string(out), "id: %s", &id); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	if j := wait(t, s, id); j.Status != Succeeded {
+		t.Errorf("%s: %s", j.Status, j.Message)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	s := store(t, 2)
+	old, live := wait(t, s, start(t, s, "x").ID), start(t, s, "stay")
+	if n, err := s.Prune(time.Now().Add(time.Hour)); n != 1 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	if _, err := s.Get(old.ID); !errors.Is(err, ErrUnknown) {
+		t.Errorf("the old one is still there: %v", err)
+	}
+	if _, err := s.Cancel(t.Context(), live.ID); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,178 @@
+package tarball
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func rooted(t *testing.T) (*os.Root, string) {
+	t.Helper()
+	dir := t.TempDir()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r, dir
+}
+
+func write(t *testing.T, path, content string, mode fs.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/d/a", "one", 0o755)
+	write(t, src+"/d/sub/b", strings.Repeat("x", 1<<20), 0o640)
+	write(t, src+"/d/suid", "s", 0o755|fs.ModeSetuid)
+	if err := errors.Join(os.Symlink("/etc/passwd", src+"/d/link"), syscall.Mkfifo(src+"/d/pipe", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var stream bytes.Buffer
+	if err := Pack(&stream, from, "d", "D"); err != nil {
+		t.Fatal(err)
+	}
+	to, dst := rooted(t)
+	did, err := Unpack(&stream, to, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if did.Files != 3 || len(did.Skipped) != 1 || did.Skipped[0] != "D/link" {
+		t.Errorf("report: %+v", did)
+	}
+	for name, mode := range map[string]fs.FileMode{"D/a": 0o755, "D/sub/b": 0o640, "D/suid": 0o755} {
+		if st, err := os.Lstat(filepath.Join(dst, name)); err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+		}
+	}
+	if _, err := os.Lstat(dst + "/D/pipe"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a pipe came out: %v", err)
+	}
+}
+
+// Streams that no Pack makes.
+func TestUnpackHostile(t *testing.T) {
+	type entry = tar.Header
+	for _, c := range []struct {
+		name    string
+		links   bool
+		entries []entry
+		want    error
+	}{
+		{"parent", false, []entry{{Name: "../x", Typeflag: tar.TypeReg}}, ErrBadName},
+		{"parent later", false, []entry{{Name: "a/../../x", Typeflag: tar.TypeReg}}, ErrBadName},
+		{"absolute", false, []entry{{Name: "/x", Typeflag: tar.TypeReg}}, ErrBadName},
+		{"deep", false, []entry{{Name: strings.Repeat("a/", 300) + "x", Typeflag: tar.TypeReg}}, ErrBadName},
+		{"many", false, []entry{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}, {Name: "5"}}, ErrTooLarge},
+		{"large", false, []entry{{Name: "x", Size: 2000, Typeflag: tar.TypeReg}}, ErrTooLarge},
+		{"file for a directory", false, []entry{{Name: "x", Typeflag: tar.TypeReg}, {Name: "x/y", Typeflag: tar.TypeReg}}, syscall.EEXIST},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bytes.Buffer
+			w := tar.NewWriter(&b)
+			for _, h := range c.entries {
+				if err := w.WriteHeader(&h); err != nil {
+					t.Fatal(err)
+				}
+				w.Write(make([]byte, h.Size))
+			}
+			root, _ := rooted(t)
+			if _, err := Unpack(&b, root, Options{Links: c.links, Limits: Limits{Bytes: 1000, Entries: 4}}); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// A link that is in the way is replaced, not written through; one that leads out of the
+// root is no way for a directory either.
+func TestUnpackThroughLinks(t *testing.T) {
+	_, outside := rooted(t)
+	write(t, outside+"/victim", "safe", 0o600)
+	root, dir := rooted(t)
+	if err := errors.Join(os.Symlink(outside+"/victim", dir+"/file"), os.Symlink(outside, dir+"/way")); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(&tar.Header{Name: "file", Size: 4, Mode: 0o644, Typeflag: tar.TypeReg})
+	w.Write([]byte("evil"))
+	w.WriteHeader(&tar.Header{Name: "way/planted", Typeflag: tar.TypeReg})
+	w.Close()
+	if _, err := Unpack(&b, root, Options{Links: true}); err == nil {
+		t.Error("wrote through a link that leads out")
+	}
+	if got, _ := os.ReadFile(outside + "/victim"); string(got) != "safe" {
+		t.Errorf("the file behind the link now holds %q", got)
+	}
+	if _, err := os.Lstat(outside + "/planted"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a file was planted outside")
+	}
+}
+
+func TestInside(t *testing.T) {
+	_, dir := rooted(t)
+	write(t, dir+"/a/f", "v", 0o600)
+	if err := os.Symlink("a", dir+"/l"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ get, verb, put, want string }{
+		{"/l", Merge, "/new/place", "/new/place/f"},
+		{"/a", Merge, "/new/place", "/new/place/f"},
+		{"/a", Put, "/new/place", "/new/place/a/f"},
+		{"/a/f", Put, "/new/g", "/new/g"},
+		{"/a/f", Put, "/new/place/", "/new/place/f"},
+		{"/a/f", Put, "/new/other/", "/new/other/f"},
+	} {
+		var stream, errs bytes.Buffer
+		if code := Inside([]string{Get, dir + c.get}, nil, &stream, &errs); code != 0 {
+			t.Fatal(errs.String())
+		}
+		if code := Inside([]string{c.verb, dir + c.put}, &stream, nil, &errs); code != 0 {
+			t.Fatal(errs.String())
+		}
+		if got, err := os.ReadFile(dir + c.want); string(got) != "v" {
+			t.Errorf("%s %s %s: %q, %v", c.get, c.verb, c.put, got, err)
+		}
+	}
+	for _, args := range [][]string{{Get, dir + "/none"}, {"take", dir}} {
+		var errs bytes.Buffer
+		if code := Inside(args, nil, &errs, &errs); code != 1 || errs.Len() == 0 {
+			t.Errorf("%q: status %d, %q", args, code, errs.String())
+		}
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(&tar.Header{Name: "a/b", Size: 1, Typeflag: tar.TypeReg})
+	w.Write([]byte("x"))
+	w.Close()
+	f.Add(b.Bytes(), true)
+	f.Fuzz(func(t *testing.T, stream []byte, links bool) {
+		parent := t.TempDir()
+		if err := os.Mkdir(parent+"/in", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(parent + "/in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		Unpack(bytes.NewReader(stream), root, Options{Links: links, Limits: Limits{Bytes: 1 << 20, Entries: 100}})
+		if left, _ := os.ReadDir(parent); len(left) != 1 {
+			t.Errorf("something is outside: %v", left)
+		}
+	})
+}
