@@ -144,14 +144,15 @@ func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Receipt: reply.Receipt, Trace: append(c.start[:len(c.start):len(c.start)], reply.Trace...), Out: spec.Out, client: c}, nil
+	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
 }
 
 // Created is the reply to a create call.
 type Created struct {
-	ID      string   `json:"id"`
-	Receipt *Receipt `json:"receipt"`
-	Trace   []Stage  `json:"trace"`
+	ID    string  `json:"id"`
+	Level Level   `json:"level"`
+	Trace []Stage `json:"trace"`
 }
 
 // Target names a sandbox by id or name.
@@ -161,14 +162,18 @@ type Target struct {
 
 // Open finds a live sandbox by id or name.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
-	info, err := c.Inspect(ctx, idOrName)
-	if err != nil {
-		return nil, err
+	var reply Opened
+	if err := c.peer.Call(ctx, OpOpen, Target{idOrName}, nil, &reply); err != nil {
+		return nil, c.lost(err)
 	}
-	if info.State != Running {
-		return nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", idOrName)
-	}
-	return &Sandbox{ID: info.ID, Receipt: info.Receipt, Out: info.Out, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, client: c}, nil
+}
+
+// Opened is the reply to an open call.
+type Opened struct {
+	ID    string `json:"id"`
+	Level Level  `json:"level"`
+	Out   string `json:"output_dir"`
 }
 
 // Inspect tells of a sandbox, live or recently ended.
@@ -208,11 +213,25 @@ func (c *Client) lost(err error) error {
 // Sandbox is a live sandbox.
 type Sandbox struct {
 	ID      string
-	Receipt *Receipt
-	Trace   []Stage // of its making; nil unless this client made it
+	Level   Level
+	Receipt *Receipt // nil until [Sandbox.Account]
+	Trace   []Stage  // of its making; nil unless this client made it
 	Out     string
 
 	client *Client
+}
+
+// Account fetches the receipt, for s and for the results of its commands. Nobody else
+// pays for it: to encode and decode it takes as long as all other messages of a run.
+func (s *Sandbox) Account(ctx context.Context) error {
+	if s.Receipt != nil {
+		return nil
+	}
+	info, err := s.client.Inspect(ctx, s.ID)
+	if err == nil {
+		s.Receipt = info.Receipt
+	}
+	return err
 }
 
 // Stop ends the sandbox and everything in it.
@@ -302,15 +321,15 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}
 	err := p.sandbox.client.peer.Call(ctx, OpWait, t, nil, &r)
 	if errors.Is(err, wire.ErrClosed) {
-		return &Result{
+		r = Result{
 			Sandbox: p.sandbox.ID, ExitCode: 125, Reason: Lost, Out: p.sandbox.Out,
-			Detail: "the runner was killed", Receipt: p.sandbox.Receipt,
-		}, nil
+			Detail: "the runner was killed",
+		}
+		err = nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	// It does not change while a sandbox lives, and travelled once already.
-	r.Receipt = p.sandbox.Receipt
+	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
 	return &r, nil
 }

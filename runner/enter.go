@@ -100,7 +100,7 @@ func holdUserns(program string, single bool) (*os.File, error) {
 	case b != 'r':
 		return nil, fmt.Errorf("make user namespace: unexpected %q", b)
 	}
-	_, err = writeMaps(h.Process.Pid, realRoot(), single)
+	_, err = planMaps(realRoot(), single).write(h.Process.Pid)
 	if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
 		return nil, &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
 	}

@@ -53,24 +53,42 @@ func effectiveCaps() uint64 {
 	return 0
 }
 
-// writeMaps maps ids into pid's new user namespace: a range for real root, the
-// user's subordinate ids through newuidmap(1) where that works, else the one id we
-// are. Any failure of newuidmap ends in the single id: it fails under no_new_privs,
-// in bwrap, without a passwd entry, and nested.
-func writeMaps(pid int, root, single bool) (*idMaps, error) {
+// idPlan is what a runner's id map is to be, decided while the runner starts.
+type idPlan struct {
+	idMaps
+	fixed  bool  // real root's range: written by ourselves, and nothing lesser will do
+	lesser error // why not more than a single id
+}
+
+// planMaps decides on a range for real root, and else on the user's subordinate ids
+// where there are any.
+func planMaps(root, single bool) *idPlan {
 	if root {
 		m := []IDRange{{Inside: 0, Host: rootBase, Size: rangeSize}}
-		return &idMaps{UID: m, GID: m}, errors.Join(writeMap(pid, "uid_map", m), writeMap(pid, "gid_map", m))
+		return &idPlan{idMaps: idMaps{UID: m, GID: m}, fixed: true}
 	}
-	maps, err := subordinateMaps(pid, single)
+	maps, err := subordinateMaps(single)
+	return &idPlan{idMaps: maps, lesser: err}
+}
+
+// write maps the ids into pid's new user namespace; where newuidmap(1) does not work,
+// the one id we are. Any failure of newuidmap ends in the single id: it fails under
+// no_new_privs, in bwrap, without a passwd entry, and nested.
+func (p *idPlan) write(pid int) (*idMaps, error) {
+	if p.fixed {
+		return &p.idMaps, errors.Join(writeMap(pid, "uid_map", p.UID), writeMap(pid, "gid_map", p.GID))
+	}
+	err := p.lesser
 	if err == nil {
-		return maps, nil
-	}
-	if m, rerr := os.ReadFile(procFile(pid, "uid_map")); rerr != nil || len(m) > 0 {
-		return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+		if err = runMappers(pid, p.UID, p.GID); err == nil {
+			return &p.idMaps, nil
+		}
+		if m, rerr := os.ReadFile(procFile(pid, "uid_map")); rerr != nil || len(m) > 0 {
+			return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+		}
 	}
 	why, fix := explainSubids(err)
-	maps = &idMaps{
+	maps := &idMaps{
 		UID: []IDRange{{0, uint32(os.Geteuid()), 1}},
 		GID: []IDRange{{0, uint32(os.Getegid()), 1}},
 		Why: why, Fix: fix,
@@ -123,22 +141,23 @@ func userName() string {
 	return strconv.Itoa(os.Geteuid())
 }
 
-// subordinateMaps runs newuidmap and newgidmap at the same time.
-func subordinateMaps(pid int, single bool) (*idMaps, error) {
+// subordinateMaps finds the caller's subordinate ids.
+func subordinateMaps(single bool) (m idMaps, err error) {
 	switch {
 	case single:
-		return nil, errSingle
+		return m, errSingle
 	case noNewPrivs():
-		return nil, errNNP
+		return m, errNNP
 	}
-	uid, err := subordinate("/etc/subuid", os.Geteuid())
-	if err != nil {
-		return nil, err
+	if m.UID, err = subordinate("/etc/subuid", os.Geteuid()); err != nil {
+		return m, err
 	}
-	gid, err := subordinate("/etc/subgid", os.Getegid())
-	if err != nil {
-		return nil, err
-	}
+	m.GID, err = subordinate("/etc/subgid", os.Getegid())
+	return m, err
+}
+
+// runMappers runs newuidmap and newgidmap at the same time.
+func runMappers(pid int, uid, gid []IDRange) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, h := range []struct {
@@ -148,7 +167,7 @@ func subordinateMaps(pid int, single bool) (*idMaps, error) {
 		wg.Go(func() { errs[i] = runMapper(h.name, pid, h.m) })
 	}
 	wg.Wait()
-	return &idMaps{UID: uid, GID: gid}, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 func runMapper(name string, pid int, m []IDRange) error {

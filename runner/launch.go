@@ -28,7 +28,8 @@ type launcher struct {
 	// started says that the runner is ours, not one that was there.
 	started bool
 	trace   []Stage
-	single  bool   // newgidmap failed half-way before
+	single  bool // newgidmap failed half-way before
+	ids     *idPlan
 	mode    string // of userns
 	why     string // of ModeMinimal
 	fix     string
@@ -195,6 +196,9 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 		close(ended)
 	}()
 	ctlChild.Close()
+	if l.mode != userns.ModeMinimal {
+		l.ids = planMaps(l.root, l.single)
+	}
 	if err := l.shake(ctl, &boot); err != nil {
 		// The reaper takes away what was made for this runner, under names that the
 		// next one has too: it must be through before there is a next one.
@@ -331,7 +335,7 @@ func (l *launcher) shake(ctl *os.File, boot *Boot) error {
 func (l *launcher) release(ctl *os.File, pid int, boot *Boot) error {
 	if l.mode != userns.ModeMinimal {
 		began := time.Now()
-		maps, err := writeMaps(pid, l.root, l.single)
+		maps, err := l.ids.write(pid)
 		l.trace = []Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
 		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
 			return &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
@@ -345,12 +349,11 @@ func (l *launcher) release(ctl *os.File, pid int, boot *Boot) error {
 			return err
 		}
 	}
-	line, err := json.Marshal(boot)
-	if err != nil {
+	// First the word it waits for: its runtime starts while we encode the rest.
+	if _, err := ctl.Write([]byte{'g'}); err != nil {
 		return err
 	}
-	_, err = ctl.Write(append(append([]byte{'g'}, line...), '\n'))
-	return err
+	return json.NewEncoder(ctl).Encode(boot)
 }
 
 // absPath makes path absolute without asking the runner's working directory.

@@ -1,5 +1,10 @@
 package runner
 
+import (
+	"bytes"
+	"encoding/json"
+)
+
 // Receipt says what a sandbox was asked to be and what the kernel enforces of it.
 // A layer reads [Held] only after something was tried, or read back from the
 // kernel, that tells it apart from a sandbox without that layer.
@@ -17,6 +22,24 @@ type Receipt struct {
 	Seccomp     string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
 	Limits      []LimitReceipt `json:"limits"`
 	Network     string         `json:"network"` // "none": a loopback of its own and nothing else
+}
+
+// MarshalJSON encodes r as if it were not there. It is, so that messages which may hold
+// a receipt and do not cost nothing for it: encoding/json examines a type with all that
+// it is made of, but asks a Marshaler only when there is something to encode.
+func (r *Receipt) MarshalJSON() ([]byte, error) {
+	type plain Receipt
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // whether to is the outer encoder's affair
+	err := e.Encode((*plain)(r))
+	return b.Bytes(), err
+}
+
+// UnmarshalJSON is its like.
+func (r *Receipt) UnmarshalJSON(b []byte) error {
+	type plain Receipt
+	return json.Unmarshal(b, (*plain)(r))
 }
 
 // Layer is one thing that separates the sandbox from the host.

@@ -3,7 +3,8 @@
 // what the kernel really enforced ([Receipt]).
 //
 //	c, err := runner.Connect(ctx, runner.Options{})      // finds or starts demesne-runner
-//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox, and its receipt
+//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox
+//	err = s.Account(ctx)                                 // and its receipt
 //	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
 //	r, err := p.Wait(ctx)                                // its result
 //
@@ -150,7 +151,7 @@ type Result struct {
 	Seconds  float64   `json:"seconds"`
 	MaxRSS   int64     `json:"max_rss_bytes,omitempty"`
 	CPU      float64   `json:"cpu_seconds,omitempty"`
-	Receipt  *Receipt  `json:"receipt,omitempty"`
+	Receipt  *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
 	Trace    []Stage   `json:"trace,omitempty"`
 }
 
@@ -188,6 +189,7 @@ const (
 const (
 	OpHello   wire.Op = "hello"
 	OpCreate  wire.Op = "create"
+	OpOpen    wire.Op = "open"
 	OpExec    wire.Op = "exec"
 	OpWait    wire.Op = "wait"
 	OpSignal  wire.Op = "signal"

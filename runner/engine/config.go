@@ -21,18 +21,6 @@ var rungs = []rung{{}, {procBound: true}, {noHostname: true}, {procBound: true, 
 // sandbox, whatever its image.
 const initPath = "/dev/.demesne-init"
 
-// What of /proc no sandbox sees or writes; the OCI runtime-spec's usual list.
-var (
-	maskPaths = []string{
-		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
-		"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
-		"/proc/sched_debug", "/proc/scsi",
-	}
-	readonlyPaths = []string{
-		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
-	}
-)
-
 // initCaps are what PID 1 keeps to start commands as other users and to signal
 // them. Commands get none: PID 1 empties its bounding set.
 var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
@@ -81,10 +69,6 @@ func config(id, root, dev, netns string, ids runner.Boot, spec runner.Spec, r ru
 	}
 	if r.noHostname {
 		c.Hostname = ""
-	}
-	// A masked /proc is one that a nested sandbox may not mount anew.
-	if !spec.Nesting && !r.procBound {
-		c.MaskPaths, c.ReadonlyPaths = maskPaths, readonlyPaths
 	}
 	return c
 }

@@ -17,6 +17,9 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, error) {
+	if err := c.e.settled(); err != nil {
+		return nil, err
+	}
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
@@ -60,7 +63,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
-	return &runner.Created{ID: s.id, Receipt: s.receipt, Trace: s.trace}, nil
+	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 
 func codeOf(err error) wire.Code { return wire.AsError(err).Code }
@@ -146,8 +149,10 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	detached := make(chan struct{})
 	go func() { s.tree.Detach(); close(detached) }()
 	s.undo.add(func() { <-detached })
+	masked := s.mask(start)
 	t.mark("clone")
-	if err := s.group.Add(s.pid); err != nil {
+	err = s.group.Add(s.pid)
+	if err = errors.Join(err, <-masked); err != nil {
 		return err
 	}
 	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
@@ -163,6 +168,19 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	}
 	s.watch()
 	return nil
+}
+
+// mask starts masking /proc and returns where its end is told. A masked /proc is one
+// that a nested sandbox may not mount anew; the outer one, bound, is not ours to mask.
+func (s *sandbox) mask(st started) <-chan error {
+	done := make(chan error, 1)
+	if s.spec.Nesting || st.rung.procBound {
+		close(done)
+		return done
+	}
+	pid := s.pid
+	go func() { done <- maskProc(pid) }()
+	return done
 }
 
 // newNetwork starts making a network namespace; join waits for it.

@@ -292,7 +292,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		if ex != nil && verdict == "" && r.Signal == int(syscall.SIGKILL) && s.group.OOMKilled() {
 			r = outcome(ex, runner.OOM, "the memory limit was reached")
 		}
-		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started
+		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
 		r.Seconds = time.Since(x.started).Seconds()
 		x.result = r
 		s.mu.Lock()

@@ -45,6 +45,8 @@ type Engine struct {
 	host   *limits.Host
 	kernel string
 	state  *stateDir
+	ready  chan struct{} // closed when the above is there, or broken
+	broken error
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -85,7 +87,7 @@ func lifeline() (*os.File, error) {
 func serveAll() error {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
-	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{})}
+	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
 	ctl := os.NewFile(runner.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()
@@ -95,17 +97,26 @@ func serveAll() error {
 	if err := json.Unmarshal(line, &e.boot); err != nil {
 		return fmt.Errorf("read boot message: %w", err)
 	}
-	if err := e.setUp(); err != nil {
-		return err
-	}
+	// Callers are greeted meanwhile: they have something to prepare, too.
+	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(runner.FDConn, true)
 	unix.SetNonblock(runner.FDListener, true)
 	e.accepting = true
 	go e.accept(os.NewFile(runner.FDListener, "listener"))
 	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	<-e.idle
+	<-e.ready
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
+	}
+	return nil
+}
+
+// settled waits for setUp and returns its error.
+func (e *Engine) settled() error {
+	<-e.ready
+	if e.broken != nil {
+		return fmt.Errorf("set up runner: %w", e.broken)
 	}
 	return nil
 }
@@ -113,24 +124,42 @@ func serveAll() error {
 // setUp does what is done once: finds cgroups, mounts the private tmpfs and, for
 // libcontainer, a cgroup2 of our own namespace.
 func (e *Engine) setUp() (err error) {
+	// It opens what it needs of /sys/fs/cgroup before that is covered.
+	found := make(chan *limits.Host, 1)
+	go func() {
+		h := limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
+		limits.Default() // it remembers
+		found <- h
+	}()
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
 	}
 	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
-	// It opens what it needs of /sys/fs/cgroup before that is covered.
-	found := make(chan *limits.Host, 1)
-	go func() { found <- limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0) }()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
+	if err := e.mountOwn(); err != nil {
+		return err
+	}
+	e.host = <-found
+	return mountCgroup2()
+}
+
+// mountOwn makes our mount namespace ours, and the private tmpfs in it.
+func (e *Engine) mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts slaves: %w", err)
 	}
+	// libcontainer reads /proc through a copy of the mount where it can have one, and
+	// each copy's end waits for the whole machine (RCU). Nobody but us mounts here, so it
+	// gains nothing by that; it does without where copies are refused, and so does whatever
+	// binds a directory that has /proc below it.
+	unix.Mount("", "/proc", "", unix.MS_UNBINDABLE, "")
 	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.dir, err)
 	}
@@ -148,8 +177,7 @@ func (e *Engine) setUp() (err error) {
 	if err := unix.Mount("demesne", e.containers(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.containers(), err)
 	}
-	e.host = <-found
-	return mountCgroup2()
+	return nil
 }
 
 // containers is libcontainer's state directory.

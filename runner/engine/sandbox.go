@@ -72,13 +72,32 @@ func (s *sandbox) info() runner.Info {
 		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.expires,
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
 	}
-	select {
-	case <-s.finished:
-		i.State = runner.Ended
-		i.PID = 0
-	default:
+	if s.over() {
+		i.State, i.PID = runner.Ended, 0
 	}
 	return i
+}
+
+// open says what s is to whoever found it, once it is made.
+func (s *sandbox) open() (runner.Opened, error) {
+	<-s.built
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return runner.Opened{}, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", s.id)
+	}
+	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out}, nil
+}
+
+// over says whether nothing is left of s but its record. Its name is free by then,
+// which who was told its result may know.
+func (s *sandbox) over() bool {
+	select {
+	case <-s.finished:
+		return true
+	default:
+		return false
+	}
 }
 
 // condemn ends s for a reason that its commands' results give.

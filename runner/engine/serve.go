@@ -164,11 +164,14 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		return s.exec(req, m)
 	case runner.OpWait, runner.OpSignal, runner.OpResize:
 		return c.dispatchExec(m)
-	case runner.OpStop, runner.OpInspect:
+	case runner.OpOpen, runner.OpStop, runner.OpInspect:
 		return c.dispatchSandbox(m)
 	case runner.OpList:
 		return c.e.list(), nil, nil
 	case runner.OpCheck:
+		if err := c.e.settled(); err != nil {
+			return nil, nil, err
+		}
 		return c.e.check(), nil, nil
 	}
 	return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
@@ -202,34 +205,52 @@ func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	if err := m.Decode(&t); err != nil {
 		return nil, nil, err
 	}
+	if err := c.e.settled(); err != nil {
+		return nil, nil, err
+	}
 	s, err := c.e.find(t.Sandbox)
 	switch {
-	case m.Op == runner.OpInspect && err != nil:
+	case err != nil && m.Op != runner.OpStop:
 		info, serr := c.e.state.find(t.Sandbox)
-		if serr != nil {
+		switch {
+		case serr != nil:
 			return nil, nil, err
+		case m.Op == runner.OpOpen:
+			return nil, nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
 		}
 		return info, nil, nil
 	case err != nil:
 		return nil, nil, err
 	case m.Op == runner.OpInspect:
 		return s.info(), nil, nil
+	case m.Op == runner.OpOpen:
+		opened, err := s.open()
+		return opened, nil, err
 	}
 	s.end("stopped")
 	return nil, nil, nil
 }
 
-// find returns the live sandbox with that id, or that name.
+// find returns the sandbox with that id, or that name: one that lives before one that
+// is being forgotten.
 func (e *Engine) find(idOrName string) (*sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.boxes[idOrName]; s != nil {
 		return s, nil
 	}
+	var over *sandbox
 	for _, s := range e.boxes {
-		if idOrName != "" && s.spec.Name == idOrName {
+		switch {
+		case idOrName == "" || s.spec.Name != idOrName:
+		case s.over():
+			over = s
+		default:
 			return s, nil
 		}
+	}
+	if over != nil {
+		return over, nil
 	}
 	return nil, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
 }
@@ -263,7 +284,7 @@ func (e *Engine) claim(s *sandbox) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.boxes {
-		if s.spec.Name != "" && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+		if s.spec.Name != "" && !other.over() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
 			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, other.id)
 		}
 	}

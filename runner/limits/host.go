@@ -39,15 +39,34 @@ type attempt struct {
 // mechanism is a way to a control group.
 type mechanism struct {
 	name string
-	open func(key string) ([]*place, error)
+	open func(key string, mine *look) ([]*place, error)
+}
+
+// look is the version 2 group the runner is in, opened by the first that asks: to open
+// it takes a mount of the hierarchy.
+type look struct {
+	once sync.Once
+	dir  *cgroup.Dir
+	err  error
+}
+
+func (l *look) open() (*cgroup.Dir, error) {
+	l.once.Do(func() { l.dir, l.err = ownGroup() })
+	return l.dir, l.err
+}
+
+func (l *look) close() {
+	if l.dir != nil {
+		l.dir.Close()
+	}
 }
 
 // mechanisms in order of trying; the first that gives something is taken.
 var mechanisms = []mechanism{
 	{"cgroups prepared by root", prepared},
-	{"the runner's own delegated cgroup2", func(string) ([]*place, error) { return own("memory") }},
+	{"the runner's own delegated cgroup2", func(_ string, mine *look) ([]*place, error) { return own("memory", mine) }},
 	{"a cgroup2 scope of the user's systemd", scope},
-	{"part of the runner's own cgroup2", func(string) ([]*place, error) { return own("") }},
+	{"part of the runner's own cgroup2", func(_ string, mine *look) ([]*place, error) { return own("", mine) }},
 }
 
 // Open finds the mechanism for the runner called key. It never fails: without any
@@ -69,8 +88,10 @@ var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
 	h := &Host{pressure: pressure{used: map[*Group]int64{}}}
+	mine := &look{}
+	defer mine.close()
 	for _, m := range table {
-		places, err := m.open(key)
+		places, err := m.open(key, mine)
 		if err == nil && len(places) == 0 {
 			err = errors.New("it has none of memory, pids, cpu")
 		}

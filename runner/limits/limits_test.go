@@ -116,9 +116,11 @@ func TestFix(t *testing.T) {
 }
 
 func TestOpenTakesTheFirst(t *testing.T) {
-	no := func(string) ([]*place, error) { return nil, errors.New("no") }
-	yes := func(string) ([]*place, error) { return []*place{{version: 2, controllers: []string{"pids"}}}, nil }
-	empty := func(string) ([]*place, error) { return nil, nil }
+	no := func(string, *look) ([]*place, error) { return nil, errors.New("no") }
+	yes := func(string, *look) ([]*place, error) {
+		return []*place{{version: 2, controllers: []string{"pids"}}}, nil
+	}
+	empty := func(string, *look) ([]*place, error) { return nil, nil }
 	h := open("k", []mechanism{{"a", no}, {"b", empty}, {"c", yes}, {"d", no}})
 	if len(h.attempts) != 3 || h.place("pids") == nil || h.place("memory") != nil {
 		t.Errorf("%+v", h)

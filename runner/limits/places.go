@@ -25,7 +25,7 @@ const (
 )
 
 // prepared finds what cgroup.Prepare made for key.
-func prepared(key string) ([]*place, error) {
+func prepared(key string, _ *look) ([]*place, error) {
 	self, err := cgroup.Self()
 	if err != nil {
 		return nil, err
@@ -112,20 +112,11 @@ func preparedV2(key string) (*place, error) {
 
 // own takes the group the runner was started in, if it was given to us, has
 // nobody else in it, and has the controller ("" for any).
-func own(controller string) ([]*place, error) {
-	self, err := cgroup.Self()
+func own(controller string, mine *look) ([]*place, error) {
+	dir, err := mine.open()
 	if err != nil {
 		return nil, err
 	}
-	m, ok := cgroup.Find(self, "")
-	if !ok {
-		return nil, errors.New("no cgroup2")
-	}
-	dir, err := cgroup.Own(m)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
 	if err := usable(dir, controller); err != nil {
 		return nil, err
 	}
@@ -134,6 +125,18 @@ func own(controller string) ([]*place, error) {
 		return nil, err
 	}
 	return []*place{p}, nil
+}
+
+func ownGroup() (*cgroup.Dir, error) {
+	self, err := cgroup.Self()
+	if err != nil {
+		return nil, err
+	}
+	m, ok := cgroup.Find(self, "")
+	if !ok {
+		return nil, errors.New("no cgroup2")
+	}
+	return cgroup.Own(m)
 }
 
 func usable(dir *cgroup.Dir, controller string) error {
@@ -160,7 +163,7 @@ func usable(dir *cgroup.Dir, controller string) error {
 }
 
 // scope asks the user's systemd for a group.
-func scope(key string) ([]*place, error) {
+func scope(key string, _ *look) ([]*place, error) {
 	if !systemd.Available() {
 		return nil, systemd.ErrNoBus
 	}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/netns"
+)
+
+// What of /proc no sandbox sees or writes; the OCI runtime-spec's usual list.
+var (
+	maskPaths = []string{
+		"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list",
+		"timer_stats", "sched_debug", "scsi",
+	}
+	readonlyPaths = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
+)
+
+// maskProc covers those paths in the mount namespace of pid, PID 1 of a sandbox in
+// which no command has run yet. libcontainer would do it before PID 1 is executed;
+// here it happens beside PID 1's own start, which takes longer.
+func maskProc(pid int) error {
+	err := netns.Spend(func() error {
+		if err := enterMounts(pid); err != nil {
+			return err
+		}
+		proc, err := openProc()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(proc)
+		for _, name := range maskPaths {
+			if err := cover(proc, name, hidden); err != nil {
+				return fmt.Errorf("hide %q: %w", name, err)
+			}
+		}
+		for _, name := range readonlyPaths {
+			if err := cover(proc, name, readOnly); err != nil {
+				return fmt.Errorf("make %q read-only: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("mask /proc: %w", err)
+	}
+	return nil
+}
+
+// enterMounts moves the calling thread, which must be spent, into pid's mount namespace.
+func enterMounts(pid int) error {
+	ns, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open mount namespace: %w", err)
+	}
+	defer unix.Close(ns)
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(ns, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("join mount namespace: %w", err)
+	}
+	return nil
+}
+
+// openProc opens what must be a procfs, whatever the image has there.
+func openProc() (int, error) {
+	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(fd, &fs); err == nil && fs.Type != unix.PROC_SUPER_MAGIC {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// cover mounts what makes for name over it; a name that is not there needs no cover.
+func cover(proc int, name string, make func(at int) (int, error)) error {
+	at, err := unix.Openat2(proc, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	mount, err := make(at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mount)
+	return unix.MoveMount(mount, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// readOnly makes a mount of what is there, with all below it.
+func readOnly(at int) (int, error) {
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, err
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// hidden makes a mount of nothing: for a directory an empty one, for a file the
+// sandbox's /dev/null.
+func hidden(at int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return emptyDir()
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/null", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Fstat(fd, &st); err != nil || st.Rdev != unix.Mkdev(1, 3) {
+		unix.Close(fd)
+		return -1, fmt.Errorf("/dev/null is not the null device: %w", unix.ENODEV)
+	}
+	return fd, nil
+}
+
+func emptyDir() (int, error) {
+	ctx, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(ctx)
+	for _, o := range [][2]string{{"size", "4k"}, {"nr_inodes", "1"}, {"mode", "0555"}} {
+		if err := unix.FsconfigSetString(ctx, o[0], o[1]); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
