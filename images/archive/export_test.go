@@ -1,0 +1,202 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"testing"
+
+	"demesne/images"
+)
+
+// add puts an image of some layers into the store.
+func add(t *testing.T, s *images.Store, name string, layers ...[]byte) *images.Image {
+	t.Helper()
+	ctx := context.Background()
+	var ids []images.Digest
+	var all []images.Descriptor
+	for i, b := range layers {
+		kind := []string{"", "gzip", "zstd"}[i%3]
+		d, err := put(ctx, s, compressed(t, b, kind), mediaTypes[map[string]format{"": plain, "gzip": gzipped, "zstd": zstandard}[kind]])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, ids = append(all, d), append(ids, images.DigestOf(b))
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Cmd": []string{"/x"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := put(ctx, s, config, typeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := marshalManifest(c, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := put(ctx, s, raw, images.TypeOCIManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := s.Add(ctx, images.Record{Ref: ref(t, name), Manifest: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func headers(t *testing.T, s *images.Store, img *images.Image) []*tar.Header {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Export(context.Background(), s, img, &b); err != nil {
+		t.Fatal(err)
+	}
+	var all []*tar.Header
+	for in := tar.NewReader(&b); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+}
+
+// TestExport: what comes out is what overlayfs would show.
+func TestExport(t *testing.T) {
+	const dir, link, sym = tar.TypeDir, tar.TypeLink, tar.TypeSymlink
+	for _, c := range []struct {
+		name   string
+		layers [][]file
+		want   []string
+	}{
+		{"one over another", [][]file{
+			{{name: "./", kind: dir}, {name: "etc", kind: dir}, {name: "etc/a", text: "1"}, {name: "etc/b", text: "1"}},
+			{{name: "etc", kind: dir}, {name: "etc/b", text: "2"}, {name: "etc/c", text: "2"}},
+		}, []string{"./", "etc/a 1", "etc/", "etc/b 2", "etc/c 2"}},
+		{"a whiteout", [][]file{
+			{{name: "a", text: "1"}, {name: "d", kind: dir}, {name: "d/x", text: "1"}},
+			{{name: ".wh.a"}, {name: ".wh.d"}},
+		}, nil},
+		{"a whiteout and the name again", [][]file{
+			{{name: "d", kind: dir}, {name: "d/x", text: "1"}},
+			{{name: "d", kind: dir}, {name: "d/y", text: "2"}, {name: ".wh.d"}},
+		}, []string{"d/", "d/y 2"}},
+		{"an opaque directory", [][]file{
+			{{name: "d", kind: dir}, {name: "d/x", text: "1"}, {name: "e", text: "1"}},
+			{{name: "d/y", text: "2"}, {name: "d/.wh..wh..opq"}, {name: "d", kind: dir}},
+		}, []string{"e 1", "d/y 2", "d/"}},
+		{"a file over a directory", [][]file{
+			{{name: "d", kind: dir}, {name: "d/x", text: "1"}},
+			{{name: "d", text: "2"}},
+		}, []string{"d 2"}},
+		{"a directory over a file", [][]file{
+			{{name: "d", text: "1"}},
+			{{name: "d/x", text: "2"}},
+		}, []string{"d/x 2"}},
+		{"a link over a directory", [][]file{
+			{{name: "lib", kind: dir}, {name: "lib/x", text: "1"}},
+			{{name: "lib", kind: sym, link: "usr/lib"}},
+		}, []string{"lib -> usr/lib"}},
+		{"hard links", [][]file{
+			{{name: "a", text: "1"}, {name: "b", kind: link, link: "a"}, {name: "c", kind: link, link: "b"}},
+		}, []string{"a 1", "b = a", "c = a"}},
+		{"hard links to what is replaced", [][]file{
+			{{name: "a", text: "1"}, {name: "b", kind: link, link: "a"}, {name: "c", kind: link, link: "a"}},
+			{{name: "a", text: "2"}},
+		}, []string{"b 1", "c = b", "a 2"}},
+		{"hard links to what is gone", [][]file{
+			{{name: "a", text: "1"}, {name: "b", kind: link, link: "a"}, {name: "c", kind: link, link: "./a"}},
+			{{name: ".wh.a"}, {name: ".wh.b"}},
+		}, []string{"c 1"}},
+		{"a hard link into the layer below", [][]file{
+			{{name: "a", text: "1"}},
+			{{name: "b", kind: link, link: "/a"}},
+		}, []string{"a 1", "b = a"}},
+		{"a hard link to nothing", [][]file{
+			{{name: "a", text: "1"}, {name: "b", kind: link, link: "../../etc/passwd"}},
+		}, []string{"a 1"}},
+		{"a name twice", [][]file{
+			{{name: "a", text: "1"}, {name: "a", text: "2"}},
+		}, []string{"a 2"}},
+		{"names that climb", [][]file{
+			{{name: "../../a", text: "1"}, {name: "/b", text: "1"}, {name: "d/../c", text: "1"}},
+		}, []string{"a 1", "b 1", "c 1"}},
+		{"whiteouts of nothing", [][]file{
+			{{name: ".wh."}, {name: ".wh..wh..opq"}, {name: "x/.wh..wh..opq"}, {name: "a", text: "1"}},
+		}, []string{"a 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := openStore(t)
+			var layers [][]byte
+			for _, files := range c.layers {
+				layers = append(layers, aTar(t, files...))
+			}
+			if got := exported(t, s, add(t, s, "mine", layers...)); !slices.Equal(got, c.want) {
+				t.Errorf("%q, not %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestExportCorrupt: a layer that is not what the image says is an error, whatever came out before.
+func TestExportCorrupt(t *testing.T) {
+	s := openStore(t)
+	b := aTar(t, file{name: "a", text: "1"})
+	img := add(t, s, "mine", b)
+	img.Layers[0].DiffID = images.DigestOf(nil)
+	if err := Export(context.Background(), s, img, io.Discard); !errors.Is(err, images.ErrCorrupt) {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzMerge: no two layers, whatever they are, make Export panic or write what is no tar.
+func FuzzMerge(f *testing.F) {
+	var t testing.T
+	f.Add(aTar(&t, file{name: "a", text: "1"}, file{name: "b", kind: tar.TypeLink, link: "a"}), aTar(&t, file{name: ".wh.a"}))
+	f.Add(aTar(&t, file{name: "d/x", text: "1"}), aTar(&t, file{name: "d", text: "2"}, file{name: "d/.wh..wh..opq"}))
+	f.Fuzz(func(t *testing.T, below, above []byte) {
+		m := newMerge()
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		layers := [][]byte{below, above}
+		for _, l := range layers {
+			if err := m.layer(tar.NewReader(bytes.NewReader(l))); err != nil {
+				return
+			}
+		}
+		for i, l := range layers {
+			if err := m.write(i, tar.NewReader(bytes.NewReader(l)), w); err != nil {
+				return
+			}
+		}
+		if w.Close() != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for in := tar.NewReader(&out); ; {
+			h, err := in.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[clean(h.Name)] {
+				t.Errorf("%q comes twice", h.Name)
+			}
+			seen[clean(h.Name)] = true
+		}
+	})
+}
