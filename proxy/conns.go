@@ -50,11 +50,11 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 	defer p.release(l)
 	for {
 		c, err := l.Accept()
-		switch {
-		case p.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return nil
-		case err != nil: // out of descriptors, most likely: others will be closed
-			time.Sleep(10 * time.Millisecond)
+		if err != nil {
+			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
 			continue
 		}
 		tcp, ok := c.(*net.TCPConn)
