@@ -106,7 +106,9 @@ func (s *Store) Hold(ctx context.Context, d Digest) (io.Closer, error) {
 	path := s.usedPath(d)
 	f, err := lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("hold image %s: %w", d, ErrNotFound)
+		if err = s.reviveUsed(ctx, d); err == nil {
+			f, err = lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hold image %s: %w", d, err)
@@ -129,7 +131,24 @@ func (s *Store) claim(d Digest) (*os.File, error) {
 	return f, err
 }
 
-// ensureUsed makes the used file where somebody cleared it away, without changing its time.
+// reviveUsed makes the used file of an image that was named by another tool.
+func (s *Store) reviveUsed(ctx context.Context, d Digest) error {
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	entries, err := s.readIndex()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == d }) {
+		return ErrNotFound
+	}
+	return s.ensureUsed(d)
+}
+
+// ensureUsed makes the used file where there is none, and leaves one that is there.
 func (s *Store) ensureUsed(d Digest) error {
 	if _, err := os.Lstat(s.usedPath(d)); err == nil {
 		return nil

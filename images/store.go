@@ -69,7 +69,7 @@ func Open(dir string) (*Store, error) {
 	if err == nil && st.Mode().Perm()&0o002 != 0 {
 		return nil, fmt.Errorf("open store %q: everybody may write to it", dir)
 	}
-	if _, err := os.Lstat(s.path(layoutFile)); err == nil {
+	if s.made() {
 		return s, nil
 	}
 	if err := s.create(); err != nil {
@@ -78,8 +78,15 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// create makes the directories, and oci-layout last: where it is, everything is. Any number of
-// processes may do so at once.
+// made says whether create has been here. An image layout that another tool made lacks the trees.
+func (s *Store) made() bool {
+	_, err1 := os.Lstat(s.path("trees"))
+	_, err2 := os.Lstat(s.path(layoutFile))
+	return err1 == nil && err2 == nil
+}
+
+// create makes the directories, trees after the others and oci-layout last: where both are,
+// everything is. Any number of processes may do so at once.
 func (s *Store) create() error {
 	// The unpacker of real root's runner is another uid, and reads blobs.
 	mode := fs.FileMode(0o700)

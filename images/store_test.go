@@ -269,6 +269,32 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// TestForeignLayout: an image layout that another tool made becomes a store.
+func TestForeignLayout(t *testing.T) {
+	s := newStore(t)
+	img := addImage(t, s, "a:1", []byte("x"))
+	s.Close()
+	for _, name := range []string{"used", "trees", "partial", "locks"} {
+		if err := os.RemoveAll(s.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := s.Hold(t.Context(), img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Remove(t.Context(), mustParse(t, "a:1"), false); !errors.Is(err, ErrInUse) {
+		t.Errorf("held: %v", err)
+	}
+	held.Close()
+	addImage(t, s, "b:1", []byte("y"))
+	checkStore(t, s)
+}
+
 func TestList(t *testing.T) {
 	s := newStore(t)
 	base := noise(1, 10000)
