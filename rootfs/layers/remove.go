@@ -57,26 +57,26 @@ func (e *emptier) run() error {
 			return err
 		}
 		for _, name := range names {
-			if err := e.top(name); err != nil {
+			if err := e.remove(e.tree, name); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// top removes one name of the tree itself, emptying it first.
-func (e *emptier) top(name string) error {
-	isDir, err := e.unlink(e.tree, name)
+// remove removes a name of d, emptying it first.
+func (e *emptier) remove(d dir, name string) error {
+	isDir, err := e.unlink(d, name)
 	if err != nil || !isDir {
 		return err
 	}
-	d, err := e.enter(e.tree, name)
+	sub, err := e.enter(d, name)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer sub.Close()
 	for {
-		names, err := d.Readdirnames(batch)
+		names, err := sub.Readdirnames(batch)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -84,18 +84,19 @@ func (e *emptier) top(name string) error {
 			return err
 		}
 		for _, child := range names {
-			if err := e.below(d, child); err != nil {
+			if err := e.below(sub, child); err != nil {
 				return err
 			}
 		}
 	}
-	if err := unix.Unlinkat(e.tree.fd(), name, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
+	if err := unix.Unlinkat(d.fd(), name, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	return nil // some file systems skip names when others go: run comes back
 }
 
-// below removes one name of d, or moves it up.
+// below removes one name of d, or moves it up. Where directories cannot be moved (an overlayfs,
+// Landlock's first version) it goes down instead, a descriptor for each level.
 func (e *emptier) below(d dir, name string) error {
 	isDir, err := e.unlink(d, name)
 	if err != nil || !isDir {
@@ -107,6 +108,9 @@ func (e *emptier) below(d dir, name string) error {
 			return err
 		}
 		err = e.moveUp(d, name)
+	}
+	if errors.Is(err, unix.EXDEV) {
+		return e.remove(d, name)
 	}
 	return err
 }
