@@ -1,0 +1,249 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	digest "github.com/opencontainers/go-digest"
+
+	"demesne/images"
+)
+
+// saved writes an image as an archive.
+func saved(t *testing.T, s *images.Store, img *images.Image, name, format string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Save(context.Background(), s, img, ref(t, name), format, &b); err != nil {
+		t.Fatal(err)
+	}
+	return write(t, b.Bytes())
+}
+
+// contents reads all of the image in a source: the digest of its manifest, and of each blob that the manifest
+// has whether it is what it should be.
+func contents(t *testing.T, src *Source) (images.Digest, *images.Manifest) {
+	t.Helper()
+	raw, _, err := src.Unparsed(nil).Manifest(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := images.ParseManifest(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range blobs(m) {
+		for _, offset := range []int64{0, d.Size / 2, d.Size} {
+			r, err := src.Blob(context.Background(), d, offset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(r)
+			if err := errors.Join(err, r.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if int64(len(b)) != d.Size-offset || offset == 0 && images.DigestOf(b) != d.Digest {
+				t.Errorf("blob %s from %d: %d bytes of %s", d.Digest, offset, len(b), images.DigestOf(b))
+			}
+		}
+	}
+	return images.DigestOf(raw), m
+}
+
+func open(t *testing.T, kind images.Kind, path, tag string) *Source {
+	t.Helper()
+	src, err := Open(context.Background(), kind, path, tag, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { src.Close() })
+	return src
+}
+
+// TestSave: what is saved is recognised and read back: the same image from an OCI archive, the same layers
+// from Docker's. Compressed as a whole it is the same.
+func TestSave(t *testing.T) {
+	s := openStore(t)
+	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}), aTar(t, file{name: "b", text: "2"}), aTar(t, file{name: "c", text: "3"}))
+	for _, c := range []struct {
+		format string
+		kind   images.Kind
+	}{{"oci", images.OCIArchive}, {"", images.OCIArchive}, {"docker", images.DockerArchive}} {
+		for _, whole := range []string{"", "gzip", "zstd"} {
+			path := saved(t, s, img, "o/n:1", c.format)
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path = write(t, compressed(t, b, whole))
+			if kind, err := Recognise(path); err != nil || kind != c.kind {
+				t.Errorf("%s, %s: it is %q, %v", c.format, whole, kind, err)
+			}
+			d, m := contents(t, open(t, c.kind, path, ""))
+			if c.kind == images.OCIArchive && d != img.Digest {
+				t.Errorf("%s, %s: the image is %s, not %s", c.format, whole, d, img.Digest)
+			}
+			for i, l := range m.Layers {
+				if c.kind == images.DockerArchive && l.Digest != img.Layers[i].DiffID {
+					t.Errorf("%s, %s: layer %d is %s, not %s", c.format, whole, i, l.Digest, img.Layers[i].DiffID)
+				}
+			}
+			contents(t, open(t, c.kind, path, "docker.io/o/n:1"))
+			if _, err := Open(context.Background(), c.kind, path, "other:2", t.TempDir()); err == nil {
+				t.Errorf("%s: a tag that is not there was found", c.format)
+			}
+		}
+	}
+	if err := Save(context.Background(), s, img, ref(t, "o/n:1"), "rar", io.Discard); err == nil {
+		t.Error("saved as rar")
+	}
+}
+
+// TestSaveCorrupt: a blob that is not what it should be makes no archive.
+func TestSaveCorrupt(t *testing.T) {
+	for _, format := range []string{"oci", "docker"} {
+		s := openStore(t)
+		img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
+		path := filepath.Join(s.Dir(), "blobs", "sha256", img.Layers[0].Digest.Encoded())
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[600] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Save(context.Background(), s, img, ref(t, "o/n:1"), format, io.Discard); !errors.Is(err, images.ErrCorrupt) {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+// TestOpenLayout: a directory is read like an archive, and a link in it leads nowhere outside.
+func TestOpenLayout(t *testing.T) {
+	s := openStore(t)
+	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
+	dir := filepath.Join(t.TempDir(), "layout")
+	if err := os.CopyFS(dir, os.DirFS(s.Dir())); err != nil { // a store is a layout
+		t.Fatal(err)
+	}
+	if kind, err := Recognise(dir); err != nil || kind != images.OCILayout {
+		t.Errorf("it is %q, %v", kind, err)
+	}
+	src := open(t, images.OCILayout, dir, "")
+	if d, _ := contents(t, src); d != img.Digest {
+		t.Errorf("the image is %s", d)
+	}
+	layer := filepath.Join(dir, "blobs", "sha256", img.Layers[0].Digest.Encoded())
+	if err := errors.Join(os.Remove(layer), os.Symlink("/etc/passwd", layer)); err != nil {
+		t.Fatal(err)
+	}
+	l := images.Descriptor{Digest: img.Layers[0].Digest, Size: 1}
+	if _, err := src.Blob(context.Background(), l, 0); err == nil {
+		t.Error("a link out of the layout was followed")
+	}
+	// A manifest that is not what the index says.
+	if err := os.WriteFile(filepath.Join(dir, "blobs", "sha256", img.Digest.Encoded()), []byte(`{"schemaVersion":2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(context.Background(), images.OCILayout, dir, "", t.TempDir()); err == nil {
+		t.Error("a manifest of another digest was opened")
+	}
+}
+
+// TestOpenDockerLinks: old archives have links in the place of layers that are the same; no link leads out
+// of an archive.
+func TestOpenDockerLinks(t *testing.T) {
+	layer := string(aTar(t, file{name: "a", text: "1"}))
+	id := images.DigestOf([]byte(layer))
+	config := fmt.Sprintf(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[%q,%q]}}`, id, id)
+	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	manifest := fmt.Sprintf(`[{"Config":"c.json","RepoTags":["n:1"],"Layers":["%s/layer.tar","%s/layer.tar"]}]`, one, two)
+	b := aTar(t, file{name: one + "/layer.tar", text: layer}, file{name: two + "/layer.tar", kind: tar.TypeSymlink, link: "../" + one + "/layer.tar"},
+		file{name: "c.json", text: config}, file{name: "manifest.json", text: manifest})
+	if _, m := contents(t, open(t, images.DockerArchive, write(t, b), "n:1")); len(m.Layers) != 2 {
+		t.Errorf("%d layers", len(m.Layers))
+	}
+	for _, bad := range []string{"../../../../etc/passwd", "/etc/passwd", two + "/layer.tar", "nothing"} {
+		b := aTar(t, file{name: two + "/layer.tar", kind: tar.TypeSymlink, link: bad}, file{name: "c.json", text: config}, file{name: "manifest.json", text: manifest})
+		var invalid *InvalidError
+		if _, err := Open(context.Background(), images.DockerArchive, write(t, b), "", t.TempDir()); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestPick: which image of a layout is meant, and why none.
+func TestPick(t *testing.T) {
+	named := func(name string) images.Descriptor {
+		return images.Descriptor{Digest: images.DigestOf([]byte(name)), Annotations: map[string]string{annotationName: name}}
+	}
+	for _, c := range []struct {
+		have []images.Descriptor
+		tag  string
+		want string // of the name
+		err  string // or part of it
+	}{
+		{have: []images.Descriptor{named("a")}, want: "a"},
+		{have: []images.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
+		{have: []images.Descriptor{named("a"), named("b")}, err: `2 images, and none was named: there are "a, b"`},
+		{have: []images.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": there are "a, b"`},
+		{err: "0 images"},
+	} {
+		got, err := pick(index{Manifests: c.have}, c.tag)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: %v", c.tag, err)
+			}
+			continue
+		}
+		if err != nil || got.Digest != images.DigestOf([]byte(c.want)) {
+			t.Errorf("%q: %v, %v", c.tag, got, err)
+		}
+	}
+}
+
+// TestUnparsedInstance: one image of an index is compared with the digest it was asked by.
+func TestUnparsedInstance(t *testing.T) {
+	s := openStore(t)
+	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
+	src := open(t, images.OCIArchive, saved(t, s, img, "o/n:1", "oci"), "")
+	good := digest.Digest(img.Digest)
+	if raw, _, err := src.Unparsed(&good).Manifest(context.Background()); err != nil || images.DigestOf(raw) != img.Digest {
+		t.Errorf("%v", err)
+	}
+	for _, bad := range []digest.Digest{"", "sha256:short", digest.Digest(images.DigestOf(nil))} {
+		if _, _, err := src.Unparsed(&bad).Manifest(context.Background()); err == nil {
+			t.Errorf("%q was found", bad)
+		}
+	}
+	if !slices.Equal(img.Names, []string{"docker.io/o/n:1"}) {
+		t.Errorf("%q", img.Names)
+	}
+}
+
+// FuzzOpen: no file makes reading it as an archive panic, or read what is outside of it.
+func FuzzOpen(f *testing.F) {
+	var t testing.T
+	f.Add(aTar(&t, file{name: "manifest.json", text: `[{"Config":"c","Layers":["l"]}]`}, file{name: "c", text: `{"rootfs":{"diff_ids":[]}}`}))
+	f.Add(aTar(&t, file{name: "oci-layout", text: layoutText}, file{name: "index.json", text: `{"manifests":[{"digest":"x"}]}`}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := write(t, b)
+		kind, err := Recognise(path)
+		if err != nil || kind == images.Directory {
+			return
+		}
+		src, err := Open(context.Background(), kind, path, "", t.TempDir())
+		if err == nil {
+			src.Close()
+		}
+	})
+}
