@@ -101,38 +101,6 @@ func TestProgressOnTerminal(t *testing.T) {
 	}
 }
 
-func TestFormatBytes(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1000 << 10: "1.0 MiB", 999 << 10: "999.0 KiB", 123 << 20: "123.0 MiB", 1 << 62: "4.0 EiB",
-	} {
-		if got := formatBytes(n); got != want {
-			t.Errorf("formatBytes(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
-func TestShortName(t *testing.T) {
-	for full, want := range map[string]string{
-		"docker.io/library/python:3.12":                    "python",
-		"docker.io/library/python:latest":                  "python:latest", // the bare word is the other one
-		"docker.io/library/debian:latest":                  "debian",
-		"docker.io/library/mine:latest":                    "mine",
-		"docker.io/library/redis:7":                        "redis:7",
-		"docker.io/me/app:latest":                          "me/app",
-		"ghcr.io/o/n:1":                                    "ghcr.io/o/n:1",
-		"localhost:5000/x:latest":                          "localhost:5000/x",
-		"oci:/abs/dir:tag":                                 "oci:/abs/dir:tag",
-		"docker.io/library/x@" + digestNamed("a").String(): "x@" + digestNamed("a").String(),
-	} {
-		if got := shortName(full); got != want {
-			t.Errorf("shortName(%q) = %q, want %q", full, got, want)
-		}
-		if ref, err := images.Parse(shortName(full)); err != nil || ref.Full != full {
-			t.Errorf("shortName(%q) = %q, which is %q, %v", full, shortName(full), ref.Full, err)
-		}
-	}
-}
-
 // Ctrl-C while a registry is slow: at once, 130, and nobody is left.
 func TestPullInterrupted(t *testing.T) {
 	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {

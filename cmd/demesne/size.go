@@ -90,6 +90,19 @@ func formatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + suffix
 }
 
+// formatBytes writes a size for reading: 12.3 MiB.
+func formatBytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/1024, 0
+	for ; f >= 1000 && i < len(units)-1; i++ {
+		f /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[i])
+}
+
 func pidsFlag(to *int64) func(string) error {
 	return func(s string) error {
 		if s == "none" {
