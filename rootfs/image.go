@@ -34,7 +34,7 @@ type lacks struct{ detached, tmpfs, overlay bool }
 
 // ErrForeign says that a directory is somebody's who has no id in the sandbox: not even its uid 0
 // may change what is there.
-var ErrForeign = errors.New("the directory's owner is not mapped")
+var ErrForeign = errors.New("the owner or group of the directory is not mapped")
 
 // MountImage makes the tree of an image in l.Dir, as [MountHost] does that of the host. The image's
 // own files are all there, with these exceptions, which it cannot lead anywhere else:

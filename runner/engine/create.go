@@ -157,7 +157,7 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	}
 	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
 	if err != nil {
-		return err
+		return s.explainInit(err)
 	}
 	t.mark("guest")
 	t.list = append(t.list,

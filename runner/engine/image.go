@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -101,7 +102,7 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 	case errors.Is(err, rootfs.ErrForeign):
 		return nil, &wire.Error{
 			Code: wire.CodeInvalid, Text: "use " + r.Dir + ": " + err.Error(),
-			Hint: "demesne import " + r.Dir + " NAME, or chown it to yourself",
+			Hint: "demesne import " + r.Dir + " NAME, or chown -R it to your user and group",
 		}
 	}
 	return t, err
@@ -151,6 +152,27 @@ func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
 	})
 	s.scratch = w.Dir
 	return w.Dir, nil
+}
+
+// explainInit says so if PID 1 could not be executed for want of the loader that a
+// demesne-init built by a plain `go install` asks for, and that an image need not have.
+func (s *sandbox) explainInit(err error) error {
+	if s.spec.Rootfs == nil {
+		return err
+	}
+	program, openErr := elf.Open(s.e.boot.Init)
+	if openErr != nil {
+		return err
+	}
+	defer program.Close()
+	if !slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return err
+	}
+	return &wire.Error{
+		Code: wire.CodeInternal,
+		Text: fmt.Sprintf("execute %q in an image: not statically linked: %v", s.e.boot.Init, err),
+		Hint: "make build, or CGO_ENABLED=0 go install ./cmd/demesne-init",
+	}
 }
 
 // watchScratch has what is written to a disk counted.
