@@ -1,0 +1,218 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"demesne/proxy/modes"
+	"demesne/proxy/policy"
+)
+
+// maxFile bounds what is read: a policy is written by hand.
+const maxFile = 64 << 10
+
+// File is what a policy file says. Policy has its rules only, not those of Mode.
+type File struct {
+	Mode   modes.Mode
+	Policy policy.Policy
+}
+
+// Error is what is wrong with one line.
+type Error struct {
+	File string
+	Line int // 0: not known
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
+
+// Unwrap gives what is wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Parse reads text, as TOML or YAML by the ending of name.
+func Parse(name, text string) (File, error) {
+	r := &reader{name: name}
+	root, err := r.tree(text)
+	if err != nil {
+		return File{}, err
+	}
+	r.fields(root, map[string]func(node){
+		"mode":  r.mode,
+		"allow": func(n node) { r.words(n, func(x policy.Rule) { r.file.Policy = r.file.Policy.Allow(x) }) },
+		"deny":  func(n node) { r.words(n, func(x policy.Rule) { r.file.Policy = r.file.Policy.Deny(x) }) },
+		"rule":  func(n node) { r.each(n, r.rule) },
+	})
+	if len(r.errs) > 0 {
+		slices.SortStableFunc(r.errs, func(a, b *Error) int { return a.Line - b.Line })
+		return File{}, errors.Join(errorsOf(r.errs)...)
+	}
+	return r.file, nil
+}
+
+func errorsOf(list []*Error) (errs []error) {
+	for _, e := range list {
+		errs = append(errs, e)
+	}
+	return errs
+}
+
+// reader walks the tree of a file and gathers what is wrong.
+type reader struct {
+	name string
+	file File
+	errs []*Error
+}
+
+func (r *reader) tree(text string) (node, error) {
+	if len(text) > maxFile {
+		return node{}, &Error{r.name, 0, fmt.Errorf("more than %d bytes", maxFile)}
+	}
+	var root node
+	var line int
+	var err error
+	switch path.Ext(r.name) {
+	case ".toml":
+		root, line, err = tomlTree(text)
+	case ".yaml", ".yml":
+		root, line, err = yamlTree(text)
+	default:
+		err = errors.New("the name of a policy file ends in .toml, .yaml or .yml")
+	}
+	if err != nil {
+		return node{}, &Error{r.name, line, err}
+	}
+	return root, nil
+}
+
+func (r *reader) wrong(n node, format string, args ...any) {
+	r.errs = append(r.errs, &Error{r.name, n.line, fmt.Errorf(format, args...)})
+}
+
+// fields hands each value of a table to who reads it.
+func (r *reader) fields(n node, known map[string]func(node)) {
+	if n.kind() != "table" {
+		r.wrong(n, "a table is wanted here, not %s", n.kind())
+		return
+	}
+	for _, f := range n.fields {
+		read := known[f.key]
+		if read == nil {
+			r.wrong(f.node, "unknown key %q, not one of %s", f.key, strings.Join(sorted(known), ", "))
+			continue
+		}
+		read(f.node)
+	}
+}
+
+func sorted(m map[string]func(node)) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// scalar reads a value of one type.
+func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
+	v, ok := n.value.(T)
+	if !ok {
+		r.wrong(n, "%s is wanted here, not %s", node{value: *into}.kind(), n.kind())
+		return false
+	}
+	*into = v
+	return true
+}
+
+func (r *reader) each(n node, read func(node)) {
+	if n.kind() != "list" {
+		r.wrong(n, "a list is wanted here, not %s", n.kind())
+		return
+	}
+	for _, e := range n.list {
+		read(e)
+	}
+}
+
+func (r *reader) mode(n node) {
+	var word string
+	if !scalar(r, n, &word) {
+		return
+	}
+	m, err := modes.Parse(word)
+	if err != nil {
+		r.wrong(n, "%w", err)
+	}
+	r.file.Mode = m
+}
+
+func (r *reader) words(n node, add func(policy.Rule)) {
+	r.each(n, func(e node) {
+		if rule, ok := r.word(e); ok {
+			add(rule)
+		}
+	})
+}
+
+func (r *reader) word(n node) (rule policy.Rule, ok bool) {
+	var s string
+	if !scalar(r, n, &s) {
+		return rule, false
+	}
+	rule, err := policy.ParseRule(s)
+	if err != nil {
+		r.wrong(n, "%w", err)
+	}
+	return rule, err == nil
+}
+
+// rule reads one [[rule]].
+func (r *reader) rule(n node) {
+	var allow, deny, private bool
+	var rule policy.Rule
+	var methods []string
+	var below string
+	var b policy.Budget
+	r.fields(n, map[string]func(node){
+		"allow": func(n node) { rule, allow = r.word(n) },
+		"deny":  func(n node) { rule, deny = r.word(n) },
+		"methods": func(n node) {
+			r.each(n, func(n node) { methods = append(methods, ""); scalar(r, n, &methods[len(methods)-1]) })
+		},
+		"path":            func(n node) { scalar(r, n, &below) },
+		"private":         func(n node) { scalar(r, n, &private) },
+		"max-bytes":       func(n node) { r.bound(n, &b.Bytes) },
+		"max-requests":    func(n node) { r.bound(n, &b.Requests) },
+		"max-connections": func(n node) { r.bound(n, &b.Connections) },
+	})
+	if allow == deny {
+		r.wrong(n, "a rule has one good allow or deny")
+		return
+	}
+	rule, err := rule.Limited(b).Requests(methods, below)
+	if err != nil {
+		r.wrong(n, "%w", err)
+		return
+	}
+	if private {
+		rule = rule.Private()
+	}
+	if allow {
+		r.file.Policy = r.file.Policy.Allow(rule)
+	} else {
+		r.file.Policy = r.file.Policy.Deny(rule)
+	}
+}
+
+func (r *reader) bound(n node, into *int64) {
+	if scalar(r, n, into) && *into <= 0 {
+		r.wrong(n, "a bound is more than 0")
+	}
+}
