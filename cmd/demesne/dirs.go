@@ -14,6 +14,10 @@ import (
 	"demesne/runner"
 )
 
+// ownerOnly is the mode of directories made for outputs. Where somebody else could reach
+// them, a sandbox on an image may not set the setuid bits that packages come with.
+const ownerOnly = 0o700
+
 // outDir is the directory at /out. Undo takes away what prepare made; it never
 // removes anything that has something in it.
 type outDir struct {
@@ -32,7 +36,7 @@ func prepareOut(arg string) (*outDir, error) {
 		return nil, fmt.Errorf("output %q: %w", arg, err)
 	}
 	d := &outDir{}
-	if err := d.mkdirAll(abs, 0o750); err != nil {
+	if err := d.mkdirAll(abs, ownerOnly); err != nil {
 		d.undo()
 		return nil, fmt.Errorf("output %q: %w", arg, err)
 	}
@@ -49,7 +53,7 @@ func freshOut() (*outDir, error) {
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	d := &outDir{}
-	if err := d.mkdirAll(root, 0o750); err != nil {
+	if err := d.mkdirAll(root, ownerOnly); err != nil {
 		d.undo()
 		return nil, fmt.Errorf("output root %q: %w", root, err)
 	}
@@ -60,7 +64,7 @@ func freshOut() (*outDir, error) {
 	}
 	for {
 		d.path = filepath.Join(real, freshName(time.Now(), rand.Uint32()))
-		err := os.Mkdir(d.path, 0o750)
+		err := os.Mkdir(d.path, ownerOnly)
 		if err == nil {
 			d.made = append(d.made, d.path)
 			return d, nil

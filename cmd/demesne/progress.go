@@ -67,8 +67,10 @@ func (p *progress) layer(e images.Event) {
 	case images.Pulled:
 		l.fetched, last = l.total, true
 		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
+	case images.Unpacking:
+		l.fetched = l.total // or it could not be
 	case images.Done:
-		l.unpacked, last = true, true
+		l.fetched, l.unpacked, last = l.total, true, true
 		p.plain(e.DiffID, "unpacked")
 	case images.Present:
 		l.fetched = l.total

@@ -61,7 +61,7 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 	for tries := 0; ; tries++ {
 		err = r.take(ctx, p)
 		// Whoever collects garbage may come between the image's arrival and its hold.
-		if !errors.Is(err, images.ErrNotFound) || r.image == nil || tries == holdTries {
+		if !errors.Is(err, images.ErrNotFound) || !r.fetchable() || tries == holdTries {
 			break
 		}
 	}
@@ -72,8 +72,12 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 // holdTries is how often an image that vanished before it was held is fetched again.
 const holdTries = 5
 
-// take fetches the image if need be, and holds it. It is set, but not held, if it was
-// removed in between.
+// fetchable says whether an image that is not in the store can be brought there.
+func (r *root) fetchable() bool {
+	return r.o.pull != images.PullNever && r.ref.Kind != images.Bare && r.ref.Kind != images.Pinned
+}
+
+// take fetches the image if need be, and holds it.
 func (r *root) take(ctx context.Context, p *progress) (err error) {
 	if r.image, err = r.client.Ensure(ctx, r.ref, r.o.pull, p.take); err != nil {
 		return err

@@ -15,7 +15,7 @@ func sandboxFlags(o *options) flagSet {
 		{group: groupSandbox, long: "in", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.inputs, checkInput),
 			help: "file or directory to show, read-only, at /in/NAME (default its own name)"},
 		{group: groupSandbox, long: "out", arg: "DIR", complete: aDirectory, set: text(&o.out),
-			help: "directory to bind at /out, made if missing (default a fresh one under $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
+			help: "directory to bind at /out, made if missing, for you alone (default a fresh one under $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 		{group: groupSandbox, long: "workspace", arg: "DIR", complete: aDirectory, set: text(&o.workspace),
 			help: "directory to bind, writable, at /workspace (default a scratch one, thrown away)"},
 		{group: groupSandbox, long: "name", arg: "NAME", set: o.setName,
