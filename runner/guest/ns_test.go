@@ -162,6 +162,42 @@ func TestKeepCaps(t *testing.T) {
 	}
 }
 
+// TestRootCaps: what uid 0 of an image has, no other user gets, and PID 1 stays out of its reach.
+func TestRootCaps(t *testing.T) {
+	caps := []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
+	setup := wire.GuestSetup{Landlock: wide(), Scoped: true, Seccomp: wire.SeccompOptions{NoSUID: true}}
+	var all uint64
+	for _, c := range caps {
+		setup.RootCaps = append(setup.RootCaps, uint(c))
+		all |= 1 << c
+	}
+	s := start(t, inNamespaces(caps...)).setup(setup)
+	if len(s.facts.Problems) > 0 || s.facts.CapBounding != all || s.facts.CapEffective != all {
+		t.Fatalf("facts %+v", s.facts)
+	}
+	for _, uid := range uids() {
+		g := args("cat", "/proc/self/status")
+		g.UID, g.GID, g.SetIDs = uid, uid, os.Getuid() == 0
+		want := uint64(0)
+		if uid == 0 {
+			want = all
+		}
+		if status := s.must(g); !strings.Contains(status, fmt.Sprintf("CapEff:\t%016x", want)) {
+			t.Errorf("uid %d: status without %#x:\n%s", uid, want, status)
+		}
+	}
+	for _, path := range []string{"environ", "mem", "fd", "root", "maps", "cwd"} {
+		if out, status := s.run(sh("ls -l /proc/1/" + path + "/ 2>&1 || cat /proc/1/" + path)); status == 0 {
+			t.Errorf("/proc/1/%s: %q", path, out)
+		}
+	}
+	for _, script := range []string{"kill -9 1; kill -STOP 1; ps -o stat= -p 1 | grep -q T", "mknod /tmp/n$$ c 1 3", "unshare -U true", "mount -t tmpfs none /mnt"} {
+		if out, status := s.run(sh("(" + script + ") 2>&1")); status == 0 {
+			t.Errorf("%s: worked, output %q", script, out)
+		}
+	}
+}
+
 func TestLandlockAndSeccompHold(t *testing.T) {
 	s := namespaced(t)
 	for _, script := range []string{
