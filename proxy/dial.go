@@ -36,6 +36,11 @@ func (e *deniedError) Error() string { return e.d.Reason }
 
 // dial gives a connection, and to where.
 func (p *Proxy) dial(ctx context.Context, d policy.Decision, q policy.Query) (net.Conn, string, error) {
+	if q.Addr.IsValid() {
+		if good, no := p.permitted(d, q, []netip.Addr{q.Addr}); len(good) == 0 {
+			return nil, "", &deniedError{no}
+		}
+	}
 	if via := p.Upstream.forConnect(q); via != nil {
 		c, err := via.connect(ctx, p.Dialer, q)
 		return c, via.url.Host, err

@@ -77,6 +77,8 @@ func newForwarder(p *Proxy) *forwarder {
 		MaxIdleConnsPerHost: 8,
 		MaxIdleConns:        32,
 		IdleConnTimeout:     time.Minute,
+
+		MaxResponseHeaderBytes: 256 << 10,
 	}
 	g := f.goproxy
 	g.Tr = f.transport // its own trusts everybody and reads the environment

@@ -34,12 +34,14 @@ func (q Query) Host() string {
 type Decision struct {
 	Allowed bool
 	Unknown bool   // no rule speaks of the name: a person may be asked
-	Rule    Rule   // that decided; the zero Rule if none did
+	Rule    Rule   // that decided, the first of several; the zero Rule if none did
 	Reason  string // for people
+
+	raw, private bool // as any of several rules says
 }
 
 // Raw says that any protocol may be spoken, also on the ports of TLS and HTTP.
-func (d Decision) Raw() bool { return d.Rule.raw }
+func (d Decision) Raw() bool { return d.raw }
 
 // Policy is an immutable list of rules. The zero Policy denies everything.
 type Policy struct{ deny, allow []Rule }
@@ -78,11 +80,17 @@ func (p Policy) Decide(q Query) Decision {
 		if !r.coversHost(q) {
 			continue
 		}
-		why := r.refusal(q)
-		if why == "" {
-			return p.allowed(q, r)
+		switch why := r.refusal(q); {
+		case why != "" && !d.Allowed:
+			d = Decision{Rule: r, Reason: why}
+		case why == "" && !d.Allowed:
+			d = Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r), raw: r.raw, private: r.private}
+		case why == "":
+			d.raw, d.private = d.raw || r.raw, d.private || r.private
 		}
-		d = Decision{Rule: r, Reason: why}
+	}
+	if d.Allowed && q.Addr.IsValid() { // by a rule for everything, perhaps
+		return p.at(d, q, q.Addr)
 	}
 	return d
 }
@@ -98,16 +106,6 @@ func (r Rule) refusal(q Query) string {
 		return fmt.Sprintf("rule %q is not for %s %.200q", r, q.Method, q.Path)
 	}
 	return ""
-}
-
-// allowed gives the answer for q by r, but for an address that r covers only because
-// it covers everything.
-func (p Policy) allowed(q Query, r Rule) Decision {
-	d := Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r)}
-	if q.Addr.IsValid() {
-		return p.at(d, q, q.Addr)
-	}
-	return d
 }
 
 // Dial says whether q, which was allowed by d, may be reached at the address that was
@@ -134,7 +132,7 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	switch {
 	case class == Public || p.named(q, a, class):
 		return d
-	case d.Rule.private && (class == Private || class == Shared):
+	case d.private && (class == Private || class == Shared):
 		return d
 	}
 	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, class)}

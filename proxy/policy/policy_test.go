@@ -254,3 +254,17 @@ func FuzzParseRule(f *testing.F) {
 		}
 	})
 }
+
+// TestSeveralRules: of several rules that allow, the first is named, and any of them lifts
+// what it lifts.
+func TestSeveralRules(t *testing.T) {
+	p := Policy{}.Allow(must(t, "a.test", "tcp://a.test:443", "a.test:22")...).Allow(must(t, "a.test:443")[0].Private())
+	for port, want := range map[uint16][2]bool{443: {true, true}, 80: {false, false}, 22: {false, false}} {
+		q, _ := Ask("a.test", port)
+		d := p.Decide(q)
+		inside := p.Dial(d, q, netip.MustParseAddr("10.0.0.1"))
+		if d.Raw() != want[0] || inside.Allowed != want[1] || d.Rule.String() != "a.test" {
+			t.Errorf("port %d: %+v, inside %+v", port, d, inside)
+		}
+	}
+}
