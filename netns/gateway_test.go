@@ -66,7 +66,8 @@ func dial(network, to string) (string, error) {
 	return string(b), err
 }
 
-func TestGateway(t *testing.T) {
+// TestEscapeN1NoWayOut: what connects arrives at our sockets, and there is nothing else.
+func TestEscapeN1NoWayOut(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
 		if err := g.Sandbox.Verify(); !errors.Is(err, ErrNotAlone) {

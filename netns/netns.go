@@ -1,8 +1,11 @@
 package netns
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +40,28 @@ func New() (*NS, error) {
 		return nil, fmt.Errorf("make network namespace: %w", err)
 	}
 	return n, nil
+}
+
+// DialTCP connects to a server in the namespace, on its loopback for one. A listener
+// outside can so be joined to a port inside; the sandbox gets no way out by it.
+func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+	var c net.Conn
+	err := Spend(func() (err error) {
+		if n.File == nil {
+			return os.ErrClosed
+		}
+		if err := control(n.File, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
+			return fmt.Errorf("enter namespace: %w", err)
+		}
+		d := net.Dialer{}
+		d.SetMultipathTCP(false)
+		c, err = d.DialContext(ctx, "tcp", to.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial into sandbox: %w", err)
+	}
+	return c.(*net.TCPConn), nil
 }
 
 // Close gives up this process's hold on the namespace. A sandbox that joined it

@@ -3,6 +3,7 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -55,6 +56,45 @@ func useLoopback() error {
 		return err
 	}
 	return l.Close()
+}
+
+func TestDialTCP(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		n, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := netip.MustParseAddrPort("127.0.0.1:80")
+		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("nobody listens: %v", err)
+		}
+		err = Spend(func() error {
+			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			l, err := net.Listen("tcp", at.String())
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+				go name(l)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := n.DialTCP(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if b, err := io.ReadAll(c); err != nil || string(b) != at.String() {
+			t.Errorf("%q %v", b, err)
+		}
+		n.Close()
+		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	})
 }
 
 func TestSysfs(t *testing.T) {

@@ -86,7 +86,7 @@ func (p *Proxy) askDNS(q dns.Question) *flow {
 	if err != nil {
 		return p.malformed("dns", q.Name, err)
 	}
-	f := &flow{p: p, q: policy.Query{Name: name}, d: p.policy.Load().Resolves(name)}
+	f := &flow{p: p, q: policy.Query{Name: name}, d: p.resolves(name)}
 	f.rec = Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.decided(f.d)
 	return f
 }
@@ -126,7 +126,7 @@ func record(q dns.Question, a netip.Addr) dns.RR {
 // spells out is there, or its dial says why not. Only the resolver's word that there is
 // no such name counts, as a host behind an upstream proxy may resolve nothing.
 func (p *Proxy) exists(f *flow) bool {
-	if _, exact := f.d.Rule.Name(); exact || p.Upstream != nil {
+	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || p.Upstream != nil {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)

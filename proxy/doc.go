@@ -32,8 +32,16 @@
 //     private ones.
 //   - Where the host itself is told to use a proxy ([Upstream]), names go to that one,
 //     which resolves them: the addresses they lead to are then its business.
+//   - With Config.Approve a person may be asked about a name that no rule speaks of; the
+//     question is always about a connection, and nothing inside can answer it.
 //   - Heads have to come within Limits.Head, connections are counted, what a rule
 //     lets through can be bounded. Nothing waits without end but a tunnel in use.
+//
+// # What happened
+//
+// Every decision is a [Record], written when the connection, request or query it was
+// about is over; [Proxy.Blocked] has the denials for the result. [Suggest] makes a policy of
+// records, [Replay] holds them against one.
 //
 // Tunnels are copied between plain *net.TCPConn, so that the kernel moves the bytes
 // (splice(2)).

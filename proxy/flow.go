@@ -19,9 +19,9 @@ type flow struct {
 	in, out atomic.Int64 // bytes to and from the sandbox
 }
 
-// ask decides about q and charges the rule's budget for a connection or a request.
+// ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
 func (p *Proxy) ask(via string, q policy.Query) *flow {
-	f := &flow{p: p, q: q, d: p.policy.Load().Decide(q)}
+	f := &flow{p: p, q: q, d: p.decide(q)}
 	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)

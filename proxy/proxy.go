@@ -36,6 +36,7 @@ type Config struct {
 	Dialer   Dialer              // nil: plain TCP
 	Upstream *Upstream           // nil: none
 	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
+	Approve  Approver            // nil: what no rule speaks of is denied
 	Log      io.Writer           // a Record as JSON a line; nil: none
 	Limits   Limits
 }
@@ -72,6 +73,7 @@ type Proxy struct {
 	log    *journal
 	spent  budgets
 	own    ownAddrs
+	asking asking
 
 	forward  *forwarder
 	explicit *http.Server // of ServeProxy
