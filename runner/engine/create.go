@@ -263,6 +263,7 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 		return err
 	}
 	s.undo.add(s.settle)
+	s.lendOut()
 	if s.spec.Workspace != "" {
 		if s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace")); err != nil {
 			return err

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -11,12 +12,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
+	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
@@ -53,7 +54,7 @@ func admitRootfs(spec *runner.Spec) error {
 		return invalid("working directory %q: not absolute", r.WorkingDir)
 	}
 	for _, id := range r.Layers {
-		if err := digest.Digest(id).Validate(); err != nil {
+		if err := layers.DiffID(id).Validate(); err != nil {
 			return invalid("layer %q: %w", id, err)
 		}
 	}
@@ -111,9 +112,9 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 // hold keeps the layers, and the image they are of, from being removed.
 func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
 	r := s.spec.Rootfs
-	ids := make([]digest.Digest, len(r.Layers))
+	ids := make([]layers.DiffID, len(r.Layers))
 	for i, id := range r.Layers {
-		ids[i] = digest.Digest(id)
+		ids[i] = layers.DiffID(id)
 	}
 	held, err := cache.Hold(ids)
 	var missing *layers.MissingError
@@ -141,7 +142,7 @@ func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	w, err := cache.Begin(ctx, digest.FromString("scratch "+s.id))
+	w, err := cache.Begin(ctx, layers.DiffID(fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("scratch "+s.id)))))
 	if err != nil {
 		return "", err
 	}
@@ -182,6 +183,25 @@ func (s *sandbox) watchScratch() (err error) {
 	}
 	s.undo.add(func() { s.upper.Close() })
 	return nil
+}
+
+// lendOut lets a user that is not uid 0 write to /out, if that can be. The files of real
+// root's sandboxes are on the host what they are inside, so a directory that others can
+// reach is not lent to one of them.
+func (s *sandbox) lendOut() {
+	who, err := s.runsAs(nil)
+	if err != nil || who.UID == 0 || s.spec.Exposed && s.e.boot.Mode == userns.ModeRoot {
+		return
+	}
+	takeBack, err := rootfs.Lend(s.out, who.User)
+	if err != nil {
+		return // the command will be told
+	}
+	s.undo.add(func() {
+		if err := takeBack(); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+		}
+	})
 }
 
 // settleWork gives back what an image's uid 0 made another user's in /workspace.
