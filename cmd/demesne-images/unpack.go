@@ -94,10 +94,10 @@ func sweepLayers(c *call) error {
 	if _, err := c.confined(); err != nil {
 		return err
 	}
-	var keep []digest.Digest
+	var keep []layers.DiffID
 	err = eachLine(os.Stdin, func(line string) error {
 		id, err := images.ParseDigest(line)
-		keep = append(keep, digest.Digest(id))
+		keep = append(keep, layers.DiffID(id))
 		return err
 	})
 	if err != nil {

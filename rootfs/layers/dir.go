@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +25,8 @@ func (d dir) open(name string, flags uint64) (dir, error) {
 	return dir{os.NewFile(uintptr(fd), d.Name()+"/"+name)}, nil
 }
 
-func (d dir) has(id digest.Digest) bool {
-	name, err := encoded(id)
+func (d dir) has(id DiffID) bool {
+	name, err := id.encoded()
 	if err != nil {
 		return false
 	}
@@ -68,6 +67,17 @@ func (d dir) rename(from, to string) error {
 		return fmt.Errorf("rename %q to %q: %w", from, to, err)
 	}
 	return nil
+}
+
+// write makes a file.
+func (d dir) write(name, text string) error {
+	fd, err := unix.Openat(d.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("make %q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), d.Name()+"/"+name)
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 func flock(fd, how int) error {

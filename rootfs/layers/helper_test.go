@@ -2,6 +2,7 @@ package layers
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/opencontainers/go-digest"
 )
 
 // idsVar tells a test binary that it runs as uid 0 of a user namespace, and how many ids it has.
@@ -66,17 +65,19 @@ func newCache(t *testing.T) Cache {
 	return Open(t.TempDir(), "single-0-0")
 }
 
-func id(text string) digest.Digest { return digest.FromString(text) }
+func id(text string) DiffID { return DiffID(fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))) }
+
+func hexOf(text string) string { return strings.TrimPrefix(string(id(text)), "sha256:") }
 
 // put makes a layer with one file in it.
-func put(t testing.TB, c Cache, id digest.Digest) {
+func put(t testing.TB, c Cache, id DiffID) {
 	t.Helper()
 	w, err := c.Begin(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(w.Dir, "file"), string(id))
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Fatal(err)
 	}
 }

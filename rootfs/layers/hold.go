@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
 // A MissingError says which layers are not in the cache. They have to be unpacked first.
-type MissingError struct{ IDs []digest.Digest }
+type MissingError struct{ IDs []DiffID }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("%d layers are not unpacked, the first is %s", len(e.IDs), e.IDs[0])
@@ -27,7 +26,7 @@ type Held struct {
 
 // Hold keeps the layers where they are. If some are not there it holds none, and the error is
 // a [*MissingError].
-func (c Cache) Hold(ids []digest.Digest) (*Held, error) {
+func (c Cache) Hold(ids []DiffID) (*Held, error) {
 	if missing := c.Missing(ids); missing != nil {
 		return nil, &MissingError{IDs: missing}
 	}
@@ -38,20 +37,24 @@ func (c Cache) Hold(ids []digest.Digest) (*Held, error) {
 	defer at.Close()
 	h := &Held{}
 	for _, id := range ids {
-		err := h.hold(at, id.Encoded())
+		err := h.hold(at, id)
 		if err == nil {
 			continue
 		}
 		h.Close()
 		if errors.Is(err, unix.ENOENT) { // swept since it was looked for
-			return nil, &MissingError{IDs: []digest.Digest{id}}
+			return nil, &MissingError{IDs: []DiffID{id}}
 		}
 		return nil, fmt.Errorf("hold layer %q: %w", id, err)
 	}
 	return h, nil
 }
 
-func (h *Held) hold(at dir, name string) error {
+func (h *Held) hold(at dir, id DiffID) error {
+	name, err := id.encoded()
+	if err != nil {
+		return err
+	}
 	tree, err := at.lock(name, unix.LOCK_SH)
 	if err != nil {
 		return err

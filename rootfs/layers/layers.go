@@ -2,6 +2,7 @@
 //
 //	STORE/trees/KEY            mode 0700: what an image marks setuid is out of other users' reach
 //	STORE/trees/KEY/HEX/fs     a layer that is complete; it never changes again
+//	STORE/trees/KEY/HEX/size   the bytes it takes, in decimal
 //	STORE/trees/KEY/.new-HEX   a layer that a [Writer] fills
 //	STORE/trees/KEY/.old-HEX   a layer that a sweep removes
 //
@@ -26,15 +27,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	treesDir  = "trees"
 	fsDir     = "fs"
+	sizeFile  = "size"
 	newPrefix = ".new-"
 	oldPrefix = ".old-"
 )
@@ -54,9 +56,9 @@ func (c Cache) Dir() string { return filepath.Join(c.store, treesDir, c.key) }
 
 // Missing returns those of the layers that are not in the cache, each once, in their order. An id that
 // is no DiffID is missing. A layer that is there may be swept before it is held.
-func (c Cache) Missing(ids []digest.Digest) []digest.Digest {
-	var missing []digest.Digest
-	seen := map[digest.Digest]bool{}
+func (c Cache) Missing(ids []DiffID) []DiffID {
+	var missing []DiffID
+	seen := map[DiffID]bool{}
 	at, err := c.open()
 	if err == nil {
 		defer at.Close()
@@ -68,6 +70,23 @@ func (c Cache) Missing(ids []digest.Digest) []digest.Digest {
 		seen[id] = true
 	}
 	return missing
+}
+
+// Size is what a layer takes on the disk, as its writer counted.
+func (c Cache) Size(id DiffID) (int64, error) {
+	name, err := id.encoded()
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(filepath.Join(c.Dir(), name, sizeFile))
+	if err != nil {
+		return 0, fmt.Errorf("read layer size: %w", err)
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read layer size: %w", err)
+	}
+	return n, nil
 }
 
 // open opens the directory of the cache.
@@ -83,24 +102,26 @@ func (c Cache) open() (dir, error) {
 	return dir{store}.open(treesDir+"/"+c.key, unix.O_RDONLY)
 }
 
+// MakeDir makes the directory that all caches of a store are in, where it is missing, and returns its
+// path.
+func MakeDir(store string) (string, error) {
+	trees := filepath.Join(store, treesDir)
+	if err := os.MkdirAll(trees, 0o755); err != nil {
+		return "", fmt.Errorf("make layers: %w", err)
+	}
+	return trees, nil
+}
+
 // create makes what is missing of the directory of the cache, and opens it.
 func (c Cache) create() (dir, error) {
 	if at, err := c.open(); !errors.Is(err, unix.ENOENT) {
 		return at, err
 	}
-	if err := os.MkdirAll(filepath.Join(c.store, treesDir), 0o755); err != nil {
-		return dir{}, fmt.Errorf("make layers: %w", err)
+	if _, err := MakeDir(c.store); err != nil {
+		return dir{}, err
 	}
 	if err := os.Mkdir(c.Dir(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return dir{}, fmt.Errorf("make layers: %w", err)
 	}
 	return c.open()
-}
-
-// encoded is the name of a layer's directory.
-func encoded(id digest.Digest) (string, error) {
-	if id.Validate() != nil || id.Algorithm() != digest.SHA256 {
-		return "", fmt.Errorf("read layer id: %q is not a sha256 digest", string(id))
-	}
-	return id.Encoded(), nil
 }

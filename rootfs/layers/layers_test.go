@@ -6,23 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-
-	"github.com/opencontainers/go-digest"
 )
 
 func TestMissing(t *testing.T) {
 	c := newCache(t)
-	a, b, bad := id("a"), id("b"), digest.Digest("sha256:../../etc")
-	if got := c.Missing([]digest.Digest{a, a, b}); !slices.Equal(got, []digest.Digest{a, b}) {
+	a, b, bad := id("a"), id("b"), DiffID("sha256:../../etc")
+	if got := c.Missing([]DiffID{a, a, b}); !slices.Equal(got, []DiffID{a, b}) {
 		t.Errorf("an empty store misses %v", got)
 	}
 	put(t, c, a)
-	for _, tt := range []struct{ ids, want []digest.Digest }{
+	for _, tt := range []struct{ ids, want []DiffID }{
 		{nil, nil},
-		{[]digest.Digest{a}, nil},
-		{[]digest.Digest{b, a, b}, []digest.Digest{b}},
-		{[]digest.Digest{bad, "", "sha512:00", a}, []digest.Digest{bad, "", "sha512:00"}},
+		{[]DiffID{a}, nil},
+		{[]DiffID{b, a, b}, []DiffID{b}},
+		{[]DiffID{bad, "", "sha512:00", a}, []DiffID{bad, "", "sha512:00"}},
 	} {
 		if got := c.Missing(tt.ids); !slices.Equal(got, tt.want) {
 			t.Errorf("Missing(%v) = %v, want %v", tt.ids, got, tt.want)
@@ -36,7 +35,7 @@ func TestMissingWhileWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Missing([]digest.Digest{id("a")}) == nil {
+	if c.Missing([]DiffID{id("a")}) == nil {
 		t.Error("a layer is there before it is complete")
 	}
 	if err := w.Abort(); err != nil {
@@ -57,7 +56,7 @@ func TestCacheIsNoLink(t *testing.T) {
 	if err := os.Symlink(outside+"/trees", c.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	if c.Missing([]digest.Digest{id("a")}) == nil {
+	if c.Missing([]DiffID{id("a")}) == nil {
 		t.Error("a layer was found through a link")
 	}
 	if _, err := c.Sweep(nil); err == nil {
@@ -83,7 +82,7 @@ func TestCacheIsPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode of the cache is %v, %v", info.Mode(), err)
 	}
-	info, err = os.Stat(filepath.Join(c.Dir(), id("a").Encoded(), "fs"))
+	info, err = os.Stat(filepath.Join(c.Dir(), hexOf("a"), "fs"))
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("mode of a layer is %v, %v", info.Mode(), err)
 	}
@@ -94,15 +93,15 @@ func TestHold(t *testing.T) {
 	put(t, c, id("a"))
 	put(t, c, id("b"))
 	var missing *MissingError
-	if _, err := c.Hold([]digest.Digest{id("a"), id("c")}); !errors.As(err, &missing) || !slices.Equal(missing.IDs, []digest.Digest{id("c")}) {
+	if _, err := c.Hold([]DiffID{id("a"), id("c")}); !errors.As(err, &missing) || !slices.Equal(missing.IDs, []DiffID{id("c")}) {
 		t.Errorf("holding what is not there: %v", err)
 	}
-	h, err := c.Hold([]digest.Digest{id("b"), id("a"), id("b")})
+	h, err := c.Hold([]DiffID{id("b"), id("a"), id("b")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	for i, want := range []digest.Digest{id("b"), id("a"), id("b")} {
+	for i, want := range []DiffID{id("b"), id("a"), id("b")} {
 		got, err := os.ReadFile(pathOf(h.FS[i]) + "/file")
 		if err != nil || string(got) != string(want) {
 			t.Errorf("FS[%d] has %q, %v; want %q", i, got, err, want)
@@ -111,7 +110,7 @@ func TestHold(t *testing.T) {
 	if _, err := c.Sweep(nil); err != nil {
 		t.Fatal(err)
 	}
-	if m := c.Missing([]digest.Digest{id("a"), id("b")}); m != nil {
+	if m := c.Missing([]DiffID{id("a"), id("b")}); m != nil {
 		t.Errorf("a sweep removed %v, which are held", m)
 	}
 	h.CloseFS()
@@ -129,14 +128,14 @@ func TestHold(t *testing.T) {
 func TestHoldNoLink(t *testing.T) {
 	c := newCache(t)
 	put(t, c, id("a"))
-	fs := filepath.Join(c.Dir(), id("a").Encoded(), "fs")
+	fs := filepath.Join(c.Dir(), hexOf("a"), "fs")
 	if err := os.RemoveAll(fs); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("/etc", fs); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := c.Hold([]digest.Digest{id("a")}); err == nil {
+	if h, err := c.Hold([]DiffID{id("a")}); err == nil {
 		t.Errorf("held %v", h.FS[0].Name())
 	}
 }
@@ -177,3 +176,37 @@ func TestOwnKey(t *testing.T) {
 }
 
 func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+func TestSize(t *testing.T) {
+	c := newCache(t)
+	put(t, c, id("a"))
+	if n, err := c.Size(id("a")); n != 4096 || err != nil {
+		t.Errorf("Size = %d, %v", n, err)
+	}
+	if _, err := c.Size(id("b")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Size of what is not there: %v", err)
+	}
+	if _, err := c.Size("sha256:../x"); err == nil {
+		t.Error("Size of no DiffID")
+	}
+	write(t, filepath.Join(c.Dir(), hexOf("a"), sizeFile), "many")
+	if _, err := c.Size(id("a")); err == nil {
+		t.Error("a size that is no number was read")
+	}
+}
+
+func TestDiffID(t *testing.T) {
+	hex := strings.Repeat("0123456789abcdef", 4)
+	for _, tt := range []struct {
+		id   DiffID
+		good bool
+	}{
+		{DiffID("sha256:" + hex), true}, {DiffID(hex), false}, {DiffID("sha512:" + hex), false}, {DiffID("sha256:" + hex[1:]), false},
+		{DiffID("sha256:" + hex + "0"), false}, {DiffID("sha256:" + strings.ToUpper(hex)), false}, {"", false}, {"sha256:", false},
+		{DiffID("sha256:../" + hex[3:]), false}, {DiffID("sha256:" + hex[1:] + "\n"), false},
+	} {
+		if err := tt.id.Validate(); (err == nil) != tt.good {
+			t.Errorf("%q: %v", tt.id, err)
+		}
+	}
+}

@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
 // Sweep removes every layer that is neither in keep nor held, and what killed processes left
 // behind. It goes on after an error. freed are the bytes the file system gets back; a file that
 // is linked from elsewhere too gives none.
-func (c Cache) Sweep(keep []digest.Digest) (freed int64, err error) {
+func (c Cache) Sweep(keep []DiffID) (freed int64, err error) {
 	kept := map[string]bool{}
 	for _, id := range keep {
-		name, err := encoded(id)
+		name, err := id.encoded()
 		if err != nil {
 			return 0, fmt.Errorf("sweep layers: %w", err)
 		}
@@ -52,7 +51,7 @@ func ours(name string) bool {
 	for _, prefix := range []string{newPrefix, oldPrefix} {
 		name = strings.TrimPrefix(name, prefix)
 	}
-	return digest.NewDigestFromEncoded(digest.SHA256, name).Validate() == nil
+	return isHex(name)
 }
 
 // sweep removes one directory if nobody has locked it.
@@ -72,6 +71,9 @@ func sweep(at dir, name string) (int64, error) {
 		freed, err := sweep(at, old)
 		if err == nil {
 			err = at.rename(name, old)
+		}
+		if errors.Is(err, unix.EEXIST) { // another sweep is at the older one
+			return freed, nil
 		}
 		if err != nil {
 			return freed, err

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
 func TestSweep(t *testing.T) {
-	c, hex := newCache(t), id("x").Encoded()
+	c, hex := newCache(t), hexOf("x")
 	if freed, err := c.Sweep(nil); freed != 0 || err != nil {
 		t.Errorf("sweeping nothing: %d, %v", freed, err)
 	}
@@ -22,23 +21,23 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, left := range []string{newPrefix + id("y").Encoded(), oldPrefix + hex, oldPrefix + id("z").Encoded()} {
+	for _, left := range []string{newPrefix + hexOf("y"), oldPrefix + hex, oldPrefix + hexOf("z")} {
 		write(t, filepath.Join(c.Dir(), left, "fs", "file"), "")
 	}
 	write(t, c.Dir()+"/"+newPrefix+"notes/file", "")
 	write(t, c.Dir()+"/README", "")
-	if _, err := c.Sweep([]digest.Digest{id("a"), "sha256:nonsense"}); err == nil || len(entries(t, c)) != 9 {
+	if _, err := c.Sweep([]DiffID{id("a"), "sha256:nonsense"}); err == nil || len(entries(t, c)) != 9 {
 		t.Errorf("what is to be kept cannot be told, and %q are left: %v", entries(t, c), err)
 	}
-	if _, err := c.Sweep([]digest.Digest{id("a")}); err != nil {
+	if _, err := c.Sweep([]DiffID{id("a")}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{newPrefix + id("w").Encoded(), newPrefix + "notes", "README", id("a").Encoded()}
+	want := []string{newPrefix + hexOf("w"), newPrefix + "notes", "README", hexOf("a")}
 	slices.Sort(want)
 	if got := entries(t, c); !slices.Equal(got, want) {
 		t.Errorf("a sweep left %q, want %q", got, want)
 	}
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Errorf("a sweep disturbed a writer: %v", err)
 	}
 }
@@ -78,7 +77,7 @@ func TestSweepHostileTree(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Sweep(nil); err != nil || len(entries(t, c)) != 0 {
@@ -140,7 +139,7 @@ func TestSweepFreed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Fatal(err)
 	}
 	freed, err := c.Sweep(nil)

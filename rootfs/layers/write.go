@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +26,8 @@ type Writer struct {
 
 // Begin starts to write a layer, alone among all processes: while another one writes it, Begin
 // waits. The error is [ErrPresent] if the layer is there, then or after the wait.
-func (c Cache) Begin(ctx context.Context, id digest.Digest) (*Writer, error) {
-	name, err := encoded(id)
+func (c Cache) Begin(ctx context.Context, id DiffID) (*Writer, error) {
+	name, err := id.encoded()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c Cache) Begin(ctx context.Context, id digest.Digest) (*Writer, error) {
 	return w, nil
 }
 
-func (w *Writer) begin(ctx context.Context, id digest.Digest) error {
+func (w *Writer) begin(ctx context.Context, id DiffID) error {
 	for {
 		if w.at.has(id) {
 			return ErrPresent
@@ -96,10 +96,14 @@ func (w *Writer) clear() error {
 	return nil
 }
 
-// Commit publishes what is in Dir as the layer.
-func (w *Writer) Commit() error {
+// Commit publishes what is in Dir as the layer. disk is what it takes there, for [Cache.Size].
+func (w *Writer) Commit(disk int64) error {
 	defer w.at.Close()
-	if err := w.at.rename(newPrefix+w.name, w.name); err != nil {
+	err := w.tree.write(sizeFile, strconv.FormatInt(disk, 10))
+	if err == nil {
+		err = w.at.rename(newPrefix+w.name, w.name)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("publish layer: %w", err), w.drop())
 	}
 	return w.tree.Close()

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/opencontainers/go-digest"
 )
 
 func TestBegin(t *testing.T) {
@@ -50,7 +48,7 @@ func TestBeginWaits(t *testing.T) {
 		_, err := c.Begin(t.Context(), id("a"))
 		waited <- err
 	}()
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-waited; !errors.Is(err, ErrPresent) {
@@ -81,7 +79,7 @@ func TestBeginAfterAbort(t *testing.T) {
 	if list, err := os.ReadDir(w.Dir); err != nil || len(list) != 0 {
 		t.Errorf("the next writer finds %v, %v", list, err)
 	}
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(4096); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,7 +140,7 @@ func writeForEver(t *testing.T, c Cache) {
 			if name == "last" {
 				err = w.Abort()
 			} else {
-				err = w.Commit()
+				err = w.Commit(4096)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -173,7 +171,7 @@ func complete(t *testing.T, c Cache) {
 // has its files.
 func TestAllAtOnce(t *testing.T) {
 	c := newCache(t)
-	ids := []digest.Digest{id("a"), id("b")}
+	ids := []DiffID{id("a"), id("b")}
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -188,7 +186,7 @@ func TestAllAtOnce(t *testing.T) {
 						return
 					}
 					write(t, w.Dir+"/file", string(id))
-					if err := w.Commit(); err != nil {
+					if err := w.Commit(4096); err != nil {
 						t.Error(err)
 					}
 				}

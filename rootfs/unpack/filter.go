@@ -47,7 +47,8 @@ type filter struct {
 	owners owners
 
 	entries, parts int
-	bytes          int64 // that sparse files claim
+	bytes          int64 // of files, with holes
+	disk           int64 // the same in blocks, and a block for each directory
 	previous       string
 	notes          Notes
 }
@@ -89,6 +90,9 @@ func (f *filter) check(hdr *tar.Header) (verdict, error) {
 		return leave, nil // what aufs kept for itself
 	}
 	f.own(hdr)
+	if hdr.Typeflag == tar.TypeDir {
+		f.disk += block
+	}
 	return hand, nil
 }
 
@@ -182,9 +186,11 @@ func (f *filter) checkType(hdr *tar.Header) Reason {
 	switch hdr.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse:
 		hdr.Typeflag = tar.TypeReg
-		if f.bytes += hdr.Size; f.bytes > f.limits.Bytes || f.bytes < 0 {
+		if hdr.Size > f.limits.Bytes-f.bytes {
 			return TooBig
 		}
+		f.bytes += hdr.Size
+		f.disk += (hdr.Size + block - 1) / block * block
 	case tar.TypeChar, tar.TypeBlock:
 		hdr.Typeflag, hdr.Mode, hdr.Size = tar.TypeReg, 0, 0
 		f.notes.Devices++

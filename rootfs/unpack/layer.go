@@ -16,7 +16,7 @@ func (u *unpacker) unpack(ctx context.Context, l Layer) error {
 	if !mediaTypes[l.MediaType] {
 		return &RefusedError{Reason: BadMedia, Err: fmt.Errorf("%.100q", l.MediaType)}
 	}
-	w, err := u.cache.Begin(ctx, l.DiffID)
+	w, err := u.cache.Begin(ctx, layers.DiffID(l.DiffID))
 	if errors.Is(err, layers.ErrPresent) {
 		u.tell(Event{Layer: l, State: Present})
 		return nil
@@ -24,33 +24,32 @@ func (u *unpacker) unpack(ctx context.Context, l Layer) error {
 	if err != nil {
 		return err
 	}
-	notes, err := u.write(ctx, l, w.Dir)
-	if err != nil {
+	f := &filter{limits: u.Limits, owners: u.owners}
+	if err := u.write(ctx, l, w.Dir, f); err != nil {
 		return errors.Join(err, w.Abort())
 	}
-	if err := w.Commit(); err != nil {
+	if err := w.Commit(f.disk); err != nil {
 		return err
 	}
-	u.tell(Event{Layer: l, State: Done, Bytes: l.Size, Notes: notes})
+	u.tell(Event{Layer: l, State: Done, Bytes: l.Size, Notes: f.notes})
 	return nil
 }
 
 // write makes the layer's files in dir, and verifies the blob and the archive on the way.
-func (u *unpacker) write(ctx context.Context, l Layer, dir string) (Notes, error) {
+func (u *unpacker) write(ctx context.Context, l Layer, dir string, f *filter) error {
 	file, err := u.Blobs(l.Digest)
 	if err != nil {
-		return Notes{}, err
+		return err
 	}
 	defer file.Close()
 	u.tell(Event{Layer: l, State: Unpacking})
 	b := newBlob(ctx, file, l, u.meter(l))
-	f := &filter{limits: u.Limits, owners: u.owners}
 	err = u.stream(b, dir, f)
 	// A blob that is not what it should be explains every other error.
 	if corrupt := b.verify(); corrupt != nil {
-		return Notes{}, corrupt
+		return corrupt
 	}
-	return f.notes, err
+	return err
 }
 
 // stream unpacks the archive in b.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/layers"
 )
 
 // otherVar makes a test binary a process beside the test: one that unpacks a layer, or one that is confined.
@@ -116,7 +118,7 @@ func TestKilled(t *testing.T) {
 		io.ReadFull(out, make([]byte, len("=== RUN   TestKilled\n")+round*len("<unpacking>")))
 		cmd.Process.Kill()
 		cmd.Wait()
-		if missing := s.cache().Missing([]digest.Digest{l.DiffID}); missing == nil {
+		if missing := s.cache().Missing([]layers.DiffID{layers.DiffID(l.DiffID)}); missing == nil {
 			if _, err := os.Stat(s.fs(l) + "/d/" + strings.Repeat("n", 200) + "/f"); err != nil {
 				t.Errorf("what was killed published half a layer: %v", err)
 			}
@@ -129,7 +131,7 @@ func TestKilled(t *testing.T) {
 	s.untouched(1)
 }
 
-// A confined process has the store, and nothing else: it unpacks, links between directories and
+// A confined process has the store, of which it writes the trees, and nothing else: it unpacks, links between directories and
 // makes whiteouts there, and opens no other file, no TCP connection, no device.
 func TestConfine(t *testing.T) {
 	if !inUserns(t) {
@@ -196,10 +198,15 @@ func confined(t *testing.T, dir string) {
 			t.Errorf("open %q: %v", path, err)
 		}
 	}
-	if err := os.WriteFile(dir+"/../beside/new", nil, 0o644); !os.IsPermission(err) {
-		t.Errorf("write beside: %v", err)
+	for _, path := range []string{dir + "/../beside/new", dir + "/index.json", dir + "/job"} {
+		if err := os.WriteFile(path, nil, 0o644); !os.IsPermission(err) {
+			t.Errorf("write %q: %v", path, err)
+		}
 	}
-	if err := unix.Mknod(dir+"/block", unix.S_IFBLK|0o666, 0x800); err == nil {
+	if err := os.Rename(s.fs(l), dir+"/moved"); err == nil {
+		t.Error("a tree can be moved into the store")
+	}
+	if err := unix.Mknod(dir+"/trees/block", unix.S_IFBLK|0o666, 0x800); err == nil {
 		t.Error("a device can be made")
 	}
 	if listener != nil {
