@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -210,14 +209,6 @@ func TestPullManifestSwapped(t *testing.T) {
 		t.Error("believed")
 	}
 	holdsNothing(t, o.Store)
-}
-
-// TestPullNoSpace: a disk that fills up is said to be full; the store stays as it was.
-func TestPullNoSpace(t *testing.T) {
-	err := fmt.Errorf("write blob: %w", &os.PathError{Op: "write", Path: "/x", Err: errNoSpace})
-	if got := Classify(err); got != images.CodeNoSpace {
-		t.Errorf("%q", got)
-	}
 }
 
 // TestPullCanceled: at whatever moment a pull is ended, the store is whole, and the next one succeeds.

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"io"
 	"log"
 	"math/big"
@@ -101,7 +100,7 @@ func certificate(t *testing.T) tls.Certificate {
 	}
 	who := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{"localhost", "registry.test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, who, who, key.Public(), key)
 	if err != nil {
@@ -150,23 +149,37 @@ func (r *aRegistry) trust(t *testing.T) *types.SystemContext {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
-	write(t, filepath.Join(dir, "ca.crt"), string(ca))
-	return r.config(t, certs)
+	write(t, filepath.Join(dir, "ca.crt"), r.pem())
+	return configIn(t, certs)
 }
 
-// config returns a configuration with certificates in a directory, where its files go too.
-func (r *aRegistry) config(t *testing.T, certs string) *types.SystemContext {
+// configIn makes a configuration in a directory that may have certificates.
+func configIn(t *testing.T, dir string) *types.SystemContext {
 	t.Helper()
+	for name, text := range map[string]string{
+		"registries.conf": "", "auth.json": "{}", "policy.json": `{"default":[{"type":"insecureAcceptAnything"}]}`,
+	} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	for _, name := range []string{"registries.conf.d", "registries.d", "root"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return config(dir)
+}
+
+// config is the configuration that is in a directory.
+func config(dir string) *types.SystemContext {
 	return &types.SystemContext{
-		DockerPerHostCertDirPath:     certs,
-		SystemRegistriesConfPath:     write(t, filepath.Join(certs, "registries.conf"), ""),
-		SystemRegistriesConfDirPath:  t.TempDir(),
-		UserShortNameAliasConfPath:   filepath.Join(certs, "aliases.conf"),
-		RegistriesDirPath:            t.TempDir(),
-		AuthFilePath:                 write(t, filepath.Join(certs, "auth.json"), "{}"),
-		SignaturePolicyPath:          write(t, filepath.Join(certs, "policy.json"), `{"default":[{"type":"insecureAcceptAnything"}]}`),
-		RootForImplicitAbsolutePaths: t.TempDir(),
+		DockerPerHostCertDirPath:     dir,
+		SystemRegistriesConfPath:     filepath.Join(dir, "registries.conf"),
+		SystemRegistriesConfDirPath:  filepath.Join(dir, "registries.conf.d"),
+		UserShortNameAliasConfPath:   filepath.Join(dir, "aliases.conf"),
+		RegistriesDirPath:            filepath.Join(dir, "registries.d"),
+		AuthFilePath:                 filepath.Join(dir, "auth.json"),
+		SignaturePolicyPath:          filepath.Join(dir, "policy.json"),
+		RootForImplicitAbsolutePaths: filepath.Join(dir, "root"),
 	}
 }
 
@@ -247,7 +260,7 @@ func openStore(t *testing.T, dir string) *images.Store {
 // plainOptions know no certificate.
 func (r *aRegistry) plainOptions(t *testing.T) Options {
 	t.Helper()
-	return Options{Store: openStore(t, t.TempDir()), System: r.config(t, t.TempDir()), Backoff: time.Millisecond}
+	return Options{Store: openStore(t, t.TempDir()), System: configIn(t, t.TempDir()), Backoff: time.Millisecond}
 }
 
 // options of a test: quick to try again.

@@ -6,21 +6,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"demesne/images"
 )
-
-// errNoSpace is what a full disk says.
-const errNoSpace = syscall.ENOSPC
 
 // record lets the registry answer, and returns what it said.
 func record(next http.Handler, r *http.Request) []byte {
@@ -162,16 +157,9 @@ func TestResumeOdd(t *testing.T) {
 	}
 }
 
-// killed says to the test binary that it is the process to be killed.
-const killed = "DEMESNE_TEST_PULL"
-
 // TestResumeKilled: a pull that was killed is gone on with by the next one, from where it was.
 func TestResumeKilled(t *testing.T) {
 	const size, most = 4 << 20, 2 << 20
-	if at := os.Getenv(killed); at != "" {
-		pullUntilKilled(t, at)
-		return
-	}
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, size, 1)
 	ref := r.push(t, "o/n:1", img)
@@ -187,8 +175,7 @@ func TestResumeKilled(t *testing.T) {
 		}
 		next.ServeHTTP(w, req)
 	})
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestResumeKilled$")
-	cmd.Env = append(os.Environ(), killed+"="+strings.Join([]string{ref.Given, o.Store.Dir(), o.System.DockerPerHostCertDirPath}, " "))
+	cmd := child{Ref: ref.Given, Store: o.Store.Dir(), Certs: o.System.DockerPerHostCertDirPath}.command(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -209,14 +196,6 @@ func TestResumeKilled(t *testing.T) {
 	if _, sent := r.count("GET", got.Layers[0].Digest.Encoded()); sent != got.Layers[0].Size-most {
 		t.Errorf("%d bytes were sent, with %d of %d there", sent, most, got.Layers[0].Size)
 	}
-}
-
-func pullUntilKilled(t *testing.T, at string) {
-	part := strings.Split(at, " ")
-	r := &aRegistry{host: "unused"}
-	o := Options{Store: openStore(t, part[1]), System: r.config(t, part[2])}
-	_, err := Image(context.Background(), parseRef(t, part[0]), o)
-	t.Fatalf("it was not killed: %v", err)
 }
 
 // partial returns how much there is of the download under way.
