@@ -7,34 +7,33 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// ErrNoJob says that an id is no job's.
-var ErrNoJob = errors.New("job not found")
+	"demesne/mcp/work"
+)
 
 // told is what a job tells of itself, for status, wait and cancel.
 type told struct {
-	JobID      string   `json:"job_id"`
-	Status     Status   `json:"status"`
-	Elapsed    *float64 `json:"elapsed_seconds,omitempty"`
-	StdoutTail *string  `json:"stdout_tail,omitempty"`
-	ResultText *string  `json:"result_text,omitempty"`
-	OutputPath string   `json:"output_path,omitempty"`
-	ExitCode   *int     `json:"exit_code,omitempty"`
-	Message    string   `json:"message,omitempty"`
-	Denied     []string `json:"denied,omitempty"`
-	Receipt    *receipt `json:"receipt,omitempty"`
+	JobID      string      `json:"job_id"`
+	Status     work.Status `json:"status"`
+	Elapsed    *float64    `json:"elapsed_seconds,omitempty"`
+	StdoutTail *string     `json:"stdout_tail,omitempty"`
+	ResultText *string     `json:"result_text,omitempty"`
+	OutputPath string      `json:"output_path,omitempty"`
+	ExitCode   *int        `json:"exit_code,omitempty"`
+	Message    string      `json:"message,omitempty"`
+	Denied     []string    `json:"denied,omitempty"`
+	Receipt    *receipt    `json:"receipt,omitempty"`
 }
 
 var (
 	jobField     = field("job_id", "string", "what sandbox_script answered with background=true").must()
-	statusField  = field("status", "string", "").with("enum", []Status{Queued, Running, Succeeded, Failed, Cancelled}).must()
+	statusField  = field("status", "string", "").with("enum", []work.Status{work.Queued, work.Running, work.Succeeded, work.Failed, work.Cancelled}).must()
 	messageField = field("message", "string", "why it failed or how it ended, if not by itself")
 	exitField    = field("exit_code", "integer", "once it has ended")
 )
 
 // tell fills in what status and wait have in common.
-func tell(j *Job) told {
+func tell(j *work.Job) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
@@ -45,7 +44,7 @@ func tell(j *Job) told {
 }
 
 // elapsed stops when the job does.
-func (j *Job) elapsed(now time.Time) float64 {
+func elapsed(j *work.Job, now time.Time) float64 {
 	if !j.Ended.IsZero() {
 		now = j.Ended
 	}
@@ -53,14 +52,14 @@ func (j *Job) elapsed(now time.Time) float64 {
 }
 
 // job reads job_id and asks f for it.
-func (c *call) job(f func(context.Context, string) (*Job, error)) (*Job, error) {
+func (c *call) job(f func(context.Context, string) (*work.Job, error)) (*work.Job, error) {
 	id, err := c.args.required("job_id")
 	if err != nil {
 		return nil, err
 	}
 	j, err := f(c.ctx, id)
-	if errors.Is(err, ErrNoJob) {
-		return nil, fmt.Errorf("%w: %s", ErrNoJob, id)
+	if errors.Is(err, work.ErrNoJob) {
+		return nil, fmt.Errorf("%w: %s", work.ErrNoJob, id)
 	}
 	return j, err
 }

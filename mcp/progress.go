@@ -8,6 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/work"
 	"demesne/runner"
 )
 
@@ -30,15 +31,14 @@ type beat struct {
 
 	mu      sync.Mutex
 	message string
-	tail    string
-	bytes   int
+	output  func() (tail string, n int64)
 	sent    float64
 	pinging bool
 }
 
 // watch starts the signs of life of a call and returns what feeds them. stop ends them,
 // and waits until none is under way.
-func (c *call) watch() (w Watch, stop func()) {
+func (c *call) watch() (w work.Watch, stop func()) {
 	b := &beat{session: c.req.Session, token: c.req.Params.GetProgressToken(), began: time.Now()}
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan struct{})
@@ -51,9 +51,9 @@ func (c *call) watch() (w Watch, stop func()) {
 		b.message = m
 		b.mu.Unlock()
 	}
-	w.Output = func(tail string, n int) {
+	w.Output = func(last func() (string, int64)) {
 		b.mu.Lock()
-		b.tail, b.bytes = tail, n
+		b.output = last
 		b.mu.Unlock()
 	}
 	return w, func() { cancel(); <-done }
@@ -86,8 +86,10 @@ func (b *beat) send(ctx context.Context) {
 	if b.message != "" {
 		message += ": " + b.message
 	}
-	if b.bytes > 0 {
-		message += fmt.Sprintf(" (%d bytes of output)\n%s", b.bytes, b.tail)
+	if b.output != nil {
+		if tail, n := b.output(); n > 0 {
+			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, tail)
+		}
 	}
 	// It must grow with each notification, whatever the clock says.
 	b.sent = max(b.sent+0.001, elapsed.Seconds())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/mcp/work"
 	"demesne/runner"
 )
 
@@ -50,8 +51,9 @@ func cwdField(fallback string) property {
 
 // sandboxRequest reads what script and create have in common. An egress that was not
 // given, or is not a string, is fallback.
-func (c *call) sandboxRequest(fallback string) (Request, error) {
-	r := Request{Image: c.args.text("image"), Egress: c.args.text("egress"), Name: c.args.text("name"), Key: c.args.text("key")}
+func (c *call) sandboxRequest(fallback string) (work.Request, error) {
+	r := work.Request{Image: c.args.text("image"), Egress: c.args.text("egress"), Key: c.args.text("key")}
+	r.Spec.Name = c.args.text("name")
 	if r.Image == "" {
 		r.Image = c.opts.Image
 	}
@@ -69,24 +71,24 @@ func (c *call) sandboxRequest(fallback string) (Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
+	if r.Spec.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
 		return r, err
 	}
 	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
 		return r, err
 	}
-	r.Limits = c.limits()
+	r.Spec.Limits = c.limits()
 	return r, nil
 }
 
-func (c *call) checkWords(r Request) error {
+func (c *call) checkWords(r work.Request) error {
 	if r.Egress == "open" {
 		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
 	}
-	if !slices.Contains(c.opts.Images, r.Image) {
+	if r.Image != c.opts.Image && !slices.Contains(c.opts.Images, r.Image) && (c.opts.Allowed == nil || !c.opts.Allowed(r.Image)) {
 		return fmt.Errorf("image %q is not in the allowlist (%s)", r.Image, strings.Join(c.opts.Images, ", "))
 	}
 	return nil
@@ -102,7 +104,7 @@ func (c *call) limits() runner.Limits {
 }
 
 // commandRequest reads what a command is, into r.
-func (c *call) commandRequest(r *Request) (err error) {
+func (c *call) commandRequest(r *work.Request) (err error) {
 	if r.Command, err = c.args.required("command"); err != nil {
 		return err
 	}

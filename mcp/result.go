@@ -3,25 +3,26 @@ package mcp
 import (
 	"fmt"
 
+	"demesne/mcp/work"
 	"demesne/runner"
 )
 
 // ran is how a command ended, for script and exec, and what a job tells of it.
 type ran struct {
-	ExitCode        *int     `json:"exit_code,omitempty"`
-	OutputDir       string   `json:"output_dir,omitempty"`
-	JobID           string   `json:"job_id,omitempty"`
-	Status          Status   `json:"status,omitempty"` // of a background reply only
-	Stdout          *string  `json:"stdout,omitempty"`
-	Stderr          *string  `json:"stderr,omitempty"`
-	StdoutTruncated bool     `json:"stdout_truncated,omitempty"`
-	StderrTruncated bool     `json:"stderr_truncated,omitempty"`
-	StdoutBytes     int64    `json:"stdout_bytes,omitempty"`
-	StderrBytes     int64    `json:"stderr_bytes,omitempty"`
-	Reason          string   `json:"reason,omitempty"`
-	Message         string   `json:"message,omitempty"`
-	Denied          []string `json:"denied,omitempty"`
-	Receipt         *receipt `json:"receipt,omitempty"`
+	ExitCode        *int        `json:"exit_code,omitempty"`
+	OutputDir       string      `json:"output_dir,omitempty"`
+	JobID           string      `json:"job_id,omitempty"`
+	Status          work.Status `json:"status,omitempty"` // of a background reply only
+	Stdout          *string     `json:"stdout,omitempty"`
+	Stderr          *string     `json:"stderr,omitempty"`
+	StdoutTruncated bool        `json:"stdout_truncated,omitempty"`
+	StderrTruncated bool        `json:"stderr_truncated,omitempty"`
+	StdoutBytes     int64       `json:"stdout_bytes,omitempty"`
+	StderrBytes     int64       `json:"stderr_bytes,omitempty"`
+	Reason          string      `json:"reason,omitempty"`
+	Message         string      `json:"message,omitempty"`
+	Denied          []string    `json:"denied,omitempty"`
+	Receipt         *receipt    `json:"receipt,omitempty"`
 }
 
 // receipt is what a model needs of a runner.Receipt; all of it is in the result's _meta.
@@ -70,17 +71,10 @@ var ranFields = []property{
 	{name: "receipt", schema: receiptSchema},
 }
 
-// stderrMax and stdoutMax bound what a result carries of a stream, in bytes. All of it
-// is in output_dir for a script.
-const (
-	stderrMax = 16 << 10
-	stdoutMax = 1 << 20
-)
-
 // outcome fills a ran. where names the file a cut stream is whole in, or is empty.
-func outcome(o *Outcome, where string) ran {
+func outcome(o *work.Outcome, where string) ran {
 	code := o.Result.ExitCode
-	stdout, stderr := o.Stdout.marked("stdout", stdoutMax, where), o.Stderr.marked("stderr", stderrMax, where)
+	stdout, stderr := marked(o.Stdout, "stdout", work.StdoutMax, where), marked(o.Stderr, "stderr", work.StderrMax, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: o.Denied, Receipt: receiptOf(o.Result.Receipt),
 		StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
@@ -98,7 +92,7 @@ func outcome(o *Outcome, where string) ran {
 }
 
 // marked is the text with a line in front that says what is missing.
-func (t Tail) marked(stream string, limit int, where string) string {
+func marked(t work.Tail, stream string, limit int, where string) string {
 	if !t.Cut {
 		return t.Text
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
 )
 
 func (s *Server) script() tool {
@@ -54,7 +56,7 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	return c.withReceipt(answer(text, out), o.Result.Receipt), nil
 }
 
-func (c *call) startJob(r Request) (*sdk.CallToolResult, error) {
+func (c *call) startJob(r work.Request) (*sdk.CallToolResult, error) {
 	j, err := c.engine.Start(c.ctx, r)
 	if err != nil {
 		return nil, err

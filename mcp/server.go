@@ -7,23 +7,26 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
 )
 
-// Options says what a server offers and allows. Images and Egress are the words that
-// are offered; the engine decides about each again.
+// Options says what a server offers and allows. Nobody checks its words again.
 type Options struct {
 	Version string
 	Mounts  Mounts
 	Images  []string
-	Image   string   // the default
+	Image   string   // the default, allowed whatever it is
 	Egress  []string // modes; the first is the default of sandbox_create
+	// Allowed says whether an image besides Images may be used; nil: none.
+	Allowed func(image string) bool
 	// Heartbeat is the time between two signs of life of a call; 0 means 10 s.
 	Heartbeat time.Duration
 }
 
 // Server answers MCP clients. One server may serve many connections at once.
 type Server struct {
-	engine Engine
+	engine work.Engine
 	opts   Options
 	sdk    *sdk.Server
 }
@@ -50,7 +53,7 @@ type call struct {
 }
 
 // New makes a server over e.
-func New(e Engine, o Options) *Server {
+func New(e work.Engine, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}

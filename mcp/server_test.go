@@ -14,6 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/work"
 	"demesne/runner"
 )
 
@@ -23,18 +24,18 @@ var update = flag.Bool("update", false, "write the golden files")
 // are about the protocol, those of integration about sandboxes.
 type desk struct {
 	mu    sync.Mutex
-	asked []Request
+	asked []work.Request
 	hold  chan struct{} // closed: Script may return
 	fail  error
-	jobs  map[string]*Job
+	jobs  map[string]*work.Job
 }
 
-func (d *desk) Script(ctx context.Context, r Request, w Watch) (*Outcome, error) {
+func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	d.mu.Unlock()
 	w.Progress("running")
-	w.Output("half\n", 5)
+	w.Output(func() (string, int64) { return "half\n", 5 })
 	if d.hold != nil {
 		select {
 		case <-d.hold:
@@ -45,23 +46,23 @@ func (d *desk) Script(ctx context.Context, r Request, w Watch) (*Outcome, error)
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	return &Outcome{
-		Job: "u-1", OutputDir: "/o/u-1", Stdout: Tail{Text: "hi\n", Bytes: 3}, Stderr: Tail{Text: "oops", Bytes: 4},
+	return &work.Outcome{
+		Job: "u-1", OutputDir: "/o/u-1", Stdout: work.Tail{Text: "hi\n", Bytes: 3}, Stderr: work.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
 }
 
-func (d *desk) Exec(ctx context.Context, id string, r Request, w Watch) (*Outcome, error) {
+func (d *desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
 	return d.Script(ctx, r, w)
 }
 
-func (d *desk) Start(context.Context, Request) (*Job, error) {
-	return &Job{ID: "job-1", Status: Running}, nil
+func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
+	return &work.Job{ID: "job-1", Status: work.Running}, nil
 }
 
-func (d *desk) Create(_ context.Context, r Request) (*Created, error) {
+func (d *desk) Create(_ context.Context, r work.Request) (*work.Created, error) {
 	d.asked = append(d.asked, r)
-	return &Created{ID: "s1", OutputDir: "/o/s1"}, d.fail
+	return &work.Created{ID: "s1", OutputDir: "/o/s1"}, d.fail
 }
 func (d *desk) Upload(context.Context, string, string, string) error { return d.fail }
 func (d *desk) Download(context.Context, string, string) (string, error) {
@@ -69,16 +70,16 @@ func (d *desk) Download(context.Context, string, string) (string, error) {
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 
-func (d *desk) Status(_ context.Context, id string) (*Job, error) {
+func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
 	if j := d.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, ErrNoJob
+	return nil, work.ErrNoJob
 }
-func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*Job, error) {
+func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job, error) {
 	return d.Status(ctx, id)
 }
-func (d *desk) Cancel(ctx context.Context, id string) (*Job, error) { return d.Status(ctx, id) }
+func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
 
 func serverFor(t *testing.T, d *desk) (*Server, string) {
 	t.Helper()
@@ -145,7 +146,7 @@ func TestToolList(t *testing.T) {
 
 // Each row of texts is one that clients of the first demesne search for.
 func TestErrorTexts(t *testing.T) {
-	s, root := serverFor(t, &desk{jobs: map[string]*Job{}})
+	s, root := serverFor(t, &desk{jobs: map[string]*work.Job{}})
 	cs := client(t, s, nil)
 	file := filepath.Join(root, "a.txt")
 	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "a.txt"), nil, 0o644), os.Symlink("/etc", filepath.Join(root, "etc"))); err != nil {
@@ -184,9 +185,9 @@ func TestErrorTexts(t *testing.T) {
 
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
-	d := &desk{jobs: map[string]*Job{"job-1": {
-		ID: "job-1", Status: Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-		Outcome: &Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: Tail{Text: "out\n"}},
+	d := &desk{jobs: map[string]*work.Job{"job-1": {
+		ID: "job-1", Status: work.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		Outcome: &work.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: work.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -213,7 +214,7 @@ func TestTextForms(t *testing.T) {
 
 // A command that ends with 0 says so: an absent field would mean that nobody knows.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*Job{"j": {ID: "j", Status: Succeeded, Outcome: &Outcome{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: work.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {

@@ -34,10 +34,10 @@ func (c *call) tellStatus() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	t := tell(j)
-	elapsed := j.elapsed(time.Now())
-	t.Elapsed = &elapsed
+	seconds := elapsed(j, time.Now())
+	t.Elapsed = &seconds
 	var text strings.Builder
-	fmt.Fprintf(&text, "job_id: %s\nstatus: %s\nelapsed_seconds: %.1f", t.JobID, t.Status, elapsed)
+	fmt.Fprintf(&text, "job_id: %s\nstatus: %s\nelapsed_seconds: %.1f", t.JobID, t.Status, seconds)
 	if t.Message != "" {
 		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
 	}

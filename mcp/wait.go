@@ -7,6 +7,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
 )
 
 // defaultWait is how long sandbox_wait waits when it is not told.
@@ -34,7 +36,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	}
 	_, stop := c.watch()
 	defer stop()
-	j, err := c.job(func(ctx context.Context, id string) (*Job, error) { return c.engine.Wait(ctx, id, most) })
+	j, err := c.job(func(ctx context.Context, id string) (*work.Job, error) { return c.engine.Wait(ctx, id, most) })
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +47,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
 	}
 	if j.Status.Over() && j.Outcome != nil {
-		result := j.Outcome.Stdout.marked("stdout", stdoutMax, "output_path")
+		result := marked(j.Outcome.Stdout, "stdout", work.StdoutMax, "output_path")
 		t.ResultText = &result
 		fmt.Fprintf(&text, "\n---\n%s", result)
 	}

@@ -1,14 +1,25 @@
-package mcp
+// Package work is what may be asked of demesne by those who run commands in sandboxes and
+// need more than one call for it, and what they are answered: the MCP tools, and those of
+// the command line that start jobs.
+//
+// It is words only. What they mean is behind [Engine]; who asks is not in them, for whoever
+// asks has checked by then what it may ask for. The package is light: it does not link the
+// MCP SDK.
+package work
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"demesne/runner"
 )
 
-// Engine is what the tools do. Its methods may be called at once from many goroutines,
-// and return when ctx ends: what was started for the call is ended by then.
+// ErrNoJob says that an id is no job's.
+var ErrNoJob = errors.New("job not found")
+
+// Engine does what is asked. Its methods may be called at once from many goroutines, and
+// return when ctx ends: what was started for the call is ended by then.
 type Engine interface {
 	// Script makes a sandbox, runs one command in it and removes it.
 	Script(ctx context.Context, r Request, w Watch) (*Outcome, error)
@@ -23,7 +34,6 @@ type Engine interface {
 	// Download copies src out of the sandbox and returns where it is.
 	Download(ctx context.Context, id, src string) (string, error)
 	Destroy(ctx context.Context, id string) error
-
 	// Status, Wait and Cancel return ErrNoJob for an id that nobody knows. Wait returns
 	// the job as it is when it has ended or the time is over. Cancel may be repeated.
 	Status(ctx context.Context, id string) (*Job, error)
@@ -31,27 +41,31 @@ type Engine interface {
 	Cancel(ctx context.Context, id string) (*Job, error)
 }
 
-// Request is what a model asked to run, checked.
+// Request is what is to be run and where, checked. It is also what a job has on disk.
 type Request struct {
-	Command string // for /bin/sh -c; empty for Create
-	Image   string // a catalogue name, or one the operator allows
-	Egress  string // a mode's name
-	Domains []string
-	Inputs  []runner.Input
-	Env     []string
-	Dir     string // empty: /out, as ever
-	Stdin   string
-	Timeout time.Duration // 0: none but the engine's own
-	Limits  runner.Limits
-	Name    string
-	Key     string
+	// Spec says what the sandbox is to be, but for what the engine knows better: the image,
+	// /out, the network, how long it lives.
+	Spec    runner.Spec
+	Image   string   // as images.Parse reads it, wherever it is read
+	User    string   `json:",omitempty"` // in words of the image
+	Egress  string   `json:",omitempty"` // a mode's name; empty: none
+	Domains []string `json:",omitempty"` // rules besides
+	Key     string   `json:",omitempty"`
+
+	Command string        `json:",omitempty"` // for /bin/sh -c; empty for Create
+	Env     []string      `json:",omitempty"`
+	Dir     string        `json:",omitempty"` // empty: /out
+	Stdin   string        `json:",omitempty"`
+	Timeout time.Duration `json:",omitempty"` // 0: none but the engine's own
 }
 
-// Watch is told how a call goes on, at any time and from any goroutine; nil members are
-// not called.
+// Watch is told how a call goes on; nil members are not called.
 type Watch struct {
-	Progress func(message string)     // one line: what is being done
-	Output   func(tail string, n int) // the last lines of stdout, and its bytes so far
+	// Progress takes one line about what is being done, at any time and from any goroutine.
+	Progress func(message string)
+	// Output takes, when the command starts, a function that tells what it has written to
+	// stdout: the last lines, and the bytes until now. That may be called for ever after.
+	Output func(last func() (tail string, n int64))
 }
 
 // Outcome is how a command ended and what it wrote.
@@ -71,6 +85,12 @@ type Tail struct {
 	Cut   bool   // Text is not all of it
 }
 
+// What an [Outcome] carries of a stream, in bytes. All of it is in OutputDir, for a script.
+const (
+	StdoutMax = 1 << 20
+	StderrMax = 16 << 10
+)
+
 // Created is a sandbox that stays.
 type Created struct {
 	ID        string
@@ -86,7 +106,7 @@ type Job struct {
 	Started time.Time
 	Ended   time.Time // zero while it runs
 	Message string    // why it failed, was cancelled, or ended as it did
-	Outcome *Outcome  // nil until it has ended; Stdout is filled while it runs
+	Outcome *Outcome  // Stdout is filled while it runs, Result once it has ended
 }
 
 // Status is a job's.
