@@ -35,7 +35,7 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 		return nil, wire.Errorf(wire.CodeMissing, "create sandbox: layers are not unpacked")
 	}
 	b := newBareBox("bare-1", s.Out, s.Rootfs)
-	b.Receipt.Level = runner.Level(os.Getenv(fakeLevel))
+	b.Level = runner.Level(os.Getenv(fakeLevel))
 	b.Trace = []runner.Stage{{Name: "clone", MS: 1}}
 	return b, nil
 }

@@ -91,14 +91,14 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, st *stages
 		return nil, nil, nil, err
 	}
 	st.add(b.Trace...)
-	a.warnMinimal(o.verb, b.Receipt)
+	a.warnMinimal(o.verb, b.Level)
 	return eng, b, out.undo, nil
 }
 
 // warnMinimal tells of the one rung that a caller should not miss. All others are in
 // the receipt.
-func (a *app) warnMinimal(verb string, r *runner.Receipt) {
-	if r == nil || r.Level != runner.LevelMinimal {
+func (a *app) warnMinimal(verb string, level runner.Level) {
+	if level != runner.LevelMinimal {
 		return
 	}
 	a.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
@@ -134,6 +134,9 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		printTrace(a.stderr, trace)
 	}
 	if o.json {
+		if err := b.Account(sig.ctx); err != nil {
+			return 0, err
+		}
 		return a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
 	}
 	return a.print(b.ID + "\n")
