@@ -35,23 +35,23 @@
 //
 // # Gateways
 //
-//	sandbox's namespace                   gateway's namespace             host's
-//	  lo                                    lo: both pools are local
-//	  demesne0 198.18.0.2 ──── veth ──── demesne0 198.18.0.1
-//	  198.19.0.0/16 via 198.18.0.1          :3128 Proxy  :53 DNS  ─┐
-//	  no default route                      tproxy: Named         ─┴─ served by a process here
+//		sandbox's namespace                   gateway's namespace             host's
+//		  lo                                    lo: both pools are local
+//		  demesne0 198.18.0.2 ──── veth ──── demesne0 198.18.0.1
+//		  198.19.0.0/16 via 198.18.0.1          :3128 Proxy  :53 DNS  ─┐
+//		  no default route                      tproxy: Named         ─┴─ served by a process here
 //
-//   - Each sandbox has a gateway namespace of its own, so that two cannot meet, and
-//     which socket accepted is who it was. The gateway has no other interface and
-//     forwards nothing. What leaves it are the bytes that the server of a socket sends.
-//   - Any TCP connection into the pools arrives at Named, on whatever port: the pools
-//     are local addresses (AnyIP, a local route), and an nftables tproxy rule
-//     (nft_tproxy, Linux 4.19) hands it to an IP_TRANSPARENT listener. Nothing is tracked or
-//     rewritten. Without the rule, [Gateway.Listen] opens single ports.
-//   - What is not TCP, or has no socket, the kernel refuses at once: without a route in
-//     the sandbox, by reset or ICMP in the gateway. A ping is answered by the
-//     gateway, for any address of the pools, and goes no further.
-//   - Sockets take only what comes over the pair (SO_BINDTODEVICE), and are plain TCP.
+//	  - Each sandbox has a gateway namespace of its own, so that two cannot meet, and
+//	    which socket accepted is who it was. The gateway has no other interface and
+//	    forwards nothing. What leaves it are the bytes that the server of a socket sends.
+//	  - Any TCP connection into the pools arrives at Named, on whatever port: the pools
+//	    are local addresses (AnyIP, a local route), and an nftables tproxy rule
+//	    (nft_tproxy, Linux 4.19) hands it to an IP_TRANSPARENT listener. Nothing is tracked or
+//	    rewritten. Without the rule, [Gateway.Listen] opens single ports.
+//	  - What is not TCP, or has no socket, the kernel refuses at once: without a route in
+//	    the sandbox, by reset or ICMP in the gateway. A ping is answered by the
+//	    gateway, for any address of the pools, and goes no further.
+//	  - Sockets take only what comes over the pair (SO_BINDTODEVICE), and are plain TCP.
 //
 // # Threads
 //

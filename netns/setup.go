@@ -26,8 +26,8 @@ var sandboxSysctls = []sysctl{
 var gatewaySysctls = []sysctl{
 	{"ipv4/ip_forward", []string{"0"}},
 	{"ipv6/conf/all/forwarding", []string{"0"}},
-	{"ipv4/icmp_ratelimit", []string{"0"}},
-	{"ipv6/icmp/ratelimit", []string{"0"}},
+	{"ipv4/icmp_ratemask", []string{"0"}}, // no type is limited
+	{"ipv6/icmp/ratemask", []string{"255"}},
 }
 
 func setSysctls()        { writeSysctls(sandboxSysctls) }
