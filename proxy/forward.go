@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,8 @@ func (p *Proxy) setUpHTTP() {
 	p.explicit = p.server(p.serveExplicit)
 	p.byName = p.server(p.serveRequestTo)
 	p.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, flowKey{}, c.(*held).flow)
+		h, _ := heldBy(c) // nothing else is given to it
+		return context.WithValue(ctx, flowKey{}, h.flow)
 	}
 	go p.explicit.Serve(p.toHTTP)
 	go p.byName.Serve(p.toNamed)
@@ -62,7 +64,7 @@ func (p *Proxy) connState(c net.Conn, s http.ConnState) {
 }
 
 func (p *Proxy) releaseHTTP(c net.Conn) {
-	if h, ok := c.(*held); ok {
+	if h, ok := heldBy(c); ok {
 		c = h.Conn
 	}
 	p.release(c)
@@ -72,6 +74,7 @@ func newForwarder(p *Proxy) *forwarder {
 	f := &forwarder{p: p, goproxy: goproxy.NewProxyHttpServer()}
 	f.transport = &http.Transport{
 		DialContext:         f.dial,
+		TLSClientConfig:     &tls.Config{RootCAs: p.Roots},
 		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 8,
@@ -97,8 +100,7 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
-	target := &url.URL{Host: net.JoinHostPort(fl.q.Host(), fmt.Sprint(fl.q.Port))}
-	if via, err := f.p.Upstream.forRequest(target); err == nil && via != nil {
+	if via, err := f.p.Upstream.forRequest(fl.url()); err == nil && via != nil {
 		return f.p.Dialer.DialContext(ctx, "tcp", address)
 	}
 	c, _, err := f.p.dial(ctx, fl.d, fl.q)
@@ -165,10 +167,16 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
+	if err := f.p.secrets.swap(r, q.Name, r.TLS != nil); err != nil {
+		fl.deny("%v", err)
+		http.Error(w, fl.message(), http.StatusForbidden)
+		return
+	}
+	fl.encrypted = r.TLS != nil
 	r = r.WithContext(context.WithValue(r.Context(), flowKey{}, fl))
-	r.URL.Scheme, r.URL.Host = "http", net.JoinHostPort(q.Host(), fmt.Sprint(q.Port))
+	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
-	if q.Port == 80 {
+	if q.Port == 80 || q.Port == 443 {
 		r.Host = hostHeader(q)
 	}
 	r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
@@ -192,6 +200,15 @@ func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (t *taken) Flush() { http.NewResponseController(t.ResponseWriter).Flush() }
+
+// url is where a flow of requests goes to.
+func (f *flow) url() *url.URL {
+	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(f.q.Host(), fmt.Sprint(f.q.Port))}
+	if f.encrypted {
+		u.Scheme = "https"
+	}
+	return u
+}
 
 func hostHeader(q policy.Query) string {
 	if q.Addr.Is6() {
