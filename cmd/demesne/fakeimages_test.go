@@ -53,7 +53,7 @@ func failHands(code string) {
 		fmt.Fprintln(os.Stderr, "the last words")
 		os.Exit(3)
 	}
-	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code})
+	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code, Hint: "try " + code})
 	os.Exit(1)
 }
 
