@@ -23,7 +23,7 @@ RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
 .PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init $(wildcard ./cmd/demesne-images)
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init $(wildcard ./cmd/demesne-images ./cmd/demesne-mcp)
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
@@ -65,7 +65,7 @@ deps:
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(wildcard bin/demesne-images) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(wildcard bin/demesne-images bin/demesne-mcp) $(DESTDIR)$(PREFIX)/bin/
 
 clean:
 	rm -rf bin

@@ -38,7 +38,7 @@ func receiptOf(r *runner.Receipt) *receipt {
 	if r == nil {
 		return nil
 	}
-	out := &receipt{Level: string(r.Level), Image: r.Image, Network: r.Network}
+	out := &receipt{Level: string(r.Level), Image: r.Image, Digest: r.ImageDigest, Network: r.Network}
 	for _, l := range r.Layers {
 		if l.Status == runner.Degraded || l.Status == runner.Missing {
 			out.Degraded = append(out.Degraded, l.Name)

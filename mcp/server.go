@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -29,7 +30,11 @@ type Server struct {
 	engine work.Engine
 	opts   Options
 	sdk    *sdk.Server
+	calls  sync.WaitGroup // under way
 }
+
+// Drain returns when no call is under way. Nothing new may be let in meanwhile.
+func (s *Server) Drain() { s.calls.Wait() }
 
 // A tool is one that a server offers. Its handler gets arguments that were parsed and
 // returns a result, or an error whose text is the answer.
@@ -92,6 +97,8 @@ func (s *Server) add(t tool) {
 		spec.OutputSchema = t.out
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		s.calls.Add(1)
+		defer s.calls.Done()
 		a, err := parseArgs(req.Params.Arguments)
 		if err != nil {
 			return failure(err), nil
