@@ -38,6 +38,7 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
 )
 
@@ -46,7 +47,7 @@ func main() {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,
 		connect: connectRunner,
-		images:  openImages,
+		images:  ground.Images,
 	}
 	os.Exit(a.main(os.Args[1:]))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
 	"demesne/runner"
 )
@@ -126,7 +127,7 @@ func list(to *[]string, check func(string) error) func(string) error {
 }
 
 func (o *options) setImage(s string) (err error) {
-	o.image, err = parseImage(s)
+	o.image, err = ground.Parse(s)
 	return err
 }
 

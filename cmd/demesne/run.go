@@ -84,7 +84,6 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, st *stages
 		return nil, nil, nil, err
 	}
 	st.since("connect", began)
-	r.fill(&spec)
 	b, err := r.create(ctx, eng, spec)
 	if err != nil {
 		eng.Close()
