@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -173,7 +174,10 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		return
 	}
 	fl.encrypted = r.TLS != nil
-	r = r.WithContext(context.WithValue(r.Context(), flowKey{}, fl))
+	ctx := context.WithValue(r.Context(), flowKey{}, fl)
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { fl.rec.Address = i.Conn.RemoteAddr().String() },
+	}))
 	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
 	if q.Port == 80 || q.Port == 443 {

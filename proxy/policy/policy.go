@@ -175,3 +175,27 @@ func (p Policy) Resolves(name Name) Decision {
 // Names says whether an address rule covers a on q's port, so that it may be reached
 // although it is not public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
+
+// usual are the ports that a rule without any is most likely about.
+var usual = []uint16{22, 80, 443}
+
+// maxRange bounds the ports of one range that Ports lists.
+const maxRange = 64
+
+// Ports lists ports that the rules are about, for who can only listen on some: those named,
+// the first of long ranges, and usual ones for rules that name none.
+func (p Policy) Ports() []uint16 {
+	var all []uint16
+	for _, r := range p.allow {
+		if len(r.ports) == 0 {
+			all = append(all, usual...)
+		}
+		for _, s := range r.ports {
+			for port := int(s.from); port <= min(int(s.to), int(s.from)+maxRange-1); port++ {
+				all = append(all, uint16(port))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

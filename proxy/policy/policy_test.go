@@ -290,3 +290,11 @@ func TestLater(t *testing.T) {
 		t.Errorf("%v was narrowed", r)
 	}
 }
+
+func TestPorts(t *testing.T) {
+	p := Policy{}.Allow(must(t, "a.test", "b.test:443,5432", "c.test:65000-65535", "d.test:65535")...).Deny(must(t, "e.test:9")...)
+	got := p.Ports()
+	if len(got) != 4+64+1 || got[0] != 22 || got[3] != 5432 || got[4] != 65000 || got[68] != 65535 || len(Policy{}.Ports()) != 0 {
+		t.Error(got)
+	}
+}
