@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -102,6 +103,21 @@ func TestImageSession(t *testing.T) {
 	if got := g.ok("exec", id, "--env", "COLOUR=blue", "--", "sh", "-c", "echo $COLOUR; cat /tmp/f"); got != "blue\nkept\n" {
 		t.Errorf("exec --env: %q", got)
 	}
+}
+
+// The host's rootfs needs no store, and makes none.
+func TestImageHostNeedsNoStore(t *testing.T) {
+	b := newBox(t)
+	b.store = "/dev/null/store"
+	for _, flags := range [][]string{nil, {"--image", "host"}} {
+		b.sh("true", flags...)
+	}
+	b.store = b.dir + "/none"
+	b.sh("true")
+	if _, err := os.Stat(b.store); err == nil {
+		t.Error("a store was made")
+	}
+	b.refused(t, "/dev/null/store", "run", "--image", "debian", "--", "true")
 }
 
 // The image is never written to: not by this sandbox for the next, not by two at once.
