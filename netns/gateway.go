@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // Gateway is the way out of one sandbox: its namespace, joined by a veth pair to
@@ -94,10 +92,7 @@ func (g *Gateway) openNamed(with6 bool) {
 // there is any, IPv6: what Named does for all ports.
 func (g *Gateway) Listen(port uint16) ([]*net.TCPListener, error) {
 	var all []*net.TCPListener
-	err := Spend(func() error {
-		if err := control(g.namespace, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
-			return fmt.Errorf("enter gateway: %w", err)
-		}
+	err := (&NS{File: g.namespace}).within(func() error {
 		for _, six := range []bool{false, true} {
 			if six && g.IPv6Err != nil {
 				continue

@@ -5,6 +5,7 @@
 //	go p.ServeProxy(l)       // HTTP, CONNECT and SOCKS5 on one port
 //	go p.ServeNamed(l)       // whatever was connected to by a name's address
 //	go p.ServeDNS(packets)   // and ServeDNSTCP
+//	go p.ServeRoute(l, host) // a base URL for one host
 //	p.SetPolicy(other)       // holds for what comes next
 //	defer p.Close()
 //
@@ -38,7 +39,7 @@
 //   - With Config.Approve a person may be asked about a name that no rule speaks of; the
 //     question is always about a connection, and nothing inside can answer it.
 //   - Heads have to come within Limits.Head, connections are counted, what a rule
-//     lets through can be bounded. Nothing waits without end but a tunnel in use.
+//     lets through can be bounded. Nothing waits without end but a tunnel.
 //
 // # What happened
 //

@@ -16,7 +16,8 @@ type flow struct {
 	d   policy.Decision
 	rec Record
 
-	encrypted bool         // requests that came over TLS, and go on so
+	encrypted bool         // requests that go on over TLS
+	route     bool         // of ServeRoute
 	in, out   atomic.Int64 // bytes to and from the sandbox
 }
 

@@ -121,7 +121,7 @@ func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusBadRequest)
 		return
 	}
-	p.forward.serve(w, r, q)
+	p.forward.serve(w, r, q, false)
 }
 
 // absoluteTarget reads http://host[:port]/…. The Host header says nothing: net/http has
@@ -142,6 +142,10 @@ func absoluteTarget(u *url.URL) (policy.Query, error) {
 // has to be for that name.
 func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	conn := r.Context().Value(flowKey{}).(*flow)
+	if conn.route {
+		p.forward.serve(w, r, conn.q, true)
+		return
+	}
 	host := r.Host
 	if h, port, err := net.SplitHostPort(host); err == nil && port == fmt.Sprint(conn.q.Port) {
 		host = h
@@ -156,24 +160,27 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusForbidden)
 		return
 	}
-	p.forward.serve(w, r, conn.q)
+	p.forward.serve(w, r, conn.q, r.TLS != nil)
 }
 
-// serve decides about one request and sends it on.
-func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query) {
+// serve decides about one request and sends it on, over TLS if encrypted.
+func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query, encrypted bool) {
 	q.Method, q.Path = r.Method, r.URL.EscapedPath()
 	fl := f.p.ask("http", q)
 	defer fl.end()
+	if fl.d.Allowed && r.Method == http.MethodConnect {
+		fl.deny("CONNECT is for a proxy's own port")
+	}
 	if !fl.d.Allowed {
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	if err := f.p.secrets.swap(r, q.Name, r.TLS != nil); err != nil {
+	if err := f.p.secrets.swap(r, q.Name, encrypted); err != nil {
 		fl.deny("%v", err)
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	fl.encrypted = r.TLS != nil
+	fl.encrypted = encrypted
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { fl.rec.Address = i.Conn.RemoteAddr().String() },

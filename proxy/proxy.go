@@ -31,8 +31,8 @@ type Dialer interface {
 
 // Config is what one sandbox's proxy works with. The zero Config denies everything.
 type Config struct {
-	Sandbox  string              // its id, for the log
-	Policy   policy.Policy       //
+	Sandbox  string // its id, for the log
+	Policy   policy.Policy
 	V4, V6   netip.Prefix        // pools that stand for names; an invalid one: no such addresses
 	Resolver Resolver            // nil: the host's
 	Dialer   Dialer              // nil: plain TCP
@@ -155,6 +155,19 @@ func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.servePro
 
 // ServeNamed serves connections whose local address stands for a name.
 func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
+
+// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
+// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
+// a Secret without trusting a CA.
+func (p *Proxy) ServeRoute(l net.Listener, host string) error {
+	name, err := policy.ParseName(host)
+	if err != nil {
+		return fmt.Errorf("serve route: %w", err)
+	}
+	return p.accept(l, func(c *net.TCPConn) {
+		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, q: policy.Query{Name: name, Port: 443}, route: true}})
+	})
+}
 
 // ServeDNS answers queries over UDP.
 func (p *Proxy) ServeDNS(c net.PacketConn) error {
