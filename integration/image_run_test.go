@@ -108,11 +108,15 @@ func TestImageSession(t *testing.T) {
 // The host's rootfs needs no store, and makes none.
 func TestImageHostNeedsNoStore(t *testing.T) {
 	b := newBox(t)
-	b.store = "/dev/null/store"
+	file := b.file("file", "", 0o600)
+	b.store = file + "/store"
 	for _, flags := range [][]string{nil, {"--image", "host"}} {
 		b.sh("true", flags...)
 	}
-	b.refused(t, "/dev/null/store", "run", "--image", "debian", "--", "true")
+	b.refused(t, b.store, "run", "--image", "debian", "--", "true")
+	if st, err := os.Stat(file); err != nil || st.Mode() != 0o600 {
+		t.Errorf("a file in the way is now %v, %v", st.Mode(), err)
+	}
 	b.store = b.dir + "/none"
 	b.sh("true")
 	if _, err := os.Stat(b.store); err == nil {
