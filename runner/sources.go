@@ -24,6 +24,8 @@ const (
 	SourceOut       = "out"
 	SourceWorkspace = "workspace"
 	SourceRootfs    = "rootfs"
+
+	FileLog = "egress-log" // open for writing
 )
 
 // SourceInput names the i-th input.
@@ -65,6 +67,9 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 		if err := c.source(s, SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
+	}
+	if err := s.openLog(spec); err != nil {
+		return nil, fmt.Errorf("make egress log: %w", err)
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init
