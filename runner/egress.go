@@ -19,9 +19,9 @@ import (
 // refuses what is malformed, with the rule quoted. See package policy for the words and
 // package modes for the modes.
 type Egress struct {
-	Mode  string `json:"mode,omitempty"`  // empty: none. The runner adds its rules; mirrors are the caller's to add
-	Allow []Rule `json:"allow,omitempty"` //
-	Deny  []Rule `json:"deny,omitempty"`  // go before all that allow
+	Mode  string   `json:"mode,omitempty"`  // empty: none. The runner adds its rules; mirrors are the caller's to add
+	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
+	Deny  []string `json:"deny,omitempty"`  // they go before all that allow
 
 	// Mode "open" and Learn let data out to anybody: with Inputs or a Workspace of the
 	// host's they are refused, unless OpenWithInputs. Learn always is.
@@ -39,27 +39,6 @@ type Egress struct {
 
 	// Secrets are the same. A command finds a placeholder in its environment.
 	Secrets []Secret `json:"secrets,omitempty"`
-}
-
-// Rule is one rule in the words of package policy, and what narrows or widens it. It
-// converts to and from policy.Words.
-type Rule struct {
-	Rule        string   `json:"rule"` // name, *.name, address or range, with ports
-	Methods     []string `json:"methods,omitempty"`
-	Path        string   `json:"path,omitempty"`
-	Private     bool     `json:"private,omitempty"` // the name may lead to a private address
-	Bytes       int64    `json:"bytes,omitempty"`   // budgets; 0: none
-	Requests    int64    `json:"requests,omitempty"`
-	Connections int64    `json:"connections,omitempty"`
-}
-
-// Rules makes plain rules of words.
-func Rules(words ...string) []Rule {
-	var rules []Rule
-	for _, w := range words {
-		rules = append(rules, Rule{Rule: w})
-	}
-	return rules
 }
 
 // Secret is a credential that a sandbox uses without having it.
@@ -99,9 +78,9 @@ func (b Blocked) String() string {
 // EgressChange is the body of an egress call: what a live sandbox may or may not reach
 // from now on, besides.
 type EgressChange struct {
-	Sandbox string `json:"sandbox"`
-	Allow   []Rule `json:"allow,omitempty"`
-	Deny    []Rule `json:"deny,omitempty"`
+	Sandbox string   `json:"sandbox"`
+	Allow   []string `json:"allow,omitempty"`
+	Deny    []string `json:"deny,omitempty"`
 }
 
 // ChangeEgress adds rules to a live sandbox's. Tunnels that are open stay. A sandbox
