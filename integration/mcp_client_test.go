@@ -72,8 +72,7 @@ func (b *box) mcp() *mcpClient {
 	return c
 }
 
-// mcpRaw starts a server. Jobs are documented to stay, so they are taken away at the end;
-// one that is not over by then is a leak.
+// mcpRaw starts a server.
 func (b *box) mcpRaw() *mcpClient {
 	b.Helper()
 	c := &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
@@ -90,11 +89,14 @@ func (b *box) mcpRaw() *mcpClient {
 		b.Fatal(err)
 	}
 	go c.listen(out)
-	b.Cleanup(func() {
-		c.close()
-		os.RemoveAll(filepath.Join(b.home, ".demesne/jobs"))
-	})
+	b.keepsJobs()
+	b.Cleanup(func() { c.close() })
 	return c
+}
+
+// keepsJobs takes away, at the end, where jobs are kept.
+func (b *box) keepsJobs() {
+	b.Cleanup(func() { os.RemoveAll(filepath.Join(b.home, ".demesne/jobs")) })
 }
 
 func (c *mcpClient) listen(out io.Reader) {

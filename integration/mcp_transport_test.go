@@ -20,6 +20,7 @@ const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"proto
 // feed gives a server its whole input at once and returns what it answers, by id.
 func (b *box) feed(input string) (map[string]string, result) {
 	b.Helper()
+	b.keepsJobs()
 	cmd := b.command("demesne-mcp")
 	cmd.Stdin = strings.NewReader(input)
 	r := b.finish(cmd)
@@ -126,6 +127,7 @@ func TestMCPProgress(t *testing.T) {
 // web is a server over HTTP.
 func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
 	b.Helper()
+	b.keepsJobs()
 	cmd = b.command("demesne-mcp", args...)
 	var errs syncBuffer
 	cmd.Stderr = &errs
@@ -194,6 +196,7 @@ func TestMCPOverHTTP(t *testing.T) {
 		t.Fatalf("initialize: %d %s", code, text)
 	}
 	auth["Mcp-Session-Id"] = session
+	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, auth)
 	done := make(chan string)
 	go func() {
 		_, text := post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"sleep 0.5; echo answered"}}}`, auth)
@@ -231,6 +234,7 @@ func TestMCPOverUnixSocket(t *testing.T) {
 // What others can reach wants a token; what was typed wrong is said.
 func TestMCPArguments(t *testing.T) {
 	b := newBox(t)
+	b.keepsJobs()
 	for _, c := range []struct {
 		args []string
 		code int
@@ -253,5 +257,4 @@ func TestMCPArguments(t *testing.T) {
 	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_JOB_SLOTS "none": not a number of jobs`) {
 		t.Errorf("%+v", r)
 	}
-	os.RemoveAll(b.home + "/.demesne/jobs")
 }

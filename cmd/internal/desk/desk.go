@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
@@ -45,6 +46,7 @@ type Desk struct {
 	opts Options
 	root string
 	conn connection
+	swap sync.Mutex // held while a download takes another's place
 }
 
 // New makes the output root, if it is missing.

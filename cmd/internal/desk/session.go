@@ -123,6 +123,8 @@ func (d *Desk) fetch(ctx context.Context, box *runner.Sandbox, src string, root 
 	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() {
 		dir.Chmod(name, 0o600)
 	}
+	d.swap.Lock() // what others of our calls put there is replaced, not added to
+	defer d.swap.Unlock()
 	whole := path.Join(to, name)
 	if root.Rename(path.Join(part, name), whole) == nil {
 		return nil
