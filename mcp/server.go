@@ -17,7 +17,9 @@ type Options struct {
 	Version string
 	Mounts  Mounts
 	Images  []string
-	Image   string   // the default, allowed whatever it is
+	Image   string // the default, allowed whatever it is
+	// Outputs is where the output directories are, links resolved; empty: no resources.
+	Outputs string
 	Egress  []string // modes; the first is the default of sandbox_create
 	// Allowed says whether an image besides Images may be used; nil: none.
 	Allowed func(image string) bool
@@ -27,10 +29,11 @@ type Options struct {
 
 // Server answers MCP clients. One server may serve many connections at once.
 type Server struct {
-	engine work.Engine
-	opts   Options
-	sdk    *sdk.Server
-	calls  sync.WaitGroup // under way
+	engine  work.Engine
+	opts    Options
+	sdk     *sdk.Server
+	outputs outputs
+	calls   sync.WaitGroup // under way
 }
 
 // Drain returns when no call is under way. Nothing new may be let in meanwhile.
@@ -70,6 +73,8 @@ func New(e work.Engine, o Options) *Server {
 	for _, t := range s.tools() {
 		s.add(t)
 	}
+	s.addResources()
+	s.addPrompts()
 	return s
 }
 

@@ -70,7 +70,7 @@ func serverOptions(outputRoot string) (mcp.Options, error) {
 	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts, Egress: egress(),
+		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(),
 		Images: images.Catalogue(), Image: images.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}

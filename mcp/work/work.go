@@ -75,7 +75,6 @@ type Outcome struct {
 	Result    *runner.Result
 	Stdout    Tail
 	Stderr    Tail
-	Denied    []string // connections, one line each
 }
 
 // Tail is the end of a stream.
