@@ -31,6 +31,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -71,6 +72,8 @@ type Layout struct {
 	Inputs    []Bind // read-only at /in/NAME
 	Out       Source // read-write at /out; zero: a directory on /
 	Workspace Source // read-write at /workspace; zero: a directory on /
+
+	NameServer netip.Addr // for resolv.conf; zero: none
 }
 
 // A Tree is a mounted tree. Its methods may be called from any goroutine.

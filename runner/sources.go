@@ -31,6 +31,9 @@ const (
 // SourceInput names the i-th input.
 func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 
+// FilePort names the listener of the i-th port to publish.
+func FilePort(i int) string { return "port." + strconv.Itoa(i) }
+
 // sourceFiles are the descriptors of one create call.
 type sourceFiles struct{ byName wire.Files }
 
@@ -70,6 +73,9 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 	}
 	if err := s.openLog(spec); err != nil {
 		return nil, fmt.Errorf("make egress log: %w", err)
+	}
+	if err := s.listen(spec.Publish); err != nil {
+		return nil, err
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init

@@ -22,6 +22,8 @@ type sandbox struct {
 	owner   *caller // of a one-shot one
 	id      string
 	spec    runner.Spec
+	egress  *egress // nil: no way out
+	asker   *caller // who answers questions about egress
 	created time.Time
 	expires time.Time
 	receipt *runner.Receipt
@@ -33,6 +35,7 @@ type sandbox struct {
 	upper *os.File // what is written over an image, if it is on a disk
 	group *limits.Group
 	guest *wire.Peer
+	net   *network
 	pid   int // of PID 1, in our pid namespace
 	paths paths
 
