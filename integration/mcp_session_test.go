@@ -43,7 +43,10 @@ func TestMCPSessionSixProcesses(t *testing.T) {
 		if r := b.once(s.tool, s.args); r.IsError || r.Text != s.want {
 			t.Errorf("%s: %+v, want %q", s.tool, r, s.want)
 		}
-		if i == 0 && sleepers("3344") != 1 {
+		if i == 0 {
+			eventually(t, "the background process", func() bool { return sleepers("3344") == 1 })
+		}
+		if i == 3 && sleepers("3344") != 1 {
 			t.Error("a background process ended with the server that started it")
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"sync"
 
 	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/outbound"
 	"demesne/images"
 	"demesne/mcp/work"
 	"demesne/runner"
@@ -46,6 +47,7 @@ type Desk struct {
 	opts Options
 	root string
 	conn connection
+	net  network
 	swap sync.Mutex // held while a download takes another's place
 }
 
@@ -111,6 +113,10 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 	if err != nil {
 		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)
 	}
+	spec := r.Spec
+	if spec.Egress, err = d.net.egress(ctx, r); err != nil {
+		return nil, nil, err
+	}
 	g, err := ground.Find(ctx, ref, ground.Options{Images: d.opts.Images, Progress: fetching(r.Image, w.Progress)})
 	defer g.Release()
 	if err != nil {
@@ -125,14 +131,13 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 			out.undo()
 		}
 	}()
-	spec := r.Spec
 	spec.Lifetime, spec.Out = life, out.path
 	g.Fill(&spec, r.User)
-	network(&spec, r)
+	if spec.Egress != nil {
+		if spec.Egress.Log, err = outbound.LogFile(d.root, out.name()); err != nil {
+			return nil, nil, err
+		}
+	}
 	box, err := ground.Create(ctx, g, spec, d.conn.create)
 	return box, out, err
-}
-
-// network is what a request's words about the network mean to the runner.
-func network(spec *runner.Spec, r work.Request) {
 }
