@@ -14,7 +14,7 @@ LIGHT := -trimpath -ldflags "-s -w"
 STATIC := -trimpath -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # The packages that compile without cgo, and so for another architecture from here.
-PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./images/... ./rootfs/... ./netns ./proxy/... \
+PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector: it needs cgo and threads of its
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
@@ -23,7 +23,7 @@ RACE := ./cmd/demesne ./images ./rootfs/layers ./proxy/... ./runner ./runner/wir
 .PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images $(wildcard ./cmd/demesne-mcp)
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress $(wildcard ./cmd/demesne-mcp)
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }

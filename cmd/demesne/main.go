@@ -40,6 +40,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/runner"
 )
 
 func main() {
@@ -56,7 +57,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context) (engine, error)
+	connect               func(context.Context, runner.Options) (engine, error)
 	images                func() (*images.Client, error)
 }
 

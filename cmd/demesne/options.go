@@ -28,6 +28,7 @@ type options struct {
 	require              runner.Level
 	nesting, trace       bool
 	ttl                  time.Duration
+	network              network
 
 	shell            *string // -c
 	env              []string
@@ -39,6 +40,7 @@ type options struct {
 	jsonFile string
 	quiet    bool
 	markdown bool
+	print    bool
 
 	all, force bool
 	olderThan  time.Duration
