@@ -50,12 +50,16 @@ func newMachine(bin string) (*machine, error) {
 		os.Mkdir(filepath.Join(dir, d), 0o755)
 	}
 	// A copy: the caller's clone may be where a stranger cannot read.
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images"} {
-		raw, err := os.ReadFile(filepath.Join(bin, p))
+	programs, err := filepath.Glob(filepath.Join(bin, "demesne*"))
+	if err != nil || len(programs) == 0 {
+		return nil, fmt.Errorf("find programs in %q: %d (make build)", bin, len(programs))
+	}
+	for _, p := range programs {
+		raw, err := os.ReadFile(p)
 		if err != nil {
-			return nil, fmt.Errorf("find programs: %w (make build)", err)
+			return nil, fmt.Errorf("find programs: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(m.bin, p), raw, 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(m.bin, filepath.Base(p)), raw, 0o755); err != nil {
 			return nil, err
 		}
 	}
