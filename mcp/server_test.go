@@ -81,14 +81,18 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job,
 }
 func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
 
-func serverFor(t *testing.T, d *desk) (*Server, string) {
+func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
 	root := t.TempDir()
 	m, err := NewMounts(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(d, Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}), root
+	o := Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}
+	for _, f := range change {
+		f(&o)
+	}
+	return New(d, o), root
 }
 
 // client is a real one, connected in memory.
