@@ -51,6 +51,7 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			examples: []example{{"one by its name", "demesne stop build"}},
 			flags:    noFlags, operand: aSandbox, run: cmdStop,
 		},
+		copyCommand(),
 	}, imageCommands(), []command{
 		egressCommand(), mcpCommand(),
 		{
@@ -77,7 +78,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop",
+	"run", "create", "exec", "ls", "inspect", "stop", "cp",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",
 	"check", "completion", "version", "help",
