@@ -203,3 +203,34 @@ func (n *internet) inside(script string, flags ...string) result {
 	n.Helper()
 	return n.demesne(append(append([]string{"run", "--in", n.ca + ":ca.pem"}, flags...), "--", "sh", "-c", script)...)
 }
+
+// start starts a command that says word when it is ready. stop ends it.
+func (n *internet) start(cmd *exec.Cmd, word string) (stop func()) {
+	n.Helper()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	b := make([]byte, len(word)+1)
+	if k, err := io.ReadFull(pipe, b); string(b[:k]) != word+"\n" {
+		n.Fatalf("%q said %q: %v: %s", cmd.Args, b[:k], err, errs.String())
+	}
+	return func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}
+}
+
+func lines(t testing.TB, path string) []string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(b), "\n")
+}
