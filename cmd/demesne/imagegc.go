@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/runner/jobs"
 )
 
 // freedInfo is the answer of gc --json.
@@ -49,7 +50,11 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 const jobRetention = 7 * 24 * time.Hour
 
 func pruneJobs() error {
-	store, err := openJobs()
+	dir, err := jobs.DefaultDir()
+	if err != nil || !exists(dir) {
+		return err
+	}
+	store, err := jobs.Open(dir)
 	if err != nil {
 		return err
 	}
