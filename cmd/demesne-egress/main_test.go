@@ -40,12 +40,13 @@ func found(h host) (lines []string, notes []string) {
 // Mirrors are read from where each tool reads them, whatever is wrong with some.
 func TestMirrors(t *testing.T) {
 	h := machine(t, map[string]string{
-		"/home/me/.npmrc":                        "registry=https://user:secret@npm.corp.test:8443/\n",
-		"/home/me/.cargo/config.toml":            "[source.corp]\nregistry = \"sparse+https://crates.corp.test/index/\"\n",
-		"/etc/pip.conf":                          "[global]\nindex-url = nonsense://secret@pip.corp.test\n",
-		"/etc/apt/sources.list":                  "deb http://deb.corp.test/debian stable main\n",
-		"/etc/apt/sources.list.d/vendor.sources": "Types: deb\nURIs: https://vendor.corp.test/apt\n",
-		"/usr/local/etc/npmrc":                   strings.Repeat("#", most+1),
+		"/home/me/.npmrc":                           "registry=https://user:secret@npm.corp.test:8443/\n",
+		"/home/me/.cargo/config.toml":               "[source.corp]\nregistry = \"sparse+https://crates.corp.test/index/\"\n",
+		"/etc/pip.conf":                             "[global]\nindex-url = nonsense://secret@pip.corp.test\n",
+		"/etc/apt/sources.list":                     "deb http://deb.corp.test/debian stable main\n",
+		"/etc/apt/sources.list.d/vendor.sources":    "Types: deb\nURIs: https://vendor.corp.test/apt\n",
+		"/etc/apt/sources.list.d/old.list.disabled": "deb http://old.corp.test/debian stable main\n",
+		"/usr/local/etc/npmrc":                      strings.Repeat("#", most+1),
 	}, map[string]string{"GOPROXY": "https://go.corp.test|direct"})
 	if err := os.Mkdir(h.root+"/etc/npmrc", 0o755); err != nil {
 		t.Fatal(err)
