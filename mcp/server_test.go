@@ -179,6 +179,9 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_status", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_wait", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_cancel", `{"job_id":"nope"}`, `job not found: nope`},
+		{"sandbox_script", `{"command":"x","limits":{"memory":-1}}`, `limits.memory must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"pids":"1e30"}}`, `limits.pids must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
 		{"sandbox_exec", `{"sandbox_id":"s","command":"x","cwd":"rel"}`, `cwd "rel" is not absolute`},
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
