@@ -74,12 +74,15 @@ type Layout struct {
 	Workspace Source // read-write at /workspace; zero: a directory on /
 
 	NameServer netip.Addr // for resolv.conf; zero: none
+	Trust      *Trust     // nil: whom the tree trusts anyway
 }
 
 // A Tree is a mounted tree. Its methods may be called from any goroutine.
 type Tree struct {
 	Root string // for the sandbox's /
 	Dev  string // for its /dev, to be bound recursively
+
+	CertFile string // see Trust; "" without one
 
 	// Of an image's tree.
 	Upper    Upper // where what is written goes

@@ -128,8 +128,8 @@ func TestOutletEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := (&outlet{egress: e}).env()
-	for _, want := range []string{"HTTP_PROXY=http://198.18.0.1:3128", "https_proxy=http://198.18.0.1:3128", "no_proxy=localhost,127.0.0.1,::1"} {
+	env := (&outlet{egress: e}).env("/ca.pem")
+	for _, want := range []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem", "HTTP_PROXY=http://198.18.0.1:3128", "https_proxy=http://198.18.0.1:3128", "no_proxy=localhost,127.0.0.1,::1"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("no %s in %q", want, env)
 		}
