@@ -171,3 +171,28 @@ func TestMCPKilled(t *testing.T) {
 	c.close()
 	t.Logf("%d jobs", len(ids))
 }
+
+// Who asked for messages is told, once, that a job it started has ended.
+func TestMCPJobNotice(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	c.ask("logging/setLevel", args{"level": "info"})
+	id := c.must("sandbox_script", args{"command": "exit 3", "background": true, "egress": "none"}).field("job_id")
+	notices := func() (all []string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, n := range c.notes {
+			if n.Method == "notifications/message" {
+				all = append(all, string(n.Params))
+			}
+		}
+		return all
+	}
+	eventually(t, "the notice", func() bool { return len(notices()) > 0 })
+	got := notices()
+	for _, want := range []string{id, `"logger":"demesne.background-job"`, `"level":"info"`, `"status":"succeeded"`} {
+		if len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("notices %v, want one with %s", got, want)
+		}
+	}
+}
