@@ -51,7 +51,7 @@ fuzz:
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled)' ./integration
 
-# The MCP project's conformance suite and inspector, from npm, against demesne-mcp.
+# demesne-mcp against the MCP project's conformance suite and inspector, Claude Code and Codex, from npm.
 clients: build
 	@integration/clients.sh
 
@@ -78,5 +78,5 @@ help:
 	@sed -n 's/^# make/make/p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
-	@echo 'make clients the MCP conformance suite and inspector against demesne-mcp'
+	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'
