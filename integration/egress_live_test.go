@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +103,49 @@ func TestEgressLog(t *testing.T) {
 		}
 		if got := strings.Join(verdicts, "\n"); got != "good.test GET /x allowed good.test\ndark.test GET /y denied " {
 			n.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// Whoever is at the terminal decides about a name, once; what was not answered is denied.
+func TestEgressAsk(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		term := n.terminal("run", "--ask", "--", "sh", "-c",
+			"curl -sS http://good.test/; curl -sS http://good.test/; curl -sS --noproxy '*' -m 20 http://dark.test/; curl -sS http://dark.test/")
+		term.expect("may it reach good.test:80? [y/N]")
+		if n.heard("good.test") {
+			n.Error("good.test was asked before the question was answered")
+		}
+		term.typ("y\n")
+		term.expect("hello from good.test")
+		term.expect("may it reach dark.test:80? [y/N]")
+		term.typ("n\n")
+		term.expect(`denied by rule "dark.test"`)
+		term.wait()
+		if k := strings.Count(term.screen(), "may it reach"); k != 2 || strings.Count(term.screen(), "hello from good.test") != 2 || n.heard("dark.test") {
+			n.Errorf("%d questions, seen %q:\n%s", k, n.seen, term.screen())
+		}
+	})
+}
+
+// Many at once, each with a way out of its own.
+func TestEgressMany(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		const many = 40
+		var cmds []*exec.Cmd
+		var outs [many]bytes.Buffer
+		for i := range many {
+			cmd := n.command("demesne", "run", "--allow-domain", "good.test", "--", "curl", "-sS", "--noproxy", "*", "http://good.test/")
+			cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
+			if err := cmd.Start(); err != nil {
+				n.Fatal(err)
+			}
+			cmds = append(cmds, cmd)
+		}
+		for i, cmd := range cmds {
+			if err := cmd.Wait(); err != nil || outs[i].String() != "hello from good.test\n" {
+				n.Errorf("%d: %v: %s", i, err, outs[i].String())
+			}
 		}
 	})
 }
