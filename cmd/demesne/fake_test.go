@@ -37,6 +37,9 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	}
 	if e := s.Egress; e != nil {
 		fmt.Fprintf(os.Stderr, "egress mode %q allow %q deny %q\n", e.Mode, e.Allow, e.Deny)
+		for _, k := range e.Secrets {
+			fmt.Fprintf(os.Stderr, "secret %s=%q for %s %q\n", k.Name, k.Value, k.Host, k.Header)
+		}
 	}
 	for _, p := range s.Publish {
 		fmt.Fprintf(os.Stderr, "publish %s %d\n", p.Listen, p.To)

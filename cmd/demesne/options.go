@@ -63,6 +63,9 @@ func (o *options) spec() (runner.Spec, error) {
 		Nesting: o.nesting, Require: o.require, TTL: runner.Duration(o.ttl),
 	}
 	var err error
+	if err = o.network.checkSecrets(); err != nil {
+		return s, err
+	}
 	s.Inputs, err = inputs(o.inputs)
 	return s, err
 }
