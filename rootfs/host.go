@@ -53,6 +53,19 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 			return p, err
 		}
 	}
+	t.Upper = UpperTmpfs
+	if l.Kept != nil {
+		over, err := t.keptHost(l, p)
+		if err == nil {
+			p.close()
+			return over, over.finish(t.Root, l)
+		}
+		over.close()
+		if t.Upper == UpperKept {
+			return p, err
+		}
+		t.KeptWhy = err
+	}
 	return p, p.finish(t.Root, l)
 }
 

@@ -158,34 +158,41 @@ type Created struct {
 // Target names a sandbox by id or name.
 type Target struct {
 	Sandbox string `json:"sandbox"`
+	Keep    bool   `json:"keep,omitempty"` // of a stop call: the files stay
 }
 
-// Open finds a live sandbox by id or name.
+// Open finds a sandbox by id or name. One that has lost its processes is started again over the
+// files they left, with the same inputs: the error says so if one of them is gone.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	var reply Opened
-	if err := c.peer.Call(ctx, OpOpen, Target{idOrName}, nil, &reply); err != nil {
+	err := c.peer.Call(ctx, OpOpen, Target{Sandbox: idOrName}, nil, &reply)
+	if hasCode(err, wire.CodeStopped) {
+		reply, err = c.restart(ctx, idOrName)
+	}
+	if err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, client: c}, nil
 }
 
-// Opened is the reply to an open call.
+// Opened is the reply to an open or restart call.
 type Opened struct {
-	ID    string `json:"id"`
-	Level Level  `json:"level"`
-	Out   string `json:"output_dir"`
+	ID        string `json:"id"`
+	Level     Level  `json:"level"`
+	Out       string `json:"output_dir"`
+	Restarted bool   `json:"restarted,omitempty"`
 }
 
 // Inspect tells of a sandbox, live or recently ended.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*Info, error) {
 	var info Info
-	if err := c.peer.Call(ctx, OpInspect, Target{idOrName}, nil, &info); err != nil {
+	if err := c.peer.Call(ctx, OpInspect, Target{Sandbox: idOrName}, nil, &info); err != nil {
 		return nil, c.lost(err)
 	}
 	return &info, nil
 }
 
-// List tells of all live sandboxes.
+// List tells of all sandboxes that live or are kept.
 func (c *Client) List(ctx context.Context) ([]Info, error) {
 	var infos []Info
 	return infos, c.lost(c.peer.Call(ctx, OpList, nil, nil, &infos))
@@ -197,9 +204,9 @@ func (c *Client) Check(ctx context.Context) ([]Probe, error) {
 	return probes, c.lost(c.peer.Call(ctx, OpCheck, nil, nil, &probes))
 }
 
-// Stop ends a sandbox and everything in it.
+// Stop ends a sandbox and everything in it, and removes its files.
 func (c *Client) Stop(ctx context.Context, idOrName string) error {
-	return c.lost(c.peer.Call(ctx, OpStop, Target{idOrName}, nil, nil))
+	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName}, nil, nil))
 }
 
 // lost names the failure of a connection for what it is.
@@ -218,6 +225,9 @@ type Sandbox struct {
 	Trace   []Stage  // of its making; nil unless this client made it
 	Out     string
 
+	// Restarted says that the sandbox had lost its processes and was started over its files.
+	Restarted bool
+
 	client *Client
 }
 
@@ -234,7 +244,7 @@ func (s *Sandbox) Account(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the sandbox and everything in it.
+// Stop ends the sandbox and everything in it, and removes its files.
 func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }
 
 // ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
@@ -264,7 +274,7 @@ type ExecTarget struct {
 	TTY     *Winsize `json:"tty,omitempty"`
 }
 
-// Exec starts a command. The error is a *wire.Error with CodeNotFound or
+// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
 // CodeNotExecutable where the command is at fault.
 func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
 	req := ExecRequest{
@@ -276,6 +286,12 @@ func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
 		files = nil
 	}
 	m, err := s.client.peer.CallMessage(ctx, OpExec, req, files)
+	if hasCode(err, wire.CodeStopped) {
+		if s, err = s.client.Open(ctx, s.ID); err != nil {
+			return nil, err
+		}
+		m, err = s.client.peer.CallMessage(ctx, OpExec, req, files)
+	}
 	if err != nil {
 		return nil, s.client.lost(err)
 	}
@@ -331,5 +347,6 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
+	r.Restarted = p.sandbox.Restarted
 	return &r, nil
 }

@@ -23,39 +23,17 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
-	s := &sandbox{
-		e: c.e, id: newID(), spec: spec, created: time.Now(), paths: inside,
-		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
-	}
+	s := c.e.newSandbox(newID(), spec)
 	if err := c.e.claim(s); err != nil {
 		return nil, err
 	}
-	if err := s.make(m); err != nil {
-		s.mu.Lock()
-		s.ending = true
-		s.mu.Unlock()
-		close(s.built)
-		s.undo.run()
-		close(s.finished)
-		c.e.mu.Lock()
-		delete(c.e.boxes, s.id)
-		c.e.mu.Unlock()
-		c.e.maybeIdle() // the caller may have left meanwhile
+	if err := s.build(m); err != nil {
 		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
 	if spec.Lifetime == runner.Persistent {
-		ttl := time.Duration(spec.TTL)
-		if ttl <= 0 {
-			ttl = defaultTTL
-		}
-		s.expires = s.created.Add(ttl)
-		timer := time.AfterFunc(ttl, func() { s.end("its time to live was over") })
-		s.undo.add(func() { timer.Stop() })
-		// A one-shot sandbox is on disk when it has ended: until then its caller knows
-		// all about it.
-		c.e.state.write(s.info())
 		close(s.built)
 	} else {
+		// It is on disk when it has ended: until then its caller knows all about it.
 		s.owner = c
 		close(s.built)
 		if !c.adopt(s) {
@@ -114,6 +92,9 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 		return s.makeMinimal(m, t)
 	}
 	if err := s.userFits(); err != nil {
+		return err
+	}
+	if err := s.keep(); err != nil {
 		return err
 	}
 	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
@@ -245,6 +226,11 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	for i, in := range s.spec.Inputs {
 		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
 	}
+	release, err := s.keepIn(&l)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if s.spec.Rootfs != nil {
 		s.tree, err = s.mountImage(l, m)
 	} else {
@@ -254,6 +240,9 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 		return err
 	}
 	s.undo.add(func() { s.tree.Unmount() })
+	if err := s.keptOnDisk(l); err != nil {
+		return err
+	}
 	if s.scratch != "" {
 		if err := s.watchScratch(); err != nil {
 			return err
@@ -285,7 +274,7 @@ func inodes(bytes int64) int64 {
 
 // settle makes /out the caller's: no process of the sandbox is alive any more.
 func (s *sandbox) settle() {
-	if err := rootfs.Settle(s.out, s.created); err != nil {
+	if err := rootfs.Settle(s.out, s.began); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 	}
 	s.out.Close()
@@ -303,6 +292,10 @@ func (s *sandbox) watch() {
 			dirs = append(dirs, d)
 		}
 	}
-	stop := s.group.Watch(s.pid, dirs, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
+	var whole []*os.File
+	if s.written != nil {
+		whole = append(whole, s.written)
+	}
+	stop := s.group.Watch(s.pid, dirs, whole, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
 	s.undo.add(stop)
 }

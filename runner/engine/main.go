@@ -12,6 +12,8 @@
 //	receipt.go    what was verified → Receipt, pure
 //	exec.go       a command in a sandbox, its end and its Result
 //	state.go      what is on disk about a sandbox
+//	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them
 //	reap.go       after a runner that was killed
 //
@@ -33,6 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -45,8 +48,11 @@ type Engine struct {
 	host   *limits.Host
 	kernel string
 	state  *stateDir
+	kept   *keep.Dir     // nil: none, for keptWhy
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
+
+	keptWhy error
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -137,6 +143,7 @@ func (e *Engine) setUp() (err error) {
 	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
+	e.openKept()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		e.host = <-found

@@ -1,0 +1,49 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"demesne/runner/wire"
+)
+
+// Restart is the body of a restart call; its descriptors are those of a create call.
+type Restart struct {
+	Sandbox string `json:"sandbox"`
+	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
+}
+
+// restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
+// was made.
+func (c *Client) restart(ctx context.Context, idOrName string) (Opened, error) {
+	var reply Opened
+	info, err := c.Inspect(ctx, idOrName)
+	if err != nil {
+		return reply, err
+	}
+	spec := info.Spec
+	files, err := c.sources(&spec)
+	if err != nil {
+		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
+	}
+	defer files.close()
+	err = c.peer.Call(ctx, OpRestart, Restart{Sandbox: info.ID, Exposed: spec.Exposed}, files.byName, &reply)
+	return reply, err
+}
+
+func hasCode(err error, code wire.Code) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// Halt ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
+// where they are not kept: see "files" in the receipt.
+func (c *Client) Halt(ctx context.Context, idOrName string) error {
+	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName, Keep: true}, nil, nil))
+}
+
+// Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner
+// does so when it starts; the ids are those that this call removed.
+func (c *Client) Sweep(ctx context.Context) (removed []string, err error) {
+	return removed, c.lost(c.peer.Call(ctx, OpSweep, nil, nil, &removed))
+}
