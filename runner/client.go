@@ -140,6 +140,10 @@ func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 		return nil, err
 	}
 	defer files.close()
+	if spec.Lifetime == Persistent && c.dir.kept != "" {
+		// Where it cannot be, the runner finds that out too, and says so in the receipt.
+		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
+	}
 	var reply Created
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)

@@ -216,22 +216,10 @@ func (l *launcher) boot() (Boot, error) {
 	}
 	defer ns.Close()
 	id, err := Identify(ns)
-	b := Boot{
+	return Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
 		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept,
-	}
-	if kerr := l.prepareKept(); kerr != nil {
-		b.Kept, b.KeptWhy = "", kerr.Error()
-	}
-	return b, err
-}
-
-// prepareKept makes the directory of kept sandboxes.
-func (l *launcher) prepareKept() error {
-	if l.dir.kept == "" {
-		return errors.New("there is no home directory")
-	}
-	return prepareOwned(l.dir.kept, l.root && l.mode != userns.ModeMinimal)
+	}, err
 }
 
 func (l *launcher) listen() (*os.File, error) {

@@ -15,23 +15,28 @@ import (
 	"demesne/runner/wire"
 )
 
-// openKept opens the directory of sandboxes that outlive us. Without it they do not.
-func (e *Engine) openKept() {
+// keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
+// first of them.
+func (e *Engine) keeper() (*keep.Dir, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.boot.Kept == "" {
-		e.keptWhy = errors.New(e.boot.KeptWhy)
-		return
+		return nil, errors.New("there is no home directory")
 	}
-	if e.kept, e.keptWhy = keep.Open(e.boot.Kept); e.kept != nil {
-		go e.sweep()
+	var err error
+	if e.kept == nil {
+		e.kept, err = keep.Open(e.boot.Kept)
 	}
+	return e.kept, err
 }
 
 // sweep removes what has expired and what killed runners left.
 func (e *Engine) sweep() ([]string, error) {
-	if e.kept == nil {
+	d, err := e.keeper()
+	if err != nil {
 		return nil, nil
 	}
-	removed, err := e.kept.Sweep()
+	removed, err := d.Sweep()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
 	}
@@ -54,11 +59,11 @@ func (s *sandbox) keep() (err error) {
 	if s.restarted {
 		return s.takeUp()
 	}
-	s.keptWhy = s.e.keptWhy
-	if s.e.kept == nil {
+	var d *keep.Dir
+	if d, s.keptWhy = s.e.keeper(); d == nil {
 		return nil
 	}
-	if s.box, s.keptWhy = s.e.kept.New(s.id); s.box != nil {
+	if s.box, s.keptWhy = d.New(s.id); s.box != nil {
 		s.undo.add(s.leave)
 	}
 	return nil
@@ -66,7 +71,11 @@ func (s *sandbox) keep() (err error) {
 
 // takeUp takes the directory that s had when it had processes.
 func (s *sandbox) takeUp() error {
-	box, rec, err := s.e.kept.Take(s.id)
+	d, err := s.e.keeper()
+	if err != nil {
+		return err
+	}
+	box, rec, err := d.Take(s.id)
 	switch {
 	case errors.Is(err, keep.ErrBusy):
 		return wire.Errorf(wire.CodeBusy, "%w", err)
@@ -106,7 +115,7 @@ func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
 	if len(s.base) == 0 {
 		return func() { tree.Close() }, nil
 	}
-	held, err := s.e.kept.Trees(s.e.idMap()).Hold(diffIDs(s.base))
+	held, err := s.box.Trees(s.e.idMap()).Hold(diffIDs(s.base))
 	if err != nil {
 		tree.Close()
 		return nil, err

@@ -48,11 +48,8 @@ type Engine struct {
 	host   *limits.Host
 	kernel string
 	state  *stateDir
-	kept   *keep.Dir     // nil: none, for keptWhy
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
-
-	keptWhy error
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -61,6 +58,7 @@ type Engine struct {
 	rung      int                    // of rungs: the first that worked here
 	rungWhy   error                  // why not a better one
 	callers   int
+	kept      *keep.Dir     // see keeper
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }
@@ -143,7 +141,7 @@ func (e *Engine) setUp() (err error) {
 	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
-	e.openKept()
+	go e.sweep()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		e.host = <-found

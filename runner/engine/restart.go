@@ -49,8 +49,8 @@ func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
 
 // asleep finds a sandbox that has files and no processes of ours.
 func (e *Engine) asleep(idOrName string) (keep.Record, error) {
-	if e.kept != nil {
-		rec, err := e.kept.Find(idOrName)
+	if d, err := e.keeper(); err == nil {
+		rec, err := d.Find(idOrName)
 		if err == nil && !e.lives(rec.Info.ID) {
 			return rec, nil
 		}
@@ -101,7 +101,11 @@ func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
 	if keepFiles {
 		return nil
 	}
-	box, _, err := e.kept.Take(rec.Info.ID)
+	d, err := e.keeper()
+	if err != nil {
+		return err
+	}
+	box, _, err := d.Take(rec.Info.ID)
 	if err != nil {
 		return wire.Errorf(wire.CodeBusy, "stop sandbox: %w", err)
 	}
@@ -131,10 +135,11 @@ func (s *sandbox) stop(keepFiles bool) error {
 
 // listAsleep returns what is asleep, for the list of all.
 func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
-	if e.kept == nil {
+	d, err := e.keeper()
+	if err != nil {
 		return nil
 	}
-	for _, rec := range e.kept.All() {
+	for _, rec := range d.All() {
 		if !live[rec.Info.ID] {
 			infos = append(infos, rec.Info)
 		}

@@ -300,3 +300,6 @@ func (d *Dir) expired(name string) bool {
 
 // Trees is the cache of the uppers that became layers of sandboxes of that id map.
 func (d *Dir) Trees(key string) layers.Cache { return layers.Open(d.path, key) }
+
+// Trees is that of b's directory.
+func (b *Box) Trees(key string) layers.Cache { return b.d.Trees(key) }
