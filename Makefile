@@ -14,16 +14,16 @@ LIGHT := -trimpath -ldflags "-s -w"
 STATIC := -trimpath -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # The packages that compile without cgo, and so for another architecture from here.
-PURE := ./cmd/demesne ./cmd/demesne-init ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits ./rootfs ./netns \
-  $(wildcard ./cmd/demesne-images ./images ./images/pull ./images/archive ./rootfs/layers ./rootfs/unpack ./proxy)
+PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./images/... ./rootfs/... ./netns ./proxy/... \
+  ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector: it needs cgo and threads of its
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
-RACE := ./cmd/demesne ./runner ./runner/wire ./runner/limits/...
+RACE := ./cmd/demesne ./images ./rootfs/layers ./proxy/... ./runner ./runner/wire ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init $(wildcard ./cmd/demesne-images)
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress $(wildcard ./cmd/demesne-mcp)
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
@@ -65,7 +65,7 @@ deps:
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 bin/demesne bin/demesne-runner bin/demesne-init $(wildcard bin/demesne-images) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 bin/demesne* $(DESTDIR)$(PREFIX)/bin/
 
 clean:
 	rm -rf bin

@@ -115,7 +115,11 @@ func makeDir(path string, mode fs.FileMode) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(path, mode); err != nil {
+		// Another process may have made it by now; a file in the way is not ours to change.
+		if st, serr := os.Stat(path); serr == nil && st.IsDir() {
+			return nil
+		}
 		return err
 	}
 	return os.Chmod(path, mode)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,24 @@ func TestImageGC(t *testing.T) {
 		}
 		g.ok("stop", id)
 	})
+}
+
+// --older-than goes by when a sandbox last began on the image.
+func TestImageGCByAge(t *testing.T) {
+	g := newGallery(t)
+	for _, n := range []string{"old:1", "new:1"} {
+		g.push(n, v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), []fixture.Entry{fixture.File("name", n)})
+		g.inside(g.reg.Ref(n), "true")
+		week := time.Now().Add(-8 * 24 * time.Hour)
+		for _, f := range names(g.store + "/used") {
+			os.Chtimes(g.store+"/used/"+f, week, week)
+		}
+	}
+	g.inside(g.reg.Ref("new:1"), "true")
+	g.ok("gc", "--older-than", "168h")
+	if all := g.listed(); len(all) != 1 || !strings.Contains(strings.Join(all[0].Names, " "), "new:1") {
+		t.Errorf("gc --older-than a week leaves %+v", all)
+	}
 }
 
 // gc at the same time as everything else breaks none of it.

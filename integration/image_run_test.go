@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -101,6 +102,25 @@ func TestImageSession(t *testing.T) {
 	}
 	if got := g.ok("exec", id, "--env", "COLOUR=blue", "--", "sh", "-c", "echo $COLOUR; cat /tmp/f"); got != "blue\nkept\n" {
 		t.Errorf("exec --env: %q", got)
+	}
+}
+
+// The host's rootfs needs no store, and makes none.
+func TestImageHostNeedsNoStore(t *testing.T) {
+	b := newBox(t)
+	file := b.file("file", "", 0o600)
+	b.store = file + "/store"
+	for _, flags := range [][]string{nil, {"--image", "host"}} {
+		b.sh("true", flags...)
+	}
+	b.refused(t, b.store, "run", "--image", "debian", "--", "true")
+	if st, err := os.Stat(file); err != nil || st.Mode() != 0o600 {
+		t.Errorf("a file in the way is now %v, %v", st.Mode(), err)
+	}
+	b.store = b.dir + "/none"
+	b.sh("true")
+	if _, err := os.Stat(b.store); err == nil {
+		t.Error("a store was made")
 	}
 }
 

@@ -33,7 +33,9 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := c.engine.Create(c.ctx, r)
+	watch, stop := c.watch()
+	defer stop()
+	box, err := c.engine.Create(c.ctx, r, watch)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type told struct {
 	OutputPath string      `json:"output_path,omitempty"`
 	ExitCode   *int        `json:"exit_code,omitempty"`
 	Message    string      `json:"message,omitempty"`
+	Outputs    []output    `json:"outputs,omitempty"`
 	Denied     []string    `json:"denied,omitempty"`
 	Receipt    *receipt    `json:"receipt,omitempty"`
 }
@@ -38,7 +39,7 @@ func tell(j *work.Job) told {
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
 		t.ExitCode, t.OutputPath = &code, j.Outcome.OutputDir
-		t.Denied, t.Receipt = j.Outcome.Denied, receiptOf(j.Outcome.Result.Receipt)
+		t.Denied, t.Receipt = denied(j.Outcome.Result), receiptOf(j.Outcome.Result.Receipt)
 	}
 	return t
 }

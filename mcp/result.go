@@ -21,6 +21,7 @@ type ran struct {
 	StderrBytes     int64       `json:"stderr_bytes,omitempty"`
 	Reason          string      `json:"reason,omitempty"`
 	Message         string      `json:"message,omitempty"`
+	Outputs         []output    `json:"outputs,omitempty"`
 	Denied          []string    `json:"denied,omitempty"`
 	Receipt         *receipt    `json:"receipt,omitempty"`
 }
@@ -38,7 +39,7 @@ func receiptOf(r *runner.Receipt) *receipt {
 	if r == nil {
 		return nil
 	}
-	out := &receipt{Level: string(r.Level), Image: r.Image, Network: r.Network}
+	out := &receipt{Level: string(r.Level), Image: r.Image, Digest: r.ImageDigest, Network: r.Network}
 	for _, l := range r.Layers {
 		if l.Status == runner.Degraded || l.Status == runner.Missing {
 			out.Degraded = append(out.Degraded, l.Name)
@@ -76,7 +77,7 @@ func outcome(o *work.Outcome, where string) ran {
 	code := o.Result.ExitCode
 	stdout, stderr := marked(o.Stdout, "stdout", work.StdoutMax, where), marked(o.Stderr, "stderr", work.StderrMax, where)
 	r := ran{
-		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: o.Denied, Receipt: receiptOf(o.Result.Receipt),
+		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
 		StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
 	}
 	if o.Stdout.Cut {
@@ -89,6 +90,18 @@ func outcome(o *work.Outcome, where string) ran {
 		r.Reason, r.Message = string(o.Result.Reason), o.Result.Detail
 	}
 	return r
+}
+
+// denied are the connections that a command did not get, one line each.
+func denied(r *runner.Result) (lines []string) {
+	for _, b := range r.Denied {
+		line := b.String()
+		if b.Times > 1 {
+			line += fmt.Sprintf(" × %d", b.Times)
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // marked is the text with a line in front that says what is missing.

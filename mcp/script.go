@@ -25,7 +25,7 @@ func (s *Server) script() tool {
 			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
 			field("job_id", "string", "").must(),
 			field("status", "string", "running or queued, when background"),
-			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"),
+			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"), outputsField,
 		}, ranFields...)...),
 		hints:  hints{openWorld: true},
 		handle: (*call).runScript,
@@ -50,10 +50,10 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	out := outcome(o, "output_dir")
-	out.OutputDir, out.JobID = o.OutputDir, o.Job
+	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
-	return c.withReceipt(answer(text, out), o.Result.Receipt), nil
+	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs), nil
 }
 
 func (c *call) startJob(r work.Request) (*sdk.CallToolResult, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,7 +17,9 @@ type Options struct {
 	Version string
 	Mounts  Mounts
 	Images  []string
-	Image   string   // the default, allowed whatever it is
+	Image   string // the default, allowed whatever it is
+	// Outputs is where the output directories are, links resolved; empty: no resources.
+	Outputs string
 	Egress  []string // modes; the first is the default of sandbox_create
 	// Allowed says whether an image besides Images may be used; nil: none.
 	Allowed func(image string) bool
@@ -26,10 +29,15 @@ type Options struct {
 
 // Server answers MCP clients. One server may serve many connections at once.
 type Server struct {
-	engine work.Engine
-	opts   Options
-	sdk    *sdk.Server
+	engine  work.Engine
+	opts    Options
+	sdk     *sdk.Server
+	outputs outputs
+	calls   sync.WaitGroup // under way
 }
+
+// Drain returns when no call is under way. Nothing new may be let in meanwhile.
+func (s *Server) Drain() { s.calls.Wait() }
 
 // A tool is one that a server offers. Its handler gets arguments that were parsed and
 // returns a result, or an error whose text is the answer.
@@ -65,6 +73,8 @@ func New(e work.Engine, o Options) *Server {
 	for _, t := range s.tools() {
 		s.add(t)
 	}
+	s.addResources()
+	s.addPrompts()
 	return s
 }
 
@@ -92,6 +102,8 @@ func (s *Server) add(t tool) {
 		spec.OutputSchema = t.out
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		s.calls.Add(1)
+		defer s.calls.Done()
 		a, err := parseArgs(req.Params.Arguments)
 		if err != nil {
 			return failure(err), nil

@@ -60,7 +60,7 @@ func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
 	return &work.Job{ID: "job-1", Status: work.Running}, nil
 }
 
-func (d *desk) Create(_ context.Context, r work.Request) (*work.Created, error) {
+func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Created, error) {
 	d.asked = append(d.asked, r)
 	return &work.Created{ID: "s1", OutputDir: "/o/s1"}, d.fail
 }

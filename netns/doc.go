@@ -12,6 +12,9 @@
 //	g.Proxy, g.DNS, g.Named      // listeners to serve
 //	defer g.Close()
 //
+//	c, err := ns.DialTCP(ctx, addr) // to a server inside, and
+//	l, err := ns.ListenTCP(addr)    // a server of ours inside
+//
 // # What each claim rests on
 //
 //   - Nothing of the host's network is in reach: a namespace made by

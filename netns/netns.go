@@ -44,24 +44,50 @@ func New() (*NS, error) {
 
 // DialTCP connects to a server in the namespace, on its loopback for one. A listener
 // outside can so be joined to a port inside; the sandbox gets no way out by it.
-func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	var c net.Conn
-	err := Spend(func() (err error) {
+func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
+	err = n.within(func() error {
+		d := net.Dialer{}
+		d.SetMultipathTCP(false)
+		conn, err := d.DialContext(ctx, "tcp", to.String())
+		if err == nil {
+			c = conn.(*net.TCPConn)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial into sandbox: %w", err)
+	}
+	return c, nil
+}
+
+// ListenTCP listens in the namespace, on its loopback for one: a server of ours inside.
+func (n *NS) ListenTCP(at netip.AddrPort) (l *net.TCPListener, err error) {
+	err = n.within(func() error {
+		config := net.ListenConfig{}
+		config.SetMultipathTCP(false)
+		listener, err := config.Listen(context.Background(), "tcp", at.String())
+		if err == nil {
+			l = listener.(*net.TCPListener)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen in sandbox: %w", err)
+	}
+	return l, nil
+}
+
+// within runs f on a thread in the namespace.
+func (n *NS) within(f func() error) error {
+	return Spend(func() error {
 		if n.File == nil {
 			return os.ErrClosed
 		}
 		if err := control(n.File, func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
 			return fmt.Errorf("enter namespace: %w", err)
 		}
-		d := net.Dialer{}
-		d.SetMultipathTCP(false)
-		c, err = d.DialContext(ctx, "tcp", to.String())
-		return err
+		return f()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("dial into sandbox: %w", err)
-	}
-	return c.(*net.TCPConn), nil
 }
 
 // Close gives up this process's hold on the namespace. A sandbox that joined it

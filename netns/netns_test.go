@@ -58,7 +58,7 @@ func useLoopback() error {
 	return l.Close()
 }
 
-func TestDialTCP(t *testing.T) {
+func TestServersInside(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		n, err := New()
 		if err != nil {
@@ -68,19 +68,14 @@ func TestDialTCP(t *testing.T) {
 		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("nobody listens: %v", err)
 		}
-		err = Spend(func() error {
-			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", at.String())
-			if err == nil {
-				t.Cleanup(func() { l.Close() })
-				go name(l)
-			}
-			return err
-		})
+		l, err := n.ListenTCP(at)
 		if err != nil {
 			t.Fatal(err)
+		}
+		defer l.Close()
+		go name(l)
+		if _, err := n.ListenTCP(at); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("a second listener: %v", err)
 		}
 		c, err := n.DialTCP(t.Context(), at)
 		if err != nil {

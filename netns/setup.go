@@ -19,6 +19,8 @@ var sandboxSysctls = []sysctl{
 	{"ipv4/ip_unprivileged_port_start", []string{"0"}},
 	{"ipv4/ping_group_range", []string{"0 65535", "0 0"}},
 	{"ipv4/ip_forward", []string{"0"}},
+	{"ipv6/conf/default/accept_ra", []string{"0"}},     // nobody there is a router
+	{"ipv6/conf/default/addr_gen_mode", []string{"1"}}, // nor needs a link-local address
 }
 
 // Those of a gateway: nothing is forwarded, and every refusal is told, so that clients
@@ -26,6 +28,8 @@ var sandboxSysctls = []sysctl{
 var gatewaySysctls = []sysctl{
 	{"ipv4/ip_forward", []string{"0"}},
 	{"ipv6/conf/all/forwarding", []string{"0"}},
+	{"ipv6/conf/default/accept_ra", []string{"0"}},
+	{"ipv6/conf/default/addr_gen_mode", []string{"1"}},
 	{"ipv4/icmp_ratemask", []string{"0"}}, // no type is limited
 	{"ipv6/icmp/ratemask", []string{"255"}},
 }

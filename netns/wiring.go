@@ -47,9 +47,9 @@ func (w *wiring) steps() []step {
 		{StepNamespace, w.enterSandbox},
 		{StepNamespace, w.enterGateway},
 		{StepVeth, w.addPair},
-		{StepVeth, w.waitUp},
-		{StepAddress, w.addAddresses}, // after waitUp: see there
+		{StepAddress, w.addAddresses},
 		{StepAnyIP, w.routeAnyIP},
+		{StepVeth, w.waitUp},
 	}
 }
 
@@ -124,20 +124,21 @@ func (w *wiring) addPair() error {
 
 // findPair asks for the index only: package netlink would decode all of the link.
 func (s *side) findPair() error {
-	ifr, err := s.ifreq(unix.SIOCGIFINDEX)
+	index, err := s.index(pairName)
 	if err != nil {
 		return fmt.Errorf("find interface: %w", err)
 	}
-	s.link = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: pairName, Index: int(ifr.Uint32())}}
+	s.link = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: pairName, Index: index}}
 	return nil
 }
 
-func (s *side) ifreq(request uint) (*unix.Ifreq, error) {
-	ifr, err := unix.NewIfreq(pairName)
+func (s *side) index(name string) (int, error) {
+	ifr, err := unix.NewIfreq(name)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return ifr, control(s.ns.routes, func(fd int) error { return unix.IoctlIfreq(fd, request, ifr) })
+	err = control(s.ns.routes, func(fd int) error { return unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr) })
+	return int(ifr.Uint32()), err
 }
 
 // addAddresses gives both ends theirs, and the sandbox the routes to the pools. It
@@ -170,11 +171,8 @@ func (w *wiring) addFamily(gateway, sandbox, to netip.Prefix) error {
 // itself refuses what has no socket: TCP with a reset, UDP with port unreachable, other
 // protocols with protocol unreachable.
 func (w *wiring) routeAnyIP() error {
-	lo, err := unix.NewIfreq("lo")
+	lo, err := w.gateway.index("lo")
 	if err != nil {
-		return err
-	}
-	if err := control(w.gateway.ns.routes, func(fd int) error { return unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, lo) }); err != nil {
 		return err
 	}
 	pools := []netip.Prefix{pool4}
@@ -183,7 +181,7 @@ func (w *wiring) routeAnyIP() error {
 	}
 	for _, r := range pools {
 		err := w.gateway.nl.RouteAdd(&netlink.Route{
-			LinkIndex: int(lo.Uint32()), Dst: ipNet(r), Table: unix.RT_TABLE_LOCAL,
+			LinkIndex: lo, Dst: ipNet(r), Table: unix.RT_TABLE_LOCAL,
 			Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
 		})
 		if err != nil {
@@ -194,18 +192,18 @@ func (w *wiring) routeAnyIP() error {
 }
 
 // waitUp waits until both ends carry packets, which the kernel arranges in the
-// background: a packet sent before is lost, and sent again only after a second. The
-// kernel says so a moment before it is true, under a lock that adding an address
-// takes too.
+// background: a packet sent before is lost, and sent again only after a second. Asking
+// for a link makes newer kernels (6.8) arrange it at once. The flag IFF_RUNNING does
+// not do: it is set before anything is known.
 func (w *wiring) waitUp() error {
 	deadline := time.Now().Add(wiringTime)
-	for _, s := range []*side{&w.gateway, &w.sandbox} {
+	for _, s := range []*side{&w.sandbox, &w.gateway} {
 		for {
-			ifr, err := s.ifreq(unix.SIOCGIFFLAGS)
+			link, err := s.nl.LinkByIndex(s.link.Attrs().Index)
 			if err != nil {
 				return err
 			}
-			if ifr.Uint16()&unix.IFF_RUNNING != 0 {
+			if link.Attrs().OperState == netlink.OperUp {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -5,6 +5,7 @@
 //	go p.ServeProxy(l)       // HTTP, CONNECT and SOCKS5 on one port
 //	go p.ServeNamed(l)       // whatever was connected to by a name's address
 //	go p.ServeDNS(packets)   // and ServeDNSTCP
+//	go p.ServeRoute(l, host) // a base URL for one host
 //	p.SetPolicy(other)       // holds for what comes next
 //	defer p.Close()
 //
@@ -25,6 +26,9 @@
 //     crypto/tls, in however many records; no name, another one, encrypted client
 //     hello or no TLS: alert 112 and the end. On port 80 it must be HTTP, each request
 //     with that Host. A tcp:// rule lifts both; other ports are not looked at.
+//   - Towards the host of a [Secret] TLS ends here, with a certificate of the sandbox's own
+//     CA, and begins anew, verified by the host's roots: each request is read and judged
+//     like one on port 80, by method and path too. HTTP/1.1 only.
 //   - What a server does behind the TLS it was asked for by name is out of sight: one
 //     that serves several names (a CDN) can be asked for another inside (fronting).
 //   - A name is resolved once; the addresses found are judged, and one of those is dialled
@@ -35,7 +39,7 @@
 //   - With Config.Approve a person may be asked about a name that no rule speaks of; the
 //     question is always about a connection, and nothing inside can answer it.
 //   - Heads have to come within Limits.Head, connections are counted, what a rule
-//     lets through can be bounded. Nothing waits without end but a tunnel in use.
+//     lets through can be bounded. Nothing waits without end but a tunnel.
 //
 // # What happened
 //

@@ -100,7 +100,7 @@ func (f *flow) ready(ctx context.Context, refused func(code int)) (up net.Conn, 
 		refused(http.StatusForbidden)
 		return nil, false
 	}
-	if f.shape() == httpFor {
+	if f.shape().readable() {
 		return nil, true
 	}
 	up, err := f.connect(ctx)
@@ -115,21 +115,31 @@ func (f *flow) ready(ctx context.Context, refused func(code int)) (up net.Conn, 
 	return nil, false
 }
 
-// carry serves what follows an answer that said yes, and ends the flow.
+// carry serves what comes over a connection that was allowed, of which head was read, and
+// ends the flow. up is nil when nobody has dialled yet.
 func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
-	if f.shape() == httpFor {
-		f.p.toNamed.give(&held{Conn: c, head: head, flow: f})
+	ok := true
+	if s := f.shape(); s == tlsFor || s == httpsFor {
+		head, ok = f.checkHello(c, head)
+	}
+	if ok && f.shape().readable() {
+		f.p.toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
 	}
 	defer f.end()
 	defer f.p.release(c)
-	if f.shape() == tlsFor {
-		if head = f.checkHello(c, head); head == nil {
-			up.Close()
-			return
-		}
+	var err error
+	if ok && up == nil {
+		up, err = f.connect(f.p.ctx)
 	}
-	f.tunnel(c, head, up)
+	switch {
+	case err != nil:
+		reset(c)
+	case ok:
+		f.tunnel(c, head, up)
+	case up != nil:
+		up.Close()
+	}
 }
 
 func (f *flow) giveUp(up net.Conn, err error) {

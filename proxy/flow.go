@@ -16,11 +16,14 @@ type flow struct {
 	d   policy.Decision
 	rec Record
 
-	in, out atomic.Int64 // bytes to and from the sandbox
+	encrypted bool         // requests that go on over TLS
+	route     bool         // of ServeRoute
+	in, out   atomic.Int64 // bytes to and from the sandbox
 }
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
 func (p *Proxy) ask(via string, q policy.Query) *flow {
+	q.Later = q.Method == "" && p.shapeOf(q).readable()
 	f := &flow{p: p, q: q, d: p.decide(q)}
 	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
@@ -80,20 +83,33 @@ const (
 	anything shape = iota
 	tlsFor         // TLS, for the name
 	httpFor        // HTTP, with the name as Host
+	httpsFor       // both: the TLS ends here
 )
 
 // shape goes by the port, as the client does.
 func (f *flow) shape() shape {
-	switch {
-	case f.d.Raw() || f.q.Name.IsZero():
+	if f.d.Raw() {
 		return anything
-	case f.q.Port == 443:
+	}
+	return f.p.shapeOf(f.q)
+}
+
+func (p *Proxy) shapeOf(q policy.Query) shape {
+	switch {
+	case q.Name.IsZero():
+		return anything
+	case q.Port == 443 && p.secrets.has(q.Name):
+		return httpsFor
+	case q.Port == 443:
 		return tlsFor
-	case f.q.Port == 80:
+	case q.Port == 80:
 		return httpFor
 	}
 	return anything
 }
+
+// readable says that requests will be read, each on its own.
+func (s shape) readable() bool { return s == httpFor || s == httpsFor }
 
 // tunnel copies both ways between c, of which head was read already, and up. It returns
 // when both directions have ended, and closes up.
@@ -120,7 +136,7 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 
 // checkHello reads what must be a ClientHello for the flow's name and gives all that was
 // read. When it is not one, the flow is denied and the client told.
-func (f *flow) checkHello(c net.Conn, head []byte) []byte {
+func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	c.SetReadDeadline(time.Now().Add(f.p.Limits.Head))
 	defer c.SetReadDeadline(time.Time{})
 	h, read, err := readHello(c, head)
@@ -132,8 +148,8 @@ func (f *flow) checkHello(c net.Conn, head []byte) []byte {
 	case h.name != f.q.Name:
 		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)
 	default:
-		return read
+		return read, true
 	}
 	c.Write(unrecognizedName)
-	return nil
+	return nil, false
 }

@@ -3,12 +3,14 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -35,7 +37,8 @@ func (p *Proxy) setUpHTTP() {
 	p.explicit = p.server(p.serveExplicit)
 	p.byName = p.server(p.serveRequestTo)
 	p.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, flowKey{}, c.(*held).flow)
+		h, _ := heldBy(c) // nothing else is given to it
+		return context.WithValue(ctx, flowKey{}, h.flow)
 	}
 	go p.explicit.Serve(p.toHTTP)
 	go p.byName.Serve(p.toNamed)
@@ -62,7 +65,7 @@ func (p *Proxy) connState(c net.Conn, s http.ConnState) {
 }
 
 func (p *Proxy) releaseHTTP(c net.Conn) {
-	if h, ok := c.(*held); ok {
+	if h, ok := heldBy(c); ok {
 		c = h.Conn
 	}
 	p.release(c)
@@ -72,6 +75,7 @@ func newForwarder(p *Proxy) *forwarder {
 	f := &forwarder{p: p, goproxy: goproxy.NewProxyHttpServer()}
 	f.transport = &http.Transport{
 		DialContext:         f.dial,
+		TLSClientConfig:     &tls.Config{RootCAs: p.Roots},
 		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 8,
@@ -97,8 +101,7 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
-	target := &url.URL{Host: net.JoinHostPort(fl.q.Host(), fmt.Sprint(fl.q.Port))}
-	if via, err := f.p.Upstream.forRequest(target); err == nil && via != nil {
+	if via, err := f.p.Upstream.forRequest(fl.url()); err == nil && via != nil {
 		return f.p.Dialer.DialContext(ctx, "tcp", address)
 	}
 	c, _, err := f.p.dial(ctx, fl.d, fl.q)
@@ -118,7 +121,7 @@ func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusBadRequest)
 		return
 	}
-	p.forward.serve(w, r, q)
+	p.forward.serve(w, r, q, false)
 }
 
 // absoluteTarget reads http://host[:port]/…. The Host header says nothing: net/http has
@@ -139,6 +142,10 @@ func absoluteTarget(u *url.URL) (policy.Query, error) {
 // has to be for that name.
 func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	conn := r.Context().Value(flowKey{}).(*flow)
+	if conn.route {
+		p.forward.serve(w, r, conn.q, true)
+		return
+	}
 	host := r.Host
 	if h, port, err := net.SplitHostPort(host); err == nil && port == fmt.Sprint(conn.q.Port) {
 		host = h
@@ -153,22 +160,34 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusForbidden)
 		return
 	}
-	p.forward.serve(w, r, conn.q)
+	p.forward.serve(w, r, conn.q, r.TLS != nil)
 }
 
-// serve decides about one request and sends it on.
-func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query) {
+// serve decides about one request and sends it on, over TLS if encrypted.
+func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query, encrypted bool) {
 	q.Method, q.Path = r.Method, r.URL.EscapedPath()
 	fl := f.p.ask("http", q)
 	defer fl.end()
+	if fl.d.Allowed && r.Method == http.MethodConnect {
+		fl.deny("CONNECT is for a proxy's own port")
+	}
 	if !fl.d.Allowed {
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), flowKey{}, fl))
-	r.URL.Scheme, r.URL.Host = "http", net.JoinHostPort(q.Host(), fmt.Sprint(q.Port))
+	if err := f.p.secrets.swap(r, q.Name, encrypted); err != nil {
+		fl.deny("%v", err)
+		http.Error(w, fl.message(), http.StatusForbidden)
+		return
+	}
+	fl.encrypted = encrypted
+	ctx := context.WithValue(r.Context(), flowKey{}, fl)
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { fl.rec.Address = i.Conn.RemoteAddr().String() },
+	}))
+	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
-	if q.Port == 80 {
+	if q.Port == 80 || q.Port == 443 {
 		r.Host = hostHeader(q)
 	}
 	r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
@@ -192,6 +211,15 @@ func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (t *taken) Flush() { http.NewResponseController(t.ResponseWriter).Flush() }
+
+// url is where a flow of requests goes to.
+func (f *flow) url() *url.URL {
+	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(f.q.Host(), fmt.Sprint(f.q.Port))}
+	if f.encrypted {
+		u.Scheme = "https"
+	}
+	return u
+}
 
 func hostHeader(q policy.Query) string {
 	if q.Addr.Is6() {

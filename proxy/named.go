@@ -11,28 +11,13 @@ import (
 func (p *Proxy) serveNamed(c *net.TCPConn) {
 	local := c.LocalAddr().(*net.TCPAddr).AddrPort()
 	f := p.askNamed(local)
-	if f.d.Allowed && f.shape() == httpFor {
-		p.toNamed.give(&held{Conn: c, flow: f}) // which asks about each request
-		return
-	}
-	defer f.end()
-	defer p.release(c)
 	if !f.d.Allowed {
 		reset(c)
+		p.release(c)
+		f.end()
 		return
 	}
-	var head []byte
-	if f.shape() == tlsFor {
-		if head = f.checkHello(c, nil); head == nil {
-			return
-		}
-	}
-	up, err := f.connect(p.ctx)
-	if err != nil {
-		reset(c)
-		return
-	}
-	f.tunnel(c, head, up)
+	f.carry(c, nil, nil)
 }
 
 func (p *Proxy) askNamed(local netip.AddrPort) *flow {

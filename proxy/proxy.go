@@ -2,12 +2,14 @@ package proxy
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,13 +31,15 @@ type Dialer interface {
 
 // Config is what one sandbox's proxy works with. The zero Config denies everything.
 type Config struct {
-	Sandbox  string              // its id, for the log
-	Policy   policy.Policy       //
+	Sandbox  string // its id, for the log
+	Policy   policy.Policy
 	V4, V6   netip.Prefix        // pools that stand for names; an invalid one: no such addresses
 	Resolver Resolver            // nil: the host's
 	Dialer   Dialer              // nil: plain TCP
 	Upstream *Upstream           // nil: none
 	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
+	Secrets  []Secret            // that requests are given
+	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
 	Log      io.Writer           // a Record as JSON a line; nil: none
 	Limits   Limits
@@ -68,12 +72,14 @@ func fill[T int | int64 | time.Duration](v *T, d T) {
 // Proxy is one sandbox's way out. Its methods may be called at any time.
 type Proxy struct {
 	Config
-	policy atomic.Pointer[policy.Policy]
-	names  *names
-	log    *journal
-	spent  budgets
-	own    ownAddrs
-	asking asking
+	policy  atomic.Pointer[policy.Policy]
+	names   *names
+	log     *journal
+	spent   budgets
+	own     ownAddrs
+	asking  asking
+	secrets secrets
+	issuer  *issuer // nil without secrets
 
 	forward  *forwarder
 	explicit *http.Server // of ServeProxy
@@ -108,6 +114,12 @@ func New(c Config) (*Proxy, error) {
 	p.names = newNames(c.V4, c.V6, c.Limits.Names)
 	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log}
 	p.own.find = c.Own
+	if p.secrets = slices.Clone(c.Secrets); len(p.secrets) > 0 {
+		var err error
+		if p.issuer, err = newIssuer(c.Sandbox); err != nil {
+			return nil, fmt.Errorf("make proxy: %w", err)
+		}
+	}
 	p.SetPolicy(c.Policy)
 	p.setUpHTTP()
 	return p, nil
@@ -143,6 +155,19 @@ func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.servePro
 
 // ServeNamed serves connections whose local address stands for a name.
 func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
+
+// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
+// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
+// a Secret without trusting a CA.
+func (p *Proxy) ServeRoute(l net.Listener, host string) error {
+	name, err := policy.ParseName(host)
+	if err != nil {
+		return fmt.Errorf("serve route: %w", err)
+	}
+	return p.accept(l, func(c *net.TCPConn) {
+		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, q: policy.Query{Name: name, Port: 443}, route: true}})
+	})
+}
 
 // ServeDNS answers queries over UDP.
 func (p *Proxy) ServeDNS(c net.PacketConn) error {

@@ -129,7 +129,7 @@ func TestForward(t *testing.T) {
 	if want := `POST /a%2Fb?c=d good.test "body" []`; string(b) != want {
 		t.Errorf("%s, want %s", b, want)
 	}
-	if rec := r.records(1)[0]; rec.Request != "POST /a%2Fb" || rec.Out != 4 || rec.In != int64(len(b)) || rec.Via != "http" {
+	if rec := r.records(1)[0]; rec.Request != "POST /a%2Fb" || rec.Out != 4 || rec.In != int64(len(b)) || rec.Via != "http" || rec.Address != "8.0.0.2:80" {
 		t.Errorf("%+v", rec)
 	}
 }

@@ -64,12 +64,12 @@ func checkProxy(v string) error {
 	return nil
 }
 
-// forRequest says which proxy to send a plain HTTP request for target to, or nil.
+// forRequest says which proxy to send a request for target to, or nil.
 func (u *Upstream) forRequest(target *url.URL) (*url.URL, error) {
 	if u == nil {
 		return nil, nil
 	}
-	return u.of(&url.URL{Scheme: "http", Host: target.Host})
+	return u.of(&url.URL{Scheme: target.Scheme, Host: target.Host})
 }
 
 // hop is a proxy to open a tunnel through.

@@ -34,6 +34,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -74,6 +75,8 @@ type Layout struct {
 	Inputs    []Bind // read-only at /in/NAME
 	Out       Source // read-write at /out; zero: a directory on /
 	Workspace Source // read-write at /workspace; zero: a directory on /
+
+	NameServer netip.Addr // for resolv.conf; zero: none
 
 	// Kept, if given, is a directory on a disk for what the sandbox writes, empty or as an earlier
 	// tree left it. Where overlayfs cannot use it, Tree.Upper is not UpperKept and KeptWhy says why.

@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -40,9 +41,16 @@ func syntheticEtc(l Layout) []file {
 			"networks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"},
 		{"passwd", passwd(l.User)},
 		{"profile", profile},
-		{"resolv.conf", "# no name server: this sandbox has no network\n"},
+		{"resolv.conf", resolvConf(l.NameServer)},
 		{"shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
 	}
+}
+
+func resolvConf(server netip.Addr) string {
+	if !server.IsValid() {
+		return "# no name server: this sandbox has no network\n"
+	}
+	return "nameserver " + server.String() + "\n"
 }
 
 func passwd(u User) string {

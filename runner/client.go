@@ -19,6 +19,14 @@ const Protocol = 1
 // lies beside demesne-runner.
 type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
+
+	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
+	// may take its time and is called for several at once. nil: the answer is no.
+	Ask func(Question) (allow bool)
+
+	// Restart adds to the Spec of a sandbox that is about to be restarted what no file keeps:
+	// Egress.Upstream and Egress.Secrets. Other changes count for nothing. nil: nothing is added.
+	Restart func(*Spec)
 }
 
 // Client is a connection to a runner. One-shot sandboxes made through it die with
@@ -30,6 +38,8 @@ type Client struct {
 	init  string
 	hello Hello
 	start []Stage // of the runner, if we started it
+	ask   func(Question) bool
+	again func(*Spec)
 }
 
 // Hello is the runner's first message on a new connection.
@@ -61,7 +71,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace}
+		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
 		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {
@@ -131,7 +141,12 @@ func firstLine(s string) string {
 func (c *Client) Close() error { return c.peer.Close() }
 
 // handle takes the runner's events.
-func (c *Client) handle(m *wire.Message) { m.Close() }
+func (c *Client) handle(m *wire.Message) {
+	defer m.Close()
+	if m.Op == OpAsk {
+		go c.asked(m)
+	}
+}
 
 // Create makes a sandbox. On an error nothing of it is left.
 func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {

@@ -11,6 +11,10 @@ import (
 type Restart struct {
 	Sandbox string `json:"sandbox"`
 	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
+
+	// As in Egress: no file has them.
+	Upstream map[string]string `json:"upstream,omitempty"`
+	Secrets  []Secret          `json:"secrets,omitempty"`
 }
 
 // restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
@@ -27,7 +31,14 @@ func (c *Client) restart(ctx context.Context, idOrName string) (Opened, error) {
 		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
 	}
 	defer files.close()
-	err = c.peer.Call(ctx, OpRestart, Restart{Sandbox: info.ID, Exposed: spec.Exposed}, files.byName, &reply)
+	body := Restart{Sandbox: info.ID, Exposed: spec.Exposed}
+	if spec.Egress != nil && c.again != nil {
+		own := *spec.Egress
+		spec.Egress = &own
+		c.again(&spec)
+		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
+	}
+	err = c.peer.Call(ctx, OpRestart, body, files.byName, &reply)
 	return reply, err
 }
 

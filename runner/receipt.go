@@ -21,7 +21,7 @@ type Receipt struct {
 	Landlock    int            `json:"landlock_abi"`             // 0: none
 	Seccomp     string         `json:"seccomp_sha256,omitempty"` // of the filter as loaded
 	Limits      []LimitReceipt `json:"limits"`
-	Network     string         `json:"network"` // "none": a loopback of its own and nothing else
+	Network     string         `json:"network"` // "none": a loopback of its own and nothing else; "filtered: 3 rules"; "open"
 }
 
 // MarshalJSON encodes r as if it were not there. It is, so that messages which may hold

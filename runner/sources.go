@@ -24,10 +24,15 @@ const (
 	SourceOut       = "out"
 	SourceWorkspace = "workspace"
 	SourceRootfs    = "rootfs"
+
+	FileLog = "egress-log" // open for writing
 )
 
 // SourceInput names the i-th input.
 func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
+
+// FilePort names the listener of the i-th port to publish.
+func FilePort(i int) string { return "port." + strconv.Itoa(i) }
 
 // sourceFiles are the descriptors of one create call.
 type sourceFiles struct{ byName wire.Files }
@@ -65,6 +70,12 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 		if err := c.source(s, SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
+	}
+	if err := s.openLog(spec); err != nil {
+		return nil, fmt.Errorf("make egress log: %w", err)
+	}
+	if err := s.listen(spec.Publish); err != nil {
+		return nil, err
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init

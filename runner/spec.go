@@ -38,6 +38,8 @@ type Spec struct {
 	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox, since a command in it was started; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"`  // of a Persistent sandbox, used or not; 0: none
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
+	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
+	Publish   []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
 
 	// Exposed is found out by Create: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.
@@ -143,18 +145,20 @@ const (
 
 // Result is how a command ended.
 type Result struct {
-	Sandbox  string    `json:"sandbox"`
-	ExitCode int       `json:"exit_code"`
-	Signal   int       `json:"signal,omitempty"`
-	Reason   Reason    `json:"reason"`
-	Detail   string    `json:"detail,omitempty"` // one line for a person, when Reason is not Exited
-	Out      string    `json:"output_dir"`
-	Started  time.Time `json:"started"`
-	Seconds  float64   `json:"seconds"`
-	MaxRSS   int64     `json:"max_rss_bytes,omitempty"`
-	CPU      float64   `json:"cpu_seconds,omitempty"`
-	Receipt  *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
-	Trace    []Stage   `json:"trace,omitempty"`
+	Sandbox   string    `json:"sandbox"`
+	ExitCode  int       `json:"exit_code"`
+	Signal    int       `json:"signal,omitempty"`
+	Reason    Reason    `json:"reason"`
+	Detail    string    `json:"detail,omitempty"` // one line for a person, when Reason is not Exited
+	Out       string    `json:"output_dir"`
+	Started   time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"`
+	Denied    []Blocked `json:"denied,omitempty"` // of the network, while the command ran
+	EgressLog string    `json:"egress_log,omitempty"`
+	MaxRSS    int64     `json:"max_rss_bytes,omitempty"`
+	CPU       float64   `json:"cpu_seconds,omitempty"`
+	Receipt   *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
+	Trace     []Stage   `json:"trace,omitempty"`
 
 	// Restarted says that the sandbox had lost its processes, and the command found its files only.
 	Restarted bool `json:"restarted,omitempty"`
@@ -206,4 +210,7 @@ const (
 	OpList    wire.Op = "list"
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"
+	OpEgress  wire.Op = "egress"
+	OpAsk     wire.Op = "ask" // an event of the runner's
+	OpAnswer  wire.Op = "answer"
 )

@@ -28,7 +28,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -66,10 +65,8 @@ type call struct {
 }
 
 func main() {
-	// A pull holds little: what is thrown away is collected before it adds up, and what a registry can
-	// make the libraries hold ends somewhere.
 	logrus.SetOutput(io.Discard) // the libraries' chatter: what matters is in their errors
-	debug.SetMemoryLimit(64 << 20)
+	// What a registry or a file can make the libraries hold ends somewhere.
 	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 	os.Exit(run(os.Args[1:]))
 }

@@ -13,10 +13,8 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/opencontainers/runc/libcontainer"
-	_ "github.com/opencontainers/runc/libcontainer/nsenter" // libcontainer's half before the Go runtime
-
 	"demesne/runner/engine"
+	_ "demesne/runner/engine/inside" // libcontainer's half: it executes us again
 	"demesne/runner/probe"
 	_ "demesne/runner/userns/constructor" // ours
 )
@@ -30,14 +28,8 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == "enter" {
 		os.Exit(engine.Enter(os.Args[2:]))
 	}
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case "init": // libcontainer executes us again, inside
-			libcontainer.Init()
-			return
-		case "reap":
-			os.Exit(engine.Reap())
-		}
+	if len(os.Args) == 2 && os.Args[1] == "reap" {
+		os.Exit(engine.Reap())
 	}
 	probe.Reexec()
 	if len(os.Args) != 1 {

@@ -15,6 +15,7 @@ type command struct {
 	flags    func(*options) flagSet
 	operand  what     // what its arguments are, for completion
 	words    []string // for operand == aWord
+	raw      bool     // its flags are somebody else's to read
 	run      func(*app, *options, []string) (int, error)
 }
 
@@ -51,6 +52,7 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			flags:    noFlags, operand: aSandbox, run: cmdStop,
 		},
 	}, imageCommands(), []command{
+		egressCommand(), mcpCommand(),
 		{
 			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
 			about: `Tries each thing a sandbox is made of, and says whether it is held, degraded or
@@ -77,6 +79,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 var verbs = []string{
 	"run", "create", "exec", "ls", "inspect", "stop",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
+	"egress", "mcp",
 	"check", "completion", "version", "help",
 }
 
@@ -86,7 +89,8 @@ func runCommand() command {
 		summary: "run a command in a sandbox of its own",
 		about: `Makes a sandbox, runs CMD in it, and takes the sandbox away again. Inside, /in has
 the inputs, /out is a directory that stays, /workspace is where the command starts;
-everything else is read-only or thrown away. There is no network but a loopback.
+everything else is read-only or thrown away. There is no network but a loopback, unless
+flags name what may be reached; what was wanted besides is told at the end.
 With --image, environment, entrypoint, command, working directory and user are the
 image's unless flags say otherwise, as docker run has it. The exit code is the command's; 124 timed out, 125 demesne could not, 126 not
 executable, 127 not found, 128+n ended by signal n.`,
@@ -97,6 +101,7 @@ executable, 127 not found, 128+n ended by signal n.`,
 			{"in a pipe", "cat access.log | demesne run -i -- sort -u > sorted"},
 			{"by hand", "demesne run -it -- bash"},
 			{"on an image, which is pulled if it is not here", "demesne run --image python:3.12 -- python -c 'print(1)'"},
+			{"with names it may reach, and nothing else", "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
 			{"for a program: the output, the exit code and what was enforced", "demesne run --json --require full -- make test"},
 		},
 		flags: runFlags, operand: aCommand, run: cmdRun,

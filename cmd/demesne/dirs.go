@@ -81,6 +81,14 @@ func freshName(t time.Time, random uint32) string {
 	return fmt.Sprintf("%s-%08x", t.UTC().Format("20060102-150405"), random)
 }
 
+// name is one that no other run has.
+func (d *outDir) name() string {
+	if len(d.made) > 0 && d.made[len(d.made)-1] == d.path {
+		return filepath.Base(d.path)
+	}
+	return freshName(time.Now(), rand.Uint32())
+}
+
 // mkdirAll is os.MkdirAll that remembers what it made.
 func (d *outDir) mkdirAll(path string, mode fs.FileMode) error {
 	if _, err := os.Lstat(path); err == nil {

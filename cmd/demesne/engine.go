@@ -17,6 +17,7 @@ type engine interface {
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
+	ChangeEgress(context.Context, runner.EgressChange) error
 	Close() error
 }
 
@@ -35,8 +36,8 @@ type process interface {
 }
 
 // connectRunner finds or starts the real one.
-func connectRunner(ctx context.Context) (engine, error) {
-	c, err := runner.Connect(ctx, runner.Options{})
+func connectRunner(ctx context.Context, o runner.Options) (engine, error) {
+	c, err := runner.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -87,26 +87,16 @@ func hintOf(err error) string {
 	return hints[e.Code]
 }
 
-// imageHints is what to type about what demesne-images could not do.
-var imageHints = map[images.Code]string{
-	images.CodeNotFound:    "demesne images --all lists names that are known",
-	images.CodeDenied:      "docker login or podman login keeps credentials where demesne finds them; a registry that asks for none may mean that there is no such image",
-	images.CodeUnreachable: "--pull never uses what is here; HTTPS_PROXY and registries.conf say how to reach a registry",
-	images.CodeBusy:        "wait, log in, or name a mirror in registries.conf",
-	images.CodePolicy:      "policy.json says which signatures are required",
-	images.CodeCorrupt:     "demesne images verify removes what is damaged; then pull again",
-	images.CodeNoSpace:     "demesne gc --older-than 168h frees space; $DEMESNE_IMAGES names another place",
-}
-
+// imageHint is what to type about a store. What demesne-images could not do it says itself.
 func imageHint(err error) string {
 	var f *images.Failure
 	switch {
 	case errors.As(err, &f):
-		return orElse(f.Hint, imageHints[f.Code])
+		return f.Hint
 	case errors.Is(err, images.ErrCorrupt):
-		return imageHints[images.CodeCorrupt]
+		return "demesne images verify removes what is damaged; then pull again"
 	case errors.Is(err, images.ErrNotFound):
-		return imageHints[images.CodeNotFound]
+		return "demesne images --all lists names that are known"
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -22,7 +23,7 @@ import (
 // processes on any kernel. What a sandbox is, integration tests.
 type bare struct{}
 
-func connectBare(context.Context) (engine, error) { return bare{}, nil }
+func connectBare(context.Context, runner.Options) (engine, error) { return bare{}, nil }
 
 // fakeLevel is the isolation bare claims; scripts set it.
 const fakeLevel = "BARE_LEVEL"
@@ -79,6 +80,14 @@ func (bare) Stop(_ context.Context, id string) error {
 	if id != "bare-1" {
 		return wire.Errorf(wire.CodeUnknown, "stop sandbox %q: no such sandbox", id)
 	}
+	return nil
+}
+
+func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
+	if c.Sandbox != "bare-1" {
+		return wire.Errorf(wire.CodeUnknown, "change egress of %q: no such sandbox", c.Sandbox)
+	}
+	fmt.Fprintf(os.Stderr, "allow %q deny %q\n", c.Allow, c.Deny)
 	return nil
 }
 

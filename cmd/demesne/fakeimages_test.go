@@ -53,7 +53,7 @@ func failHands(code string) {
 		fmt.Fprintln(os.Stderr, "the last words")
 		os.Exit(3)
 	}
-	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code})
+	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code, Hint: "try " + code})
 	os.Exit(1)
 }
 
@@ -103,14 +103,18 @@ func check(err error) {
 	}
 }
 
-// openBareImages is openImages with hands in place of demesne-images, which need no
+// openBareImages is ground.Images with hands in place of demesne-images, which need no
 // namespace.
 func openBareImages() (*images.Client, error) {
 	program, err := exec.LookPath("demesne-images")
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore()
+	dir, err := images.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	store, err := images.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,10 @@ func (fs flagSet) parseShort(cluster string, rest []string) ([]string, error) {
 // else's they end with the first argument, or with the one after the sandbox's name;
 // elsewhere they may stand anywhere before "--".
 func (c *command) arguments(o *options, args []string) (rest []string, err error) {
+	if c.raw {
+		o.help = len(args) > 0 && (args[0] == "-h" || args[0] == "--help")
+		return args, nil
+	}
 	flags, most := c.table(o), len(args)
 	switch c.operand {
 	case aCommand:
@@ -107,9 +111,19 @@ func (c *command) arguments(o *options, args []string) (rest []string, err error
 	case aSandbox:
 		most = 1
 	}
+	return flags.upTo(most, args, &o.help)
+}
+
+// anywhere takes flags out of args wherever they stand before "--".
+func (fs flagSet) anywhere(args []string) (rest []string, err error) {
+	return fs.upTo(len(args), args, new(bool))
+}
+
+// upTo takes flags out of args until there have been most arguments that are none.
+func (fs flagSet) upTo(most int, args []string, enough *bool) (rest []string, err error) {
 	for {
-		more, err := flags.parse(args)
-		if err != nil || o.help {
+		more, err := fs.parse(args)
+		if err != nil || *enough {
 			return nil, err
 		}
 		ended := len(args) > len(more) && args[len(args)-len(more)-1] == "--"

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-)
 
-// version of this program.
-const version = "0.1.0"
+	"demesne/cmd/internal/version"
+)
 
 const helpWidth = 90
 
@@ -158,7 +157,7 @@ func cmdVersion(a *app, _ *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
 	}
-	return a.print(fmt.Sprintf("demesne %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	return a.print(fmt.Sprintf("demesne %s (%s, %s/%s)\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 }
 
 // print writes an answer to stdout.

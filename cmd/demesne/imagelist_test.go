@@ -70,9 +70,7 @@ func TestImageHints(t *testing.T) {
 		hint string
 		code wire.Code
 	}{
-		{fail(images.CodeDenied, ""), "docker login", "denied"},
 		{fail(images.CodeDenied, "their own"), "their own", "denied"},
-		{fail(images.CodeNoSpace, ""), "demesne gc", "no-space"},
 		{fail(images.CodePlatform, ""), "", "platform"},
 		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images verify", wire.CodeInternal},
 		{images.ErrNotFound, "demesne images --all", wire.CodeInternal},

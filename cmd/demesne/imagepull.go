@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
 )
 
@@ -15,7 +16,7 @@ func named(args []string) ([]images.Reference, error) {
 	}
 	var refs []images.Reference
 	for _, name := range args {
-		ref, err := parseImage(name)
+		ref, err := ground.Parse(name)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("image %q: %w", name, err)

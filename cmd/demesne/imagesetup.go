@@ -4,41 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"demesne/images"
-	"demesne/runner"
 )
-
-// openImages opens the store, and says where the programs that fill it are.
-func openImages() (*images.Client, error) {
-	store, err := openStore()
-	if err != nil {
-		return nil, err
-	}
-	program, err := runner.FindProgram("demesne-images")
-	if err != nil {
-		return nil, err
-	}
-	enter := func(ctx context.Context, c *exec.Cmd) error {
-		// What is started may be another user than this one, and makes trees.
-		if err := runner.PrepareOwned(filepath.Join(store.Dir(), "trees")); err != nil {
-			return fmt.Errorf("prepare store %q: %w", store.Dir(), err)
-		}
-		return runner.Enter(ctx, c)
-	}
-	return &images.Client{Store: store, Program: program, Enter: enter}, nil
-}
-
-func openStore() (*images.Store, error) {
-	dir, err := images.DefaultDir()
-	if err != nil {
-		return nil, err
-	}
-	return images.Open(dir)
-}
 
 // withImages calls f with the store and a context that ends with INT, TERM, HUP or QUIT.
 func (a *app) withImages(f func(context.Context, *images.Client) (int, error)) (int, error) {

@@ -130,6 +130,9 @@ func (j *job) finish(err error) (int, error) {
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
 		return code, nil
 	}
+	if j.result != nil && j.o.verb == "run" {
+		j.result.EgressLog = tidyLog(j.result.EgressLog)
+	}
 	trace := j.stages.all(j.began)
 	if werr := j.doc.write(j.result, trace, j.kept, err); err == nil {
 		err = werr
@@ -143,6 +146,7 @@ func (j *job) finish(err error) (int, error) {
 	if line := reasonLine(j.o.verb, j.result); line != "" {
 		j.app.say(line)
 	}
+	j.app.tellBlocked(j.result)
 	j.tellOutput()
 	if err != nil {
 		j.app.report(j.o.verb, err)

@@ -14,7 +14,7 @@ import (
 // with connects, and calls f with what it got.
 func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
 	ctx := context.Background()
-	eng, err := a.connect(ctx)
+	eng, err := a.connect(ctx, runner.Options{})
 	if err != nil {
 		return 0, err
 	}

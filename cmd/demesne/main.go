@@ -38,7 +38,9 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/runner"
 )
 
 func main() {
@@ -46,7 +48,7 @@ func main() {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,
 		connect: connectRunner,
-		images:  openImages,
+		images:  ground.Images,
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -55,7 +57,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context) (engine, error)
+	connect               func(context.Context, runner.Options) (engine, error)
 	images                func() (*images.Client, error)
 }
 

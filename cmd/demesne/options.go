@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
 	"demesne/runner"
 )
@@ -27,6 +28,7 @@ type options struct {
 	require              runner.Level
 	nesting, trace       bool
 	ttl                  time.Duration
+	network              network
 
 	shell            *string // -c
 	env              []string
@@ -38,6 +40,7 @@ type options struct {
 	jsonFile string
 	quiet    bool
 	markdown bool
+	print    bool
 
 	all, force bool
 	olderThan  time.Duration
@@ -126,7 +129,7 @@ func list(to *[]string, check func(string) error) func(string) error {
 }
 
 func (o *options) setImage(s string) (err error) {
-	o.image, err = parseImage(s)
+	o.image, err = ground.Parse(s)
 	return err
 }
 

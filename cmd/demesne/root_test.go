@@ -1,12 +1,11 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
-	"demesne/runner"
 )
 
 func rootOf(t *testing.T, name string, o *options) *root {
@@ -53,47 +52,12 @@ func TestRootArgv(t *testing.T) {
 		{"python", &images.Image{}, options{}, "", "", "no command"},
 	} {
 		r := rootOf(t, k.image, &k.o)
-		r.image = k.found
+		if k.found != nil {
+			r.ground = &ground.Ground{Ref: r.ref, Image: k.found}
+		}
 		argv, err := r.argv(strings.Fields(k.args))
 		if got := strings.Join(argv, " "); got != k.want || (err == nil) != (k.why == "") || err != nil && !strings.Contains(err.Error(), k.why) {
 			t.Errorf("%s %q: %q, %v; want %q, %s", k.image, k.args, got, err, k.want, k.why)
 		}
-	}
-}
-
-// What the runner is told of an image.
-func TestRootFill(t *testing.T) {
-	store, err := images.Open(t.TempDir() + "/store")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rootOf(t, "python", &options{})
-	r.client = &images.Client{Store: store}
-	r.image = &images.Image{
-		Digest: digestNamed("a"),
-		Config: images.Config{Env: []string{"A=1", "B=", "NOVALUE", "=x", "N=\x00"}, WorkingDir: "../srv/./app", User: "me"},
-		Layers: []images.Layer{{DiffID: digestNamed("1")}, {DiffID: digestNamed("2")}},
-	}
-	var spec runner.Spec
-	r.fill(&spec)
-	f := spec.Rootfs
-	switch {
-	case spec.Image != "python", f.Digest != digestNamed("a").String(), f.Store != store.Dir(), f.Dir != "", f.User != "me", f.WorkingDir != "/srv/app",
-		!slices.Equal(f.Env, []string{"A=1", "B="}), !slices.Equal(f.Layers, []string{digestNamed("1").String(), digestNamed("2").String()}):
-		t.Errorf("fill: %+v, %+v", spec, f)
-	}
-	if len(r.image.Config.Env) != 5 {
-		t.Errorf("the image's own environment has changed: %q", r.image.Config.Env)
-	}
-	r.o.userName, r.image.Config.WorkingDir = "you", ""
-	if r.fill(&spec); spec.Rootfs.User != "you" || spec.Rootfs.WorkingDir != "" {
-		t.Errorf("--user: %+v", spec.Rootfs)
-	}
-	spec = runner.Spec{}
-	if rootOf(t, "host", &options{}).fill(&spec); spec.Image != "host" || spec.Rootfs != nil {
-		t.Errorf("host: %+v", spec)
-	}
-	if rootOf(t, "dir:/x", &options{userName: "me"}).fill(&spec); spec.Rootfs.Dir != "/x" || spec.Rootfs.User != "me" {
-		t.Errorf("dir: %+v", spec.Rootfs)
 	}
 }

@@ -25,6 +25,9 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := a.canAsk(o); err != nil {
+		return 0, err
+	}
 	j, err := a.newJob(o, argv)
 	if err != nil {
 		return 0, err
@@ -33,6 +36,7 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 }
 
 func (j *job) run(spec runner.Spec, r *root, args []string) error {
+	wanted := r.o.network.find(j.sig.ctx, j.app, r.o.verb)
 	err := r.find(j.sig.ctx, &j.stages)
 	if err != nil {
 		return err
@@ -41,7 +45,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 	if j.cmd.Argv, err = r.argv(args); err != nil {
 		return err
 	}
-	eng, b, undo, err := j.app.makeBox(j.sig.ctx, spec, r, &j.stages)
+	eng, b, undo, err := j.app.makeBox(j.sig.ctx, spec, r, wanted, &j.stages)
 	if err != nil {
 		return err
 	}
@@ -63,7 +67,7 @@ func stop(eng engine, id string) {
 
 // makeBox makes the directories and the sandbox of run and create, on a root that was
 // found. undo takes the directories away again, for whoever fails later.
-func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, st *stages) (_ engine, _ *box, undo func(), err error) {
+func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-chan found, st *stages) (_ engine, _ *box, undo func(), err error) {
 	o := r.o
 	if spec.Workspace, err = workspaceDir(o.workspace); err != nil {
 		return nil, nil, nil, err
@@ -79,15 +83,21 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, st *stages
 	}()
 	spec.Out = out.path
 	began := time.Now()
-	eng, err := a.connect(ctx)
+	eng, err := a.connect(ctx, runner.Options{Ask: a.asker(o)})
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	st.since("connect", began)
-	r.fill(&spec)
+	if err = o.network.apply(&spec, <-wanted, out.name()); err != nil {
+		eng.Close()
+		return nil, nil, nil, err
+	}
 	b, err := r.create(ctx, eng, spec)
 	if err != nil {
 		eng.Close()
+		if spec.Egress != nil {
+			tidyLog(spec.Egress.Log)
+		}
 		return nil, nil, nil, err
 	}
 	st.add(b.Trace...)
@@ -143,11 +153,12 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 }
 
 func (a *app) makeRootAndBox(ctx context.Context, spec runner.Spec, r *root, st *stages) (engine, *box, error) {
+	wanted := r.o.network.find(ctx, a, r.o.verb)
 	if err := r.find(ctx, st); err != nil {
 		return nil, nil, err
 	}
 	defer r.release()
-	eng, b, _, err := a.makeBox(ctx, spec, r, st)
+	eng, b, _, err := a.makeBox(ctx, spec, r, wanted, st)
 	return eng, b, err
 }
 
@@ -180,7 +191,7 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 
 func (j *job) exec(id string) error {
 	began := time.Now()
-	eng, err := j.app.connect(j.sig.ctx)
+	eng, err := j.app.connect(j.sig.ctx, runner.Options{})
 	if err != nil {
 		return err
 	}

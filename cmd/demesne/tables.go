@@ -4,6 +4,7 @@ package main
 
 const (
 	groupSandbox = "Sandbox"
+	groupNetwork = "Network"
 	groupLimits  = "Limits"
 	groupCommand = "Command"
 	groupResult  = "Result"
@@ -69,7 +70,7 @@ func resultFlags(o *options) flagSet {
 }
 
 func runFlags(o *options) flagSet {
-	return join(commandFlags(o), entrypointFlag(o), rootFlags(o), sandboxFlags(o), limitFlags(o), resultFlags(o))
+	return join(commandFlags(o), entrypointFlag(o), rootFlags(o), sandboxFlags(o), networkFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
 }
 
 func createFlags(o *options) flagSet {
@@ -78,7 +79,7 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, networkFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
 }
 
 func execFlags(o *options) flagSet { return join(commandFlags(o), resultFlags(o)) }

@@ -26,7 +26,7 @@ type Engine interface {
 	// Start is Script as a job: it returns as soon as the job is on disk.
 	Start(ctx context.Context, r Request) (*Job, error)
 	// Create makes a sandbox that stays until it is destroyed or its time is over.
-	Create(ctx context.Context, r Request) (*Created, error)
+	Create(ctx context.Context, r Request, w Watch) (*Created, error)
 	// Exec runs a command in a sandbox that was created, and renews its time.
 	Exec(ctx context.Context, id string, r Request, w Watch) (*Outcome, error)
 	// Upload copies src, a file or directory of the host, to dst in the sandbox.
@@ -75,7 +75,6 @@ type Outcome struct {
 	Result    *runner.Result
 	Stdout    Tail
 	Stderr    Tail
-	Denied    []string // connections, one line each
 }
 
 // Tail is the end of a stream.

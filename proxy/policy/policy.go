@@ -14,6 +14,7 @@ type Query struct {
 	Port   uint16
 	Method string
 	Path   string
+	Later  bool // a connection whose requests will each be asked about
 }
 
 // Ask makes the query for a host and port.
@@ -71,7 +72,7 @@ func (p Policy) Decide(q Query) Decision {
 		return Decision{Reason: "neither a name nor an address"}
 	}
 	for _, r := range p.deny {
-		if r.coversHost(q) && r.coversPort(q.Port) && (!r.narrowed() || q.Method == "" || r.coversRequest(q)) {
+		if r.coversHost(q) && r.coversPort(q.Port) && r.deniesRequest(q) {
 			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}
 		}
 	}
@@ -95,11 +96,18 @@ func (p Policy) Decide(q Query) Decision {
 	return d
 }
 
+// deniesRequest says whether a deny rule for q's host and port denies q: what cannot be
+// read might be what it denies.
+func (r Rule) deniesRequest(q Query) bool {
+	return !r.narrowed() || (!q.Later && (q.Method == "" || r.coversRequest(q)))
+}
+
 // refusal says why a rule that speaks of q's host does not allow q, or "".
 func (r Rule) refusal(q Query) string {
 	switch {
 	case !r.coversPort(q.Port):
 		return fmt.Sprintf("rule %q is not for port %d", r, q.Port)
+	case q.Later:
 	case r.narrowed() && q.Method == "":
 		return fmt.Sprintf("rule %q needs to see the request, which is encrypted", r)
 	case r.narrowed() && !r.coversRequest(q):
@@ -167,3 +175,27 @@ func (p Policy) Resolves(name Name) Decision {
 // Names says whether an address rule covers a on q's port, so that it may be reached
 // although it is not public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
+
+// usual are the ports that a rule without any is most likely about.
+var usual = []uint16{22, 80, 443}
+
+// maxRange bounds the ports of one range that Ports lists.
+const maxRange = 64
+
+// Ports lists ports that the rules are about, for who can only listen on some: those named,
+// the first of long ranges, and usual ones for rules that name none.
+func (p Policy) Ports() []uint16 {
+	var all []uint16
+	for _, r := range p.allow {
+		if len(r.ports) == 0 {
+			all = append(all, usual...)
+		}
+		for _, s := range r.ports {
+			for port := int(s.from); port <= min(int(s.to), int(s.from)+maxRange-1); port++ {
+				all = append(all, uint16(port))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

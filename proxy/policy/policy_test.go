@@ -268,3 +268,33 @@ func TestSeveralRules(t *testing.T) {
 		}
 	}
 }
+
+// TestLater: a connection whose requests are read is for the host; they are judged one by
+// one.
+func TestLater(t *testing.T) {
+	p := Policy{}.Allow(narrowed(t, "a.test", "/v1/*", "GET")).Deny(narrowed(t, "a.test", "/v1/secret"))
+	q, _ := Ask("a.test", 80)
+	for _, c := range []struct {
+		later        bool
+		method, path string
+		want         bool
+	}{
+		{false, "", "", false}, {true, "", "", true}, {false, "GET", "/v1/x", true}, {false, "GET", "/v1/secret", false}, {false, "POST", "/v1/x", false},
+	} {
+		q.Later, q.Method, q.Path = c.later, c.method, c.path
+		if d := p.Decide(q); d.Allowed != c.want {
+			t.Errorf("%+v: %+v", c, d)
+		}
+	}
+	if r, err := must(t, "tcp://a.test")[0].Requests([]string{"GET"}, ""); err == nil {
+		t.Errorf("%v was narrowed", r)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	p := Policy{}.Allow(must(t, "a.test", "b.test:443,5432", "c.test:65000-65535", "d.test:65535")...).Deny(must(t, "e.test:9")...)
+	got := p.Ports()
+	if len(got) != 4+64+1 || got[0] != 22 || got[3] != 5432 || got[4] != 65000 || got[68] != 65535 || len(Policy{}.Ports()) != 0 {
+		t.Error(got)
+	}
+}

@@ -193,6 +193,9 @@ func (r Rule) Requests(methods []string, pattern string) (Rule, error) {
 		(fixed[0] != '/' || path.Clean(fixed) != fixed || strings.Contains(fixed, "*")) {
 		return Rule{}, fmt.Errorf("parse path %q: %w: /exact or /below/*", pattern, ErrRule)
 	}
+	if r.raw && (pattern != "" || len(methods) > 0) {
+		return Rule{}, fmt.Errorf("narrow rule %q: %w: tcp:// has no requests", r, ErrRule)
+	}
 	r.methods, r.path = slices.Clone(methods), pattern
 	if len(methods) > 0 {
 		r.text = strings.Join(methods, ",") + " " + r.text

@@ -17,14 +17,15 @@ func (e *MissingError) Error() string {
 
 // Held are layers that no sweep removes before Close, or the death of the process.
 type Held struct {
-	// FS has an O_PATH descriptor of each layer's files, in the order that was asked for (twice
-	// the same where a layer was named twice). They belong to the Held.
+	// FS has an O_PATH descriptor of each layer's files, in the order that was asked for: bottom
+	// first. What is below a layer that is opaque at its root is held and not in FS, because
+	// overlayfs does not look for that mark on a root. The descriptors belong to the Held.
 	FS []*os.File
 
 	locks []dir
 }
 
-// Hold keeps the layers where they are. If some are not there it holds none, and the error is
+// Hold keeps the layers, bottom first, where they are. If some are not there it holds none, and the error is
 // a [*MissingError].
 func (c Cache) Hold(ids []DiffID) (*Held, error) {
 	if missing := c.Missing(ids); missing != nil {
@@ -64,8 +65,19 @@ func (h *Held) hold(at dir, id DiffID) error {
 	if err != nil {
 		return err
 	}
+	if isOpaque(fs.Name()) {
+		h.CloseFS()
+	}
 	h.FS = append(h.FS, fs.File)
 	return nil
+}
+
+// isOpaque tells whether a layer hides all that is below it. The path leads where it was opened: nobody
+// else writes to the cache, and the layer is locked.
+func isOpaque(fs string) bool {
+	var value [1]byte
+	n, err := unix.Lgetxattr(fs, "user.overlay.opaque", value[:])
+	return err == nil && n == 1 && value[0] == 'y'
 }
 
 // CloseFS closes the descriptors in FS and leaves the layers held: for a caller that has mounted

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMissing(t *testing.T) {
@@ -121,6 +123,32 @@ func TestHold(t *testing.T) {
 	h.Close()
 	if freed, err := c.Sweep(nil); err != nil || freed == 0 || len(entries(t, c)) != 0 {
 		t.Errorf("a sweep of what nobody holds freed %d, %v", freed, err)
+	}
+}
+
+// A layer that is opaque at its root hides what is below it.
+func TestHoldOpaque(t *testing.T) {
+	c := newCache(t)
+	for _, name := range []string{"a", "b", "c"} {
+		put(t, c, id(name))
+	}
+	fs := filepath.Join(c.Dir(), hexOf("b"), "fs")
+	if err := unix.Setxattr(fs, "user.overlay.opaque", []byte("y"), 0); errors.Is(err, unix.ENOTSUP) && os.Getenv("CI") == "" {
+		t.Skip("needs a file system with user.* attributes")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.Hold([]DiffID{id("a"), id("b"), id("c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if len(h.FS) != 2 || h.FS[0].Name() != fs {
+		t.Errorf("of three layers there are %v", h.FS)
+	}
+	h.CloseFS()
+	if _, err := c.Sweep(nil); err != nil || len(entries(t, c)) != 3 {
+		t.Errorf("what is hidden is not held: %q, %v", entries(t, c), err)
 	}
 }
 

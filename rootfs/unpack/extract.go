@@ -104,7 +104,7 @@ func entryError(name string, err error) error {
 	case malformed(err):
 		return &RefusedError{Reason: BadTar, Entry: name, Err: err}
 	case errors.As(err, &errno) && slices.Contains(archives, errno):
-		return &RefusedError{Reason: BadEntry, Entry: name, Err: err}
+		return &RefusedError{Reason: badEntry, Entry: name, Err: err}
 	}
 	return fmt.Errorf("unpack %q: %w", name, err)
 }

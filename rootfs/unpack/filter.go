@@ -100,10 +100,10 @@ func (f *filter) check(hdr *tar.Header) (verdict, error) {
 func (f *filter) checkName(hdr *tar.Header) Reason {
 	for _, name := range []string{hdr.Name, hdr.Linkname} {
 		if len(name) > maxPath {
-			return TooLong
+			return tooLong
 		}
 		if strings.ContainsRune(name, 0) {
-			return BadName
+			return badName
 		}
 	}
 	reason := checkParts(hdr.Name)
@@ -115,7 +115,7 @@ func (f *filter) checkName(hdr *tar.Header) Reason {
 	}
 	clean := path.Clean("/" + hdr.Name)
 	if clean == "/" && hdr.Typeflag != tar.TypeDir {
-		return BadRoot
+		return badRoot
 	}
 	f.parts += unshared(f.previous, clean)
 	f.previous = clean
@@ -140,11 +140,11 @@ func checkParts(name string) Reason {
 		parts++
 		switch {
 		case depth < 0:
-			return Climbs
+			return climbs
 		case parts > maxDepth:
-			return TooDeep
+			return tooDeep
 		case len(part) > maxName:
-			return TooLong
+			return tooLong
 		}
 	}
 	return checkWhiteout(name)
@@ -156,10 +156,10 @@ func checkWhiteout(name string) Reason {
 	clean := path.Clean("/" + name)
 	dir, base := path.Split(clean)
 	if strings.Contains(dir, "/"+whiteout) {
-		return BadWhiteout
+		return badWhiteout
 	}
 	if of, ok := strings.CutPrefix(base, whiteout); ok && (of == "" || of == "." || of == "..") {
-		return BadWhiteout
+		return badWhiteout
 	}
 	return ""
 }
@@ -196,7 +196,7 @@ func (f *filter) checkType(hdr *tar.Header) Reason {
 		f.notes.Devices++
 	case tar.TypeDir, tar.TypeLink, tar.TypeSymlink, tar.TypeFifo:
 	default:
-		return BadType
+		return badType
 	}
 	hdr.Devmajor, hdr.Devminor = 0, 0
 	return ""
@@ -212,7 +212,7 @@ func (f *filter) checkXattrs(hdr *tar.Header) Reason {
 			continue
 		}
 		if len(name) > maxName || len(value) > maxXattr {
-			return BadXattr
+			return badXattr
 		}
 	}
 	return ""

@@ -191,6 +191,17 @@ func TestWhiteouts(t *testing.T) {
 	}
 }
 
+// A layer that is opaque at its root says so to [layers.Cache.Hold].
+func TestOpaqueRoot(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	fs := newStore(t).must(entry{name: "./", kind: dir}, entry{name: ".wh..wh..opq"}, entry{name: "new"})
+	if got := xattrs(t, fs); got != "user.overlay.opaque" {
+		t.Errorf("the root has %q", got)
+	}
+}
+
 // A layer that does not fit is refused before it fills the disk, and the cache is as it was.
 func TestDiskFull(t *testing.T) {
 	if !inUserns(t) {

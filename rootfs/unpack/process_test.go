@@ -63,8 +63,8 @@ func unpackJob(t *testing.T, text string) {
 
 func bigLayer(t *testing.T, s *store) Layer {
 	var all []entry
-	for i := range 2000 {
-		all = append(all, entry{name: "d/" + strings.Repeat("n", i%200+1) + "/f", body: strings.Repeat("x", i*4)})
+	for i := range 400 {
+		all = append(all, entry{name: "d/" + strings.Repeat("n", i%200+1) + "/f", body: strings.Repeat("x", i*20)})
 	}
 	data := archive(t, all...)
 	return s.add(zipped(t, data), data)

@@ -8,25 +8,29 @@ import (
 // A Reason says why a layer is refused: the whole layer, of which nothing stays.
 type Reason string
 
-// What this package refuses. What it changes instead is in the package comment.
+// What a caller may have something to say about.
 const (
-	TooMany     Reason = "it has too many entries"
-	TooBig      Reason = "it is too big"
-	TooDeep     Reason = "a path has too many components"
-	TooLong     Reason = "a name is too long"
-	BadName     Reason = "a name has a NUL in it"
-	Climbs      Reason = "a name leads out of the root"
-	BadWhiteout Reason = "a whiteout stands for no file"
-	BadType     Reason = "it has an entry of unknown type"
-	BadRoot     Reason = "it makes the root something other than a directory"
-	BadXattr    Reason = "an extended attribute is too big"
-	BadMedia    Reason = "its media type is none of a layer"
-	BadTar      Reason = "it is no proper archive"
-	BadEntry    Reason = "an entry cannot be made"
-	BadDiffID   Reason = "its contents are not what the image's config says"
+	TooMany   Reason = "it has too many entries"
+	TooBig    Reason = "it is too big"
+	BadMedia  Reason = "its media type is none of a layer"
+	BadTar    Reason = "it is no proper archive"
+	BadDiffID Reason = "its contents are not what the image's config says"
 )
 
-// A RefusedError says which layer is refused, at which entry, and why.
+// The rest of what is refused. What is changed instead is in the package comment.
+const (
+	tooDeep     Reason = "a path has too many components"
+	tooLong     Reason = "a name is too long"
+	badName     Reason = "a name has a NUL in it"
+	climbs      Reason = "a name leads out of the root"
+	badWhiteout Reason = "a whiteout stands for no file"
+	badType     Reason = "it has an entry of unknown type"
+	badRoot     Reason = "it makes the root something other than a directory"
+	badXattr    Reason = "an extended attribute is too big"
+	badEntry    Reason = "an entry cannot be made"
+)
+
+// A RefusedError says why a layer is refused, and at which entry.
 type RefusedError struct {
 	Reason Reason
 	Entry  string // as the archive names it; "" if it is about no single one

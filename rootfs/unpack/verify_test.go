@@ -183,7 +183,7 @@ func TestRunEnds(t *testing.T) {
 	in := make(chan Layer, 1)
 	in <- s.add(tar, tar) // and the channel stays open
 	err := Run(t.Context(), Options{Store: s.dir, Blobs: func(d digest.Digest) (*os.File, error) { return os.Open(s.blob(d)) }}, in, nil)
-	if reasonOf(err) != BadWhiteout {
+	if reasonOf(err) != badWhiteout {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

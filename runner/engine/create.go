@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"demesne/netns"
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/limits"
@@ -23,7 +22,12 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
-	s := c.e.newSandbox(newID(), spec)
+	egress, err := admitEgress(&spec)
+	if err != nil {
+		return nil, err
+	}
+	s := c.newSandbox(newID(), spec)
+	s.egress = egress
 	if err := c.e.claim(s); err != nil {
 		return nil, err
 	}
@@ -103,17 +107,22 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
 	// Both wait in the kernel, and neither for the other.
-	join := newNetwork()
+	join := newNetwork(s.egress)
 	err = s.mount(m)
 	t.mark("mounts")
-	ns, nerr := join()
+	net, nerr := join()
 	if nerr != nil {
 		return errors.Join(err, nerr)
 	}
-	defer ns.Close()
+	s.net = net
+	s.undo.add(net.close)
 	if err != nil {
 		return err
 	}
+	if err := s.openNetwork(m); err != nil {
+		return err
+	}
+	ns := net.ns
 	if ns.Sysfs != nil {
 		if err := s.tree.MountSys(ns.Sysfs); err != nil {
 			return err
@@ -132,6 +141,7 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	s.undo.add(func() { <-detached })
 	masked := s.mask(start)
 	t.mark("clone")
+	net.started()
 	err = s.group.Add(s.pid)
 	if err = errors.Join(err, <-masked); err != nil {
 		return err
@@ -162,23 +172,6 @@ func (s *sandbox) mask(st started) <-chan error {
 	pid := s.pid
 	go func() { done <- maskProc(pid) }()
 	return done
-}
-
-// newNetwork starts making a network namespace; join waits for it.
-func newNetwork() (join func() (*netns.NS, error)) {
-	type made struct {
-		ns  *netns.NS
-		err error
-	}
-	ch := make(chan made, 1)
-	go func() {
-		ns, err := netns.New()
-		ch <- made{ns, err}
-	}()
-	return func() (*netns.NS, error) {
-		m := <-ch
-		return m.ns, m.err
-	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -215,7 +208,8 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	s.undo.add(func() { os.Remove(dir) })
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
-		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
+		NameServer: nameServer(s.egress),
+		Init:       source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}

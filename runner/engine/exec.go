@@ -28,7 +28,8 @@ type execution struct {
 	started time.Time
 	tty     *os.File // our copy, for resize
 	timer   *time.Timer
-	primary bool // of a one-shot sandbox, which ends with it
+	blocked []runner.Blocked // before it
+	primary bool             // of a one-shot sandbox, which ends with it
 
 	once   sync.Once
 	done   chan struct{} // closed when result is there
@@ -100,6 +101,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	x := &execution{
 		s: s, id: s.next, started: time.Now(), done: make(chan struct{}),
 		primary: s.spec.Lifetime == runner.OneShot && !s.primary,
+		blocked: s.net.blocked(),
 	}
 	s.primary = true
 	s.execs[x.id] = x
@@ -140,6 +142,7 @@ func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExe
 		env = append(env, image.Env...)
 		dir = cmp.Or(image.WorkingDir, dir)
 	}
+	env = append(env, s.net.env()...)
 	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
 		g.Dir = wire.Bytes(dir)
@@ -296,6 +299,9 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		}
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
 		r.Seconds = time.Since(x.started).Seconds()
+		if s.egress != nil {
+			r.Denied, r.EgressLog = since(x.blocked, s.net.blocked()), s.spec.Egress.Log
+		}
 		x.result = r
 		s.mu.Lock()
 		s.last = r

@@ -38,6 +38,13 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 			Hint: s.e.boot.ModeFix,
 		}
 	}
+	if s.egress != nil || len(s.spec.Publish) > 0 {
+		return &wire.Error{
+			Code: wire.CodeRequirement,
+			Text: "make network: this machine forbids namespaces: " + s.e.boot.ModeWhy,
+			Hint: s.e.boot.ModeFix,
+		}
+	}
 	if err := s.keep(); err != nil {
 		return err
 	}

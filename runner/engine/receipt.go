@@ -16,7 +16,7 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 	r := &runner.Receipt{
 		Version: 1, Sandbox: s.id, Kernel: s.e.kernel, Image: s.spec.Image,
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, Landlock: f.LandlockABI, Seccomp: f.Seccomp,
-		Network: "none",
+		Network: s.net.word(),
 	}
 	if s.spec.Rootfs != nil {
 		r.ImageDigest = s.spec.Rootfs.Digest
@@ -27,6 +27,7 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 	} else {
 		r.Layers = append(namespaceLayers(s.pid), idLayer(b), procLayer(f, st, s.spec), sysLayer(f, sysErr), hostnameLayer(st))
 	}
+	r.Layers = append(r.Layers, s.net.layers()...)
 	if s.spec.Rootfs != nil {
 		r.Layers = append(r.Layers, imageLayer(s.spec.Rootfs, s.tree), userLayer(b, s.tree))
 	}

@@ -22,9 +22,17 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 		}
 		return runner.Opened{}, err
 	}
-	s := e.newSandbox(rec.Info.ID, rec.Info.Spec)
-	s.spec.Exposed = t.Exposed
-	s.created, s.restarted, s.last = rec.Info.Created, true, rec.Info.Result
+	spec := rec.Info.Spec
+	spec.Exposed = t.Exposed
+	if spec.Egress != nil {
+		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
+	}
+	egress, err := admitEgress(&spec)
+	if err != nil {
+		return runner.Opened{}, err
+	}
+	s := c.newSandbox(rec.Info.ID, spec)
+	s.egress, s.created, s.restarted, s.last = egress, rec.Info.Created, true, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
 		return other.open()
@@ -148,10 +156,10 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 }
 
 // newSandbox is a sandbox before it is made.
-func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
+func (c *caller) newSandbox(id string, spec runner.Spec) *sandbox {
 	now := time.Now()
 	return &sandbox{
-		e: e, id: id, spec: spec, created: now, began: now, paths: inside,
+		e: c.e, id: id, spec: spec, asker: c, created: now, began: now, paths: inside,
 		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
 	}
 }

@@ -23,6 +23,8 @@ type sandbox struct {
 	owner   *caller // of a one-shot one
 	id      string
 	spec    runner.Spec
+	egress  *egress // nil: no way out
+	asker   *caller // who answers questions about egress
 	created time.Time
 	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
@@ -35,6 +37,7 @@ type sandbox struct {
 	upper *os.File // what is written over an image, if it is on a disk
 	group *limits.Group
 	guest *wire.Peer
+	net   *network
 	pid   int // of PID 1, in our pid namespace
 	paths paths
 

@@ -176,6 +176,8 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		return c.dispatchExec(m)
 	case runner.OpOpen, runner.OpStop, runner.OpInspect:
 		return c.dispatchSandbox(m)
+	case runner.OpEgress, runner.OpAnswer:
+		return nil, nil, c.dispatchEgress(m)
 	case runner.OpList:
 		if err := c.e.settled(); err != nil {
 			return nil, nil, err

@@ -44,8 +44,8 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	if err := listen(filepath.Join(dir, "control"), func() { cancel(errCancelled) }); err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
-	out, err1 := newLog(filepath.Join(dir, "stdout.log"), keep)
-	errs, err2 := newLog(filepath.Join(dir, "stderr.log"), keep)
+	out, err1 := openLog(filepath.Join(dir, "stdout.log"), keep)
+	errs, err2 := openLog(filepath.Join(dir, "stderr.log"), keep)
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
@@ -130,18 +130,21 @@ func (s *Store) firstInQueue(id string) (bool, error) {
 	return true, nil
 }
 
-// log keeps the end of a stream in a file. What came before becomes a hole, so a position
+// Log keeps the end of a stream in a file. What came before becomes a hole, so a position
 // in the file is one in the stream, and the file's size the stream's.
-type log struct {
+type Log struct {
 	f    *os.File
 	keep int64
 	all  int64
 	hole int64 // up to here
 }
 
-func newLog(path string, keep int64) (*log, error) {
+// NewLog keeps the last bytes that are written to it in f, keep of them or a little more.
+func NewLog(f *os.File, keep int64) *Log { return &Log{f: f, keep: max(keep, 2*holeStep)} }
+
+func openLog(path string, keep int64) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	return &log{f: f, keep: max(keep, 2*holeStep)}, err
+	return NewLog(f, keep), err
 }
 
 // holeStep is how much is given back at once.
@@ -149,7 +152,7 @@ const holeStep = 1 << 20
 
 // Write never fails: a full disk must not end the command. What could not be kept is a
 // hole too.
-func (l *log) Write(b []byte) (int, error) {
+func (l *Log) Write(b []byte) (int, error) {
 	l.f.WriteAt(b, l.all)
 	l.all += int64(len(b))
 	if over := l.all - l.keep - l.hole; over >= holeStep {
@@ -159,8 +162,11 @@ func (l *log) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (l *log) close() int64 {
-	l.f.Truncate(l.all)
+// Flush gives the file the stream's size, which it has not when the disk was full.
+func (l *Log) Flush() error { return l.f.Truncate(l.all) }
+
+func (l *Log) close() int64 {
+	l.Flush()
 	l.f.Close()
 	return l.all
 }

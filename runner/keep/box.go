@@ -19,6 +19,8 @@ func (b *Box) OpenTree() (*os.File, error) { return b.root.Open(treeDir) }
 
 // Write records the sandbox: from the first time on it is one that is kept.
 func (b *Box) Write(r Record) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	r.Version = version
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +81,7 @@ type Box struct {
 	id   string
 	lock *os.File
 	root *os.Root
+	mu   sync.Mutex // of Write
 }
 
 // New makes the directory of a new sandbox, which is none before [Box.Write].
@@ -264,12 +266,14 @@ func (d *Dir) Sweep() (removed []string, err error) {
 		if errors.Is(err, ErrBusy) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		gone := false
 		if err == nil {
-			err = b.sweep(expired)
+			gone, err = b.sweep()
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep sandbox %q: %w", name, err))
-		} else if expired {
+		}
+		if gone && expired {
 			removed = append(removed, name)
 		}
 	}
@@ -277,15 +281,14 @@ func (d *Dir) Sweep() (removed []string, err error) {
 }
 
 // sweep removes what is still to be removed, now that it is locked.
-func (b *Box) sweep(expired bool) error {
+func (b *Box) sweep() (gone bool, err error) {
 	if strings.HasPrefix(b.id, oldPrefix) {
-		return b.removeAs(b.id)
+		return true, b.removeAs(b.id)
 	}
-	if expired && !b.d.expired(b.id) || !expired && b.d.hasSpec(b.id) {
-		b.Close()
-		return nil
+	if !b.d.expired(b.id) && b.d.hasSpec(b.id) {
+		return false, b.Close()
 	}
-	return b.Remove()
+	return true, b.Remove()
 }
 
 func (d *Dir) hasSpec(name string) bool {

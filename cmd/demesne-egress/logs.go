@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"demesne/proxy"
+	"demesne/proxy/modes"
+	"demesne/proxy/policy"
+)
+
+func readLog(path string) ([]proxy.Record, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return proxy.ReadLog(f)
+}
+
+// showLog prints a line for each decision.
+func showLog(c *call) (int, error) {
+	log, err := readLog(c.args[0])
+	if err != nil {
+		return 0, err
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, r := range log {
+		if c.json {
+			if _, err := c.encode(r); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), oneLine(r.Verdict), oneLine(r.Via),
+			oneLine(at(r.Host, r.Port)), traffic(r), oneLine(why(r)))
+	}
+	return 0, w.Flush()
+}
+
+func at(host string, port uint16) string {
+	if port == 0 {
+		return host
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(int(port))
+}
+
+func traffic(r proxy.Record) string {
+	if r.In == 0 && r.Out == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d B in, %d B out", r.In, r.Out)
+}
+
+func why(r proxy.Record) string {
+	s := r.Reason
+	if r.Request != "" {
+		s += ", " + r.Request
+	}
+	if r.Error != "" {
+		s += ": " + r.Error
+	}
+	return s
+}
+
+// suggest writes the smallest policy file that lets through what a log says was let
+// through.
+func suggest(c *call) (int, error) {
+	log, err := readLog(c.args[0])
+	if err != nil {
+		return 0, err
+	}
+	rules := proxy.Suggest(log)
+	if c.json {
+		return c.encode(struct {
+			Mode  string   `json:"mode"`
+			Allow []string `json:"allow"`
+		}{modes.Mode{}.String(), append([]string{}, rules...)})
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# what %d decisions let through\nmode = %q\nallow = [\n", len(log), modes.Mode{}.String())
+	for _, r := range rules {
+		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
+	}
+	b.WriteString("]\n")
+	_, err = fmt.Fprint(c.out, b.String())
+	return 0, err
+}
+
+// quoted is a TOML string, whose escapes are those of JSON.
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+// replay holds a log against a policy file.
+func replay(c *call) (int, error) {
+	f, err := readPolicy(c.args[0])
+	if err != nil {
+		return 0, err
+	}
+	log, err := readLog(c.args[1])
+	if err != nil {
+		return 0, err
+	}
+	blocked := proxy.Replay(log, c.whole(f.Mode, f.Policy))
+	code := 0
+	if len(blocked) > 0 {
+		code = exitWrong
+	}
+	if c.json {
+		_, err := c.encode(append([]proxy.Blocked{}, blocked...))
+		return code, err
+	}
+	for _, b := range blocked {
+		fmt.Fprintf(c.out, "blocked: %s (%s)\n", oneLine(at(b.Host, b.Port)), oneLine(b.Reason))
+	}
+	if code == 0 {
+		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", len(log))
+	}
+	return code, nil
+}
+
+// whole is a policy with what its mode allows here.
+func (c *call) whole(m modes.Mode, p policy.Policy) policy.Policy {
+	p = p.Allow(m.Rules()...)
+	if !m.Mirrored() {
+		return p
+	}
+	found, _ := c.host.mirrors()
+	for _, f := range found {
+		p = p.Allow(f.rule)
+	}
+	return p
+}

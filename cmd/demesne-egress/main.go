@@ -1,0 +1,113 @@
+// The runtime would open the cgroup's CPU limit and keep watching it.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-egress is what demesne knows about policies and does not carry along:
+// parsers of TOML and YAML, internationalised names and the list of public suffixes, which
+// would cost every run that wants no network. demesne starts it, or becomes it.
+//
+//	demesne-egress rules [--mode MODE] [--file FILE]   what a run is to be allowed; see package outbound
+//	demesne-egress list [--json] [MODE]                the modes, or what one allows here
+//	demesne-egress lint FILE…                          what is wrong with policy files
+//	demesne-egress log [--json] LOG                    a run's decisions, for reading
+//	demesne-egress suggest [--json] LOG                the policy file that a run would have needed
+//	demesne-egress replay [--json] POLICY LOG          what a policy would have blocked
+//
+// It reads files and the environment, and reaches nothing. Like demesne it prints the answer
+// on stdout, and one line about what it could not do on stderr. It exits 1 when the answer
+// is that something is wrong, and 125 when there is none.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Exit codes: those of demesne.
+const (
+	exitWrong  = 1
+	exitFailed = 125
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// command is one verb. It returns the exit code.
+type command struct {
+	name        string
+	least, most int // arguments
+	run         func(*call) (int, error)
+}
+
+var commands = []command{
+	{"rules", 0, 0, giveRules},
+	{"list", 0, 1, list},
+	{"lint", 1, 1 << 20, lint},
+	{"log", 1, 1, showLog},
+	{"suggest", 1, 1, suggest},
+	{"replay", 2, 2, replay},
+}
+
+// call is a command under way.
+type call struct {
+	out        io.Writer
+	args       []string
+	json       bool
+	mode, file string
+	host       host
+}
+
+func run(argv []string, out, errs io.Writer) int {
+	c := &call{out: out, host: thisHost()}
+	cmd, err := c.parse(argv)
+	code := exitFailed
+	if err == nil {
+		code, err = cmd.run(c)
+	}
+	if err != nil {
+		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.name, oneLine(err.Error()))
+		return exitFailed
+	}
+	return code
+}
+
+func (c *call) parse(argv []string) (command, error) {
+	if len(argv) == 0 {
+		return command{}, fmt.Errorf("no command given")
+	}
+	i := slices.IndexFunc(commands, func(k command) bool { return k.name == argv[0] })
+	if i < 0 {
+		return command{}, fmt.Errorf("command %q: not known", argv[0])
+	}
+	cmd := commands[i]
+	set := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.BoolVar(&c.json, "json", false, "")
+	set.StringVar(&c.mode, "mode", "", "")
+	set.StringVar(&c.file, "file", "", "")
+	if err := set.Parse(argv[1:]); err != nil {
+		return cmd, err
+	}
+	c.args = set.Args()
+	if len(c.args) < cmd.least || len(c.args) > cmd.most {
+		return cmd, fmt.Errorf("%d arguments, not %d", len(c.args), cmd.least)
+	}
+	return cmd, nil
+}
+
+// oneLine keeps a log's or a file's text from writing lines, or terminal escapes, of its own.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < ' ' || 0x7f <= r && r < 0xa0:
+			return '?'
+		}
+		return r
+	}, strings.TrimSpace(s))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/proxy/modes"
+	"demesne/proxy/policy"
+)
+
+// host is where the configuration of the caller's tools is.
+type host struct {
+	home string
+	env  func(string) string
+	root string // in front of every path; only tests have one
+}
+
+func thisHost() host {
+	home, _ := os.UserHomeDir()
+	return host{home: home, env: os.Getenv}
+}
+
+// mirror is a server that a tool is told to use.
+type mirror struct {
+	tool, from string // from is a file or a variable
+	rule       policy.Rule
+}
+
+// most is how much of a file is read. Configuration is written by hand.
+const most = 1 << 20
+
+// mirrors reads what the host's tools are told. What cannot be read or understood is in
+// notes, and the rest is good.
+func (h host) mirrors() (found []mirror, notes []string) {
+	take := func(t modes.Tool, from string, rules []policy.Rule, err error) {
+		for _, r := range rules {
+			found = append(found, mirror{t.Name, from, r})
+		}
+		if err != nil {
+			notes = append(notes, oneLine(fmt.Sprintf("%s: %v", from, err)))
+		}
+	}
+	for _, t := range modes.Tools() {
+		for _, path := range h.files(t) {
+			text, err := readSome(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			var rules []policy.Rule
+			if err == nil {
+				rules, err = t.Mirrors(text)
+			}
+			take(t, strings.TrimPrefix(path, h.root), rules, err)
+		}
+		for _, name := range t.Env {
+			rules, err := t.Value(h.env(name))
+			take(t, "$"+name, rules, err)
+		}
+	}
+	return found, notes
+}
+
+// files are the places of t's configuration, with "~" and "*" resolved.
+func (h host) files(t modes.Tool) (paths []string) {
+	for _, f := range t.Files {
+		if rest, ok := strings.CutPrefix(f, "~/"); ok {
+			if h.home == "" {
+				continue
+			}
+			f = filepath.Join(h.home, rest)
+		}
+		f = h.root + f
+		if !strings.Contains(f, "*") {
+			paths = append(paths, f)
+			continue
+		}
+		some, _ := filepath.Glob(f)
+		paths = append(paths, some...)
+	}
+	return paths
+}
+
+func readSome(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", errors.New("not a regular file")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if len(b) > most {
+		return "", fmt.Errorf("more than %d bytes", most)
+	}
+	return string(b), err
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"demesne/cmd/internal/outbound"
+	"demesne/proxy/modes"
+	"demesne/proxy/policy"
+	"demesne/proxy/policyfile"
+)
+
+// giveRules answers package outbound.
+func giveRules(c *call) (int, error) {
+	r, err := c.rules()
+	if err != nil {
+		return c.encode(outbound.Rules{Wrong: lines(err)})
+	}
+	return c.encode(r)
+}
+
+func (c *call) rules() (outbound.Rules, error) {
+	var r outbound.Rules
+	var mode modes.Mode
+	if c.file != "" {
+		f, err := readPolicy(c.file)
+		if err != nil {
+			return r, err
+		}
+		mode, r.Allow, r.Deny = f.Mode, words(f.Policy.Allowed()), words(f.Policy.Denied())
+	}
+	if c.mode != "" {
+		var err error
+		if mode, err = modes.Parse(c.mode); err != nil {
+			return r, err
+		}
+	}
+	r.Mode = mode.String()
+	if mode.Mirrored() {
+		found, notes := c.host.mirrors()
+		r.Notes = notes
+		for _, m := range found {
+			r.Allow = append(r.Allow, m.rule.String())
+		}
+	}
+	return r, nil
+}
+
+func words(rules []policy.Rule) (all []string) {
+	for _, r := range rules {
+		all = append(all, r.String())
+	}
+	return all
+}
+
+func readPolicy(path string) (policyfile.File, error) {
+	text, err := readSome(path)
+	if err != nil {
+		return policyfile.File{}, err
+	}
+	return policyfile.Parse(path, text)
+}
+
+// lines are the lines of an error that may have been joined.
+func lines(err error) []string {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []string
+		for _, e := range many.Unwrap() {
+			all = append(all, lines(e)...)
+		}
+		return all
+	}
+	return []string{oneLine(err.Error())}
+}
+
+// lint says what is wrong with each file, a line for each thing.
+func lint(c *call) (int, error) {
+	code := 0
+	for _, path := range c.args {
+		f, err := readPolicy(path)
+		if err != nil {
+			code = exitWrong
+			fmt.Fprintln(c.out, strings.Join(lines(err), "\n"))
+			continue
+		}
+		fmt.Fprintf(c.out, "%s: mode %s, %s\n", path, f.Mode, counted(len(f.Policy.Allowed()), len(f.Policy.Denied())))
+	}
+	return code, nil
+}
+
+func counted(allow, deny int) string {
+	return fmt.Sprintf("%d allowed, %d denied", allow, deny)
+}
+
+// listed is a line of list MODE, and an element of its JSON.
+type listed struct {
+	For  string `json:"for"`
+	Rule string `json:"rule"`
+	From string `json:"from,omitempty"` // of a mirror
+}
+
+// list lists the modes, or what one of them allows on this host.
+func list(c *call) (int, error) {
+	if len(c.args) == 0 {
+		return c.listModes()
+	}
+	m, err := modes.Parse(c.args[0])
+	if err != nil {
+		return 0, err
+	}
+	rows, notes := c.listMode(m)
+	if c.json {
+		return c.encode(struct {
+			Mode  string   `json:"mode"`
+			Rules []listed `json:"rules"`
+			Notes []string `json:"notes,omitempty"`
+		}{m.String(), append([]listed{}, rows...), notes})
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.TrimRight(r.For+"\t"+r.Rule+"\t"+r.From, "\t"))
+	}
+	for _, n := range notes {
+		fmt.Fprintf(w, "not understood: %s\n", n)
+	}
+	return 0, w.Flush()
+}
+
+func (c *call) listModes() (int, error) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, name := range modes.Names() {
+		m, err := modes.Parse(name)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Fprintf(w, "%s\t%s\n", name, m.About())
+	}
+	return 0, w.Flush()
+}
+
+func (c *call) listMode(m modes.Mode) (rows []listed, notes []string) {
+	if !m.Mirrored() {
+		for _, r := range m.Rules() {
+			rows = append(rows, listed{For: m.About(), Rule: r.String()})
+		}
+		return rows, nil
+	}
+	for _, e := range modes.Ecosystems() {
+		rules, _ := e.Rules() // of a constant table
+		for _, r := range rules {
+			rows = append(rows, listed{For: e.Name, Rule: r.String()})
+		}
+	}
+	found, notes := c.host.mirrors()
+	for _, f := range found {
+		rows = append(rows, listed{f.tool, f.rule.String(), f.from})
+	}
+	return rows, notes
+}
+
+func (c *call) encode(v any) (int, error) {
+	e := json.NewEncoder(c.out)
+	e.SetEscapeHTML(false)
+	if c.json {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(v); err != nil {
+		return 0, fmt.Errorf("write answer: %w", err)
+	}
+	return 0, nil
+}

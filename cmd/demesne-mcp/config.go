@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"demesne/cmd/internal/desk"
+	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/version"
+	"demesne/images"
+	"demesne/mcp"
+	"demesne/proxy/modes"
+	"demesne/runner/jobs"
+)
+
+// Variables of the environment.
+const (
+	varPaths  = "DEMESNE_ALLOWED_PATHS"
+	varImages = "DEMESNE_IMAGES_ALLOWED"
+	varSlots  = "DEMESNE_JOB_SLOTS"
+	varToken  = "DEMESNE_MCP_TOKEN"
+)
+
+// openDesk opens what the environment says.
+func openDesk() (*desk.Desk, *jobs.Store, error) {
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := jobs.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if store.Slots, err = slots(store.Slots); err != nil {
+		return nil, nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find own program: %w", err)
+	}
+	d, err := desk.New(desk.Options{Jobs: store, Attend: []string{self, "job"}})
+	return d, store, err
+}
+
+func slots(fallback int) (int, error) {
+	v := os.Getenv(varSlots)
+	if v == "" {
+		return fallback, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s %q: not a number of jobs", varSlots, v)
+	}
+	return n, nil
+}
+
+// serverOptions is what the server offers.
+func serverOptions(outputRoot string) (mcp.Options, error) {
+	dirs, err := allowedPaths(os.Getenv(varPaths), outputRoot, os.Getwd)
+	if err != nil {
+		return mcp.Options{}, err
+	}
+	mounts, err := mcp.NewMounts(dirs...)
+	if err != nil {
+		return mcp.Options{}, err
+	}
+	list := fields(os.Getenv(varImages))
+	o := mcp.Options{
+		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(),
+		Images: images.Catalogue(), Image: images.Default(os.Getenv),
+		Allowed: func(name string) bool { return allowedImage(name, list) },
+	}
+	if _, err := ground.Parse(o.Image); err != nil {
+		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
+	}
+	return o, nil
+}
+
+// egress are the modes that a model may ask for: data must not go to just anybody.
+func egress() []string {
+	return slices.DeleteFunc(modes.Names(), func(name string) bool {
+		m, err := modes.Parse(name)
+		return err != nil || m.Everything()
+	})
+}
+
+func allowedImage(name string, list []string) bool {
+	ref, err := images.Parse(name)
+	if err != nil {
+		return false
+	}
+	ok, _ := images.Allowed(ref, list)
+	return ok
+}
+
+// allowedPaths are the directories that may be mounted: those that value names, else the
+// working directory. A server that was started in / was started nowhere in particular.
+func allowedPaths(value, outputRoot string, wd func() (string, error)) ([]string, error) {
+	dirs := slices.DeleteFunc(filepath.SplitList(value), func(s string) bool { return s == "" })
+	if len(dirs) == 0 {
+		dir, err := wd()
+		if err != nil {
+			return nil, fmt.Errorf("find working directory: %w", err)
+		}
+		if dir != "/" {
+			dirs = append(dirs, dir)
+		}
+	}
+	return append(dirs, outputRoot), nil
+}
+
+// fields are the words of a list, with commas or spaces.
+func fields(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}

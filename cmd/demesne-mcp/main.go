@@ -1,0 +1,133 @@
+// The runtime would open the cgroup's CPU limit and keep watching it: nothing here
+// computes.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-mcp is demesne's MCP server, over stdio or HTTP.
+//
+//	demesne-mcp                       stdio, as clients start it
+//	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp
+//	demesne-mcp --http unix:PATH      the same on a socket that only its owner can reach
+//	demesne-mcp job ID                does a background job; the server starts it
+//
+// Nothing but MCP is ever on stdout; what the program itself has to say goes to stderr, as
+// one line. At the end of its input, and at INT, TERM or HUP, it answers what is under way
+// and exits 0; a second INT or TERM does not wait.
+//
+// It has no configuration file. The environment says:
+//
+//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, with colons; the working directory
+//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. It may always be mounted
+//	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
+//	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
+//	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
+//	DEMESNE_MCP_TOKEN        what HTTP clients must send as bearer token
+//
+// The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and mean nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"demesne/cmd/internal/version"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+const usage = `usage: demesne-mcp [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]
+
+Serves MCP tools that run commands in sandboxes: over stdin and stdout, or over
+HTTP at /mcp. An address that others can reach wants a bearer token, from
+$DEMESNE_MCP_TOKEN or --token-file.
+
+  --http ADDR        host:port, or unix:PATH
+  --token-file FILE  the token is the first line of FILE
+  --host NAME        a name, besides localhost, that this server is called by
+  --version          print the version
+`
+
+// options are what the command line says.
+type options struct {
+	http, tokenFile string
+	hosts           []string
+	version         bool
+}
+
+// run returns the exit code.
+func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) int {
+	ctx := signals()
+	if len(args) == 2 && args[0] == "job" {
+		return report(errs, attend(ctx, args[1]))
+	}
+	o, err := parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		io.WriteString(out, usage)
+		return 0
+	case err == nil && o.version:
+		fmt.Fprintln(out, "demesne", version.Version)
+		return 0
+	case err == nil:
+		err = serve(ctx, o, in, out)
+	}
+	return report(errs, err)
+}
+
+func parse(args []string) (o options, err error) {
+	f := flag.NewFlagSet("demesne-mcp", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.http, "http", "", "")
+	f.StringVar(&o.tokenFile, "token-file", "", "")
+	f.BoolVar(&o.version, "version", false, "")
+	f.Func("host", "", func(s string) error { o.hosts = append(o.hosts, s); return nil })
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("argument %q: not wanted (demesne-mcp --help shows what is)", f.Arg(0))
+	}
+	if o.http == "" && (o.tokenFile != "" || o.hosts != nil) {
+		return o, errors.New("--token-file and --host: only with --http")
+	}
+	return o, nil
+}
+
+// report says err in one line and returns the exit code.
+func report(errs io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "demesne-mcp: %s\n", strings.ReplaceAll(err.Error(), "\n", " "))
+	return 1
+}
+
+// signals returns a context that ends with the first INT, TERM or HUP. A second INT or TERM
+// ends the program; the sandboxes of its calls end with it.
+func signals() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ch := make(chan os.Signal, 4)
+	// A client that is gone must not end us by SIGPIPE before its calls are taken down.
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	go func() {
+		asked := 0
+		for sig := range ch {
+			if sig == syscall.SIGPIPE {
+				continue
+			}
+			if asked++; asked > 1 && sig != syscall.SIGHUP {
+				os.Exit(128 + int(sig.(syscall.Signal)))
+			}
+			cancel(fmt.Errorf("%v", sig))
+		}
+	}()
+	return ctx
+}

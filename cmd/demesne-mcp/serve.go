@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/mcp"
+)
+
+// retention is how long jobs that have ended are kept.
+const retention = 7 * 24 * time.Hour
+
+// serve answers clients until ctx ends or the only one is gone.
+func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser) error {
+	d, store, err := openDesk()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	opts, err := serverOptions(d.OutputRoot())
+	if err != nil {
+		return err
+	}
+	go store.Prune(time.Now().Add(-retention))
+	s := mcp.New(d, opts)
+	if o.http == "" {
+		return s.ServeStdio(ctx, in, out)
+	}
+	token, err := token(o.tokenFile)
+	if err != nil {
+		return err
+	}
+	l, err := listen(o.http, token != "")
+	if err != nil {
+		return err
+	}
+	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.hosts})
+}
+
+// attend does one background job.
+func attend(ctx context.Context, id string) error {
+	d, _, err := openDesk()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Attend(ctx, id)
+}
+
+// token is what HTTP clients have to send; empty: nothing.
+func token(file string) (string, error) {
+	if file == "" {
+		return os.Getenv(varToken), nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("read token: %q has none in its first line", file)
+	}
+	return line, nil
+}
+
+var errToken = errors.New("others can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
+
+// listen opens host:port or unix:PATH. guarded says that clients have to have a token.
+func listen(addr string, guarded bool) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return listenUnix(path)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if !guarded && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		l.Close()
+		return nil, fmt.Errorf("listen on %q: %w", addr, errToken)
+	}
+	return l, nil
+}
+
+// listenUnix makes a socket that only its owner may connect to. One that a server left
+// behind that was killed is taken away: nobody answers there.
+func listenUnix(path string) (net.Listener, error) {
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listen on %q: another server answers there", path)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		os.Remove(path)
+	}
+	mask := unix.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	unix.Umask(mask)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// flushTime is how long the last answers have to get through.
+const flushTime = 2 * time.Second
+
+// serveHTTP serves until ctx ends, and then answers what is under way. Streams that clients
+// keep open for news are no calls, and are closed.
+func serveHTTP(ctx context.Context, s *mcp.Server, l net.Listener, o mcp.HTTPOptions) error {
+	srv := &http.Server{Handler: s.Handler(o), ReadHeaderTimeout: 10 * time.Second}
+	fmt.Fprintf(os.Stderr, "demesne-mcp: listening on %s\n", l.Addr())
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	l.Close()
+	s.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	srv.Shutdown(ctx)
+	srv.Close()
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/outbound"
+	"demesne/runner"
+)
+
+func egressCommand() command {
+	return command{
+		name: "egress", usage: []string{
+			"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
+			"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
+		},
+		summary: "say what sandboxes may reach, and what they did",
+		about: `list names the modes of --egress, or what one of them allows on this machine, the mirrors that
+its tools are told to use included. lint says what is wrong with policy files. allow and deny
+change what a sandbox that lives may reach from now on, if it was given any network. log shows
+the decisions about a run or sandbox; suggest makes of them the policy file that would have allowed what
+was let through; replay says what a policy would have blocked, and exits 1 if that is anything.`,
+		examples: []example{
+			{"what package-managers means here", "demesne egress list package-managers"},
+			{"a name more for one that lives", "demesne egress allow build api.example.com:443"},
+			{"a policy out of one run that had everything", "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
+			{"and what it would have blocked in another", "demesne egress replay policy.toml build"},
+		},
+		flags: jsonFlag, operand: aWord, words: egressVerbs(), run: cmdEgress,
+	}
+}
+
+// egressVerb is one of them. Those of demesne-egress have no run: it is called with the same
+// words, once the operand that logs says is a sandbox's log.
+type egressVerb struct {
+	name        string
+	least, most int
+	logAt       int // which operand names a log, or whose; -1: none
+	run         func(*app, []string) (int, error)
+}
+
+func egressTable() []egressVerb {
+	const many = 1 << 20
+	return []egressVerb{
+		{"list", 0, 1, -1, nil},
+		{"lint", 1, many, -1, nil},
+		{"allow", 2, many, -1, func(a *app, args []string) (int, error) {
+			return a.changeEgress(runner.EgressChange{Sandbox: args[0], Allow: args[1:]})
+		}},
+		{"deny", 2, many, -1, func(a *app, args []string) (int, error) {
+			return a.changeEgress(runner.EgressChange{Sandbox: args[0], Deny: args[1:]})
+		}},
+		{"log", 1, 1, 0, nil},
+		{"suggest", 1, 1, 0, nil},
+		{"replay", 2, 2, 1, nil},
+	}
+}
+
+func egressVerbs() (names []string) {
+	for _, v := range egressTable() {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+func cmdEgress(a *app, o *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs to know what to do"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
+	}
+	if err := oneOf(args[0], egressVerbs()); err != nil {
+		return 0, fmt.Errorf("%q: %w", args[0], err)
+	}
+	table := egressTable()
+	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
+	rest := slices.Clone(args[1:])
+	if len(rest) < v.least || len(rest) > v.most {
+		return 0, hinted(fmt.Errorf("%s: takes other operands", v.name), "demesne egress --help shows them")
+	}
+	if v.run != nil {
+		return v.run(a, rest)
+	}
+	if v.logAt >= 0 {
+		var err error
+		if rest[v.logAt], err = a.egressLog(rest[v.logAt]); err != nil {
+			return 0, err
+		}
+	}
+	return 0, a.becomeEgress(o, v.name, rest)
+}
+
+func (a *app) changeEgress(c runner.EgressChange) (int, error) {
+	for _, rule := range slices.Concat(c.Allow, c.Deny) {
+		if err := checkRule(rule); err != nil {
+			return 0, fmt.Errorf("rule %q: %w", rule, err)
+		}
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
+}
+
+// egressLog is the log that arg names: a file, or the one of a sandbox.
+func (a *app) egressLog(arg string) (path string, err error) {
+	if strings.Contains(arg, "/") || exists(arg) {
+		return arg, nil
+	}
+	_, err = a.with(func(ctx context.Context, eng engine) (int, error) {
+		info, err := eng.Inspect(ctx, arg)
+		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
+			err = fmt.Errorf("sandbox %q: has no network, and so no log", arg)
+		}
+		if err == nil {
+			path = info.Spec.Egress.Log
+		}
+		return 0, err
+	})
+	return path, err
+}
+
+// becomeEgress goes on as demesne-egress.
+func (a *app) becomeEgress(o *options, verb string, args []string) error {
+	path, err := runner.FindProgram(outbound.Program)
+	if err != nil {
+		return err
+	}
+	argv := []string{outbound.Program, verb}
+	if o.json {
+		argv = append(argv, "--json")
+	}
+	argv = append(append(argv, "--"), args...)
+	if err := unix.Exec(path, argv, os.Environ()); err != nil {
+		return fmt.Errorf("start %q: %w", path, err)
+	}
+	return nil
+}

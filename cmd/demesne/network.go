@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"demesne/cmd/internal/outbound"
+	"demesne/runner"
+)
+
+// egressModes repeats the names of package modes, which is too much for this program: see
+// package outbound. A test compares them.
+var egressModes = []string{outbound.None, "package-managers", "open"}
+
+// network is what a command line says about what a sandbox may reach, and be reached by.
+type network struct {
+	mode, file     string
+	allow, deny    []string
+	openWithInputs bool
+	learn, ask     bool
+	publish        []runner.Port
+}
+
+// networkFlags are those of run and create.
+func networkFlags(n *network) flagSet {
+	return flagSet{
+		{group: groupNetwork, long: "egress", arg: "MODE", complete: aWord, words: egressModes, set: n.setMode,
+			help: "what may be reached: none, package-managers or open; demesne egress list MODE says what that is here (default none)"},
+		{group: groupNetwork, long: "allow-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.allow, checkRule),
+			help: "allow a name besides, or *.NAME for all below it, an address or a range of them; ports may be 443,8000-8010"},
+		{group: groupNetwork, long: "deny-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.deny, checkRule),
+			help: "deny a name, whatever else allows it"},
+		{group: groupNetwork, long: "egress-file", arg: "FILE", complete: aFile, set: n.setFile,
+			help: "take mode and rules from a policy file, in TOML or YAML"},
+		{group: groupNetwork, long: "learn", set: on(&n.learn),
+			help: "let everything public through and write it down, for demesne egress suggest; never with inputs"},
+		{group: groupNetwork, long: "allow-open-with-inputs", set: on(&n.openWithInputs),
+			help: "let a command have --egress open and files of yours: it can send them to anybody"},
+		{group: groupNetwork, long: "publish", arg: "[ADDR:]PORT:INSIDE", repeat: true, set: n.addPublish,
+			help: "listen on this machine, and connect to the server on port INSIDE of the sandbox; ADDR is 127.0.0.1 unless given, and ADDR:PORT may be unix:PATH"},
+	}
+}
+
+func askFlag(n *network) flagSet {
+	return flagSet{{group: groupNetwork, long: "ask", set: on(&n.ask),
+		help: "ask on the terminal about each name that no rule speaks of"}}
+}
+
+func (n *network) setMode(s string) error {
+	n.mode = s
+	return oneOf(s, egressModes)
+}
+
+// setFile remembers where the file is now; what is in it is read when it is used.
+func (n *network) setFile(s string) error {
+	abs, err := filepath.Abs(s)
+	if err == nil {
+		_, err = os.Stat(abs)
+	}
+	n.file = s
+	return reason(err)
+}
+
+// checkRule is the part of the check that needs no table: the runner does the rest.
+func checkRule(s string) error {
+	switch {
+	case s == "":
+		return errors.New("empty")
+	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
+		return hinted(errors.New("is a URL, not a name"), "the name alone, such as example.com or example.com:443")
+	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return errors.New("has a space or a control character")
+	}
+	return nil
+}
+
+// addPublish takes PORT:INSIDE, ADDR:PORT:INSIDE or unix:PATH:INSIDE.
+func (n *network) addPublish(s string) error {
+	listen, inside, found := cutLast(s, ':')
+	to, ok := parsePort(inside)
+	if !found || !ok {
+		return errors.New("does not end in a colon and a port inside (such as 127.0.0.1:8080:3000)")
+	}
+	listen, err := listenAt(listen)
+	if err != nil {
+		return err
+	}
+	n.publish = append(n.publish, runner.Port{Listen: listen, To: to})
+	return nil
+}
+
+func listenAt(s string) (string, error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if path == "" {
+			return "", errors.New("no path after unix:")
+		}
+		abs, err := filepath.Abs(path)
+		return "unix:" + abs, err
+	}
+	if port, ok := parsePort(s); ok {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String(), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return "", errors.New("does not begin with a port, ADDRESS:PORT or unix:PATH")
+	}
+	return at.String(), nil
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func parsePort(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil && n != 0 && s[0] != '+'
+}
+
+// found is a network as the runner takes it.
+type found struct {
+	egress *runner.Egress
+	err    error
+}
+
+// find begins to find out what is wanted. It takes some milliseconds where a file or this
+// host's configuration has to be read, while other things are done.
+func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
+	answer := make(chan found, 1)
+	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask {
+		answer <- found{}
+		return answer
+	}
+	go func() {
+		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, Gateway: n.learn || n.ask}
+		e, notes, err := outbound.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
+		for _, line := range notes {
+			a.say(verb + ": mirror not understood: " + line)
+		}
+		answer <- found{e, n.explain(err)}
+	}()
+	return answer
+}
+
+func (n *network) explain(err error) error {
+	var wrong *outbound.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return hinted(err, "demesne egress lint %s lists everything that is wrong with it", n.file)
+}
+
+// apply says in spec what was found. Decisions are written down in a file with that name,
+// where the sandbox cannot write.
+func (n *network) apply(spec *runner.Spec, f found, name string) error {
+	spec.Publish = n.publish
+	if f.egress == nil || f.err != nil {
+		return f.err
+	}
+	root, err := runner.OutputRoot()
+	if err != nil {
+		return err
+	}
+	log, err := outbound.LogFile(root, name)
+	if err != nil {
+		return err
+	}
+	f.egress.OpenWithInputs, f.egress.Learn, f.egress.Log = n.openWithInputs, n.learn, log
+	if n.ask {
+		f.egress.Ask = runner.Duration(askTime)
+	}
+	spec.Egress = f.egress
+	return nil
+}
+
+// tidyLog takes away a log in which nothing was written, and says where it is if it stays.
+func tidyLog(path string) string {
+	if info, err := os.Lstat(path); err == nil && info.Size() == 0 && os.Remove(path) == nil {
+		return ""
+	}
+	return path
+}
+
+// blockedLines is how many denials are told; the log has all.
+const blockedLines = 20
+
+// tellBlocked tells what a command wanted of the network and did not get.
+func (a *app) tellBlocked(r *runner.Result) {
+	for i, b := range r.Denied {
+		if i == blockedLines {
+			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, oneLine(r.EgressLog))
+			return
+		}
+		fmt.Fprintf(a.stderr, "blocked: %s\n", oneLine(b.String()))
+	}
+}

@@ -1,0 +1,100 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"demesne/mcp/work"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// startTime is how long a job that need not wait for others may take to start.
+const startTime = 500 * time.Millisecond
+
+// Start puts a script on disk as a job, and starts the process that does it. The answer is
+// either that it runs, even if it has ended since, or that it has to wait for others.
+func (d *Desk) Start(ctx context.Context, r work.Request) (*work.Job, error) {
+	j, err := d.opts.Jobs.Start(d.opts.Attend, r)
+	if err != nil {
+		return nil, explained(err)
+	}
+	t := &work.Job{ID: j.ID, Status: work.Queued, Started: j.Created}
+	began := time.Now()
+	for pause := time.Millisecond; time.Since(began) < startTime && ctx.Err() == nil; pause *= 2 {
+		if j, err = d.opts.Jobs.Get(j.ID); err != nil || j.Status != jobs.Queued {
+			t.Status = work.Running
+			break
+		}
+		time.Sleep(pause)
+	}
+	return t, nil
+}
+
+// jobKept bounds what a job's directory keeps of each stream; all is in the output directory.
+const jobKept = 2 * work.StdoutMax
+
+// Attend does the job with that id. It is the whole life of the process that Start started.
+func (d *Desk) Attend(ctx context.Context, id string) error {
+	return d.opts.Jobs.Attend(ctx, id, jobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		var r work.Request
+		if err := json.Unmarshal(what, &r); err != nil {
+			return nil, fmt.Errorf("read job: %w", err)
+		}
+		s := streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)}
+		s.out.also, s.errs.also = out, errs
+		o, err := d.script(ctx, r, work.Watch{}, s)
+		if err != nil {
+			return nil, err
+		}
+		return o.Result, nil
+	})
+}
+
+// Status tells of a job.
+func (d *Desk) Status(_ context.Context, id string) (*work.Job, error) {
+	return d.told(d.opts.Jobs.Get(id))
+}
+
+// Wait waits for a job's end.
+func (d *Desk) Wait(ctx context.Context, id string, most time.Duration) (*work.Job, error) {
+	return d.told(d.opts.Jobs.Wait(ctx, id, most))
+}
+
+// Cancel ends a job.
+func (d *Desk) Cancel(ctx context.Context, id string) (*work.Job, error) {
+	return d.told(d.opts.Jobs.Cancel(ctx, id))
+}
+
+// told is a job of the store as the words of package work have it.
+func (d *Desk) told(j *jobs.Job, err error) (*work.Job, error) {
+	switch {
+	case errors.Is(err, jobs.ErrUnknown):
+		return nil, work.ErrNoJob
+	case err != nil:
+		return nil, explained(err)
+	}
+	t := &work.Job{ID: j.ID, Status: work.Status(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
+	if t.Started.IsZero() {
+		t.Started = j.Created
+	}
+	o := &work.Outcome{Result: j.Result}
+	if j.Result != nil {
+		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
+	}
+	if o.Stdout, err = d.tail(j.ID, "stdout", work.StdoutMax, j.Stdout); err == nil {
+		o.Stderr, err = d.tail(j.ID, "stderr", work.StderrMax, j.Stderr)
+	}
+	t.Outcome = o
+	return t, err
+}
+
+func (d *Desk) tail(id, stream string, most int, all int64) (work.Tail, error) {
+	text, err := d.opts.Jobs.Tail(id, stream, int64(most))
+	return tailOf([]byte(text), most, max(all, int64(len(text)))), err
+}

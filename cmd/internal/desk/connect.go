@@ -1,0 +1,102 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// connection is one to a runner, made anew when that runner has ended. The zero value
+// connects when it is first used.
+type connection struct {
+	opts runner.Options
+
+	mu     sync.Mutex
+	client *runner.Client
+}
+
+// with calls f with a live client. A runner may have ended since the last call, or be about
+// to: then f is called once more, with another. So f must have done nothing when its error
+// is wire.CodeGone.
+func (c *connection) with(ctx context.Context, f func(*runner.Client) error) error {
+	client, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err = f(client); !gone(err) {
+		return err
+	}
+	// It may have been the sandbox that is gone.
+	if _, lerr := client.List(ctx); !gone(lerr) {
+		return err
+	}
+	c.forget(client)
+	if client, err = c.get(ctx); err != nil {
+		return err
+	}
+	return f(client)
+}
+
+func (c *connection) get(ctx context.Context) (*runner.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == nil {
+		client, err := runner.Connect(ctx, c.opts)
+		if err != nil {
+			return nil, err
+		}
+		c.client = client
+	}
+	return c.client, nil
+}
+
+func (c *connection) forget(client *runner.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	client.Close()
+	if c.client == client {
+		c.client = nil
+	}
+}
+
+func (c *connection) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client != nil {
+		c.client.Close()
+		c.client = nil
+	}
+}
+
+func gone(err error) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == wire.CodeGone
+}
+
+// create makes a sandbox. It is not left half-way when ctx ends, for nobody would know what
+// to stop; it takes milliseconds.
+func (c *connection) create(ctx context.Context, spec runner.Spec) (box *runner.Sandbox, err error) {
+	err = c.with(ctx, func(client *runner.Client) error {
+		box, err = client.Create(context.WithoutCancel(ctx), spec)
+		return err
+	})
+	if err == nil && ctx.Err() != nil {
+		stop(box)
+		return nil, context.Cause(ctx)
+	}
+	return box, err
+}
+
+// stopTime bounds the end of what nobody waits for any more.
+const stopTime = 20 * time.Second
+
+// stop ends a sandbox that nobody is interested in any more, the caller of ours included.
+func stop(box *runner.Sandbox) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	return box.Stop(ctx)
+}

@@ -1,0 +1,143 @@
+// Package desk does what is asked in package work: it is where the words of an agent or a
+// command line become sandboxes, output directories and jobs.
+//
+//	d, err := desk.New(desk.Options{Jobs: store, Attend: []string{self, "job"}})
+//	o, err := d.Script(ctx, work.Request{Image: "host", Command: "make test"}, work.Watch{})
+//
+// Every run has a directory of its own below the output root, which is its /out and outlives
+// it. What a command writes to stdout and stderr never passes through a file that the
+// sandbox can reach: pipes carry it to a file without a name, which gets one in the output
+// directory when the sandbox is gone.
+//
+// One connection to the runner serves all calls. The runner may end at any time, and a call
+// that finds it gone starts another. Sandboxes that stay, and jobs, are known to the runner
+// and the job store: a desk has no state that anybody would miss.
+//
+// It does not decide who may ask for what; see [work.Request].
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/outbound"
+	"demesne/images"
+	"demesne/mcp/work"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// Options say where a desk keeps things. Only what starts or tells of jobs needs Jobs and
+// Attend.
+type Options struct {
+	OutputRoot string // empty: runner.OutputRoot
+	Jobs       *jobs.Store
+	Attend     []string // what calls [Desk.Attend] with the id that follows it
+	Images     func() (*images.Client, error)
+	Runner     runner.Options
+}
+
+// Desk is a [work.Engine].
+type Desk struct {
+	opts Options
+	root string
+	conn connection
+	net  network
+	swap sync.Mutex // held while a download takes another's place
+}
+
+// New makes the output root, if it is missing.
+func New(o Options) (*Desk, error) {
+	root := o.OutputRoot
+	if root == "" {
+		var err error
+		if root, err = runner.OutputRoot(); err != nil {
+			return nil, err
+		}
+	}
+	err := os.MkdirAll(root, ownerOnly)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make output root: %w", err)
+	}
+	return &Desk{opts: o, root: root, conn: connection{opts: o.Runner}}, nil
+}
+
+// OutputRoot is where the output directories are.
+func (d *Desk) OutputRoot() string { return d.root }
+
+// Close ends what runs for this desk. Jobs, and sandboxes that stay, do not.
+func (d *Desk) Close() { d.conn.close() }
+
+// Script runs a command in a sandbox of its own.
+func (d *Desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
+	o, err := d.script(ctx, r, w, streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)})
+	return o, explained(err)
+}
+
+// script is Script with streams that may be somebody's besides. Their text is in the output
+// directory also when there is no outcome.
+func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s streams) (_ *work.Outcome, err error) {
+	box, out, err := d.make(ctx, r, w, runner.OneShot)
+	if err != nil {
+		return nil, err
+	}
+	defer out.close()
+	if err := errors.Join(s.out.keep(d.root), s.errs.keep(d.root)); err != nil {
+		stop(box)
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.place(out)) }()
+	res, err := d.execute(ctx, box, r, w, s)
+	if err != nil {
+		return nil, err
+	}
+	return &work.Outcome{
+		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(),
+	}, nil
+}
+
+// make makes a sandbox and its output directory.
+func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runner.Lifetime) (_ *runner.Sandbox, _ *outDir, err error) {
+	ref, err := ground.Parse(r.Image)
+	if err != nil {
+		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)
+	}
+	spec := r.Spec
+	if spec.Egress, err = d.net.egress(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	g, err := ground.Find(ctx, ref, ground.Options{Images: d.opts.Images, Progress: fetching(r.Image, w.Progress)})
+	defer g.Release()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := newOut(d.root)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			out.undo()
+		}
+	}()
+	spec.Lifetime, spec.Out = life, out.path
+	g.Fill(&spec, r.User)
+	if spec.Egress != nil {
+		if spec.Egress.Log, err = outbound.LogFile(d.root, out.name()); err != nil {
+			return nil, nil, err
+		}
+	}
+	box, err := ground.Create(ctx, g, spec, d.conn.create)
+	return box, out, err
+}

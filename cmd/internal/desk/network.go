@@ -1,0 +1,60 @@
+package desk
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"demesne/cmd/internal/outbound"
+	"demesne/mcp/work"
+	"demesne/runner"
+)
+
+// fresh is how long the meaning of a mode is good for. It changes when somebody edits the
+// configuration of this machine's tools.
+const fresh = time.Minute
+
+// network remembers what modes mean, for a program has to be started to find out.
+type network struct {
+	mu    sync.Mutex
+	modes map[string]meaning
+}
+
+type meaning struct {
+	egress *runner.Egress
+	at     time.Time
+}
+
+// egress is what a request's words about the network mean to the runner; nil: no network.
+func (n *network) egress(ctx context.Context, r work.Request) (*runner.Egress, error) {
+	if r.Egress == "" || r.Egress == outbound.None {
+		e, _, err := outbound.Find(ctx, outbound.Wants{Allow: r.Domains}, os.Getenv)
+		return e, err
+	}
+	base, err := n.mode(ctx, r.Egress)
+	if err != nil || base == nil {
+		return nil, err
+	}
+	e := *base
+	e.Allow = append(slices.Clip(e.Allow), r.Domains...)
+	return &e, nil
+}
+
+func (n *network) mode(ctx context.Context, name string) (*runner.Egress, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m, ok := n.modes[name]; ok && time.Since(m.at) < fresh {
+		return m.egress, nil
+	}
+	e, _, err := outbound.Find(ctx, outbound.Wants{Mode: name}, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if n.modes == nil {
+		n.modes = map[string]meaning{}
+	}
+	n.modes[name] = meaning{e, time.Now()}
+	return e, nil
+}

@@ -1,0 +1,137 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"demesne/mcp/work"
+	"demesne/runner"
+	"demesne/runner/tarball"
+)
+
+// Create makes a sandbox that stays.
+func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
+	box, out, err := d.make(ctx, r, w, runner.Persistent)
+	if err != nil {
+		return nil, explained(err)
+	}
+	defer out.close()
+	c := &work.Created{ID: box.ID, OutputDir: out.path}
+	var info *runner.Info
+	err = d.conn.with(ctx, func(client *runner.Client) error {
+		info, err = client.Inspect(ctx, box.ID)
+		return err
+	})
+	if err != nil {
+		stop(box) // its caller will never know of it
+		return nil, explained(err)
+	}
+	c.Receipt, c.Expires = info.Receipt, info.Expires
+	return c, nil
+}
+
+// attach finds a sandbox that stays.
+func (d *Desk) attach(ctx context.Context, id string) (box *runner.Sandbox, err error) {
+	err = d.conn.with(ctx, func(client *runner.Client) error {
+		box, err = client.Open(ctx, id)
+		return err
+	})
+	if err != nil {
+		return nil, attached(id, err)
+	}
+	return box, nil
+}
+
+func attached(id string, err error) error {
+	return explained(fmt.Errorf("attach to sandbox %s: %w", id, err))
+}
+
+// Exec runs a command in a sandbox that stays. Its output is nowhere but in the outcome.
+func (d *Desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
+	box, err := d.attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	r.Spec.Lifetime = runner.Persistent
+	s := streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)}
+	res, err := d.execute(ctx, box, r, w, s)
+	if err != nil {
+		return nil, explained(err)
+	}
+	return &work.Outcome{OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+}
+
+// Destroy ends a sandbox. One that is not there is an error, the second time too.
+func (d *Desk) Destroy(ctx context.Context, id string) error {
+	err := d.conn.with(ctx, func(client *runner.Client) error { return client.Stop(ctx, id) })
+	if err != nil {
+		return attached(id, err)
+	}
+	return nil
+}
+
+// Upload copies a file or directory of the host into a sandbox.
+func (d *Desk) Upload(ctx context.Context, id, src, dst string) error {
+	box, err := d.attach(ctx, id)
+	if err != nil {
+		return err
+	}
+	return explained(box.CopyIn(ctx, src, dst))
+}
+
+// downloads is where downloads of a sandbox go, below the output root and its id.
+const downloads = "downloads"
+
+// Download copies src out of a sandbox, in place of what it copied there from a path with
+// the same last name.
+func (d *Desk) Download(ctx context.Context, id, src string) (string, error) {
+	box, err := d.attach(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
+		return "", fmt.Errorf("download: %w", err)
+	}
+	defer root.Close()
+	name := path.Base(path.Clean(src))
+	to := path.Join(box.ID, downloads)
+	if err := d.fetch(ctx, box, src, root, to, name); err != nil {
+		return "", explained(err)
+	}
+	return filepath.Join(d.root, to, name), nil
+}
+
+// fetch copies src to a place of its own first, so that two downloads do not meet.
+func (d *Desk) fetch(ctx context.Context, box *runner.Sandbox, src string, root *os.Root, to, name string) error {
+	part := path.Join(to, ".part-"+newUUID())
+	if err := root.MkdirAll(part, ownerOnly); err != nil {
+		return fmt.Errorf("download: %w", err)
+	}
+	defer root.RemoveAll(part)
+	dir, err := root.OpenRoot(part)
+	if err != nil {
+		return fmt.Errorf("download: %w", err)
+	}
+	defer dir.Close()
+	if _, err := box.CopyOut(ctx, src, dir, tarball.Limits{}); err != nil {
+		return err
+	}
+	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() {
+		dir.Chmod(name, 0o600)
+	}
+	d.swap.Lock() // what others of our calls put there is replaced, not added to
+	defer d.swap.Unlock()
+	whole := path.Join(to, name)
+	if root.Rename(path.Join(part, name), whole) == nil {
+		return nil
+	}
+	// What is there is of another kind, or a directory with something in it.
+	if err := root.RemoveAll(whole); err != nil {
+		return fmt.Errorf("download: %w", err)
+	}
+	return root.Rename(path.Join(part, name), whole)
+}

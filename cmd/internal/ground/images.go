@@ -1,0 +1,46 @@
+package ground
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"demesne/images"
+	"demesne/runner"
+)
+
+// Images opens the store of the environment, and says where the programs that fill it are.
+func Images() (*images.Client, error) {
+	dir, err := images.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	store, err := images.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	program, err := runner.FindProgram("demesne-images")
+	if err != nil {
+		return nil, err
+	}
+	enter := func(ctx context.Context, c *exec.Cmd) error {
+		// What is started may be another user than this one, and makes trees.
+		if err := runner.PrepareOwned(filepath.Join(store.Dir(), "trees")); err != nil {
+			return fmt.Errorf("prepare store %q: %w", store.Dir(), err)
+		}
+		return runner.Enter(ctx, c)
+	}
+	return &images.Client{Store: store, Program: program, Enter: enter}, nil
+}
+
+// Parse is images.Parse without what its error says of the name, which whoever took the
+// name says as well.
+func Parse(name string) (images.Reference, error) {
+	ref, err := images.Parse(name)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner
+	}
+	return ref, err
+}

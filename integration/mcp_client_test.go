@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// mcpClient is the client's end of a demesne-mcp over stdio.
+type mcpClient struct {
+	*box
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	errs   syncBuffer
+	mu     sync.Mutex
+	next   int
+	open   map[string]chan answer
+	notes  []note
+	garble []string // lines of stdout that are no messages
+	ended  chan struct{}
+}
+
+// answer is what a tool answered, or the JSON-RPC error in its place.
+type answer struct {
+	Text    string
+	IsError bool
+	Fields  map[string]any
+	Result  json.RawMessage
+	Code    int // of a JSON-RPC error
+	Lost    bool
+}
+
+// note is a notification, or a request of the server's.
+type note struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.b = append(s.b, p...)
+	return len(p), nil
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.b)
+}
+
+// mcp starts a server and greets it.
+func (b *box) mcp() *mcpClient {
+	b.Helper()
+	c := b.mcpRaw()
+	c.ask("initialize", map[string]any{
+		"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"},
+	})
+	c.tell("notifications/initialized", nil)
+	return c
+}
+
+// mcpRaw starts a server.
+func (b *box) mcpRaw() *mcpClient {
+	b.Helper()
+	c := &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
+	c.cmd.Stderr = &c.errs
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		b.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	go c.listen(out)
+	b.keepsJobs()
+	b.Cleanup(func() { c.close() })
+	return c
+}
+
+// keepsJobs takes away, at the end, where jobs are kept.
+func (b *box) keepsJobs() {
+	b.Cleanup(func() { os.RemoveAll(filepath.Join(b.home, ".demesne/jobs")) })
+}
+
+func (c *mcpClient) listen(out io.Reader) {
+	defer close(c.ended)
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		c.take(lines.Bytes())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range c.open {
+		ch <- answer{Lost: true}
+	}
+	c.open = nil
+}
+
+func (c *mcpClient) take(line []byte) {
+	var m struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  json.RawMessage `json:"result"`
+		Error   *struct {
+			Code    int
+			Message string
+		}
+		note
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := json.Unmarshal(line, &m); err != nil || m.Version != "2.0" {
+		c.garble = append(c.garble, string(line))
+		return
+	}
+	if m.Method != "" {
+		c.notes = append(c.notes, m.note)
+		return
+	}
+	a := answer{Result: m.Result}
+	if m.Error != nil {
+		a.Code, a.Text, a.IsError = m.Error.Code, m.Error.Message, true
+	}
+	var r struct {
+		Content           []struct{ Text string }
+		StructuredContent map[string]any
+		IsError           bool
+	}
+	if json.Unmarshal(m.Result, &r) == nil && len(r.Content) > 0 {
+		a.Text, a.IsError, a.Fields = r.Content[0].Text, r.IsError, r.StructuredContent
+	}
+	if ch := c.open[string(m.ID)]; ch != nil {
+		delete(c.open, string(m.ID))
+		ch <- a
+	}
+}
+
+// send sends a request and returns where its answer will be.
+func (c *mcpClient) send(method string, params any) (id int, answers <-chan answer) {
+	ch := make(chan answer, 1)
+	c.mu.Lock()
+	c.next++
+	id = c.next
+	if c.open == nil {
+		ch <- answer{Lost: true}
+	} else {
+		c.open[fmt.Sprint(id)] = ch
+	}
+	c.mu.Unlock()
+	c.write(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	return id, ch
+}
+
+func (c *mcpClient) tell(method string, params any) {
+	c.write(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+func (c *mcpClient) write(m any) {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.in.Write(append(raw, '\n')) // a server that is gone shows in the answer
+}
+
+// ask sends a request and waits for the answer.
+func (c *mcpClient) ask(method string, params any) answer {
+	c.Helper()
+	_, ch := c.send(method, params)
+	return c.await(ch)
+}
+
+func (c *mcpClient) await(ch <-chan answer) answer {
+	c.Helper()
+	select {
+	case a := <-ch:
+		return a
+	case <-time.After(90 * time.Second):
+		c.Fatalf("no answer within 90 s\nstderr: %s", c.errs.String())
+		panic("unreachable")
+	}
+}
+
+// args are a tool's arguments.
+type args = map[string]any
+
+// start calls a tool.
+func (c *mcpClient) start(tool string, a args) (id int, answers <-chan answer) {
+	return c.send("tools/call", args{"name": tool, "arguments": a})
+}
+
+// call calls a tool and waits.
+func (c *mcpClient) call(tool string, a args) answer {
+	c.Helper()
+	_, ch := c.start(tool, a)
+	return c.await(ch)
+}
+
+// must calls a tool that has to succeed.
+func (c *mcpClient) must(tool string, a args) answer {
+	c.Helper()
+	r := c.call(tool, a)
+	if r.IsError || r.Lost {
+		c.Fatalf("%s %v: %+v\nstderr: %s", tool, a, r, c.errs.String())
+	}
+	return r
+}
+
+func (a answer) field(name string) string { return fmt.Sprint(a.Fields[name]) }
+
+// close ends the input and waits for the server's end.
+func (c *mcpClient) close() int {
+	c.Helper()
+	c.in.Close()
+	return c.wait()
+}
+
+// wait waits for the server's end, and looks at everything it wrote.
+func (c *mcpClient) wait() int {
+	c.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(60 * time.Second):
+		c.Errorf("the server goes on 60 s after its input ended\nstderr: %s", c.errs.String())
+		c.cmd.Process.Kill()
+		<-c.ended
+	}
+	c.cmd.Wait()
+	if len(c.garble) > 0 {
+		c.Errorf("on stdout, and no message: %q", c.garble)
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// readFile reads a file that has to be there.
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -1,0 +1,166 @@
+package integration
+
+import (
+	"math/rand"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A job goes on when its server ends; another one tells of it, and of its result.
+func TestMCPJob(t *testing.T) {
+	b := newBox(t)
+	r := b.once("sandbox_script", args{"command": "echo begun; while ! test -e /out/go; do sleep 0.02; done; echo done; echo e >&2; exit 5", "background": true})
+	id := r.field("job_id")
+	if r.Text != "job_id: "+id+"\nstatus: running" || r.field("status") != "running" {
+		t.Errorf("start: %+v", r)
+	}
+	c := b.mcp()
+	eventually(t, "the job's output", func() bool {
+		s := c.must("sandbox_status", args{"job_id": id, "include_stdout_tail": true})
+		return s.field("status") == "running" && s.field("stdout_tail") == "begun\n" && s.Fields["exit_code"] == nil
+	})
+	if r := c.must("sandbox_wait", args{"job_id": id, "timeout_seconds": 0.1}); r.field("status") != "running" {
+		t.Errorf("wait, too short: %+v", r)
+	}
+	dirs := names(b.out)
+	b.file("h/.demesne/out/"+dirs[0]+"/go", "", 0o644)
+	r = c.must("sandbox_wait", args{"job_id": id})
+	if r.field("status") != "succeeded" || r.field("exit_code") != "5" || r.field("result_text") != "begun\ndone\n" || r.Fields["receipt"] == nil {
+		t.Errorf("wait: %+v", r)
+	}
+	if got := readFile(t, r.field("output_path")+"/stderr.log"); got != "e\n" {
+		t.Errorf("stderr.log: %q", got)
+	}
+	first := c.must("sandbox_status", args{"job_id": id}).field("elapsed_seconds")
+	time.Sleep(50 * time.Millisecond)
+	if again := b.once("sandbox_status", args{"job_id": id}).field("elapsed_seconds"); again != first {
+		t.Errorf("elapsed %s, then %s", first, again)
+	}
+	if r := c.must("sandbox_cancel", args{"job_id": id}); r.Text != "job_id: "+id+"\nstatus: succeeded" {
+		t.Errorf("cancel afterwards: %+v", r)
+	}
+}
+
+// A job ends at once when it is cancelled, with everything it started; twice is once.
+func TestMCPJobCancel(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	id := c.must("sandbox_script", args{"command": "setsid sleep 3333 & (sleep 3333 &) ; echo up; sleep 3333", "background": true}).field("job_id")
+	eventually(t, "the job to be up", func() bool { return sleepers("3333") == 3 })
+	for range 2 {
+		if r := c.must("sandbox_cancel", args{"job_id": id}); r.Text != "job_id: "+id+"\nstatus: cancelled" {
+			t.Errorf("cancel: %+v", r)
+		}
+	}
+	if sleepers("3333") != 0 {
+		t.Error("the job is cancelled and its processes are not")
+	}
+	if r := c.must("sandbox_wait", args{"job_id": id}); r.field("status") != "cancelled" || r.Fields["result_text"] == nil {
+		t.Errorf("wait: %+v", r)
+	}
+}
+
+// A job that could not run, or was killed, has failed and says why.
+func TestMCPJobFailed(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	gone := b.file("gone", "", 0o644)
+	for _, step := range []struct {
+		name string
+		args args
+		do   func()
+		want string
+	}{
+		{"runner killed", args{"command": "sleep 3333"}, func() { kill(runners(true)) }, "the runner was killed"},
+		{"its process killed", args{"command": "sleep 3333"}, func() { kill(jobProcesses()) }, "the process that ran the job was killed"},
+		{"directory that is not there", args{"command": "true", "cwd": "/nowhere", "files": []string{gone}}, nil, "/nowhere"},
+	} {
+		id := c.must("sandbox_script", with(step.args, "background", true)).field("job_id")
+		if step.do != nil {
+			eventually(t, "the job to be up", func() bool { return sleepers("3333") == 1 })
+			step.do()
+		}
+		r := c.must("sandbox_wait", args{"job_id": id})
+		if r.field("status") != "failed" || !strings.Contains(r.field("message"), step.want) {
+			t.Errorf("%s: %+v", step.name, r)
+		}
+		eventually(t, "the sandbox to be gone", func() bool { return len(named("demesne-init")) == 0 })
+	}
+}
+
+func with(a args, name string, value any) args {
+	a[name] = value
+	return a
+}
+
+func kill(pids []int) {
+	for _, pid := range pids {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// jobProcesses are those that attend to jobs.
+func jobProcesses() (pids []int) {
+	for _, p := range descendants() {
+		if strings.Contains(p.String(), `"`+bin+`/demesne-mcp\x00job\x00`) {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// Jobs wait for a slot in the order they came, say so, and can be cancelled while they do.
+func TestMCPJobQueue(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=1")
+	c := b.mcp()
+	first := c.must("sandbox_script", args{"command": "sleep 3333", "background": true}).field("job_id")
+	second := c.must("sandbox_script", args{"command": "echo never", "background": true})
+	third := c.must("sandbox_script", args{"command": "echo third", "background": true})
+	if second.field("status") != "queued" || third.field("status") != "queued" {
+		t.Errorf("second %+v, third %+v", second.Fields, third.Fields)
+	}
+	if r := c.must("sandbox_cancel", args{"job_id": second.field("job_id")}); r.field("status") != "cancelled" {
+		t.Errorf("cancel in the queue: %+v", r)
+	}
+	c.must("sandbox_cancel", args{"job_id": first})
+	if r := c.must("sandbox_wait", args{"job_id": third.field("job_id")}); r.field("result_text") != "third\n" {
+		t.Errorf("third: %+v", r)
+	}
+}
+
+// A server may be killed at any moment: a job that has ended keeps its result, one that
+// runs goes on, a sandbox that was a call's is gone, and nothing is left.
+func TestMCPKilled(t *testing.T) {
+	b := newBox(t)
+	random := rand.New(rand.NewSource(1))
+	var ids []string
+	for range max(rounds(), 60) {
+		c := b.mcp()
+		c.start("sandbox_script", args{"command": busy})
+		_, job := c.start("sandbox_script", args{"command": "echo result", "background": true})
+		c.start("sandbox_script", args{"command": "exit 1"})
+		time.Sleep(time.Duration(random.Intn(60)) * time.Millisecond)
+		c.cmd.Process.Kill()
+		<-c.ended
+		c.cmd.Wait()
+		if r := <-job; !r.Lost && !r.IsError {
+			ids = append(ids, r.field("job_id"))
+		}
+	}
+	if len(ids) == 0 {
+		t.Error("no job was ever started")
+	}
+	c := b.mcp()
+	for _, id := range ids {
+		if r := c.must("sandbox_wait", args{"job_id": id}); r.field("result_text") != "result\n" || r.field("status") != "succeeded" {
+			t.Errorf("job %s: %+v", id, r)
+		}
+	}
+	eventually(t, "jobs to end", func() bool { return len(jobProcesses()) == 0 })
+	eventually(t, "sandboxes to be gone", func() bool { return len(named("demesne-init")) == 0 })
+	c.close()
+	t.Logf("%d jobs", len(ids))
+}

@@ -1,0 +1,133 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// once calls one tool of a server of its own, as scripts do: start, ask, end of input.
+func (b *box) once(tool string, a args) answer {
+	b.Helper()
+	c := b.mcp()
+	_, ch := c.start(tool, a)
+	c.in.Close() // the call is under way, or not even read
+	r := c.await(ch)
+	if code := c.wait(); code != 0 {
+		b.Errorf("%s: the server exits %d\nstderr: %s", tool, code, c.errs.String())
+	}
+	return r
+}
+
+// Six processes, one sandbox: what one makes, the next ones use.
+func TestMCPSessionSixProcesses(t *testing.T) {
+	b := newBox(t)
+	data := b.file("data.csv", "a,b\n1,2\n", 0o644)
+	box := b.once("sandbox_create", args{}).field("sandbox_id")
+	steps := []struct {
+		tool string
+		args args
+		want string
+	}{
+		{"sandbox_exec", args{"command": "mkdir -p /tmp/d; echo kept > /tmp/d/f; (setsid sleep 3344 &); echo ok"}, "exit_code: 0\n---\nok\n\n---stderr---\n"},
+		{"sandbox_upload", args{"src": data, "dst": "/tmp/data.csv"}, "uploaded: data.csv -> /tmp/data.csv"},
+		{"sandbox_exec", args{"command": "cat /tmp/d/f; tail -n1 /tmp/data.csv > /tmp/results.json; exit 4"}, "exit_code: 4\n---\nkept\n\n---stderr---\n"},
+		{"sandbox_download", args{"src": "/tmp/results.json"}, "downloaded: /tmp/results.json -> " + b.out + "/" + box + "/downloads/results.json"},
+		{"sandbox_destroy", args{}, "destroyed: " + box},
+	}
+	for i, s := range steps {
+		s.args["sandbox_id"] = box
+		if r := b.once(s.tool, s.args); r.IsError || r.Text != s.want {
+			t.Errorf("%s: %+v, want %q", s.tool, r, s.want)
+		}
+		if i == 0 {
+			eventually(t, "the background process", func() bool { return sleepers("3344") == 1 })
+		}
+		if i == 3 && sleepers("3344") != 1 {
+			t.Error("a background process ended with the server that started it")
+		}
+	}
+	path := filepath.Join(b.out, box, "downloads/results.json")
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 || readFile(t, path) != "1,2\n" {
+		t.Errorf("%s: %v %v", path, st, err)
+	}
+	for _, tool := range []string{"sandbox_destroy", "sandbox_exec"} {
+		if r := b.once(tool, args{"sandbox_id": box, "command": "true"}); !r.IsError || !strings.HasPrefix(r.Text, "attach to sandbox "+box+": ") {
+			t.Errorf("%s afterwards: %+v", tool, r)
+		}
+	}
+}
+
+// Files and directories both ways, over what is there, many at once.
+func TestMCPFiles(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	b.file("tree/a", "1\n", 0o600)
+	b.file("tree/sub/b", "2\n", 0o755)
+	os.Symlink("/etc/passwd", filepath.Join(b.dir, "tree/link"))
+	box := c.must("sandbox_create", args{"name": "files"}).field("sandbox_id")
+	c.must("sandbox_upload", args{"sandbox_id": "files", "src": b.dir + "/tree", "dst": "/tmp/tree"})
+	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cd /tmp/tree; cat a sub/b; readlink link; echo 3 >> a; ln -s /etc/shadow out; mkfifo p"})
+	if r.field("stdout") != "1\n2\n/etc/passwd\n" {
+		t.Errorf("uploaded: %+v", r)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if r := c.must("sandbox_download", args{"sandbox_id": box, "src": "/tmp/tree"}); !strings.HasSuffix(r.Text, box+"/downloads/tree") {
+				t.Errorf("download: %+v", r)
+			}
+		})
+	}
+	wg.Wait()
+	down := filepath.Join(b.out, box, "downloads")
+	if got := readFile(t, down+"/tree/a"); got != "1\n3\n" {
+		t.Errorf("downloaded: %q", got)
+	}
+	if got := fmt.Sprint(names(down), names(down+"/tree")); got != "[tree] [a sub]" {
+		t.Errorf("downloads: %s", got)
+	}
+	for _, src := range []string{"/tmp/none", "tmp/relative", "/proc/1/mem", "/dev/zero"} {
+		if r := c.call("sandbox_download", args{"sandbox_id": box, "src": src}); !r.IsError {
+			t.Errorf("download %s: %+v", src, r)
+		}
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": box})
+}
+
+// A process that a command left behind may write on: it has a reader, and nobody waits.
+func TestMCPExecBackground(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	box := c.must("sandbox_create", args{}).field("sandbox_id")
+	defer c.must("sandbox_destroy", args{"sandbox_id": box})
+	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "while sleep 0.02; do echo beat; date > /tmp/beat; done & echo started"})
+	if !strings.HasPrefix(r.field("stdout"), "started\n") && !strings.HasPrefix(r.field("stdout"), "beat\n") {
+		t.Errorf("%+v", r.Fields)
+	}
+	r = c.must("sandbox_exec", args{"sandbox_id": box, "command": "sleep 0.3; rm -f /tmp/beat; sleep 0.3; test -s /tmp/beat && echo beating"})
+	if r.field("stdout") != "beating\n" {
+		t.Errorf("what was left running is gone: %+v", r.Fields)
+	}
+}
+
+// Commands in one sandbox, and in many, at once.
+func TestMCPExecParallel(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	box := c.must("sandbox_create", args{}).field("sandbox_id")
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			_, ch := c.start("sandbox_exec", args{"sandbox_id": box, "command": fmt.Sprintf("cat; exit %d", i), "stdin": fmt.Sprint("in", i)})
+			if r := <-ch; r.field("exit_code") != fmt.Sprint(i) || r.field("stdout") != fmt.Sprint("in", i) {
+				t.Errorf("exec %d: %+v", i, r)
+			}
+		})
+	}
+	wg.Wait()
+	c.must("sandbox_destroy", args{"sandbox_id": box})
+}

@@ -1,0 +1,260 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+`
+
+// feed gives a server its whole input at once and returns what it answers, by id.
+func (b *box) feed(input string) (map[string]string, result) {
+	b.Helper()
+	b.keepsJobs()
+	cmd := b.command("demesne-mcp")
+	cmd.Stdin = strings.NewReader(input)
+	r := b.finish(cmd)
+	answers := map[string]string{}
+	for _, line := range strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n") {
+		var m struct{ ID json.RawMessage }
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			b.Errorf("on stdout, and no message: %q", line)
+		}
+		answers[string(m.ID)] = line
+	}
+	return answers, r
+}
+
+// However the input is laid out, and however soon it ends, each call is answered.
+func TestMCPDrainsAtEOF(t *testing.T) {
+	b := newBox(t)
+	call := `{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"sleep 0.2; echo answered"}}}`
+	var pretty strings.Builder
+	for i := range 3 {
+		raw := json.RawMessage(fmt.Sprintf(call, fmt.Sprint(10+i)))
+		text, _ := json.MarshalIndent(raw, "", "\t")
+		fmt.Fprintf(&pretty, "%s\n\n", text)
+	}
+	for _, c := range []struct {
+		name, input string
+		ids         []string
+	}{
+		{"compact", greeting + fmt.Sprintf(call, "2") + "\n" + fmt.Sprintf(call, `"x"`) + "\n", []string{"2", `"x"`}},
+		{"pretty", greeting + pretty.String(), []string{"10", "11", "12"}},
+		{"no newline", greeting + fmt.Sprintf(call, "2"), []string{"2"}},
+	} {
+		answers, r := b.feed(c.input)
+		if r.code != 0 || r.stderr != "" {
+			t.Errorf("%s: exit %d, stderr %q", c.name, r.code, r.stderr)
+		}
+		for _, id := range append(c.ids, "1") {
+			if answers[id] == "" || id != "1" && !strings.Contains(answers[id], "answered") {
+				t.Errorf("%s: call %s: %q", c.name, id, answers[id])
+			}
+		}
+	}
+}
+
+// Claude Code asks this before anything else, and waits for an answer of any kind.
+func TestMCPDiscover(t *testing.T) {
+	b := newBox(t)
+	answers, r := b.feed(`{"jsonrpc":"2.0","id":"d-1","method":"server/discover","params":{"protocolVersion":"2026-07-28"}}` + "\n" + greeting)
+	if r.code != 0 || answers[`"d-1"`] == "" || !strings.Contains(answers["1"], `"serverInfo"`) {
+		t.Errorf("%+v", answers)
+	}
+}
+
+// INT, TERM and HUP are an end of input.
+func TestMCPDrainsOnSignals(t *testing.T) {
+	b := newBox(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		c := b.mcp()
+		_, ch := c.start("sandbox_script", args{"command": "echo up > up; sleep 0.5; echo answered"})
+		eventually(t, "the command to start", func() bool { return len(named("demesne-init")) == 1 })
+		c.cmd.Process.Signal(sig)
+		if r := c.await(ch); r.field("stdout") != "answered\n" {
+			t.Errorf("%v: %+v", sig, r)
+		}
+		if code := c.wait(); code != 0 {
+			t.Errorf("%v: exit %d", sig, code)
+		}
+	}
+}
+
+// A second signal does not wait.
+func TestMCPSecondSignal(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	_, ch := c.start("sandbox_script", args{"command": "sleep 3333"})
+	eventually(t, "the command to start", func() bool { return sleepers("3333") == 1 })
+	c.cmd.Process.Signal(syscall.SIGTERM)
+	time.Sleep(50 * time.Millisecond)
+	c.cmd.Process.Signal(syscall.SIGTERM)
+	if r := c.await(ch); !r.Lost {
+		t.Errorf("%+v", r)
+	}
+	if code := c.wait(); code != 143 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A client that asked for progress hears of what the command writes.
+func TestMCPProgress(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	_, ch := c.send("tools/call", args{"name": "sandbox_script", "arguments": args{"command": "echo half; sleep 11"}, "_meta": args{"progressToken": "p"}})
+	c.await(ch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.notes {
+		if n.Method == "notifications/progress" && strings.Contains(string(n.Params), `half`) {
+			return
+		}
+	}
+	t.Errorf("notes: %+v", c.notes)
+}
+
+// web is a server over HTTP.
+func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
+	b.Helper()
+	b.keepsJobs()
+	cmd = b.command("demesne-mcp", args...)
+	var errs syncBuffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	eventually(b, "the server to listen", func() bool { return strings.Contains(errs.String(), "listening on ") })
+	_, addr, _ = strings.Cut(strings.TrimSpace(errs.String()), "listening on ")
+	return addr, cmd
+}
+
+func post(t testing.TB, client *http.Client, url, body string, headers map[string]string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest("POST", url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	for k, v := range headers {
+		req.Header.Set(k, v)
+		if k == "Host" {
+			req.Host = v
+		}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var text strings.Builder
+	fmt.Fprint(&text, resp.Header.Get("Mcp-Session-Id"), "\n")
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := resp.Body.Read(buf)
+		text.Write(buf[:n])
+		if err != nil {
+			return resp.StatusCode, text.String()
+		}
+	}
+}
+
+func TestMCPOverHTTP(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_MCP_TOKEN=secret")
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url := "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	auth := map[string]string{"Authorization": "Bearer secret"}
+	for _, c := range []struct {
+		name, key, value string
+		want             int
+	}{
+		{"no token", "Authorization", "", 401}, {"another token", "Authorization", "Bearer secre", 401},
+		{"rebound", "Host", "evil.example", 403}, {"a page", "Origin", "https://evil.example", 403},
+	} {
+		headers := map[string]string{"Authorization": "Bearer secret", c.key: c.value}
+		if code, text := post(t, http.DefaultClient, url, hello, headers); code != c.want {
+			t.Errorf("%s: %d %s", c.name, code, text)
+		}
+	}
+	code, text := post(t, http.DefaultClient, url, hello, auth)
+	session, _, _ := strings.Cut(text, "\n")
+	if code != 200 || session == "" || !strings.Contains(text, `"serverInfo"`) {
+		t.Fatalf("initialize: %d %s", code, text)
+	}
+	auth["Mcp-Session-Id"] = session
+	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, auth)
+	done := make(chan string)
+	go func() {
+		_, text := post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"sleep 0.5; echo answered"}}}`, auth)
+		done <- text
+	}()
+	eventually(t, "the command to start", func() bool { return len(named("demesne-init")) == 1 })
+	cmd.Process.Signal(syscall.SIGTERM)
+	if text := <-done; !strings.Contains(text, `"stdout":"answered\n"`) {
+		t.Errorf("the call under way: %s", text)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the server: %v", err)
+	}
+}
+
+func TestMCPOverUnixSocket(t *testing.T) {
+	b := newBox(t)
+	path := b.dir + "/s"
+	for range 2 { // the second finds what the first, killed, left behind
+		_, cmd := b.web("--http", "unix:"+path)
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o077 != 0 {
+			t.Errorf("the socket: %v %v", st, err)
+		}
+		client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+		hello, _, _ := strings.Cut(greeting, "\n")
+		if code, text := post(t, client, "http://localhost/mcp", hello, nil); code != 200 {
+			t.Errorf("initialize: %d %s", code, text)
+		}
+		client.CloseIdleConnections()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+}
+
+// What others can reach wants a token; what was typed wrong is said.
+func TestMCPArguments(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--version"}, 0, "demesne 0.1.0\n"},
+		{[]string{"--help"}, 0, "usage: demesne-mcp"},
+		{[]string{"--http", "0.0.0.0:0"}, 1, "a bearer token is required"},
+		{[]string{"--token-file", "/x"}, 1, "only with --http"},
+		{[]string{"serve"}, 1, `argument "serve": not wanted`},
+		{[]string{"--http", "127.0.0.1:0", "--token-file", "/nonexistent"}, 1, "read token: "},
+		{[]string{"job", "job-x"}, 1, "job not found"},
+	} {
+		r := b.finish(b.command("demesne-mcp", c.args...))
+		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.want) || c.code != 0 && (r.stdout != "" || strings.Count(r.stderr, "\n") != 1) {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+	}
+	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=none")
+	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_JOB_SLOTS "none": not a number of jobs`) {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,169 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// outputs is the directory that the output directories are in. What is below it was written
+// by sandboxes, some of which may be writing now: it is read by descriptors, with no link
+// followed anywhere on the way, and names are only ever parts of URIs.
+type outputs struct{ root string }
+
+// outputScheme is how URIs of outputs begin; what follows is DIR/PATH, escaped.
+const outputScheme = "demesne://outputs/"
+
+// Bounds of what is listed and read.
+const (
+	listedRuns  = 50      // output directories, the newest ones
+	listedFiles = 20      // of one directory
+	visitedMax  = 2000    // entries looked at for that
+	readMax     = 8 << 20 // bytes of a file
+)
+
+// output is a file that a sandbox wrote.
+type output struct {
+	Name string `json:"name"` // below output_dir
+	URI  string `json:"uri"`
+	Size int64  `json:"size"`
+	MIME string `json:"mime_type"`
+}
+
+// enough ends a walk.
+var enough = errors.New("enough")
+
+// files lists what is in the output directory dir; more says that there is more. The logs
+// are not among it: a result has them.
+func (o outputs) files(dir string) (list []output, more bool) {
+	root, err := os.OpenRoot(filepath.Join(o.root, dir))
+	if err != nil {
+		return nil, false
+	}
+	defer root.Close()
+	visited := 0
+	fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if visited++; visited > visitedMax || len(list) == listedFiles {
+			more = true
+			return enough
+		}
+		if err != nil || !d.Type().IsRegular() || name == "stdout.log" || name == "stderr.log" {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			list = append(list, output{Name: strings.ToValidUTF8(name, "\uFFFD"), URI: uriOf(dir, name), Size: info.Size(), MIME: mimeOf(name)})
+		}
+		return nil
+	})
+	return list, more
+}
+
+func uriOf(dir, name string) string {
+	parts := strings.Split(path.Join(dir, name), "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return outputScheme + strings.Join(parts, "/")
+}
+
+// mimeOf goes by the name alone: what is in the file is the sandbox's word too.
+func mimeOf(name string) string {
+	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+// recent lists the files of the newest output directories.
+func (o outputs) recent() (list []output) {
+	entries, err := os.ReadDir(o.root)
+	if err != nil {
+		return nil
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || strings.HasPrefix(e.Name(), ".") })
+	when := map[string]int64{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			when[e.Name()] = info.ModTime().UnixNano()
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return int(min(max(when[b.Name()]-when[a.Name()], -1), 1)) })
+	for _, e := range entries[:min(len(entries), listedRuns)] {
+		files, _ := o.files(e.Name())
+		for _, f := range files {
+			f.Name = path.Join(e.Name(), f.Name)
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// errNoOutput says that a URI is no output's.
+var errNoOutput = errors.New("no such output")
+
+// read returns a file's content and type.
+func (o outputs) read(uri string) (content []byte, kind string, err error) {
+	escaped, ok := strings.CutPrefix(uri, outputScheme)
+	name, err := url.PathUnescape(escaped)
+	if !ok || err != nil || !filepath.IsLocal(name) || strings.ContainsRune(name, 0) {
+		return nil, "", errNoOutput
+	}
+	f, err := o.open(name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, "", err
+	case !st.Mode().IsRegular():
+		return nil, "", errNoOutput
+	case st.Size() > readMax:
+		return nil, "", fmt.Errorf("read output: %d bytes are more than %d; it is %q on the host", st.Size(), readMax, filepath.Join(o.root, name))
+	}
+	if content, err = io.ReadAll(io.LimitReader(f, readMax)); err != nil {
+		return nil, "", fmt.Errorf("read output: %w", err)
+	}
+	kind = mimeOf(name)
+	switch {
+	case kind != "application/octet-stream":
+	case utf8.Valid(content):
+		kind = "text/plain; charset=utf-8"
+	default:
+		kind = http.DetectContentType(content)
+	}
+	return content, kind, nil
+}
+
+// open follows no link, and does not wait for what is no file (openat2(2)).
+func (o outputs) open(name string) (*os.File, error) {
+	root, err := os.Open(o.root)
+	if err != nil {
+		return nil, fmt.Errorf("read output: %w", err)
+	}
+	defer root.Close()
+	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch err {
+	case nil:
+		return os.NewFile(uintptr(fd), name), nil
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.ENXIO, unix.ENAMETOOLONG:
+		return nil, errNoOutput
+	}
+	return nil, fmt.Errorf("read output: %w", err)
+}

@@ -1,0 +1,195 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestEscapeN7SNI: TLS has to be for the name that was allowed. What is asked for inside it is
+// not seen: fronting by Host is not defended, and TestEscapeN8Fronting says so.
+func TestEscapeN7SNI(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test", "evil.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test", "other.test")}, "allowed.test")
+	r.world.at["other.test."] = r.world.at["allowed.test."]
+	for _, open := range r.ways("allowed.test", 443) {
+		for sni, want := range map[string]string{
+			"evil.test":  `TLS is for "evil.test", not for "allowed.test"`,
+			"other.test": `TLS is for "other.test", not for "allowed.test"`, // allowed itself
+			"":           "port 443 needs TLS with a server name: parse name \"\": not a host name: empty",
+		} {
+			c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: sni, InsecureSkipVerify: true})
+			err := c.Handshake()
+			if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+				t.Errorf("%q: %v", sni, err)
+			}
+			r.blocked(want)
+		}
+		c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: "ALLOWED.test"})
+		if err := c.Handshake(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ways are those into the proxy, for one target.
+func (r *rig) ways(name string, port uint16) map[string]func() net.Conn {
+	at := netip.AddrPortFrom(r.address(name), port).String()
+	r.serve(at, r.proxy.ServeNamed)
+	return map[string]func() net.Conn{
+		"name":    func() net.Conn { return r.dial(at) },
+		"connect": func() net.Conn { c, _, _ := r.connect(fmt.Sprintf("%s:%d", name, port)); return c },
+		"socks":   func() net.Conn { c, _ := r.socksConn(3, append([]byte{byte(len(name))}, name...), port); return c },
+	}
+}
+
+// TestEscapeN8Fronting: another Host inside the TLS of an allowed name reaches the server that
+// was allowed, which may know it. Without interception this is not defended; it is
+// what the package comment says.
+func TestEscapeN8Fronting(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	req, _ := http.NewRequest("GET", "https://allowed.test/", nil)
+	req.Host = "evil.test"
+	resp, err := r.client(ca).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); string(b) != "hello from evil.test" {
+		t.Errorf("%q", b)
+	}
+}
+
+// clientHello is a real one.
+func clientHello(t testing.TB, c *tls.Config) []byte {
+	t.Helper()
+	a, b := net.Pipe()
+	go tls.Client(a, c).Handshake()
+	defer a.Close()
+	defer b.Close()
+	buf := make([]byte, 64<<10)
+	n, err := b.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:n]
+}
+
+// records cuts the one record of a ClientHello into records with n bytes of it each.
+func records(hello []byte, n int) (out []byte) {
+	for body := hello[5:]; len(body) > 0; {
+		m := min(n, len(body))
+		out = append(out, hello[0], hello[1], hello[2])
+		out = binary.BigEndian.AppendUint16(out, uint16(m))
+		out = append(out, body[:m]...)
+		body = body[m:]
+	}
+	return out
+}
+
+// TestEscapeN9Fragments: a ClientHello in many records and packets is put together, one that
+// cannot be is refused.
+func TestEscapeN9Fragments(t *testing.T) {
+	whole := clientHello(t, &tls.Config{ServerName: "allowed.test"})
+	for _, n := range []int{1, 7, 100} {
+		cut := records(whole, n)
+		h, read, err := readHello(iotestOneByte{bytes.NewReader(cut)}, nil)
+		if err != nil || h.name.String() != "allowed.test" || h.encrypted || !bytes.Equal(read, cut) {
+			t.Errorf("records of %d: %+v %v", n, h, err)
+		}
+		if h, read, err := readHello(bytes.NewReader(cut[9:]), cut[:9]); err != nil || h.name.String() != "allowed.test" || !bytes.Equal(read, cut) {
+			t.Errorf("with a head: %+v %v", h, err)
+		}
+	}
+	huge := append([]byte{22, 3, 1, 0x40, 0, 1, 0x0f, 0xff, 0xff}, make([]byte, 16384-4)...)
+	for name, b := range map[string][]byte{
+		"cut":            whole[:40],
+		"another record": append([]byte{23, 3, 3, 0, 1, 0}, whole...),
+		"too long":       append(huge, bytes.Repeat(append([]byte{22, 3, 3, 0x40, 0}, make([]byte, 16384)...), 10)...),
+		"empty records":  bytes.Repeat([]byte{22, 3, 3, 0, 0}, 1000),
+		"nothing":        nil,
+		"SSLv2":          {0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10},
+		"two names":      twoNames(whole),
+	} {
+		if h, _, err := readHello(bytes.NewReader(b), nil); err == nil || !h.name.IsZero() {
+			t.Errorf("%s: %+v %v", name, h, err)
+		}
+	}
+}
+
+// twoNames doubles the server name extension.
+func twoNames(hello []byte) []byte {
+	i := bytes.Index(hello, []byte("allowed.test")) - 9
+	ext := hello[i : i+9+len("allowed.test")]
+	b := append(bytes.Clone(hello), ext...)
+	grow := func(at, size int) {
+		for n, j := len(ext), at+size-1; n > 0 && j >= at; j-- {
+			n += int(b[j])
+			b[j], n = byte(n), n>>8
+		}
+	}
+	grow(3, 2) // the record, the message, the extensions, which are the rest of it
+	grow(6, 3)
+	sessions := 9 + 2 + 32
+	suites := sessions + 1 + int(b[sessions])
+	compression := suites + 2 + int(binary.BigEndian.Uint16(b[suites:]))
+	grow(compression+1+int(b[compression]), 2)
+	return b
+}
+
+type iotestOneByte struct{ r io.Reader }
+
+func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
+
+// TestEscapeN9ECH: a ClientHello that hides another one is refused, whatever name it
+// shows.
+func TestEscapeN9ECH(t *testing.T) {
+	config := append([]byte{0, 0x41, 0xfe, 0x0d, 0, 0x3d, 1, 0, 0x20, 0, 0x20}, bytes.Repeat([]byte{9}, 32)...)
+	config = append(config, 0, 4, 0, 1, 0, 1, 0, 12)
+	config = append(config, "allowed.test\x00\x00"...)
+	binary.BigEndian.PutUint16(config, uint16(len(config)-2))
+	binary.BigEndian.PutUint16(config[4:], uint16(len(config)-6))
+	b := clientHello(t, &tls.Config{ServerName: "hidden.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: config})
+	h, _, err := readHello(bytes.NewReader(b), nil)
+	if err != nil || !h.encrypted || h.name.String() != "allowed.test" {
+		t.Fatalf("%+v %v", h, err)
+	}
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	c := r.named("allowed.test", 443)
+	c.Write(b)
+	if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
+		t.Errorf("%x", got)
+	}
+	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen")
+}
+
+// TestEscapeN10NoTLS: port 443 is for TLS, unless a tcp:// rule says otherwise.
+func TestEscapeN10NoTLS(t *testing.T) {
+	echo(t, "8.0.0.2:443")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test", "tcp://raw.test")}, "allowed.test")
+	r.world.at["raw.test."] = r.world.at["allowed.test."]
+	for _, open := range r.ways("allowed.test", 443) {
+		c := open()
+		fmt.Fprint(c, "SSH-2.0-OpenSSH_9.2\r\n")
+		if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
+			t.Errorf("%q", got)
+		}
+	}
+	for _, open := range r.ways("raw.test", 443) {
+		c := open()
+		fmt.Fprint(c, "SSH-2.0-OpenSSH_9.2\r\n")
+		if _, err := io.ReadFull(c, make([]byte, 21)); err != nil {
+			t.Error(err)
+		}
+	}
+}

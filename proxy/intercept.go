@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"sync"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// issuer is the CA of one sandbox. Its key is nowhere but here, and it signs for the hosts
+// of secrets only.
+type issuer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+
+	mu     sync.Mutex
+	leaves map[policy.Name]*tls.Certificate
+}
+
+// issuerLife is longer than any sandbox's.
+const issuerLife = 30 * 24 * time.Hour
+
+func newIssuer(sandbox string) (*issuer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make CA: %w", err)
+	}
+	is := &issuer{key: key, leaves: map[policy.Name]*tls.Certificate{}}
+	is.cert = template("demesne sandbox " + sandbox)
+	is.cert.IsCA, is.cert.BasicConstraintsValid, is.cert.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, is.cert, is.cert, &key.PublicKey, key)
+	if err == nil {
+		is.cert, err = x509.ParseCertificate(der)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make CA: %w", err)
+	}
+	return is, nil
+}
+
+// template begins an hour ago: clocks differ.
+func template(name string) *x509.Certificate {
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(issuerLife),
+	}
+}
+
+// leaf gives the certificate for a name. There are as many as hosts of secrets.
+func (is *issuer) leaf(name policy.Name) (*tls.Certificate, error) {
+	is.mu.Lock()
+	defer is.mu.Unlock()
+	if c := is.leaves[name]; c != nil {
+		return c, nil
+	}
+	t := template("")
+	t.DNSNames, t.ExtKeyUsage, t.KeyUsage = []string{name.String()}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, t, is.cert, &is.key.PublicKey, is.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign for %q: %w", name, err)
+	}
+	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: is.key}
+	is.leaves[name] = c
+	return c, nil
+}
+
+// CA is the certificate that a sandbox with secrets has to trust, in PEM; without
+// secrets, nil.
+func (p *Proxy) CA() []byte {
+	if p.issuer == nil {
+		return nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.issuer.cert.Raw})
+}
+
+// intercept ends the TLS of a connection to the host of a secret. The client is offered
+// HTTP/1.1 only. Other connections stay as they are.
+func (p *Proxy) intercept(h *held) net.Conn {
+	if h.flow.shape() != httpsFor {
+		return h
+	}
+	return tls.Server(h, &tls.Config{
+		NextProtos:     []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.issuer.leaf(h.flow.q.Name) },
+	})
+}
+
+// heldBy finds the connection below TLS.
+func heldBy(c net.Conn) (*held, bool) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	h, ok := c.(*held)
+	return h, ok
+}

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"demesne/proxy/policy"
+)
+
+// Secret is a credential that a sandbox uses without having it. Inside there is a
+// placeholder; the proxy puts the value in its place in requests to one host over TLS,
+// which it ends for that host with a certificate of the sandbox's own CA ([Proxy.CA]).
+// Whoever runs that host can send the value back in an answer: that is not defended.
+type Secret struct {
+	name, value, placeholder string
+	host                     policy.Name
+	header                   string // canonical; "": any
+}
+
+// NewSecret makes a secret with a new placeholder. header may be "", for any.
+func NewSecret(name, value, host, header string) (Secret, error) {
+	h, err := policy.ParseName(host)
+	switch {
+	case err != nil:
+		return Secret{}, fmt.Errorf("make secret %q: %w", name, err)
+	case value == "" || !httpguts.ValidHeaderFieldValue(value):
+		return Secret{}, fmt.Errorf("make secret %q: its value is empty, or cannot be in a header", name)
+	case header != "" && !httpguts.ValidHeaderFieldName(header):
+		return Secret{}, fmt.Errorf("make secret %q: no header has the name %q", name, header)
+	}
+	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), h, http.CanonicalHeaderKey(header)}, nil
+}
+
+// Placeholder is what stands for the value inside.
+func (s Secret) Placeholder() string { return s.placeholder }
+
+func (s Secret) String() string { return s.name }
+
+// GoString keeps the value out of %#v too.
+func (s Secret) GoString() string { return "proxy.Secret(" + s.name + ")" }
+
+// Redact puts the name of the secret in place of its value.
+func (s Secret) Redact(text string) string { return strings.ReplaceAll(text, s.value, "["+s.name+"]") }
+
+type secrets []Secret
+
+func (all secrets) has(host policy.Name) bool {
+	return slices.ContainsFunc(all, func(s Secret) bool { return s.host == host })
+}
+
+// errMisused wraps why a placeholder may not go where it was found.
+var errMisused = errors.New("a placeholder in the wrong place")
+
+// swap puts values in place of placeholders in a request to host, or says which one must
+// not be there. A body is sent as it is: with placeholders.
+func (all secrets) swap(r *http.Request, host policy.Name, encrypted bool) error {
+	for _, s := range all {
+		if strings.Contains(r.RequestURI, s.placeholder) || strings.Contains(r.URL.String(), s.placeholder) {
+			return fmt.Errorf("%w: that of %q is in the URL", errMisused, s.name)
+		}
+		for key, values := range r.Header {
+			for i, v := range values {
+				swapped, found := s.in(v)
+				switch {
+				case !found:
+					continue
+				case !encrypted:
+					return fmt.Errorf("%w: that of %q goes over TLS only", errMisused, s.name)
+				case host != s.host:
+					return fmt.Errorf("%w: that of %q is for %s only", errMisused, s.name, s.host)
+				case s.header != "" && key != s.header:
+					return fmt.Errorf("%w: that of %q is for the header %s only", errMisused, s.name, s.header)
+				}
+				values[i] = swapped
+			}
+		}
+	}
+	return nil
+}
+
+// in looks for the placeholder in the value of a header, also in basic authentication,
+// where git, pip and others put it.
+func (s Secret) in(v string) (swapped string, found bool) {
+	if strings.Contains(v, s.placeholder) {
+		return strings.ReplaceAll(v, s.placeholder, s.value), true
+	}
+	kind, coded, _ := strings.Cut(v, " ")
+	if !strings.EqualFold(kind, "Basic") {
+		return v, false
+	}
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(coded))
+	if err != nil || !strings.Contains(string(plain), s.placeholder) {
+		return v, false
+	}
+	return kind + " " + base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(string(plain), s.placeholder, s.value))), true
+}

@@ -1,0 +1,282 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// TestHTTP2: what is inside a tunnel is nobody's business but the two ends'.
+func TestHTTP2(t *testing.T) {
+	ca := newAuthority(t)
+	l, err := net.Listen("tcp", "8.0.0.2:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.Proto, " ", n)
+	}))
+	s.Listener.Close()
+	s.Listener, s.TLS, s.EnableHTTP2 = l, ca.server(t, "good.test"), true
+	s.StartTLS()
+	defer s.Close()
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	c := r.client(ca)
+	c.Transport.(*http.Transport).ForceAttemptHTTP2 = true
+	const size = 32 << 20 // an upload that is more than any buffer
+	resp, err := c.Post("https://good.test/", "", io.LimitReader(zeros{}, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); string(b) != fmt.Sprint("HTTP/2.0 ", size) {
+		t.Errorf("%s", b)
+	}
+}
+
+// TestEvents: an event stream over plain HTTP is passed on as it comes.
+func TestEvents(t *testing.T) {
+	next := make(chan bool)
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n", i)
+			http.NewResponseController(w).Flush()
+			<-next // which is sent when the event has arrived
+		}
+	})
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	resp, err := r.client(nil).Get("http://good.test/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for i := range 3 {
+		if !lines.Scan() || lines.Text() != fmt.Sprint("data: ", i) {
+			t.Fatalf("%d: %q %v", i, lines.Text(), lines.Err())
+		}
+		next <- true
+	}
+}
+
+// TestHalfClosed: an end is passed on, and the other direction goes on; so do resets.
+func TestHalfClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	c, _, _ := r.connect("good.test:7")
+	up, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "question")
+	c.(*net.TCPConn).CloseWrite()
+	if b, err := io.ReadAll(up); err != nil || string(b) != "question" {
+		t.Fatalf("%q %v", b, err)
+	}
+	fmt.Fprint(up, "answer")
+	up.Close()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "answer" {
+		t.Errorf("%q %v", b, err)
+	}
+	c, _, _ = r.connect("good.test:7")
+	if up, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	reset(c)
+	up.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := up.Read(make([]byte, 1)); err == nil || errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("a client that is gone: %v", err)
+	}
+	r.idle()
+}
+
+// TestPolicyUnderLoad: each connection is judged by one policy or the other, and nothing
+// hangs or leaks while they are swapped.
+func TestPolicyUnderLoad(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	r := newRig(t, Config{}, "good.test")
+	policies := []policy.Policy{{}, allow(t, "good.test")}
+	var done atomic.Bool
+	var swaps, wg sync.WaitGroup
+	swaps.Go(func() {
+		for i := 0; !done.Load(); i++ {
+			r.proxy.SetPolicy(policies[i%2])
+		}
+	})
+	var got [2]atomic.Int32
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				c, resp, _ := r.connect("good.test:7")
+				switch resp.StatusCode {
+				case 200:
+					got[1].Add(1)
+				case 403:
+					got[0].Add(1)
+				default:
+					t.Error(resp.Status)
+				}
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	done.Store(true)
+	swaps.Wait()
+	if n := got[0].Load() + got[1].Load(); n != 400 {
+		t.Errorf("%d answers", n)
+	}
+	r.idle()
+}
+
+// TestEscapeN21Names: a name's address in one sandbox says nothing in another.
+func TestEscapeN21Names(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	one, two := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test"), newRig(t, Config{Policy: allow(t, "other.test")}, "other.test")
+	one.named("good.test", 7)
+	if name, ok := two.proxy.names.name(one.address("good.test")); ok {
+		t.Errorf("it is %v there", name)
+	}
+	if _, resp, _ := two.connect("good.test:7"); resp.StatusCode != 403 {
+		t.Error(resp.Status)
+	}
+}
+
+// TestHostileServer: answers that make no sense end, and hold nothing.
+func TestHostileServer(t *testing.T) {
+	answers := make(chan string, 1)
+	l, err := net.Listen("tcp", "8.0.0.2:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			http.ReadRequest(bufio.NewReader(c))
+			io.WriteString(c, <-answers)
+			c.Close()
+		}
+	}()
+	r := newRig(t, Config{Policy: allow(t, "good.test"), Limits: Limits{Connections: 1}}, "good.test")
+	for _, a := range []string{
+		"", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 512<<10) + "\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n", // that nobody asked for
+		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
+	} {
+		answers <- a
+		c := r.dial(r.addr)
+		fmt.Fprint(c, "GET http://good.test/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%.60q: %v", a, err)
+		}
+		r.idle()
+	}
+}
+
+// TestUpstreamTLS: a company's proxy may want TLS, with a certificate that the host trusts.
+func TestUpstreamTLS(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.9:443", hello200, "proxy.test")
+	u, err := UpstreamFrom(environment("HTTPS_PROXY", "https://8.0.0.9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u})
+	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 || !strings.Contains(body, "x509") {
+		t.Error(resp.Status, body)
+	}
+	h := &hop{&url.URL{Scheme: "https", Host: "8.0.0.9"}}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	c, err := tls.Dial("tcp", h.address(), &tls.Config{RootCAs: pool, ServerName: "proxy.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := h.tunnel(c, "good.test:7"); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+}
+
+// TestUpstreamSilent: one that never answers ends with the dial's time, one that answers nonsense
+// at once.
+func TestUpstreamSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.9:3128")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, _ := UpstreamFrom(environment("HTTPS_PROXY", "http://8.0.0.9:3128"))
+	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u, Limits: Limits{Dial: 50 * time.Millisecond}})
+	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 || !strings.Contains(body, "ask upstream proxy") {
+		t.Error(resp.Status, body)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100<<10)+"\r\n\r\n")
+			c.Close()
+		}
+	}()
+	r.proxy.Limits.Dial = 10 * time.Second
+	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 {
+		t.Error(resp.Status, body)
+	}
+}
+
+// TestLostClient: who is gone before the answer leaves nothing.
+func TestLostClient(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	for _, text := range []string{"CONNECT good.test:7 HTTP/1.1\r\n\r\n", "\x05\x01\x00\x05\x01\x00\x03\x09good.test\x00\x07"} {
+		for range 20 {
+			c := r.dial(r.addr)
+			io.WriteString(c, text)
+			reset(c)
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	r.idle()
+}
