@@ -15,12 +15,12 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	if err := e.settled(); err != nil {
 		return runner.Opened{}, err
 	}
-	rec, err := e.asleep(t.Sandbox)
-	if err != nil {
-		if s, lerr := e.find(t.Sandbox); lerr == nil { // somebody was faster
-			return s.open()
-		}
+	live, rec, err := e.locate(t.Sandbox)
+	switch {
+	case err != nil:
 		return runner.Opened{}, err
+	case live != nil: // somebody was faster
+		return live.open()
 	}
 	spec := rec.Info.Spec
 	spec.Exposed = t.Exposed
@@ -55,6 +55,31 @@ func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
 	return nil
 }
 
+// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
+// no processes of ours.
+func (e *Engine) locate(idOrName string) (*sandbox, keep.Record, error) {
+	for {
+		s, unknown := e.find(idOrName)
+		if unknown == nil && !(s.over() && s.stays()) {
+			return s, keep.Record{}, nil
+		}
+		d, err := e.keeper()
+		if err != nil {
+			return nil, keep.Record{}, unknown
+		}
+		rec, err := d.Find(idOrName)
+		switch {
+		case err != nil && unknown == nil: // it was, a moment ago
+			return nil, rec, wire.Errorf(wire.CodeUnknown, "%w", err)
+		case err != nil:
+			return nil, rec, unknown
+		case !e.lives(rec.Info.ID):
+			return nil, rec, nil
+		}
+		idOrName = rec.Info.ID // restarted meanwhile
+	}
+}
+
 // asleep finds a sandbox that has files and no processes of ours.
 func (e *Engine) asleep(idOrName string) (keep.Record, error) {
 	if d, err := e.keeper(); err == nil {
@@ -82,8 +107,7 @@ func stopped(rec keep.Record) error {
 }
 
 // absent answers about a sandbox that does not live here.
-func (e *Engine) absent(op wire.Op, t runner.Target) (any, error) {
-	rec, unknown := e.asleep(t.Sandbox)
+func (e *Engine) absent(op wire.Op, t runner.Target, rec keep.Record, unknown error) (any, error) {
 	switch {
 	case unknown == nil && op == runner.OpInspect:
 		return rec.Info, nil

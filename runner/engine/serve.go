@@ -157,11 +157,11 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err := m.Decode(&req); err != nil {
 			return nil, nil, err
 		}
-		s, err := c.e.find(req.Sandbox)
+		s, rec, err := c.e.locate(req.Sandbox)
+		if err == nil && s == nil {
+			err = stopped(rec)
+		}
 		if err != nil {
-			if rec, aerr := c.e.asleep(req.Sandbox); aerr == nil {
-				err = stopped(rec)
-			}
 			return nil, nil, err
 		}
 		return s.exec(req, m)
@@ -229,10 +229,10 @@ func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	if err := c.e.settled(); err != nil {
 		return nil, nil, err
 	}
-	s, err := c.e.find(t.Sandbox)
+	s, rec, err := c.e.locate(t.Sandbox)
 	switch {
-	case err != nil || s.over() && s.stays():
-		reply, err := c.e.absent(m.Op, t)
+	case s == nil:
+		reply, err := c.e.absent(m.Op, t, rec, err)
 		return reply, nil, err
 	case m.Op == runner.OpInspect:
 		return s.info(), nil, nil
