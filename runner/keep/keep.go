@@ -86,13 +86,13 @@ type Box struct {
 
 // New makes the directory of a new sandbox, which is none before [Box.Write].
 func (d *Dir) New(id string) (*Box, error) {
-	for range 100 {
-		if err := d.root.Mkdir(id, 0o700); err != nil {
+	for try := range 1000 {
+		if err := d.root.Mkdir(id, 0o700); err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
 			return nil, fmt.Errorf("keep sandbox %q: %w", id, err)
 		}
 		b, err := d.lock(id)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBusy) { // swept before it was locked
-			d.root.Remove(id)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBusy) { // a sweep was faster than the lock
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		if err != nil {
