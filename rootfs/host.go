@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,23 @@ var plainDirs = []struct {
 var plainLinks = []struct{ name, target string }{
 	{"var/lock", "/run/lock"},
 	{"var/run", "/run"},
+}
+
+// HostFiles makes the files of the host's tree that a sandbox of this layout starts with, without what
+// is mounted over them.
+func HostFiles(l Layout) (*os.File, error) {
+	p, err := newPlan("/", attrBind, sizes(l)...)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home} {
+		if err := step(l); err != nil {
+			return nil, err
+		}
+	}
+	fd, err := unix.Openat(p.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return os.NewFile(uintptr(fd), "/"), err
 }
 
 // mountHost makes the tmpfs for / with everything below it, and attaches it.

@@ -53,6 +53,36 @@ func (c *Client) Halt(ctx context.Context, idOrName string) error {
 	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
+// ForkRequest is the body of a fork call.
+type ForkRequest struct {
+	Sandbox  string `json:"sandbox"`
+	Name     string `json:"name,omitempty"`
+	Out      string `json:"out,omitempty"`
+	Snapshot bool   `json:"snapshot,omitempty"`
+}
+
+// Fork makes a sandbox that starts with the files of another one, or of a snapshot, and returns its id;
+// [Client.Open] starts it. It shares them, so their size does not matter: what either writes from
+// then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own /out. A
+// sandbox that runs has to be halted first.
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (id string, err error) {
+	out, err = absPath(out)
+	if err != nil {
+		return "", err
+	}
+	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Out: out})
+}
+
+// Snapshot keeps the files of a sandbox as they are, to fork from, and returns an id. It is subject to the same as
+// Fork, does not expire, and is removed by Stop.
+func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (id string, err error) {
+	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+}
+
+func (c *Client) fork(ctx context.Context, r ForkRequest) (id string, err error) {
+	return id, c.lost(c.peer.Call(ctx, OpFork, r, nil, &id))
+}
+
 // Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner
 // does so when it starts; the ids are those that this call removed.
 func (c *Client) Sweep(ctx context.Context) (removed []string, err error) {

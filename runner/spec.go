@@ -193,6 +193,8 @@ const (
 	Running State = "running"
 	Ended   State = "ended"
 	Stopped State = "stopped" // no process is left, the files are: the next command starts it again
+
+	Snapshot State = "snapshot" // files to make sandboxes of: see [Client.Fork]
 )
 
 // The caller socket's operations; see package wire for the guest's.
@@ -207,6 +209,8 @@ const (
 	OpStop    wire.Op = "stop"
 	OpRestart wire.Op = "restart"
 	OpSweep   wire.Op = "sweep"
+	OpFork    wire.Op = "fork"
+	OpDiff    wire.Op = "diff"
 	OpList    wire.Op = "list"
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"demesne/rootfs"
-	"demesne/rootfs/layers"
 	"demesne/runner"
 	"demesne/runner/keep"
 	"demesne/runner/userns"
@@ -115,22 +114,14 @@ func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
 	if len(s.base) == 0 {
 		return func() { tree.Close() }, nil
 	}
-	held, err := s.box.Trees(s.e.idMap()).Hold(diffIDs(s.base))
+	held, err := s.box.Hold(s.base)
 	if err != nil {
 		tree.Close()
 		return nil, err
 	}
 	s.undo.add(held.Close)
-	l.Below = held.FS
-	return func() { tree.Close(); held.CloseFS() }, nil
-}
-
-func diffIDs(ids []string) []layers.DiffID {
-	out := make([]layers.DiffID, len(ids))
-	for i, id := range ids {
-		out[i] = layers.DiffID(id)
-	}
-	return out
+	l.Below = held.Uppers
+	return func() { tree.Close(); held.CloseUppers() }, nil
 }
 
 // keptOnDisk says whether what s writes is, once its tree is mounted. A sandbox that has files already is

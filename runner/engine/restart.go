@@ -21,6 +21,8 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 		return runner.Opened{}, err
 	case live != nil: // somebody was faster
 		return live.open()
+	case rec.Snapshot:
+		return runner.Opened{}, stopped(rec)
 	}
 	spec := rec.Info.Spec
 	spec.Exposed = t.Exposed
@@ -100,6 +102,9 @@ func (e *Engine) lives(id string) bool {
 
 // stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
 func stopped(rec keep.Record) error {
+	if rec.Snapshot {
+		return wire.Errorf(wire.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
+	}
 	if rec.Info.State == runner.Running {
 		return wire.Errorf(wire.CodeBusy, "open sandbox %q: %w", rec.Info.ID, keep.ErrBusy)
 	}

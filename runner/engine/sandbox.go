@@ -45,7 +45,7 @@ type sandbox struct {
 	undo    undo
 
 	box       *keep.Box // of a persistent one, if it can have one
-	base      []string  // DiffIDs below what it writes
+	base      []string  // of package keep, below what it writes
 	keptWhy   error     // its files are not kept
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that

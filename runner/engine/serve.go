@@ -165,6 +165,20 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 			return nil, nil, err
 		}
 		return s.exec(req, m)
+	case runner.OpDiff:
+		var t runner.Target
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		diff, err := c.e.diff(t.Sandbox)
+		return diff, nil, err
+	case runner.OpFork:
+		var t runner.ForkRequest
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		id, err := c.e.fork(t)
+		return id, nil, err
 	case runner.OpRestart:
 		var t runner.Restart
 		if err := m.Decode(&t); err != nil {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"demesne/rootfs/layers"
@@ -14,8 +16,13 @@ import (
 // Tree is where the directory is that belongs to the sandbox.
 func (b *Box) Tree() string { return filepath.Join(b.d.path, b.id, treeDir) }
 
-// OpenTree opens it.
-func (b *Box) OpenTree() (*os.File, error) { return b.root.Open(treeDir) }
+// OpenTree opens it, and makes it where a fork took the last one.
+func (b *Box) OpenTree() (*os.File, error) {
+	if err := b.root.Mkdir(treeDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	return b.root.Open(treeDir)
+}
 
 // Write records the sandbox: from the first time on it is one that is kept.
 func (b *Box) Write(r Record) error {
@@ -68,8 +75,10 @@ func (b *Box) Close() error { return errors.Join(b.root.Close(), b.lock.Close())
 
 // Remove removes the sandbox, and closes b. Where only a part of it can be removed, as by a runner that
 // has not the sandbox's ids, it is no sandbox any more, and the next sweep goes on.
-func (b *Box) Remove() error {
-	old := oldPrefix + b.id
+func (b *Box) Remove() error { return errors.Join(b.remove(), b.d.sweepBases()) }
+
+func (b *Box) remove() error {
+	old := oldPrefix + b.id + "-" + strconv.FormatUint(rand.Uint64(), 36) // an earlier one of the name may be there still
 	if err := b.d.root.Rename(b.id, old); err != nil {
 		b.Close()
 		return fmt.Errorf("remove sandbox %q: %w", b.id, err)
@@ -89,3 +98,6 @@ func (b *Box) removeAs(name string) error {
 	}
 	return nil
 }
+
+// ID is the sandbox's.
+func (b *Box) ID() string { return b.id }

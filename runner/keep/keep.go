@@ -4,8 +4,8 @@
 //	DIR/ID/spec.json   a [Record]; written whole or not at all, as the last step of making one
 //	DIR/ID/until       empty; its mtime is when the sandbox expires: renewing that is one system call
 //	DIR/ID/tree/       what the sandbox wrote: the upper of its overlay, see package rootfs
-//	DIR/.old-ID        being removed
-//	DIR/trees/         what forks share: uppers that became layers, see package layers
+//	DIR/.old-…         being removed
+//	DIR/base-HEX/      a tree that forks share: it is below theirs, and never changes again
 //
 // The lock goes with the runner. So a directory that nobody locks is a sandbox without processes,
 // or, without a spec.json, what a runner left that was killed while it made one; [Dir.Sweep] takes
@@ -30,7 +30,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/layers"
 	"demesne/runner"
 )
 
@@ -38,10 +37,11 @@ import (
 const version = 1
 
 const (
-	specFile  = "spec.json"
-	untilFile = "until"
-	treeDir   = "tree"
-	oldPrefix = ".old-"
+	specFile   = "spec.json"
+	untilFile  = "until"
+	treeDir    = "tree"
+	oldPrefix  = ".old-"
+	basePrefix = "base-"
 )
 
 // ErrBusy says that another runner has the sandbox.
@@ -53,7 +53,12 @@ type Record struct {
 	Info    runner.Info `json:"info"`           // as it was; State and Expires are filled in when read
 	Map     string      `json:"map"`            // names the id map that its files have
 	Init    Process     `json:"init"`           // its last PID 1
-	Base    []string    `json:"base,omitempty"` // DiffIDs of DIR/trees that are below its tree, the lowest first
+	Base    []string    `json:"base,omitempty"` // names of base-HEX that are below its tree, the lowest first
+
+	// Freezing is a base that its tree is about to become, or has: whether it is there decides.
+	Freezing string `json:"freezing,omitempty"`
+	// Snapshot says that it never runs, only its forks do, and that it does not expire.
+	Snapshot bool `json:"snapshot,omitempty"`
 }
 
 // Dir is a directory of sandboxes. It has no state of its own, and is safe for any number of
@@ -122,6 +127,9 @@ func (d *Dir) Take(id string) (*Box, Record, error) {
 		return nil, Record{}, fmt.Errorf("take sandbox %q: %w", id, err)
 	}
 	r, err := d.read(id)
+	if err == nil {
+		err = b.settle(&r)
+	}
 	if err != nil {
 		b.Close()
 		return nil, r, fmt.Errorf("take sandbox %q: %w", id, err)
@@ -192,6 +200,9 @@ func (d *Dir) read(id string) (Record, error) {
 		return r, err
 	}
 	r.Info.State, r.Info.PID, r.Info.Execs, r.Info.Expires = runner.Stopped, 0, 0, st.ModTime()
+	if r.Snapshot {
+		r.Info.State, r.Info.Expires = runner.Snapshot, time.Time{}
+	}
 	return r, nil
 }
 
@@ -200,14 +211,16 @@ func (d *Dir) All() []Record {
 	var all []Record
 	for _, name := range d.names() {
 		r, err := d.read(name)
-		if err != nil || r.Info.Expires.Before(time.Now()) {
+		if err != nil || d.expired(name) {
 			continue
 		}
 		f, err := d.open(name, unix.LOCK_SH)
-		if errors.Is(err, ErrBusy) {
+		switch {
+		case errors.Is(err, ErrBusy) && !r.Snapshot:
 			r.Info.State = runner.Running
+		case err == nil:
+			f.Close()
 		}
-		f.Close()
 		all = append(all, r)
 	}
 	return all
@@ -238,7 +251,7 @@ func (d *Dir) names() []string {
 	}
 	var names []string
 	for _, e := range list {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "trees" {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), basePrefix) {
 			names = append(names, e.Name())
 		}
 	}
@@ -255,7 +268,7 @@ func (d *Dir) Sweep() (removed []string, err error) {
 	var errs []error
 	for _, e := range list {
 		name := e.Name()
-		if !e.IsDir() || name == "trees" {
+		if !e.IsDir() || strings.HasPrefix(name, basePrefix) {
 			continue
 		}
 		expired := d.expired(name)
@@ -277,7 +290,7 @@ func (d *Dir) Sweep() (removed []string, err error) {
 			removed = append(removed, name)
 		}
 	}
-	return removed, errors.Join(errs...)
+	return removed, errors.Join(append(errs, d.sweepBases())...)
 }
 
 // sweep removes what is still to be removed, now that it is locked.
@@ -288,7 +301,7 @@ func (b *Box) sweep() (gone bool, err error) {
 	if !b.d.expired(b.id) && b.d.hasSpec(b.id) {
 		return false, b.Close()
 	}
-	return true, b.Remove()
+	return true, b.remove()
 }
 
 func (d *Dir) hasSpec(name string) bool {
@@ -300,9 +313,3 @@ func (d *Dir) expired(name string) bool {
 	st, err := d.root.Lstat(filepath.Join(name, untilFile))
 	return err == nil && st.ModTime().Before(time.Now())
 }
-
-// Trees is the cache of the uppers that became layers of sandboxes of that id map.
-func (d *Dir) Trees(key string) layers.Cache { return layers.Open(d.path, key) }
-
-// Trees is that of b's directory.
-func (b *Box) Trees(key string) layers.Cache { return b.d.Trees(key) }

@@ -131,7 +131,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.Close()
-	for _, dir := range []string{".old-removed/tree/up/" + strings.Repeat("d/", 300), "trees/map"} {
+	for _, dir := range []string{".old-removed/tree/up/" + strings.Repeat("d/", 300)} {
 		if err := os.MkdirAll(filepath.Join(d.Path(), dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestSweep(t *testing.T) {
 	if err != nil || !slices.Equal(removed, []string{"expired"}) {
 		t.Errorf("removed %q, %v", removed, err)
 	}
-	want := []string{"being-made", "expired-and-had", "link", "other-version", "stays", "trees"}
+	want := []string{"being-made", "expired-and-had", "link", "other-version", "stays"}
 	if got := list(t, d); !slices.Equal(got, want) {
 		t.Errorf("left %q, want %q", got, want)
 	}
@@ -235,6 +235,102 @@ func TestProcess(t *testing.T) {
 	} {
 		if p.Alive() {
 			t.Errorf("%s: alive", name)
+		}
+	}
+}
+
+// write fills the tree of a sandbox as an overlay would.
+func write(t *testing.T, b *Box, name string) {
+	t.Helper()
+	tree, err := b.OpenTree()
+	if err == nil {
+		err = errors.Join(tree.Close(), os.MkdirAll(b.Tree()+"/up", 0o755), os.WriteFile(b.Tree()+"/up/"+name, nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFreeze(t *testing.T) {
+	d := open(t)
+	add(t, d, "aa", "", time.Hour).Close()
+	b, r, err := d.Take("aa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Base = nil
+	for i := range 3 {
+		write(t, b, fmt.Sprint(i))
+		for range 2 { // the second time there is nothing new
+			if err := b.Freeze(&r); err != nil || len(r.Base) != i+1 || r.Freezing != "" {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	}
+	h, err := b.Hold(r.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, up := range h.Uppers {
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/%d", up.Fd(), i)); err != nil {
+			t.Error(err)
+		}
+	}
+	h.CloseUppers()
+	if err := b.Remove(); err != nil {
+		t.Error(err)
+	}
+	if left := list(t, d); len(left) != 3 {
+		t.Errorf("what is held is gone: %q", left)
+	}
+	h.Close()
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) > 0 {
+		t.Errorf("left %q, %v", list(t, d), err)
+	}
+}
+
+// TestFreezeKilled: the two moments at which a kill leaves a name that is there, or is not.
+func TestFreezeKilled(t *testing.T) {
+	const base = basePrefix + "0123"
+	for _, moved := range []bool{false, true} {
+		d := open(t)
+		b := add(t, d, "aa", "", time.Hour)
+		write(t, b, "f")
+		info := runner.Info{ID: "aa", Expires: time.Now().Add(time.Hour)}
+		if err := b.Write(Record{Info: info, Base: nil, Freezing: base}); err != nil {
+			t.Fatal(err)
+		}
+		if moved {
+			if err := os.Rename(b.Tree(), d.Path()+"/"+base); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Close()
+		if _, err := d.Sweep(); err != nil {
+			t.Error(err)
+		}
+		b, r, err := d.Take("aa")
+		if err != nil || r.Freezing != "" || (len(r.Base) == 1) != moved {
+			t.Fatalf("moved %t: %+v, %v", moved, r, err)
+		}
+		_, err = os.Stat(b.Tree() + "/up/f")
+		if moved {
+			_, err = os.Stat(d.Path() + "/" + base + "/up/f")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	}
+}
+
+func TestHoldRefuses(t *testing.T) {
+	d := open(t)
+	b := add(t, d, "aa", "", time.Hour)
+	defer b.Close()
+	for _, name := range []string{"base-none", "aa", "..", "/", ""} {
+		if _, err := b.Hold([]string{name}); err == nil {
+			t.Errorf("holds %q", name)
 		}
 	}
 }
