@@ -149,6 +149,10 @@ func (c *Client) handle(m *wire.Message) {
 }
 
 // Create makes a sandbox. On an error nothing of it is left.
+//
+// With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
+// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge and the egress log) is
+// removed first. Those who come with the same key at the same time get the same sandbox.
 func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	files, err := c.sources(&spec)
 	if err != nil {
@@ -163,6 +167,9 @@ func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}
+	if reply.Existing {
+		return c.Open(ctx, reply.ID)
+	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
 }
@@ -172,6 +179,8 @@ type Created struct {
 	ID    string  `json:"id"`
 	Level Level   `json:"level"`
 	Trace []Stage `json:"trace"`
+
+	Existing bool `json:"existing,omitempty"` // there is one of the key: open it
 }
 
 // Target names a sandbox by id or name.

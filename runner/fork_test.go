@@ -126,3 +126,56 @@ func TestForkOfForks(t *testing.T) {
 	}
 	client.Close()
 }
+
+// TestKey: one sandbox of a key, for whoever comes, until it is to be another.
+func TestKey(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	keyed := func(change func(*Spec)) *Sandbox {
+		t.Helper()
+		spec := Spec{Key: "agent/1", Lifetime: Persistent, Out: t.TempDir()}
+		if change != nil {
+			change(&spec)
+		}
+		s, err := client.Create(ctx, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	ids := make(chan string, 6)
+	for range cap(ids) {
+		go func() { ids <- keyed(nil).ID }()
+	}
+	first := <-ids
+	for range cap(ids) - 1 {
+		if id := <-ids; id != first {
+			t.Errorf("%s and %s have the same key", first, id)
+		}
+	}
+	c.sh(keyed(nil), "echo kept > /root/f")
+	if s := keyed(func(s *Spec) { s.TTL, s.Name = Duration(time.Hour), "n" }); s.ID != first || s.Restarted {
+		t.Errorf("with another name: %+v", s)
+	}
+	c.kill(client)
+	client = c.connect()
+	defer client.Close()
+	s := keyed(nil)
+	if out, _ := c.sh(s, "cat /root/f"); s.ID != first || !s.Restarted || out != "kept" {
+		t.Errorf("after a kill: %+v has %q", s, out)
+	}
+	other := keyed(func(s *Spec) { s.Limits.PIDs = 64 })
+	if out, _ := c.sh(other, "cat /root/f 2>&1"); other.ID == first || !strings.Contains(out, "No such file") {
+		t.Errorf("with another limit: %+v has %q", other, out)
+	}
+	if err := client.Halt(ctx, other.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := keyed(nil); again.ID == other.ID || len(c.boxes()) != 1 {
+		t.Errorf("without it: %+v; there are %q", again, c.boxes())
+	}
+	if _, err := client.Create(ctx, Spec{Key: "k", Out: t.TempDir()}); code(err) != wire.CodeInvalid {
+		t.Errorf("of a one-shot: %v", err)
+	}
+}

@@ -35,6 +35,7 @@ type Spec struct {
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run with less
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
+	Key       string   `json:"key,omitempty"`      // of a Persistent sandbox: see [Client.Create]
 	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox, since a command in it was started; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"`  // of a Persistent sandbox, used or not; 0: none
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"

@@ -28,6 +28,13 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	}
 	s := c.newSandbox(newID(), spec)
 	s.egress = egress
+	if spec.Key != "" {
+		defer c.e.keys.lock(spec.Key)()
+		s.policy = policyOf(spec)
+		if id, err := c.e.ofKey(spec.Key, s.policy); err != nil || id != "" {
+			return &runner.Created{ID: id, Existing: true}, err
+		}
+	}
 	if err := c.e.claim(s); err != nil {
 		return nil, err
 	}
@@ -63,6 +70,9 @@ func admit(spec *runner.Spec) error {
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = "demesne"
+	}
+	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)

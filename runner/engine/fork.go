@@ -78,7 +78,7 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (id
 	now := time.Now()
 	i := from.Info
 	i.ID, i.Name, i.Out, i.Created, i.Result = box.ID(), t.Name, t.Out, now, nil
-	i.Spec.Name, i.Spec.Out = t.Name, t.Out
+	i.Spec.Name, i.Spec.Out, i.Spec.Key = t.Name, t.Out, ""
 	i.Expires = expiry(i.Spec, now, now)
 	if t.Snapshot {
 		i.Expires = now.Add(snapshotLife)

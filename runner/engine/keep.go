@@ -83,7 +83,7 @@ func (s *sandbox) takeUp() error {
 	case err != nil:
 		return err
 	}
-	s.box, s.stay, s.base = box, true, rec.Base
+	s.box, s.stay, s.base, s.policy = box, true, rec.Base, rec.Policy
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
 		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
@@ -172,7 +172,7 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base})
+	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base, Policy: s.policy})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.

@@ -58,6 +58,7 @@ type Engine struct {
 	rung      int                    // of rungs: the first that worked here
 	rungWhy   error                  // why not a better one
 	callers   int
+	keys      keyLocks
 	kept      *keep.Dir     // see keeper
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool

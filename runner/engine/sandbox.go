@@ -46,6 +46,7 @@ type sandbox struct {
 
 	box       *keep.Box // of a persistent one, if it can have one
 	base      []string  // of package keep, below what it writes
+	policy    string    // of one with a key: what it was made with
 	keptWhy   error     // its files are not kept
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
