@@ -381,3 +381,51 @@ func TestKeptDisk(t *testing.T) {
 		t.Errorf("20 MB more: %+v", r)
 	}
 }
+
+// busybox is a directory to be /, with a shell and little else.
+func busybox(t *testing.T) string {
+	t.Helper()
+	program, err := os.ReadFile("/bin/busybox")
+	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	for up := dir; up != "/var/tmp" && up != "/tmp" && err == nil; up = filepath.Dir(up) {
+		err = os.Chmod(up, 0o755)
+	}
+	err = errors.Join(err, os.MkdirAll(dir+"/bin", 0o755), os.WriteFile(dir+"/bin/busybox", program, 0o755),
+		os.MkdirAll(dir+"/etc", 0o755), os.WriteFile(dir+"/etc/passwd", []byte("root:x:0:0::/root:/bin/sh\n"), 0o644))
+	for _, applet := range []string{"sh", "cat", "rm", "mkdir"} {
+		err = errors.Join(err, os.Symlink("busybox", dir+"/bin/"+applet))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestKeptImage: the same over an image, which stays as it was.
+func TestKeptImage(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	image := busybox(t)
+	client := c.connect()
+	s := c.create(client, Spec{Name: "box", Image: "dir:" + image, Rootfs: &Rootfs{Dir: image}})
+	c.sh(s, "echo kept > /f; mkdir /new; rm /etc/passwd")
+	c.kill(client)
+	client = c.connect()
+	defer client.Close()
+	s, err := client.Open(ctx, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, r := c.sh(s, "cat /f /etc/passwd 2>/dev/null; mkdir /new 2>/dev/null || echo there"); out != "kept\nthere" || !r.Restarted {
+		t.Errorf("%q, %+v", out, r)
+	}
+	if d, err := client.Diff(ctx, "box"); err != nil || len(d.Changes) < 3 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if list, _ := os.ReadDir(image); len(list) != 2 {
+		t.Errorf("the image has %v", list)
+	}
+}
