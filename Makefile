@@ -20,10 +20,10 @@ PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egre
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
 RACE := ./cmd/demesne ./images ./rootfs/layers ./proxy/... ./runner ./runner/wire ./runner/limits/...
 
-.PHONY: build demo test test-race check bench fuzz chaos docs install deps clean help
+.PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress $(wildcard ./cmd/demesne-mcp)
+	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
@@ -51,6 +51,10 @@ fuzz:
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled)' ./integration
 
+# demesne-mcp against the MCP project's conformance suite and inspector, Claude Code and Codex, from npm.
+clients: build
+	@integration/clients.sh
+
 # README.md's reference is the program's own help.
 docs: build
 	@bin/demesne help --markdown > bin/.reference
@@ -74,4 +78,5 @@ help:
 	@sed -n 's/^# make/make/p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
+	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

@@ -13,6 +13,20 @@ need setpriv util-linux
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
+need curl curl
+need git git
+need python3 python3
+need node nodejs
+need ip iproute2
+need ssh openssh-client
+need dig bind9-dnsutils
+need psql postgresql-client
+need redis-cli redis-tools
+server() { "${@:3}" >/dev/null || { want+=("$1"); units+=("$2"); }; }
+units=()
+server openssh-server ssh.service test -x /usr/sbin/sshd
+server redis-server redis-server.service command -v redis-server
+server postgresql postgresql.service compgen -G '/usr/lib/postgresql/*/bin/postgres'
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || want+=(busybox-static)
 [ ${#want[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -21,5 +35,15 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 echo "deps: installing ${want[*]}"
 export DEBIAN_FRONTEND=noninteractive
+# The tests run servers of their own: none starts for having been installed, nor at boot.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  trap 'rm -f $policy' EXIT
+  printf '#!/bin/sh\nexit 101\n' >$policy
+  chmod 755 $policy
+fi
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${want[@]}" >/dev/null
+for unit in "${units[@]}"; do
+  ! command -v systemctl >/dev/null || systemctl --quiet disable "$unit" || true
+done

@@ -20,12 +20,12 @@ func lookAround() around {
 	return around{mounts: mountPoints(), nets: names("/sys/class/net"), groups: controlGroups()}
 }
 
-// checkLeaks gives what demesne left five seconds to go away (the reaper runs after its
+// checkLeaks gives what demesne left fifteen seconds to go away (the reaper runs after its
 // caller has its answer), then reports it.
 func (b *box) checkLeaks(before around) {
 	b.Helper()
 	var left []string
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if left = b.leaks(before); len(left) == 0 {
 			return
 		}

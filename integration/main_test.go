@@ -64,7 +64,10 @@ func build(dir string) error {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images"} {
+	for _, p := range names("../cmd") {
+		if p == "internal" {
+			continue
+		}
 		cmd := exec.Command("go", "build", "-o", filepath.Join(bin, p), "demesne/cmd/"+p)
 		if p != "demesne-runner" {
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -2,6 +2,8 @@ package integration
 
 import (
 	"math/rand"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,8 +26,13 @@ func TestMCPJob(t *testing.T) {
 	if r := c.must("sandbox_wait", args{"job_id": id, "timeout_seconds": 0.1}); r.field("status") != "running" {
 		t.Errorf("wait, too short: %+v", r)
 	}
-	dirs := names(b.out)
-	b.file("h/.demesne/out/"+dirs[0]+"/go", "", 0o644)
+	dirs, _ := filepath.Glob(b.out + "/*-*")
+	if len(dirs) != 1 {
+		t.Fatalf("output directories: %v", dirs)
+	}
+	if err := os.WriteFile(dirs[0]+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	r = c.must("sandbox_wait", args{"job_id": id})
 	if r.field("status") != "succeeded" || r.field("exit_code") != "5" || r.field("result_text") != "begun\ndone\n" || r.Fields["receipt"] == nil {
 		t.Errorf("wait: %+v", r)
@@ -142,7 +149,7 @@ func TestMCPKilled(t *testing.T) {
 		c.start("sandbox_script", args{"command": busy})
 		_, job := c.start("sandbox_script", args{"command": "echo result", "background": true})
 		c.start("sandbox_script", args{"command": "exit 1"})
-		time.Sleep(time.Duration(random.Intn(60)) * time.Millisecond)
+		time.Sleep(time.Duration(random.Intn(150)) * time.Millisecond)
 		c.cmd.Process.Kill()
 		<-c.ended
 		c.cmd.Wait()
@@ -163,4 +170,29 @@ func TestMCPKilled(t *testing.T) {
 	eventually(t, "sandboxes to be gone", func() bool { return len(named("demesne-init")) == 0 })
 	c.close()
 	t.Logf("%d jobs", len(ids))
+}
+
+// Who asked for messages is told, once, that a job it started has ended.
+func TestMCPJobNotice(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	c.ask("logging/setLevel", args{"level": "info"})
+	id := c.must("sandbox_script", args{"command": "exit 3", "background": true, "egress": "none"}).field("job_id")
+	notices := func() (all []string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, n := range c.notes {
+			if n.Method == "notifications/message" {
+				all = append(all, string(n.Params))
+			}
+		}
+		return all
+	}
+	eventually(t, "the notice", func() bool { return len(notices()) > 0 })
+	got := notices()
+	for _, want := range []string{id, `"logger":"demesne.background-job"`, `"level":"info"`, `"status":"succeeded"`} {
+		if len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("notices %v, want one with %s", got, want)
+		}
+	}
 }

@@ -131,3 +131,51 @@ func TestMCPExecParallel(t *testing.T) {
 	wg.Wait()
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
+
+// The same key is the same sandbox, from whatever process, until something else is asked.
+func TestMCPKey(t *testing.T) {
+	b := newBox(t)
+	want := args{"key": "my project"}
+	first := b.once("sandbox_create", want).field("sandbox_id")
+	if r := b.once("sandbox_create", want); r.field("sandbox_id") != first || r.Fields["receipt"] == nil || r.Fields["expires"] == nil {
+		t.Errorf("again: %+v, first %s", r, first)
+	}
+	c := b.mcp()
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if r := c.must("sandbox_create", want); r.field("sandbox_id") != first {
+				t.Errorf("at once: %+v", r)
+			}
+		})
+	}
+	wg.Wait()
+	other := c.must("sandbox_create", args{"key": "my project", "limits": args{"pids": 100}}).field("sandbox_id")
+	if other == first {
+		t.Error("asked for something else, and got the same")
+	}
+	if r := c.call("sandbox_exec", args{"sandbox_id": first, "command": "true"}); !r.IsError {
+		t.Errorf("the one before: %+v", r)
+	}
+	if r := c.call("sandbox_create", args{"key": "k", "name": "n"}); !r.IsError {
+		t.Errorf("a key and a name: %+v", r)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": other})
+	ids := map[string]bool{}
+	var mu sync.Mutex
+	for range 10 {
+		wg.Go(func() {
+			id := c.must("sandbox_create", want).field("sandbox_id")
+			mu.Lock()
+			defer mu.Unlock()
+			ids[id] = true
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 {
+		t.Errorf("made at once: %v", ids)
+	}
+	for id := range ids {
+		c.must("sandbox_destroy", args{"sandbox_id": id})
+	}
+}

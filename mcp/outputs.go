@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
 	"net/url"
 	"os"
@@ -78,12 +77,29 @@ func uriOf(dir, name string) string {
 	return outputScheme + strings.Join(parts, "/")
 }
 
+// types are those a client can do something with, by a name's extension. Not the machine's
+// own table: a result must not depend on where it was made.
+var types = map[string]string{
+	".txt": plainText, ".log": plainText, ".md": "text/markdown", ".csv": "text/csv", ".tsv": "text/tab-separated-values",
+	".json": "application/json", ".jsonl": "application/jsonl", ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
+	".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".py": "text/x-python", ".go": "text/x-go", ".sh": "text/x-shellscript",
+	".diff": "text/x-diff", ".patch": "text/x-diff",
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".svg": "image/svg+xml",
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tar": "application/x-tar",
+	".mp3": "audio/mpeg", ".wav": "audio/wav", ".mp4": "video/mp4", ".webm": "video/webm",
+}
+
+const (
+	plainText = "text/plain; charset=utf-8"
+	anyBytes  = "application/octet-stream"
+)
+
 // mimeOf goes by the name alone: what is in the file is the sandbox's word too.
 func mimeOf(name string) string {
-	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
+	if t := types[strings.ToLower(path.Ext(name))]; t != "" {
 		return t
 	}
-	return "application/octet-stream"
+	return anyBytes
 }
 
 // recent lists the files of the newest output directories.
@@ -139,9 +155,9 @@ func (o outputs) read(uri string) (content []byte, kind string, err error) {
 	}
 	kind = mimeOf(name)
 	switch {
-	case kind != "application/octet-stream":
+	case kind != anyBytes:
 	case utf8.Valid(content):
-		kind = "text/plain; charset=utf-8"
+		kind = plainText
 	default:
 		kind = http.DetectContentType(content)
 	}

@@ -77,8 +77,8 @@ func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
 		return r, err
 	}
-	r.Spec.Limits = c.limits()
-	return r, nil
+	r.Spec.Limits, err = c.limits()
+	return r, err
 }
 
 func (c *call) checkWords(r work.Request) error {
@@ -94,13 +94,20 @@ func (c *call) checkWords(r work.Request) error {
 	return nil
 }
 
-func (c *call) limits() runner.Limits {
+// limits reads the argument of that name. What is negative, or more than a number can say
+// exactly, is refused: to the runner a negative limit is none.
+func (c *call) limits() (l runner.Limits, err error) {
 	object, _ := c.args["limits"].(map[string]any)
 	a := args(object)
+	for _, name := range []string{"memory", "cpus", "pids", "disk"} {
+		if n := a.number(name); !(n >= 0 && n <= 1<<53) {
+			return l, fmt.Errorf("limits.%s must be a positive number", name)
+		}
+	}
 	return runner.Limits{
 		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
 		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
-	}
+	}, nil
 }
 
 // commandRequest reads what a command is, into r.

@@ -81,14 +81,18 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job,
 }
 func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
 
-func serverFor(t *testing.T, d *desk) (*Server, string) {
+func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
 	root := t.TempDir()
 	m, err := NewMounts(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(d, Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}), root
+	o := Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}
+	for _, f := range change {
+		f(&o)
+	}
+	return New(d, o), root
 }
 
 // client is a real one, connected in memory.
@@ -175,6 +179,9 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_status", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_wait", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_cancel", `{"job_id":"nope"}`, `job not found: nope`},
+		{"sandbox_script", `{"command":"x","limits":{"memory":-1}}`, `limits.memory must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"pids":"1e30"}}`, `limits.pids must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
 		{"sandbox_exec", `{"sandbox_id":"s","command":"x","cwd":"rel"}`, `cwd "rel" is not absolute`},
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {

@@ -86,6 +86,7 @@ func (p *Proxy) askDNS(q dns.Question) *flow {
 	if err != nil {
 		return p.malformed("dns", q.Name, err)
 	}
+	p.flows.Add(1)
 	f := &flow{p: p, q: policy.Query{Name: name}, d: p.resolves(name)}
 	f.rec = Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.decided(f.d)
 	return f

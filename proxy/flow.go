@@ -23,6 +23,7 @@ type flow struct {
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
 func (p *Proxy) ask(via string, q policy.Query) *flow {
+	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
 	f := &flow{p: p, q: q, d: p.decide(q)}
 	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
@@ -40,6 +41,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 
 // malformed is the flow of what could not be understood.
 func (p *Proxy) malformed(via, host string, err error) *flow {
+	p.flows.Add(1)
 	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
 	f.rec = Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.decided(f.d)
 	return f
@@ -59,6 +61,15 @@ func (f *flow) refuse(d policy.Decision) {
 func (f *flow) end() {
 	f.rec.In, f.rec.Out = f.in.Load(), f.out.Load()
 	f.p.log.write(f.rec)
+	f.p.flows.Add(-1)
+}
+
+// settle waits until every flow has ended, as they do soon after their connections have:
+// what was told to a client is in the log then. It does not wait long for one that hangs.
+func (p *Proxy) settle() {
+	for late := time.Now().Add(200 * time.Millisecond); p.flows.Load() > 0 && time.Now().Before(late); {
+		time.Sleep(100 * time.Microsecond)
+	}
 }
 
 // message is what a person reads who was refused.
@@ -114,7 +125,12 @@ func (s shape) readable() bool { return s == httpFor || s == httpsFor }
 // tunnel copies both ways between c, of which head was read already, and up. It returns
 // when both directions have ended, and closes up.
 func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
-	defer up.Close()
+	// Or a server that says nothing would keep what a client and Close have left.
+	if f.p.hold(closer{up}) != nil {
+		up.Close()
+		return
+	}
+	defer f.p.release(closer{up})
 	bytes := f.p.spent.of(f.d.Rule)
 	if !bytes.take(int64(len(head))) {
 		return

@@ -152,6 +152,7 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	}
 	name, err := policy.ParseName(host)
 	if err != nil || name != conn.q.Name || r.Method == http.MethodConnect || (r.URL.IsAbs() && r.URL.Scheme != "http") {
+		p.flows.Add(1)
 		f := &flow{p: p, q: conn.q, d: conn.d, rec: conn.rec}
 		f.rec.Request = fmt.Sprintf("%s %.500s", r.Method, r.URL.EscapedPath())
 		f.deny("HTTP is for %.300q, not for %q", r.Host, conn.q.Name)

@@ -23,6 +23,7 @@ func (p *Proxy) serveNamed(c *net.TCPConn) {
 func (p *Proxy) askNamed(local netip.AddrPort) *flow {
 	name, ok := p.names.name(local.Addr())
 	if !ok {
+		p.flows.Add(1)
 		f := &flow{p: p, d: policy.Decision{Reason: "an address that DNS gave for no name"}}
 		f.rec = Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.decided(f.d)
 		return f

@@ -78,6 +78,7 @@ type Proxy struct {
 	spent   budgets
 	own     ownAddrs
 	asking  asking
+	flows   atomic.Int64 // that have not ended
 	secrets secrets
 	issuer  *issuer // nil without secrets
 
@@ -136,7 +137,8 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 // Blocked lists what was denied, each once, the first first.
 func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
 
-// Close ends listeners, connections and idle ones, and waits for nothing.
+// Close ends listeners and connections. What they were about is in the log when it
+// returns.
 func (p *Proxy) Close() error {
 	p.cancel()
 	p.mu.Lock()
@@ -147,7 +149,9 @@ func (p *Proxy) Close() error {
 		c.Close()
 	}
 	p.forward.transport.CloseIdleConnections()
-	return errors.Join(p.explicit.Close(), p.byName.Close())
+	err := errors.Join(p.explicit.Close(), p.byName.Close())
+	p.settle()
+	return err
 }
 
 // ServeProxy serves HTTP, CONNECT and SOCKS5 until Close, when it returns nil.

@@ -280,3 +280,48 @@ func TestLostClient(t *testing.T) {
 	}()
 	r.idle()
 }
+
+// When Close returns, everything that anybody inside was told is in the log.
+func TestCloseSettles(t *testing.T) {
+	for range 20 {
+		r := newRig(t, Config{})
+		for i := range 5 {
+			name := fmt.Sprintf("n%d.test", i)
+			if code, _, err := get(t, r.client(nil), "http://"+name+"/"); err != nil || code != 403 {
+				t.Fatal(code, err)
+			}
+		}
+		r.proxy.Close()
+		if n := len(r.proxy.Blocked()); n != 5 || r.proxy.flows.Load() != 0 {
+			t.Fatalf("%d of 5 denials, %d flows are open", n, r.proxy.flows.Load())
+		}
+	}
+}
+
+// A tunnel whose client has ended, to a server that has not, ends with the proxy.
+func TestCloseEndsHalfTunnels(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	r := newRig(t, Config{Policy: allow(t, fmt.Sprintf("tcp://db.test:%d", port))}, "db.test")
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(c, "CONNECT db.test:%d HTTP/1.1\r\n\r\n", port)
+	up, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	c.(*net.TCPConn).CloseWrite()
+	up.Read(make([]byte, 1)) // the end has come through
+	r.proxy.Close()
+	if n := r.proxy.flows.Load(); n != 0 {
+		t.Errorf("%d flows are open", n)
+	}
+	c.Close()
+}

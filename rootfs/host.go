@@ -71,6 +71,12 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 			return p, err
 		}
 	}
+	if text := l.Trust.certFile(hostFile); text != nil {
+		if err := p.write(CertFile[1:], 0o644, text); err != nil {
+			return p, err
+		}
+		t.CertFile = CertFile
+	}
 	t.Upper = UpperTmpfs
 	if l.Kept != nil {
 		over, err := t.keptHost(l, p)

@@ -58,6 +58,9 @@ func (t *Tree) mountImage(l Layout, i Image) (*plan, error) {
 			return p, err
 		}
 	}
+	if t.CertFile, err = p.imageTrust(l); err != nil {
+		return p, err
+	}
 	if i.UIDs == 1 {
 		p.quietAPT()
 	}
@@ -143,6 +146,21 @@ func (p *plan) imageEtc(l Layout) error {
 		}
 	}
 	return nil
+}
+
+// imageTrust writes CertFile, if there is to be one.
+func (p *plan) imageTrust(l Layout) (string, error) {
+	text := l.Trust.certFile(func(name string) (int, error) { return p.within(name, unix.O_RDONLY|unix.O_NONBLOCK) })
+	if text == nil {
+		return "", nil
+	}
+	fd, err := p.within("etc", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return "", fmt.Errorf("open /etc: %w", err)
+	}
+	defer unix.Close(fd)
+	etc := dir{fd: fd, at: "/etc/", umask: p.umask}
+	return CertFile, etc.replace(path.Base(CertFile), string(text))
 }
 
 // replace writes a file in place of whatever has the name, unless that is a directory.

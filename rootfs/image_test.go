@@ -429,3 +429,48 @@ func TestImageNested(t *testing.T) {
 		}
 	}
 }
+
+// CertFile has what the image trusts, or else the host, and what is to be trusted besides.
+func TestImageTrust(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	const own, extra = "-----BEGIN CERTIFICATE-----\nown\n", "-----BEGIN CERTIFICATE-----\nextra\n"
+	host := string(readBundle(hostFile))
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte(own), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const passwd = "root:x:0:0::/root:/bin/sh"
+	for _, row := range []struct {
+		name  string
+		files map[string]string
+		trust *Trust
+		want  string // "" for no file
+	}{
+		{"nothing asked", map[string]string{}, nil, ""},
+		{"its own do", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{}, ""},
+		{"and one more", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
+		{"Fedora's", map[string]string{"etc/pki/tls/certs/ca-bundle.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
+		{"a link in the image", map[string]string{"etc/ssl/cert.pem": "→certs/all", "etc/ssl/certs/all": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
+		{"a link out", map[string]string{"etc/ssl/cert.pem": "→" + victim}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
+		{"a fifo", map[string]string{"etc/ssl/cert.pem": "|"}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
+		{"not certificates", map[string]string{"etc/ssl/cert.pem": "hello"}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
+		{"none at all", map[string]string{}, &Trust{}, host + "\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if host == "" && strings.HasPrefix(row.want, "\n") {
+				row.want = strings.TrimLeft("\n"+string(row.trust.Extra), "\n") // the host has none either
+				if row.want != "" {
+					row.want = "\n" + row.want
+				}
+			}
+			row.files["etc/passwd"] = passwd
+			tree := image(t, Layout{Trust: row.trust}, Image{}, layer(t, row.files))
+			got := content(tree, CertFile)
+			if row.want == "" && (got != "none" || tree.CertFile != "") || row.want != "" && (got != row.want || tree.CertFile != CertFile) {
+				t.Errorf("%q has %d bytes, want %d", tree.CertFile, len(got), len(row.want))
+			}
+		})
+	}
+}

@@ -77,6 +77,7 @@ type Layout struct {
 	Workspace Source // read-write at /workspace; zero: a directory on /
 
 	NameServer netip.Addr // for resolv.conf; zero: none
+	Trust      *Trust     // nil: whom the tree trusts anyway
 
 	// Kept, if given, is a directory on a disk for what the sandbox writes, empty or as an earlier
 	// tree left it. Where overlayfs cannot use it, Tree.Upper is not UpperKept and KeptWhy says why.
@@ -90,6 +91,8 @@ type Layout struct {
 type Tree struct {
 	Root string // for the sandbox's /
 	Dev  string // for its /dev, to be bound recursively
+
+	CertFile string // see Trust; "" without one
 
 	// Of an image's tree, but Upper and KeptWhy of every one.
 	Upper    Upper // where what is written goes

@@ -144,9 +144,15 @@ func TestKey(t *testing.T) {
 		}
 		return s
 	}
-	ids := make(chan string, 6)
+	ids, out := make(chan string, 6), t.TempDir()
 	for range cap(ids) {
-		go func() { ids <- keyed(nil).ID }()
+		go func() {
+			s, err := client.Create(ctx, Spec{Key: "agent/1", Lifetime: Persistent, Out: out})
+			if err != nil {
+				s = &Sandbox{ID: err.Error()}
+			}
+			ids <- s.ID
+		}()
 	}
 	first := <-ids
 	for range cap(ids) - 1 {

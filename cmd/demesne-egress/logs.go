@@ -86,7 +86,7 @@ func suggest(c *call) (int, error) {
 		}{modes.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# what %d decisions let through\nmode = %q\nallow = [\n", len(log), modes.Mode{}.String())
+	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", len(log), modes.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}

@@ -42,7 +42,7 @@ func (c *call) rules() (outbound.Rules, error) {
 		found, notes := c.host.mirrors()
 		r.Notes = notes
 		for _, m := range found {
-			r.Allow = append(r.Allow, m.rule.String())
+			r.Allow = append(r.Allow, m.rule.Words())
 		}
 	}
 	return r, nil
@@ -50,7 +50,7 @@ func (c *call) rules() (outbound.Rules, error) {
 
 func words(rules []policy.Rule) (all []string) {
 	for _, r := range rules {
-		all = append(all, r.String())
+		all = append(all, r.Words())
 	}
 	return all
 }

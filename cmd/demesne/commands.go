@@ -51,7 +51,8 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			examples: []example{{"one by its name", "demesne stop build"}},
 			flags:    noFlags, operand: aSandbox, run: cmdStop,
 		},
-	}, imageCommands(), []command{
+		copyCommand(),
+	}, jobCommands(), imageCommands(), []command{
 		egressCommand(), mcpCommand(),
 		{
 			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
@@ -77,7 +78,8 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop",
+	"run", "create", "exec", "ls", "inspect", "stop", "cp",
+	"jobs", "wait", "logs", "cancel",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",
 	"check", "completion", "version", "help",

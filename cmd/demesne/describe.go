@@ -33,6 +33,12 @@ func describe(i *runner.Info) string {
 	for _, in := range i.Spec.Inputs {
 		add("input", "/in/"+in.Name+" is "+in.Path)
 	}
+	if e := i.Spec.Egress; e != nil {
+		add("egress log", e.Log)
+	}
+	for _, p := range i.Spec.Publish {
+		add("published", fmt.Sprintf("%s is port %d inside", p.Listen, p.To))
+	}
 	if r := i.Result; r != nil {
 		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
 	}

@@ -35,6 +35,15 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	if _, err := os.Stat("unpacked"); s.Rootfs != nil && s.Rootfs.Dir == "" && err != nil {
 		return nil, wire.Errorf(wire.CodeMissing, "create sandbox: layers are not unpacked")
 	}
+	if e := s.Egress; e != nil {
+		fmt.Fprintf(os.Stderr, "egress mode %q allow %q deny %q\n", e.Mode, e.Allow, e.Deny)
+		for _, k := range e.Secrets {
+			fmt.Fprintf(os.Stderr, "secret %s=%q for %s %q\n", k.Name, k.Value, k.Host, k.Header)
+		}
+	}
+	for _, p := range s.Publish {
+		fmt.Fprintf(os.Stderr, "publish %s %d\n", p.Listen, p.To)
+	}
 	b := newBareBox("bare-1", s.Out, s.Rootfs)
 	b.Level = runner.Level(os.Getenv(fakeLevel))
 	b.Trace = []runner.Stage{{Name: "clone", MS: 1}}

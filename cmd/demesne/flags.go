@@ -14,6 +14,7 @@ type flagDef struct {
 	arg      string // what the value is called; empty: a switch
 	optional bool   // the value may be left out, and is only taken after '='
 	repeat   bool   // may be given more than once
+	hide     bool   // what follows '=' in the value is in no message
 	help     string
 	complete what
 	words    []string // for complete == aWord
@@ -161,6 +162,9 @@ func (f *flagDef) apply(value string) error {
 	err := f.set(value)
 	if err == nil || f.arg == "" {
 		return err
+	}
+	if name, _, both := strings.Cut(value, "="); f.hide && both {
+		value = name + "=…"
 	}
 	return fmt.Errorf("%s %q: %w", strings.TrimLeft(f.name(), "-"), value, err)
 }

@@ -96,7 +96,7 @@ func gcCommand() command {
 	return command{
 		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]"}, summary: "free disk space",
 		about: `Removes what no image here needs: blobs, unpacked layers, downloads given up. With --all or
---older-than it removes images first. Nothing is removed that a sandbox uses, that is being
+--older-than it removes images first. Jobs that ended a week ago are forgotten. Nothing is removed that a sandbox uses, that is being
 pulled, or that another user's demesne keeps.`,
 		examples: []example{
 			{"leftovers only", "demesne gc"},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"demesne/images"
+	"demesne/runner/jobs"
 )
 
 // freedInfo is the answer of gc --json.
@@ -23,6 +25,9 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
 	}
+	if err := pruneJobs(); err != nil {
+		return 0, err
+	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
 		if err != nil {
@@ -39,6 +44,22 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		}
 		return a.print(freedText(freed, trees))
 	})
+}
+
+// jobRetention is how long jobs that ended are remembered, as demesne-mcp does.
+const jobRetention = 7 * 24 * time.Hour
+
+func pruneJobs() error {
+	dir, err := jobs.DefaultDir()
+	if err != nil || !exists(dir) {
+		return err
+	}
+	store, err := jobs.Open(dir)
+	if err != nil {
+		return err
+	}
+	_, err = store.Prune(time.Now().Add(-jobRetention))
+	return err
 }
 
 func freedText(f *images.Freed, trees int64) string {

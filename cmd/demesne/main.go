@@ -9,6 +9,7 @@
 //	demesne run -- CMD        one command in a sandbox of its own
 //	demesne create / exec     a sandbox that stays, and commands in it
 //	demesne pull / images     root filesystems other than the host's own
+//	demesne egress / mcp      what they may reach; the same for agents
 //	demesne check             what this machine lets a sandbox have
 //
 // This program makes no sandbox. It reads its arguments, finds or starts
@@ -73,11 +74,14 @@ func (a *app) main(args []string) int {
 	case "--version":
 		args = []string{"version"}
 	}
+	if args[0] == attendVerb && len(args) == 2 {
+		return a.attend(args[1])
+	}
 	c, err := lookup(args[0])
 	if err != nil {
 		return a.report("", err)
 	}
-	o := &options{verb: c.name}
+	o := &options{verb: c.name, line: args[1:]}
 	code, err := a.command(c, o, args[1:])
 	if o.help {
 		code, err = a.print(c.help())

@@ -27,6 +27,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
+	// demesne-egress itself: what it says is what demesne says.
+	beside := t.TempDir()
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", beside, "../demesne-egress").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
 		UpdateScripts:      os.Getenv("UPDATE") != "",
@@ -36,6 +41,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir+"/home")
 			e.Setenv("DEMESNE_IMAGES", e.WorkDir+"/images")
 			e.Setenv("DEMESNE_LIBEXEC", e.WorkDir+"/nowhere")
+			e.Setenv("BESIDE", beside)
 			return os.Mkdir(e.WorkDir+"/home", 0o755)
 		},
 	})

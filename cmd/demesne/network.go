@@ -25,6 +25,8 @@ type network struct {
 	openWithInputs bool
 	learn, ask     bool
 	publish        []runner.Port
+	secrets        map[string]*secret
+	order          []string // of secrets, as they were named
 }
 
 // networkFlags are those of run and create.
@@ -136,15 +138,18 @@ type found struct {
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 	answer := make(chan found, 1)
-	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask {
+	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask && n.order == nil {
 		answer <- found{}
 		return answer
 	}
 	go func() {
-		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, Gateway: n.learn || n.ask}
+		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, Gateway: n.learn || n.ask || n.order != nil}
 		e, notes, err := outbound.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
 		for _, line := range notes {
 			a.say(verb + ": mirror not understood: " + line)
+		}
+		if e != nil && err == nil {
+			e.Secrets, err = n.values(a)
 		}
 		answer <- found{e, n.explain(err)}
 	}()

@@ -15,6 +15,7 @@ import (
 // options is what a command line asked for; each command fills what its flags set.
 type options struct {
 	verb string
+	line []string // all of it
 	help bool
 
 	image                images.Reference // zero: none was named
@@ -27,6 +28,7 @@ type options struct {
 	limits               runner.Limits
 	require              runner.Level
 	nesting, trace       bool
+	background           bool
 	ttl                  time.Duration
 	network              network
 
@@ -61,6 +63,9 @@ func (o *options) spec() (runner.Spec, error) {
 		Nesting: o.nesting, Require: o.require, TTL: runner.Duration(o.ttl),
 	}
 	var err error
+	if err = o.network.checkSecrets(); err != nil {
+		return s, err
+	}
 	s.Inputs, err = inputs(o.inputs)
 	return s, err
 }

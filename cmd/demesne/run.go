@@ -13,27 +13,45 @@ import (
 const stopTime = 10 * time.Second
 
 func cmdRun(a *app, o *options, args []string) (int, error) {
+	r, err := a.newRun(o, args)
+	switch {
+	case err != nil:
+		return 0, err
+	case o.background:
+		return a.startJob(o)
+	}
+	return r.finish()
+}
+
+// aRun is a command and what it is to run on, checked as far as that needs no sandbox.
+type aRun struct {
+	job  *job
+	spec runner.Spec
+	root *root
+	args []string
+}
+
+func (a *app) newRun(o *options, args []string) (*aRun, error) {
 	spec, err := o.spec()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	r, err := a.newRoot(o)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	argv, err := r.argv(args)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := a.canAsk(o); err != nil {
-		return 0, err
+		return nil, err
 	}
 	j, err := a.newJob(o, argv)
-	if err != nil {
-		return 0, err
-	}
-	return j.finish(j.run(spec, r, args))
+	return &aRun{j, spec, r, args}, err
 }
+
+func (r *aRun) finish() (int, error) { return r.job.finish(r.job.run(r.spec, r.root, r.args)) }
 
 func (j *job) run(spec runner.Spec, r *root, args []string) error {
 	wanted := r.o.network.find(j.sig.ctx, j.app, r.o.verb)

@@ -70,7 +70,12 @@ func resultFlags(o *options) flagSet {
 }
 
 func runFlags(o *options) flagSet {
-	return join(commandFlags(o), entrypointFlag(o), rootFlags(o), sandboxFlags(o), networkFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
+	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
+}
+
+func backgroundFlag(o *options) flagSet {
+	return flagSet{{group: groupCommand, long: "background", set: on(&o.background),
+		help: "leave it to a process of its own, and print the id of a job: see wait, logs, jobs and cancel"}}
 }
 
 func createFlags(o *options) flagSet {
@@ -79,7 +84,7 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, networkFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
 }
 
 func execFlags(o *options) flagSet { return join(commandFlags(o), resultFlags(o)) }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -267,14 +266,6 @@ func (s *shelf) memory() error {
 			peak["all"] = max(peak["all"], sum)
 		}
 	}
-}
-
-// anonymous is what a process holds of memory that no file backs, in MiB.
-func anonymous(pid int) float64 {
-	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(raw), "RssAnon:")
-	kib, _ := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
-	return kib / 1024
 }
 
 // runs compares a run of an unpacked image with one of the host's rootfs, cold, in turns.

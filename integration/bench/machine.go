@@ -29,14 +29,14 @@ type machine struct {
 }
 
 type row struct {
-	name        string
-	median, p99 time.Duration
-	note        string
+	Name        string
+	Median, P99 time.Duration
+	Note        string
 }
 
 type bound struct {
-	name, want, got string
-	ok              bool
+	Name, Want, Got string
+	OK              bool
 }
 
 func newMachine(bin string) (*machine, error) {
@@ -49,13 +49,20 @@ func newMachine(bin string) (*machine, error) {
 	for _, d := range []string{"bin", "h", "r"} {
 		os.Mkdir(filepath.Join(dir, d), 0o755)
 	}
+	if err := m.copySelf(); err != nil {
+		return nil, err
+	}
 	// A copy: the caller's clone may be where a stranger cannot read.
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images"} {
-		raw, err := os.ReadFile(filepath.Join(bin, p))
+	programs, err := filepath.Glob(filepath.Join(bin, "demesne*"))
+	if err != nil || len(programs) == 0 {
+		return nil, fmt.Errorf("find programs in %q: %d (make build)", bin, len(programs))
+	}
+	for _, p := range programs {
+		raw, err := os.ReadFile(p)
 		if err != nil {
-			return nil, fmt.Errorf("find programs: %w (make build)", err)
+			return nil, fmt.Errorf("find programs: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(m.bin, p), raw, 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(m.bin, filepath.Base(p)), raw, 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -67,6 +74,15 @@ func newMachine(bin string) (*machine, error) {
 	}
 	// newuidmap cannot gain privileges then, so an ordinary user is single-id too.
 	return m, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+// copySelf puts this program beside the others: it is the client of what is measured too.
+func (m *machine) copySelf() error {
+	raw, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.bin+"/bench", raw, 0o755)
 }
 
 func (m *machine) close() { os.RemoveAll(m.dir) }
@@ -157,4 +173,27 @@ func family() (out []relative) {
 		}
 	}
 	return out
+}
+
+// anonymous is what a process holds of memory that no file backs, in MiB.
+func anonymous(pid int) float64 { return memory(pid, "RssAnon:") }
+
+// memory reads one line of a process's status, in MiB.
+func memory(pid int, line string) float64 {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(raw), line)
+	kib, _ := strconv.ParseFloat(strings.Fields(rest + " 0")[0], 64)
+	return kib / 1024
+}
+
+// ticks is the processor time that a process has had, in hundredths of a second.
+func ticks(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return user + system
 }

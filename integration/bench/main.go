@@ -22,14 +22,24 @@ import (
 )
 
 func main() {
+	// What this program starts of itself: see client and internet.
+	again := map[string]func([]string) error{"load": load, "internet": onInternet}
+	if len(os.Args) > 1 && again[os.Args[1]] != nil {
+		fail(again[os.Args[1]](os.Args[2:]))
+		return
+	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, streams, inits or images")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, streams, inits, images, egress or mcp")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
 	if err == nil {
 		err = bench(bin, *n, *part)
 	}
+	fail(err)
+}
+
+func fail(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -50,7 +60,8 @@ func bench(bin string, n int, only string) error {
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
-	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"streams", streams}, {"inits", inits}, {"images", images}} {
+	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"streams", streams}, {"inits", inits}, {"images", images},
+		{"egress", internet}, {"mcp", mcp}} {
 		if only != "" && only != part.name {
 			continue
 		}

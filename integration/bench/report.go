@@ -34,8 +34,8 @@ func inits(m *machine) error {
 				worst, name = v, string(f[1])
 			}
 		}
-		m.rows = append(m.rows, row{name: "package init of " + p, median: time.Duration(total * 1e6),
-			note: fmt.Sprintf("most of it %s, %.2f ms", name, worst)})
+		m.rows = append(m.rows, row{Name: "package init of " + p, Median: time.Duration(total * 1e6),
+			Note: fmt.Sprintf("most of it %s, %.2f ms", name, worst)})
 	}
 	return nil
 }
@@ -45,24 +45,24 @@ func (m *machine) report() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	peers := map[string]time.Duration{}
 	for _, r := range m.rows {
-		peers[r.name] = r.median
+		peers[r.Name] = r.Median
 	}
 	fmt.Fprintln(w, "case\tmedian\tp99\tx bwrap\tx runc\t")
 	for _, r := range m.rows {
 		p99 := ""
-		if r.p99 > 0 {
-			p99 = ms(r.p99)
+		if r.P99 > 0 {
+			p99 = ms(r.P99)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.name, ms(r.median), p99, times(r, peers["bwrap"]), times(r, peers["runc run"]), r.note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, ms(r.Median), p99, times(r, peers["bwrap"]), times(r, peers["runc run"]), r.Note)
 	}
 	fmt.Fprintln(w, "\nbound\twanted\tgot\t\t\t")
 	over := 0
 	for _, b := range m.bounds {
 		verdict := "ok"
-		if !b.ok {
+		if !b.OK {
 			verdict, over = "OVER", over+1
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.name, b.want, b.got, verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.Name, b.Want, b.Got, verdict)
 	}
 	w.Flush()
 	if over > 0 {
@@ -72,8 +72,8 @@ func (m *machine) report() error {
 }
 
 func times(r row, peer time.Duration) string {
-	if peer == 0 || r.p99 == 0 {
+	if peer == 0 || r.P99 == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.2f", float64(r.median)/float64(peer))
+	return fmt.Sprintf("%.2f", float64(r.Median)/float64(peer))
 }

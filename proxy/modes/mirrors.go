@@ -17,7 +17,7 @@ var ErrMirror = errors.New("not the URL of a server")
 // Tool is a program whose configuration names servers.
 type Tool struct {
 	Name  string
-	Files []string // "~/" is the home of whoever asks; a last "*" stands for names
+	Files []string // "~/" is the home of whoever asks; "*" stands for names, as in path.Match
 	Env   []string // variables with the same in them
 	urls  func(text string) ([]string, error)
 	value func(text string) ([]string, error) // of a variable
@@ -29,7 +29,7 @@ func Tools() []Tool {
 		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, words},
 		{"pip", []string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"}, pipConf, words},
 		{"go", []string{"~/.config/go/env"}, []string{"GOPROXY", "GOSUMDB"}, goEnv, goValue},
-		{"apt", []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*"}, nil, aptSources, words},
+		{"apt", []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"}, nil, aptSources, words},
 		{"cargo", []string{"~/.cargo/config.toml", "~/.cargo/config"}, nil, cargoConfig, words},
 	}
 }

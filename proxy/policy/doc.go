@@ -18,7 +18,11 @@
 //
 // A Rule may further be narrowed to methods and paths, which holds only for requests
 // that can be read: for an encrypted one such a rule says no. Deny rules come first,
-// wherever they stand.
+// wherever they stand. That, and more, may follow after a space:
+//
+//	api.example.com:80 methods=GET,HEAD path=/v1/*
+//	pypi.corp.example:443 private            the name may lead to a private address
+//	example.com max-bytes=1000000 max-requests=100 max-connections=10
 //
 // # Names
 //

@@ -18,7 +18,8 @@ var ErrRule = errors.New("malformed rule")
 // Rule is one line of a policy; see the package comment for its words. It is
 // immutable. The zero Rule covers nothing.
 type Rule struct {
-	text    string
+	text    string       // for people
+	words   string       // the first of those that ParseRule was given
 	name    Name         // exactly this name,
 	zone    Name         // or every name under this one,
 	prefix  netip.Prefix // or these addresses,
@@ -51,8 +52,9 @@ func (r Rule) Name() (Name, bool) { return r.name, !r.name.IsZero() }
 
 // ParseRule reads one rule in words.
 func ParseRule(s string) (Rule, error) {
-	r := Rule{text: s}
-	rest, raw := strings.CutPrefix(s, "tcp://")
+	first, more, narrowed := strings.Cut(s, " ")
+	r := Rule{text: first, words: first}
+	rest, raw := strings.CutPrefix(first, "tcp://")
 	r.raw = raw
 	host, portList, err := splitPorts(rest)
 	if err == nil {
@@ -60,6 +62,9 @@ func ParseRule(s string) (Rule, error) {
 	}
 	if err == nil {
 		err = r.setHost(host)
+	}
+	if err == nil && narrowed {
+		r, err = r.options(strings.Split(more, " "))
 	}
 	if err != nil {
 		return Rule{}, fmt.Errorf("parse rule %.200q: %w", s, err)
@@ -192,6 +197,9 @@ func (r Rule) Requests(methods []string, pattern string) (Rule, error) {
 	if fixed := strings.TrimSuffix(pattern, "/*"); pattern != "" && fixed != "" &&
 		(fixed[0] != '/' || path.Clean(fixed) != fixed || strings.Contains(fixed, "*")) {
 		return Rule{}, fmt.Errorf("parse path %q: %w: /exact or /below/*", pattern, ErrRule)
+	}
+	if strings.ContainsFunc(pattern, func(c rune) bool { return c <= ' ' }) {
+		return Rule{}, fmt.Errorf("parse path %q: %w: a space is %%20 there", pattern, ErrRule)
 	}
 	if r.raw && (pattern != "" || len(methods) > 0) {
 		return Rule{}, fmt.Errorf("narrow rule %q: %w: tcp:// has no requests", r, ErrRule)

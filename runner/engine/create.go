@@ -117,8 +117,12 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
 	// Both wait in the kernel, and neither for the other.
-	join := newNetwork(s.egress)
-	err = s.mount(m)
+	out, err := s.wayOut(m)
+	if err != nil {
+		return err
+	}
+	join := newNetwork(out)
+	err = s.mount(m, trust(s.spec, out))
 	t.mark("mounts")
 	net, nerr := join()
 	if nerr != nil {
@@ -210,7 +214,7 @@ func size(m []runner.IDRange) (n uint32) {
 }
 
 // mount lays the tree out and opens what is read back at the end.
-func (s *sandbox) mount(m *wire.Message) (err error) {
+func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -218,8 +222,8 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	s.undo.add(func() { os.Remove(dir) })
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
-		NameServer: nameServer(s.egress),
-		Init:       source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
+		NameServer: nameServer(s.egress), Trust: trust,
+		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}

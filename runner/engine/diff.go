@@ -105,7 +105,7 @@ func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(),
 // placesOfMounts are made for every tree; so are, in an image, ownEtc.
 var (
 	placesOfMounts = []string{"dev", "in", "out", "proc", "sys", "workspace"}
-	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf"}
+	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
 
 // told leaves out what the sandbox did not do itself, and marks what a host might execute.

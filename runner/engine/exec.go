@@ -142,7 +142,9 @@ func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExe
 		env = append(env, image.Env...)
 		dir = cmp.Or(image.WorkingDir, dir)
 	}
-	env = append(env, s.net.env()...)
+	if s.net != nil {
+		env = append(env, s.net.env(s.tree.CertFile)...)
+	}
 	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
 		g.Dir = wire.Bytes(dir)

@@ -10,6 +10,9 @@
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	receipt.go    what was verified → Receipt, pure
+//	egress.go     what a Spec says of the network, understood; pure
+//	outlet.go     a sandbox's way out: gateway and proxy; ask.go changes it
+//	publish.go    and the ways in
 //	exec.go       a command in a sandbox, its end and its Result
 //	state.go      what is on disk about a sandbox
 //	keep.go       a sandbox that outlives its processes: its directory, and its clock

@@ -17,15 +17,16 @@ type network struct {
 	inlets []*inlet
 }
 
-// newNetwork starts making a network; join waits for it.
-func newNetwork(e *egress) (join func() (*network, error)) {
+// newNetwork starts making a network, with a way out unless that is nil; join waits for
+// it.
+func newNetwork(o *outlet) (join func() (*network, error)) {
 	type made struct {
 		net *network
 		err error
 	}
 	ch := make(chan made, 1)
 	go func() {
-		net, err := makeNetwork(e)
+		net, err := makeNetwork(o)
 		ch <- made{net, err}
 	}()
 	return func() (*network, error) {
@@ -34,27 +35,37 @@ func newNetwork(e *egress) (join func() (*network, error)) {
 	}
 }
 
-func makeNetwork(e *egress) (*network, error) {
-	if e == nil {
+func makeNetwork(o *outlet) (*network, error) {
+	if o == nil {
 		ns, err := netns.New()
 		return &network{ns: ns}, err
 	}
-	o, err := newOutlet(e)
-	if err != nil {
+	if err := o.open(); err != nil {
 		return nil, err
 	}
 	return &network{ns: o.gateway.Sandbox, outlet: o}, nil
 }
 
+// wayOut makes the outlet of a sandbox that has one.
+func (s *sandbox) wayOut(m *wire.Message) (*outlet, error) {
+	if s.egress == nil {
+		return nil, nil
+	}
+	var ask proxy.Approver // nil: nobody
+	if s.spec.Egress.Ask > 0 {
+		ask = s.ask
+	}
+	o, err := newOutlet(s.id, s.egress, m.File(runner.FileLog), ask)
+	if err == nil {
+		s.undo.add(o.close)
+	}
+	return o, err
+}
+
 // openNetwork starts what serves the sandbox's network.
 func (s *sandbox) openNetwork(m *wire.Message) error {
-	if o := s.net.outlet; o != nil {
-		o.log = m.File(runner.FileLog)
-		var ask proxy.Approver // nil: nobody
-		if s.spec.Egress.Ask > 0 {
-			ask = s.ask
-		}
-		if err := o.serve(s.id, ask); err != nil {
+	if s.net.outlet != nil {
+		if err := s.net.outlet.serve(); err != nil {
 			return err
 		}
 	}
@@ -73,16 +84,13 @@ func (n *network) close() {
 		i.close()
 	}
 	n.ns.Close()
-	if n.outlet != nil {
-		n.outlet.close()
-	}
 }
 
-func (n *network) env() []string {
+func (n *network) env(certFile string) []string {
 	if n == nil || n.outlet == nil {
 		return nil
 	}
-	return n.outlet.env()
+	return n.outlet.env(certFile)
 }
 
 func (n *network) blocked() []runner.Blocked {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -37,38 +36,43 @@ type outlet struct {
 // ssh, mail and databases.
 var fallbackPorts = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
-// newOutlet makes a gateway, and verifies that the proxy's socket is reached from inside.
-func newOutlet(e *egress) (*outlet, error) {
-	g, err := netns.NewGateway()
-	if err != nil {
-		return nil, &wire.Error{
+// newOutlet makes the proxy of a way out, which has no gateway yet. log may be nil, and is
+// closed with the outlet.
+func newOutlet(id string, e *egress, log *os.File, ask proxy.Approver) (*outlet, error) {
+	o := &outlet{egress: e, log: log, waiting: map[uint64]chan<- bool{}}
+	v4, v6 := netns.Pools()
+	c := e.config(id, v4, v6, log)
+	c.Approve = ask
+	var err error
+	if o.proxy, err = proxy.New(c); err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// open makes the gateway, and verifies that the proxy's socket is reached from inside.
+func (o *outlet) open() (err error) {
+	if o.gateway, err = netns.NewGateway(); err != nil {
+		return &wire.Error{
 			Code: wire.CodeRequirement, Text: err.Error(),
 			Hint: "demesne check tells what this machine lacks; --egress none needs nothing of it",
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := g.Sandbox.DialTCP(ctx, netns.ProxyAddr())
+	c, err := o.gateway.Sandbox.DialTCP(ctx, netns.ProxyAddr())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("verify gateway: %w", err), g.Close())
+		return fmt.Errorf("verify gateway: %w", err)
 	}
-	c.Close()
-	return &outlet{gateway: g, egress: e, waiting: map[uint64]chan<- bool{}}, nil
+	return c.Close()
 }
 
-// serve makes the proxy and lets it serve until close.
-func (o *outlet) serve(id string, ask proxy.Approver) error {
-	v4, v6 := netns.Pools()
+// serve lets the proxy serve until close.
+func (o *outlet) serve() error {
 	if o.gateway.IPv6Err != nil {
-		v6 = netip.Prefix{}
+		o.proxy.V6 = netip.Prefix{} // no answer names an address that leads nowhere
 	}
-	c := o.egress.config(id, v4, v6, o.log)
-	c.Approve = ask
-	p, err := proxy.New(c)
-	if err != nil {
-		return err
-	}
-	o.proxy = p
 	named := o.gateway.Named
 	if o.gateway.NamedErr != nil {
 		for _, port := range fallbackPorts {
@@ -80,11 +84,11 @@ func (o *outlet) serve(id string, ask proxy.Approver) error {
 		}
 	}
 	for _, l := range named {
-		go p.ServeNamed(l)
+		go o.proxy.ServeNamed(l)
 	}
-	go p.ServeProxy(o.gateway.Proxy)
-	go p.ServeDNS(o.gateway.DNS)
-	go p.ServeDNSTCP(o.gateway.DNSTCP)
+	go o.proxy.ServeProxy(o.gateway.Proxy)
+	go o.proxy.ServeDNS(o.gateway.DNS)
+	go o.proxy.ServeDNSTCP(o.gateway.DNSTCP)
 	return nil
 }
 
@@ -93,18 +97,31 @@ func (o *outlet) close() {
 	if o.proxy != nil {
 		o.proxy.Close()
 	}
-	o.gateway.Close()
+	if o.gateway != nil {
+		o.gateway.Close()
+	}
 	if o.log != nil {
 		o.log.Close()
 	}
 }
 
+// certVariables name a file of certificates to programs that would not look at the
+// system's: OpenSSL, curl, git, Python's requests, Node, cargo, Deno, the AWS tools.
+var certVariables = []string{
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
+}
+
 // env tells programs of the proxy. Those that do not ask find their way by names.
-func (o *outlet) env() []string {
+func (o *outlet) env(certFile string) []string {
 	at := "http://" + netns.ProxyAddr().String()
 	var env []string
 	for _, kv := range []string{"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=localhost,127.0.0.1,::1"} {
 		env = append(env, kv, lowerName(kv))
+	}
+	if certFile != "" {
+		for _, name := range certVariables {
+			env = append(env, name+"="+certFile)
+		}
 	}
 	for _, s := range o.egress.secrets {
 		env = append(env, s.String()+"="+s.Placeholder())

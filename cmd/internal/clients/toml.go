@@ -2,16 +2,12 @@ package clients
 
 import (
 	"errors"
-	"regexp"
 	"strings"
 )
 
 // errTable says why a file is left alone: without a parser of TOML there is no telling
 // where that entry ends.
 var errTable = errors.New("has mcp_servers in a form that nothing can be added to, or a server of that name: change it by hand")
-
-// taken finds what a further table [mcp_servers.demesne] would be a second one of.
-var taken = regexp.MustCompile(`(?m)^\s*mcp_servers\s*=|mcp_servers["']?\s*\.\s*["']?` + Server + `\b|^\s*["']?` + Server + `["']?\s*[.=]`)
 
 // codexTOML lets calls last: what is there by default ends them after some minutes.
 func codexTOML(program string) string {
@@ -23,10 +19,32 @@ func inTOML(text, entry string) (string, error) {
 	switch {
 	case strings.Contains(text, entry):
 		return text, nil
-	case taken.MatchString(text):
+	case taken(text):
 		return "", errTable
 	case strings.TrimSpace(text) == "":
 		return entry, nil
 	}
 	return strings.TrimRight(text, "\n") + "\n\n" + entry, nil
+}
+
+// taken says whether a further table of ours could be a second one: whether a line begins
+// with mcp_servers as a value, or with our name as a key or behind mcp_servers. It may say
+// so of text in a string that looks like it, and nothing is changed then.
+func taken(text string) bool {
+	plain := strings.NewReplacer(" ", "", "\t", "", `"`, "", "'", "", "[", "")
+	for line := range strings.Lines(text) {
+		line = plain.Replace(line)
+		rest, servers := strings.CutPrefix(line, "mcp_servers")
+		if servers && strings.HasPrefix(rest, "=") {
+			return true
+		}
+		if servers {
+			line = strings.TrimPrefix(rest, ".")
+		}
+		after, ours := strings.CutPrefix(line, Server)
+		if ours && after != "" && strings.ContainsAny(after[:1], ".=]") {
+			return true
+		}
+	}
+	return false
 }

@@ -12,11 +12,20 @@ import (
 	"demesne/runner/tarball"
 )
 
-// Create makes a sandbox that stays.
+// Create makes a sandbox that stays, or with a key finds it.
 func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
+	create := d.create
+	if r.Key != "" {
+		create = d.keyed
+	}
+	c, err := create(ctx, r, w)
+	return c, explained(err)
+}
+
+func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
 	box, out, err := d.make(ctx, r, w, runner.Persistent)
 	if err != nil {
-		return nil, explained(err)
+		return nil, err
 	}
 	defer out.close()
 	c := &work.Created{ID: box.ID, OutputDir: out.path}
@@ -27,7 +36,7 @@ func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.
 	})
 	if err != nil {
 		stop(box) // its caller will never know of it
-		return nil, explained(err)
+		return nil, err
 	}
 	c.Receipt, c.Expires = info.Receipt, info.Expires
 	return c, nil

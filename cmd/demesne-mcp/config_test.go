@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAllowedPaths(t *testing.T) {
+	for _, c := range []struct{ value, wd, want string }{
+		{"", "/home/u/p", "/home/u/p /out"},
+		{"/a:/b", "/home/u/p", "/a /b /out"},
+		{":/a:", "/home/u/p", "/a /out"},
+		{":", "/home/u/p", "/home/u/p /out"},
+		{"", "/", "/out"}, // started nowhere in particular
+		{"/", "/", "/ /out"},
+	} {
+		got, err := allowedPaths(c.value, "/out", func() (string, error) { return c.wd, nil })
+		if err != nil || strings.Join(got, " ") != c.want {
+			t.Errorf("%q in %q: %v %v, want %q", c.value, c.wd, got, err, c.want)
+		}
+	}
+	if _, err := allowedPaths("", "/out", func() (string, error) { return "", os.ErrNotExist }); err == nil {
+		t.Error("a working directory that is gone")
+	}
+}
+
+func TestAllowedImage(t *testing.T) {
+	list := fields(" ghcr.io/org/*, debian:12\n quay.io/x/y@sha256:" + strings.Repeat("a", 64))
+	for name, want := range map[string]bool{
+		"python": true, "host": true, "ghcr.io/org/tool:1": true, "debian:12": true, "debian:13": false,
+		"ghcr.io/other/tool": false, "dir:/": false, "oci:/x": false, "": false, "a b": false, "word": false,
+	} {
+		if got := allowedImage(name, list); got != want {
+			t.Errorf("%q: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// What a model may ask of the network lets nothing out to just anybody.
+func TestEgress(t *testing.T) {
+	if got := strings.Join(egress(), " "); got != "none package-managers" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestParse(t *testing.T) {
+	o, err := parse([]string{"--http", "127.0.0.1:1", "--host", "a", "--host=b", "--token-file", "f"})
+	if err != nil || o.http != "127.0.0.1:1" || strings.Join(o.hosts, " ") != "a b" || o.tokenFile != "f" {
+		t.Errorf("%+v %v", o, err)
+	}
+	for _, args := range [][]string{{"x"}, {"--bad"}, {"--host", "a"}, {"--http"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%v is accepted", args)
+		}
+	}
+	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+}
+
+func TestToken(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{"secret\n": "secret", " s \nmore": "s", "": "", "\nlate": ""} {
+		path := filepath.Join(dir, "t")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := token(path); got != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %q %v", text, got, err)
+		}
+	}
+	t.Setenv(varToken, "of the environment")
+	if got, err := token(""); err != nil || got != "of the environment" {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+func TestListen(t *testing.T) {
+	for _, c := range []struct {
+		addr    string
+		guarded bool
+		ok      bool
+	}{
+		{"127.0.0.1:0", false, true}, {"[::1]:0", false, true}, {"0.0.0.0:0", false, false}, {"0.0.0.0:0", true, true},
+		{"nonsense", true, false}, {"unix:" + t.TempDir() + "/s", false, true}, {"unix:/nonexistent/s", true, false},
+	} {
+		l, err := listen(c.addr, c.guarded)
+		if (err == nil) != c.ok {
+			t.Errorf("%s, guarded %v: %v", c.addr, c.guarded, err)
+		}
+		if err == nil {
+			l.Close()
+		}
+	}
+}
+
+// A socket that a server answers on is not taken over; one that nobody does is.
+func TestListenUnix(t *testing.T) {
+	path := t.TempDir() + "/s"
+	first, err := listenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := listenUnix(path); err == nil {
+		t.Error("taken over")
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st, err)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// attendVerb is what the process of a job is started with. It is no command: only
+// jobs.Store.Start can call it.
+const attendVerb = "attend-job"
+
+// jobLine is what a job of ours has on disk: the command line, and where it was typed.
+// Jobs of demesne-mcp have other words.
+type jobLine struct {
+	Dir  string   `json:"dir"`
+	Args []string `json:"run"`
+}
+
+// jobKept bounds what is kept of each stream of a job.
+const jobKept = 64 << 20
+
+func openJobs() (*jobs.Store, error) {
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	return jobs.Open(dir)
+}
+
+// startJob leaves a run to a process of its own, and prints the job's id. What can be
+// checked about it was.
+func (a *app) startJob(o *options) (int, error) {
+	switch {
+	case o.interactive || o.tty || o.network.ask:
+		return 0, errors.New("--background: nobody is there to talk to (-i, -t, --ask)")
+	case o.json && o.jsonFile == "":
+		return 0, hinted(errors.New("--background: there is no output yet"), "demesne wait --json tells of a job when it has ended")
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return 0, fmt.Errorf("find working directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	store, err := openJobs()
+	if err != nil {
+		return 0, err
+	}
+	j, err := store.Start([]string{self, attendVerb}, jobLine{dir, o.line})
+	if err != nil {
+		return 0, err
+	}
+	return a.print(j.ID + "\n")
+}
+
+// attend is the whole life of a job's process.
+func (a *app) attend(id string) int {
+	store, err := openJobs()
+	if err == nil {
+		err = store.Attend(context.Background(), id, jobKept, a.doJob)
+	}
+	if err != nil {
+		return a.report(attendVerb, err)
+	}
+	return 0
+}
+
+// doJob is a run whose streams go to out and errs. What run says about it goes there too.
+func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+	var line jobLine
+	if err := json.Unmarshal(what, &line); err != nil {
+		return nil, fmt.Errorf("read job: %w", err)
+	}
+	if err := os.Chdir(line.Dir); err != nil {
+		return nil, fmt.Errorf("go to %q: %w", line.Dir, reason(err))
+	}
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	var s sinks
+	mine := *a
+	mine.stdin, mine.stdout, mine.stderr = in, s.open(out), s.open(errs)
+	defer s.close()
+	if s.err != nil {
+		return nil, s.err
+	}
+	c := runCommand()
+	o := &options{verb: c.name}
+	args, err := c.arguments(o, line.Args)
+	if err != nil {
+		return nil, err
+	}
+	r, err := mine.newRun(o, args)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, r.job.abandon)()
+	if _, err = r.finish(); err == nil && r.job.result == nil {
+		err = errors.New("interrupted before it began")
+	}
+	return r.job.result, err
+}
+
+// sinks are pipes whose other ends are written to.
+type sinks struct {
+	ends   []*os.File
+	copied sync.WaitGroup
+	err    error
+}
+
+func (s *sinks) open(to io.Writer) *os.File {
+	r, w, err := os.Pipe()
+	if err != nil {
+		s.err = err
+		return nil
+	}
+	s.ends = append(s.ends, w)
+	s.copied.Go(func() {
+		defer r.Close()
+		io.Copy(to, r)
+	})
+	return w
+}
+
+// close returns when everything has been written.
+func (s *sinks) close() {
+	for _, w := range s.ends {
+		w.Close()
+	}
+	s.copied.Wait()
+}
+
+// abandon ends a command as two INTs would: it may say goodbye, but not stay.
+func (j *job) abandon() {
+	j.sig.take(unix.SIGTERM)
+	time.AfterFunc(killGrace, func() { j.sig.take(unix.SIGTERM) })
+}
+
+// commandOf is what a job runs, for people: ours is a command line, those of demesne-mcp are
+// shell text.
+func commandOf(j *jobs.Job) string {
+	var what struct {
+		Run     []string `json:"run"`
+		Command string   `json:"Command"`
+	}
+	if json.Unmarshal(j.Request, &what) != nil {
+		return ""
+	}
+	if what.Command != "" {
+		return what.Command
+	}
+	rest := slices.DeleteFunc(slices.Clone(what.Run), func(s string) bool { return s == "--background" || s == "--" })
+	return strings.Join(rest, " ")
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/tarball"
+)
+
+func copyCommand() command {
+	return command{
+		name: "cp", usage: []string{"SRC ID:DST", "ID:SRC DST"}, summary: "copy files into a sandbox that lives, or out of it",
+		about: `Copies a file, or a directory with all that is in it. What is behind ID: is an absolute path in the
+sandbox. Where DST ends in a slash the copy goes into it under its own name, otherwise that is what the copy
+is called; a directory is added to one that is there. Copying out, it also goes into a DST that is a directory.
+Links are copied in as links; they are not copied out, and neither are devices and set-user-ID bits.
+A path of this machine that has a colon is written ./like:this.`,
+		examples: []example{
+			{"in", "demesne cp data.csv build:/tmp/"},
+			{"out", "demesne cp build:/workspace/app ./app"},
+		},
+		flags: noFlags, operand: aFile, run: cmdCopy,
+	}
+}
+
+// splitInside takes ID:PATH apart; id is empty for a path of this machine.
+func splitInside(arg string) (id, inside string) {
+	id, inside, found := strings.Cut(arg, ":")
+	if !found || !isName(id) || !strings.HasPrefix(inside, "/") {
+		return "", ""
+	}
+	return id, inside
+}
+
+func cmdCopy(a *app, _ *options, args []string) (int, error) {
+	if len(args) != 2 {
+		return 0, hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
+	}
+	from, src := splitInside(args[0])
+	to, dst := splitInside(args[1])
+	if (from == "") == (to == "") {
+		return 0, hinted(errors.New("one path, and one only, has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+	}
+	sig := watchSignals(&terminal{fd: -1})
+	eng, err := a.connect(sig.ctx, runner.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer eng.Close()
+	b, err := eng.Open(sig.ctx, from+to)
+	if err == nil && to != "" {
+		err = copyIn(sig.ctx, b, args[0], dst)
+	} else if err == nil {
+		err = a.copyOut(sig.ctx, b, src, args[1])
+	}
+	if code := sig.gaveUp(); err != nil && code != 0 {
+		return code, nil
+	}
+	return 0, err
+}
+
+// copyIn follows links to src here, once: the caller named it. What is copied to a path
+// that ends in a slash keeps the name it was given by.
+func copyIn(ctx context.Context, b *box, src, dst string) error {
+	real, err := filepath.EvalSymlinks(src)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return fmt.Errorf("source %q: %w", src, reason(err))
+	}
+	if strings.HasSuffix(dst, "/") && filepath.Base(src) != "." && filepath.Base(src) != ".." {
+		dst += filepath.Base(src)
+	}
+	return b.CopyIn(ctx, real, dst)
+}
+
+// copyOut copies into a directory that is there, or makes dst out of a directory of its
+// own beside it.
+func (a *app) copyOut(ctx context.Context, b *box, src, dst string) error {
+	name := path.Base(path.Clean(src))
+	if name == "/" {
+		return hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
+	}
+	dir, as := filepath.Split(filepath.Clean(dst))
+	whole := false
+	if info, err := os.Stat(dst); err == nil && info.IsDir() {
+		dir, whole = dst, true
+	} else if strings.HasSuffix(dst, "/") {
+		return fmt.Errorf("destination %q: no such directory", dst)
+	}
+	root, err := os.OpenRoot(orElse(dir, "."))
+	if err != nil {
+		return fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	defer root.Close()
+	if whole {
+		return a.unpack(ctx, b, src, root)
+	}
+	part := ".demesne-cp-" + b.ID
+	if err := root.Mkdir(part, ownerOnly); err != nil {
+		return fmt.Errorf("destination %q: make %q in its place: %w", dst, part, reason(err))
+	}
+	defer root.RemoveAll(part)
+	inner, err := root.OpenRoot(part)
+	if err != nil {
+		return fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	defer inner.Close()
+	if err := a.unpack(ctx, b, src, inner); err != nil {
+		return err
+	}
+	if err := root.Rename(filepath.Join(part, name), as); err != nil {
+		return fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	return nil
+}
+
+// unpack tells of what stays behind: it would be missed.
+func (a *app) unpack(ctx context.Context, b *box, src string, to *os.Root) error {
+	did, err := b.CopyOut(ctx, src, to, tarball.Limits{})
+	for _, name := range did.Skipped {
+		a.say(fmt.Sprintf("cp: %q: not copied: is neither file nor directory", name))
+	}
+	if err == nil && did.Files == 0 && len(did.Skipped) > 0 {
+		return fmt.Errorf("copy %q: nothing there can be copied out", src)
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"demesne/proxy/modes"
+	"demesne/runner"
+)
+
+// The words of --egress are those of package modes.
+func TestEgressModes(t *testing.T) {
+	if !slices.Equal(egressModes, modes.Names()) {
+		t.Errorf("--egress takes %q, package modes has %q", egressModes, modes.Names())
+	}
+}
+
+func TestAddPublish(t *testing.T) {
+	for in, want := range map[string]runner.Port{
+		"8080:80":              {Listen: "127.0.0.1:8080", To: 80},
+		"0.0.0.0:8080:80":      {Listen: "0.0.0.0:8080", To: 80},
+		"[::1]:8080:65535":     {Listen: "[::1]:8080", To: 65535},
+		"unix:/run/a:b.sock:1": {Listen: "unix:/run/a:b.sock", To: 1},
+		"":                     {}, "80": {}, ":80": {}, "80:": {}, "0:80": {}, "80:0": {}, "80:65536": {}, "+80:80": {}, "80:+80": {},
+		"localhost:80:80": {}, "::1:80:80": {}, "unix::80": {}, "-1:80": {}, "127.0.0.1:0:80": {},
+	} {
+		var n network
+		err := n.addPublish(in)
+		if err != nil && want != (runner.Port{}) || err == nil && (want == (runner.Port{}) || n.publish[0] != want) {
+			t.Errorf("%q: %+v, %v; want %+v", in, n.publish, err, want)
+		}
+	}
+}
+
+func TestSplitInside(t *testing.T) {
+	for in, want := range map[string]string{
+		"build:/tmp/x": "build /tmp/x", "a:/": "a /", "a:/b:/c": "a /b:/c",
+		"./a:/b": " ", "a:b": " ", "a:": " ", ":/x": " ", "a/b:/c": " ", "/a:/b": " ", "x": " ",
+	} {
+		if id, path := splitInside(in); id+" "+path != want {
+			t.Errorf("%q: %q, %q", in, id, path)
+		}
+	}
+}
+
+func TestIsYes(t *testing.T) {
+	for in, want := range map[string]bool{"y\n": true, "Yes\n": true, " y ": true, "": false, "\n": false, "n\n": false, "yy": false} {
+		if isYes(in) != want {
+			t.Errorf("%q: %t", in, !want)
+		}
+	}
+}
+
+// What was blocked is a line each, however it is called, and not without end.
+func TestTellBlocked(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	res := &runner.Result{EgressLog: "/log", Denied: []runner.Blocked{{Host: "evil.test", Port: 443, Reason: "no rule"}, {Host: "a\nb", Reason: "x\x1b[0m"}}}
+	for range 40 {
+		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
+	}
+	(&app{stderr: w}).tellBlocked(res)
+	w.Close()
+	var said bytes.Buffer
+	said.ReadFrom(r)
+	lines := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
+	if len(lines) != blockedLines+1 || lines[0] != "blocked: evil.test:443 (no rule)" || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+}
+
+// A log stays where something was written down.
+func TestTidyLog(t *testing.T) {
+	empty, full := t.TempDir()+"/empty", t.TempDir()+"/full"
+	if os.WriteFile(empty, nil, 0o600) != nil || os.WriteFile(full, []byte("{}\n"), 0o600) != nil {
+		t.Fatal("no files")
+	}
+	if got := tidyLog(empty); got != "" || exists(empty) {
+		t.Errorf("empty: %q", got)
+	}
+	if got := tidyLog(full); got != full || !exists(full) {
+		t.Errorf("full: %q", got)
+	}
+}

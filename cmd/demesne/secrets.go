@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"demesne/runner"
+)
+
+// secretFlags say which credentials a command uses without having them.
+func secretFlags(n *network) flagSet {
+	return flagSet{
+		{group: groupNetwork, long: "secret", arg: "NAME[=SOURCE]", repeat: true, hide: true, set: n.addSecret,
+			help: "credential that the command has a placeholder of in $NAME; SOURCE is env:VARIABLE (default env:NAME), file:PATH or cmd:TEXT for a shell of yours"},
+		{group: groupNetwork, long: "secret-for", arg: "NAME=HOST[:HEADER]", repeat: true, set: n.addSecretFor,
+			help: "host that gets the credential in the placeholder's place, over TLS, in any header or that one"},
+	}
+}
+
+// secret is a credential before its value is known.
+type secret struct{ source, host, header string }
+
+func (n *network) addSecret(s string) error {
+	name, source, given := strings.Cut(s, "=")
+	if !isEnvName(name) {
+		return errors.New("does not begin with a variable's name")
+	}
+	if !given {
+		source = "env:" + name
+	}
+	kind, what, _ := strings.Cut(source, ":")
+	if (kind != "env" && kind != "file" && kind != "cmd") || what == "" {
+		return errors.New("not env:VARIABLE, file:PATH or cmd:TEXT after '='")
+	}
+	k := n.secret(name)
+	if k.source != "" {
+		return errors.New("given twice")
+	}
+	k.source = source
+	return nil
+}
+
+func (n *network) addSecretFor(s string) error {
+	name, at, found := strings.Cut(s, "=")
+	host, header, _ := strings.Cut(at, ":")
+	if !found || !isEnvName(name) || host == "" {
+		return errors.New("not NAME=HOST or NAME=HOST:HEADER")
+	}
+	k := n.secret(name)
+	if k.host != "" {
+		return errors.New("a placeholder is for one host")
+	}
+	k.host, k.header = host, header
+	return nil
+}
+
+func (n *network) secret(name string) *secret {
+	if n.secrets == nil {
+		n.secrets = map[string]*secret{}
+	}
+	if n.secrets[name] == nil {
+		n.secrets[name] = &secret{}
+		n.order = append(n.order, name)
+	}
+	return n.secrets[name]
+}
+
+// checkSecrets says what is missing of them, before any value is looked at.
+func (n *network) checkSecrets() error {
+	for _, name := range n.order {
+		switch k := n.secrets[name]; {
+		case k.source == "":
+			return hinted(fmt.Errorf("secret-for %q: there is no such secret", name), "--secret %s takes it from $%s", name, name)
+		case k.host == "":
+			return hinted(fmt.Errorf("secret %q: no host gets it", name), "--secret-for %s=HOST names the one", name)
+		}
+	}
+	return nil
+}
+
+// values are the secrets as the runner takes them. It keeps them in memory only.
+func (n *network) values(a *app) (all []runner.Secret, err error) {
+	for _, name := range n.order {
+		k := n.secrets[name]
+		value, err := a.secretValue(k.source)
+		if err != nil {
+			return nil, fmt.Errorf("secret %q: %w", name, err)
+		}
+		all = append(all, runner.Secret{Name: name, Value: value, Host: k.host, Header: k.header})
+	}
+	return all, nil
+}
+
+// mostSecret bounds a credential: it has to go into a header.
+const mostSecret = 64 << 10
+
+// secretValue gets a value without the line's end that files and commands put after it.
+func (a *app) secretValue(source string) (string, error) {
+	kind, what, _ := strings.Cut(source, ":")
+	var b []byte
+	var err error
+	switch kind {
+	case "env":
+		value, ok := a.env(what)
+		if !ok || value == "" {
+			return "", fmt.Errorf("$%s is not set here", what)
+		}
+		return value, nil
+	case "file":
+		b, err = readBounded(what)
+	default:
+		c := exec.Command("/bin/sh", "-c", what)
+		c.Stdin, c.Stderr = a.stdin, a.stderr
+		b, err = c.Output()
+	}
+	b = bytes.TrimRight(b, "\r\n")
+	switch {
+	case err != nil:
+		return "", reason(err)
+	case len(b) == 0:
+		return "", errors.New("is empty")
+	case len(b) > mostSecret:
+		return "", fmt.Errorf("longer than %d bytes", mostSecret)
+	}
+	return string(b), nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, mostSecret+2))
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// egress measures what the network of a sandbox costs, against the same program and the
+// same servers on lo.
+func egress(m *machine) error {
+	for _, part := range []func(*machine) error{throughput, requests, tunnels, answers, networked, idleNetworked} {
+		if err := part(m); err != nil {
+			return err
+		}
+	}
+	return crowd(m, "100 networked at once", "--allow-domain", "good.test")
+}
+
+// load runs a client, in a sandbox unless it connects directly.
+func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
+	argv := []string{"bench", "load", kind, via, to, strconv.Itoa(n), strconv.Itoa(workers)}
+	if via != "direct" {
+		argv[0] = "/in/bench"
+		argv = append([]string{"demesne", "run", "--in", m.bin + "/bench", "--allow-domain", "good.test", "--"}, argv...)
+	}
+	var r measured
+	text, err := m.output(argv...)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("read what %q measured: %w", argv, err)
+	}
+	return r, nil
+}
+
+// median of the rates of three rounds, in GB/s, of each way.
+type rates map[string][]float64
+
+func (r rates) of(via string) float64 {
+	slices.Sort(r[via])
+	return r[via][len(r[via])/2]
+}
+
+// throughput compares streams, the ways in turns.
+func throughput(m *machine) error {
+	for _, c := range []struct {
+		name         string
+		streams, n   int
+		connect, own float64 // bounds; 0: not given
+	}{{"1 stream", 1, 2 << 30, 0.45, 0.4}, {"32 streams", 32, 64 << 20, 0.5, 0}} {
+		got := rates{}
+		for range 3 {
+			for _, via := range []string{"direct", "connect", "name"} {
+				r, err := m.load("stream", via, streamServer, c.n, c.streams)
+				if err != nil {
+					return err
+				}
+				got[via] = append(got[via], float64(c.n)*float64(c.streams)/1e9/r.Elapsed.Seconds())
+			}
+		}
+		m.share(c.name+" through CONNECT", got.of("connect"), got.of("direct"), c.connect)
+		m.share(c.name+" by name", got.of("name"), got.of("direct"), c.own)
+	}
+	return nil
+}
+
+// share is a bound on a rate from below, against that of lo.
+func (m *machine) share(name string, got, direct, want float64) {
+	wanted := fmt.Sprintf(">= %.2f x", want)
+	if want == 0 {
+		wanted = "(no bound)"
+	}
+	r := got / direct
+	m.limit(name+", against lo", r >= want, fmt.Sprintf("%.2f x (%.2f of %.2f GB/s)", r, got, direct), wanted)
+}
+
+// requests compares one answer on a connection that is kept.
+func requests(m *machine) error {
+	times, median := map[string][]time.Duration{}, map[string]time.Duration{}
+	ways := []string{"direct", "connect", "name"}
+	for range 3 {
+		for _, via := range ways {
+			r, err := m.load("request", via, echoServer, 3000, 1)
+			if err != nil {
+				return err
+			}
+			times[via] = append(times[via], r.Each...)
+		}
+	}
+	for _, via := range ways {
+		median[via] = m.add("request on a kept connection, "+via, "", times[via])
+	}
+	for _, via := range ways[1:] {
+		m.atMost("request on a kept connection, "+via+" over direct", max(0, median[via]-median["direct"]), 45*time.Microsecond)
+	}
+	return nil
+}
+
+// tunnels counts how many can be opened, and how long the slow ones take. Each of the two
+// has a server of its own, and few enough for ports that are still in TIME_WAIT not to count.
+func tunnels(m *machine) error {
+	for _, via := range []string{"direct", "connect"} {
+		to := echoServer
+		if via == "connect" {
+			to = tunnelServer
+		}
+		r, err := m.load("tunnel", via, to, 500, 8)
+		if err != nil {
+			return err
+		}
+		name := "new connection, direct, 8 clients"
+		rate := float64(len(r.Each)) / r.Elapsed.Seconds()
+		if via == "connect" {
+			name = "new tunnel, 8 clients"
+			m.limit("new tunnels", rate >= 6000, fmt.Sprintf("%.0f/s", rate), ">= 6000/s")
+		}
+		m.add(name, fmt.Sprintf("%.0f/s", rate), r.Each)
+	}
+	m.atMost("new tunnel, p99", m.rows[len(m.rows)-1].P99, 10*time.Millisecond)
+	return nil
+}
+
+func answers(m *machine) error {
+	r, err := m.load("dns", "name", echoServer, 3000, 1)
+	if err != nil {
+		return err
+	}
+	m.atMost("DNS answer", m.add("DNS answer", "", r.Each), 200*time.Microsecond)
+	return nil
+}
+
+// networked is what the network adds to a cold run, in turns.
+func networked(m *machine) error {
+	plain := []string{"demesne", "run", "--", "true"}
+	net := []string{"demesne", "run", "--allow-domain", "good.test", "--", "true"}
+	var without, with []time.Duration
+	for round := range m.rounds + 3 {
+		for _, c := range []struct {
+			argv []string
+			to   *[]time.Duration
+		}{{plain, &without}, {net, &with}} {
+			if err := alone(); err != nil {
+				return err
+			}
+			d, err := m.time(c.argv...)
+			if err != nil {
+				return err
+			}
+			if round >= 3 {
+				*c.to = append(*c.to, d)
+			}
+		}
+	}
+	base := m.add("demesne run, no network", "cold, single-id", without)
+	m.atMost("the network over a cold run", max(0, m.add("demesne run, networked", "cold, single-id", with)-base), 3*time.Millisecond)
+	return nil
+}
+
+// idleNetworked is what the runner keeps for each sandbox that does nothing: the growth
+// from 10 of them to 50.
+func idleNetworked(m *machine) error {
+	plain, err := growth(m)
+	if err != nil {
+		return err
+	}
+	net, err := growth(m, "--allow-domain", "good.test")
+	if err != nil {
+		return err
+	}
+	m.limit("resident in the runner per idle networked sandbox", net <= 64, fmt.Sprintf("%.0f KiB (%.0f without a network)", net, plain), "<= 64 KiB")
+	return nil
+}
+
+func growth(m *machine, flags ...string) (kib float64, err error) {
+	if err := alone(); err != nil {
+		return 0, err
+	}
+	var ids []string
+	defer func() { m.output(append([]string{"demesne", "stop"}, ids...)...) }()
+	held := map[int]float64{}
+	for _, n := range []int{10, 50} {
+		for len(ids) < n {
+			id, err := m.output(append([]string{"demesne", "create"}, flags...)...)
+			if err != nil {
+				return 0, err
+			}
+			ids = append(ids, id)
+		}
+		time.Sleep(time.Second)
+		for _, p := range family() {
+			if p.name == "demesne-runner" {
+				held[n] += 1024 * anonymous(p.pid)
+			}
+		}
+	}
+	return (held[50] - held[10]) / 40, nil
+}

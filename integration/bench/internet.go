@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the servers are, by the name that leads there.
+const (
+	streamServer = "good.test:7" // reads a count, then writes as many bytes
+	echoServer   = "good.test:8"
+	tunnelServer = "good.test:9" // echoes too
+)
+
+// internet measures egress in namespaces of its own, where lo has a public address and a
+// name leads to it: this program again, which says on stdout what it found.
+func internet(m *machine) error {
+	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("measure egress: %w", err)
+	}
+	var found findings
+	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+		return fmt.Errorf("read what egress measured: %w", err)
+	}
+	m.rows, m.bounds = append(m.rows, found.Rows...), append(m.bounds, found.Bounds...)
+	return nil
+}
+
+type findings struct {
+	Rows   []row
+	Bounds []bound
+}
+
+// onInternet is the other half of internet, in the namespaces.
+func onInternet(args []string) error {
+	if len(args) != 3 {
+		return fmt.Errorf("internet is for bench itself")
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	m := &machine{bin: args[0] + "/bin", dir: args[0]}
+	m.uid, _ = strconv.Atoi(args[1])
+	m.rounds, _ = strconv.Atoi(args[2])
+	if err := connect(m.dir); err != nil {
+		return err
+	}
+	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			return err
+		}
+		go accept(l, serve)
+	}
+	if err := egress(m); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(findings{m.rows, m.bounds})
+}
+
+// connect gives lo the addresses, and the machine the names.
+func connect(dir string) error {
+	ip := find("ip")
+	if ip == "" {
+		return fmt.Errorf("find ip: %w (make deps)", exec.ErrNotFound)
+	}
+	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", "8.0.0.1/8", "dev", "lo"}} {
+		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %q: %w: %s", args, err, out)
+		}
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	for at, text := range map[string]string{"/etc/hosts": "127.0.0.1 localhost\n8.1.1.1 good.test\n", "/etc/resolv.conf": "nameserver 8.9.9.9\n"} {
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(dir, filepath.Base(at))
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(file, real, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %q: %w", real, err)
+		}
+	}
+	return nil
+}
+
+func accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			serve(c)
+		}()
+	}
+}
+
+func zerosTo(c net.Conn) {
+	var n uint64
+	if binary.Read(c, binary.BigEndian, &n) == nil {
+		io.CopyBuffer(struct{ io.Writer }{c}, io.LimitReader(quiet{}, int64(n)), make([]byte, 256<<10))
+	}
+}
+
+// quiet leaves what it is given as it is: the server's time is for sending.
+type quiet struct{}
+
+func (quiet) Read(p []byte) (int, error) { return len(p), nil }
+
+func echo(c net.Conn) {
+	var buf [4096]byte
+	for {
+		n, err := c.Read(buf[:])
+		if err != nil {
+			return
+		}
+		c.Write(buf[:n])
+	}
+}

@@ -1,0 +1,146 @@
+package integration
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Real servers on the test's internet. They are processes of the test, with everything
+// they write in its box.
+
+// peerUID is who sshd and PostgreSQL are: neither serves as an ordinary root with one id.
+const peerUID = 4242
+
+// peers gives the internet names besides, and a user called peer.
+func (n *internet) peers(hosts string) {
+	n.Helper()
+	appendTo(n, "/etc/hosts", hosts) // a file of the box since connect
+	users, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		n.Fatal(err)
+	}
+	mine := n.file("net/etc/passwd", string(users)+"peer:x:4242:4242::"+n.dir+":/bin/sh\n", 0o644)
+	if err := unix.Mount(mine, "/etc/passwd", "", unix.MS_BIND, ""); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { unix.Unmount("/etc/passwd", unix.MNT_DETACH) })
+}
+
+func appendTo(n *internet, path, text string) {
+	n.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// peer is a program that is uid peerUID, in a user namespace where that is who we are.
+func (n *internet) peer(argv ...string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = n.dir, []string{"HOME=" + n.dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig:   syscall.SIGKILL,
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWIPC, // shared memory ends with it
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: peerUID, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: peerUID, HostID: os.Getgid(), Size: 1}},
+	}
+	return cmd
+}
+
+// once runs a peer to its end.
+func (n *internet) once(argv ...string) {
+	n.Helper()
+	if out, err := n.peer(argv...).CombinedOutput(); err != nil {
+		n.Fatalf("%q: %v\n%s", argv, err, out)
+	}
+}
+
+// daemon runs a peer until the test ends, and waits until it listens.
+func (n *internet) daemon(at string, argv ...string) {
+	n.Helper()
+	cmd := n.peer(argv...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	n.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGINT) // PostgreSQL's children go with it, in order
+		<-ended
+	})
+	eventually(n, argv[0]+" on "+at, func() bool {
+		select {
+		case <-ended:
+			n.Fatalf("%q: %v\n%s", argv, cmd.ProcessState, said.String())
+		default:
+		}
+		c, err := net.Dial("tcp", at)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+// inetd starts a peer for each connection, with the connection as stdin and stdout.
+func (n *internet) inetd(at string, argv ...string) {
+	n.Helper()
+	l := n.listen(at)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go n.serveWith(c.(*net.TCPConn), argv)
+		}
+	}()
+}
+
+func (n *internet) serveWith(c *net.TCPConn, argv []string) {
+	f, err := c.File()
+	c.Close()
+	if err != nil {
+		n.Error(err)
+		return
+	}
+	defer f.Close()
+	unix.SetNonblock(int(f.Fd()), false)
+	cmd := n.peer(argv...)
+	cmd.Stdin, cmd.Stdout = f, f
+	if err := cmd.Start(); err != nil {
+		n.Errorf("%q: %v", argv, err)
+		return
+	}
+	cmd.Wait() // how it ends is between it and its client
+}
+
+// postgres finds PostgreSQL's own programs, which Debian keeps out of PATH.
+func postgres(n *internet, name string) string {
+	n.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	need(n, len(found) > 0, "postgresql")
+	return found[len(found)-1]
+}
+
+// repository is a bare one with a commit.
+func (n *internet) repository(name, message string) {
+	n.Helper()
+	git, work := program(n, "git"), n.dir+"/"+strings.TrimSuffix(name, ".git")
+	n.once(git, "init", "-q", work)
+	n.once(git, "-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", message)
+	n.once(git, "clone", "-q", "--bare", work, n.dir+"/"+name)
+}

@@ -1,0 +1,236 @@
+package integration
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// internet is the network that demesne finds itself in: a namespace in which every address
+// of 8.0.0.0/8 is answered, by servers of the test. Only 8.0.0.1 is the machine's own.
+type internet struct {
+	*box
+	ca string // file with the certificate of all TLS servers
+
+	mu   sync.Mutex
+	seen []string // host and path of each request, and what raw servers heard
+}
+
+// names of the internet. dark.test is there and nobody may reach it; own.test and
+// inner.test lead to this machine, and meta.test to where clouds hand out credentials.
+const internetHosts = `127.0.0.1 localhost
+8.1.1.1 good.test www.good.test git.test db.test
+8.2.2.2 dark.test
+8.0.0.1 own.test
+127.0.0.1 inner.test
+169.254.169.254 meta.test
+`
+
+// onInternet runs the calling test again in namespaces of its own, and body there.
+func onInternet(t *testing.T, body func(*internet)) {
+	t.Helper()
+	if os.Getenv("DEMESNE_TEST_INTERNET") == "" {
+		again(t)
+		return
+	}
+	n := &internet{box: newBox(t)}
+	n.connect()
+	n.serve()
+	body(n)
+}
+
+// again is the test in a child: real root stays real root, anybody else becomes root of a
+// user namespace with one id.
+func again(t *testing.T) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+name+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "DEMESNE_TEST_INTERNET=1", "DEMESNE_BIN="+bin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		need(t, false, "namespaces: "+err.Error())
+	}
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+name)) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// connect brings lo up, gives it the addresses and the names.
+func (n *internet) connect() {
+	n.Helper()
+	ip := program(n, "ip")
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"}, {"addr", "add", "8.0.0.1/8", "dev", "lo"},
+	} {
+		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
+			n.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		n.Fatal(err)
+	}
+	for at, text := range map[string]string{"/etc/hosts": internetHosts, "/etc/resolv.conf": "nameserver 8.9.9.9\noptions timeout:1 attempts:1\n"} {
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			n.Fatal(err)
+		}
+		if err := unix.Mount(n.file("net"+at, text, 0o644), real, "", unix.MS_BIND, ""); err != nil {
+			n.Fatal(err)
+		}
+		n.Cleanup(func() { unix.Unmount(real, unix.MNT_DETACH) })
+	}
+}
+
+// serve starts the servers: HTTP, HTTPS, git over both, echo on all addresses.
+func (n *internet) serve() {
+	n.Helper()
+	cert := n.certificate("good.test", "www.good.test", "git.test", "dark.test", "own.test")
+	web := &http.Server{Handler: http.HandlerFunc(n.answer)}
+	n.Cleanup(func() { web.Close() })
+	go web.Serve(n.listen("8.1.1.1:80"))
+	go web.Serve(n.listen("8.2.2.2:80"))
+	go web.Serve(n.listen("8.0.0.1:80"))
+	for _, at := range []string{"8.1.1.1:443", "8.2.2.2:443"} {
+		go web.Serve(tls.NewListener(n.listen(at), &tls.Config{Certificates: []tls.Certificate{cert}}))
+	}
+	for _, at := range []string{"8.1.1.1:22", "8.1.1.1:5432", "8.2.2.2:5432", "127.0.0.1:5432"} {
+		go n.echo(n.listen(at))
+	}
+}
+
+func (n *internet) listen(at string) net.Listener {
+	n.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { l.Close() })
+	return l
+}
+
+// answer is every web server's.
+func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
+	n.saw(r.Host + r.URL.Path)
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/repo.git"):
+		h := cgi.Handler{Path: "/usr/lib/git-core/git-http-backend", Env: []string{"GIT_PROJECT_ROOT=" + n.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
+		h.ServeHTTP(w, r)
+	case r.URL.Path == "/away":
+		http.Redirect(w, r, "http://dark.test/", http.StatusFound)
+	default:
+		io.WriteString(w, "hello from "+r.Host+"\n")
+	}
+}
+
+// echo greets, as many protocols do, and sends back what it hears.
+func (n *internet) echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			n.saw("tcp " + c.LocalAddr().String())
+			io.WriteString(c, "220 welcome\n")
+			io.Copy(c, c)
+		}()
+	}
+}
+
+func (n *internet) saw(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = append(n.seen, what)
+}
+
+// heard says whether any server was asked for something with that in it.
+func (n *internet) heard(what string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.seen, func(s string) bool { return strings.Contains(s, what) })
+}
+
+// certificate is for names, and signed by itself.
+func (n *internet) certificate(names ...string) tls.Certificate {
+	n.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		n.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the test's own"}, DNSNames: names, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.ca = n.file("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), 0o644)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// inside runs shell text in a sandbox; what it exits with is the caller's to look at.
+func (n *internet) inside(script string, flags ...string) result {
+	n.Helper()
+	return n.demesne(append(append([]string{"run", "--in", n.ca + ":ca.pem"}, flags...), "--", "sh", "-c", script)...)
+}
+
+// start starts a command that says word when it is ready. stop ends it.
+func (n *internet) start(cmd *exec.Cmd, word string) (stop func()) {
+	n.Helper()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	b := make([]byte, len(word)+1)
+	if k, err := io.ReadFull(pipe, b); string(b[:k]) != word+"\n" {
+		n.Fatalf("%q said %q: %v: %s", cmd.Args, b[:k], err, errs.String())
+	}
+	return func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}
+}
+
+func lines(t testing.TB, path string) []string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(b), "\n")
+}

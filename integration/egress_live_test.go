@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What a live sandbox may reach can be changed, from outside only.
+func TestEgressLive(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test"); r.code != 0 {
+			n.Fatalf("create: %+v", r)
+		}
+		defer n.demesne("stop", "live")
+		ask := func() string { return n.demesne("exec", "live", "--", "curl", "-sS", "http://dark.test/").stdout }
+		if got := ask(); !strings.Contains(got, "no rule") {
+			n.Errorf("before: %q", got)
+		}
+		if r := n.demesne("egress", "allow", "live", "dark.test"); r.code != 0 {
+			n.Fatalf("allow: %+v", r)
+		}
+		if got := ask(); got != "hello from dark.test\n" {
+			n.Errorf("allowed: %q", got)
+		}
+		if r := n.demesne("egress", "deny", "live", "dark.test"); r.code != 0 {
+			n.Fatalf("deny: %+v", r)
+		}
+		if got := ask(); !strings.Contains(got, `denied by rule "dark.test"`) {
+			n.Errorf("denied: %q", got)
+		}
+		if r := n.demesne("egress", "allow", "live", "*.com"); r.code == 0 || !strings.Contains(r.stderr, "*.com") {
+			n.Errorf("a malformed rule: %+v", r)
+		}
+		n.demesne("create", "--name", "shut")
+		defer n.demesne("stop", "shut")
+		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "made without a network") {
+			n.Errorf("without a gateway: %+v", r)
+		}
+	})
+}
+
+// A killed runner leaves no gateway, no connection, and no process: the box of the test
+// looks for them.
+func TestEgressKilled(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		for range 3 {
+			cmd := n.command("demesne", "run", "--allow-domain", "db.test", "--publish", "127.0.0.1:8081:1", "--", "python3", "-c",
+				`import socket; s = socket.create_connection(("db.test", 5432)); s.recv(100); print("up", flush=True); s.recv(100)`)
+			n.start(cmd, "up")
+			if !connected(n) {
+				n.Error("no connection to be broken")
+			}
+			for _, pid := range runners(true) {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			cmd.Wait()
+			eventually(n, "no connection", func() bool { return !connected(n) })
+		}
+	})
+}
+
+// connected says whether there is a connection to port 5432.
+func connected(n *internet) bool {
+	n.Helper()
+	for _, line := range lines(n, "/proc/self/net/tcp") {
+		if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[2], ":1538") && f[3] == "01" {
+			return true
+		}
+	}
+	return false
+}
+
+// The log has every decision, as JSON.
+func TestEgressLog(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		r := n.demesne("run", "--json", "--allow-domain", "good.test", "--", "sh", "-c", "curl -sS http://good.test/x; curl -sS http://dark.test/y; true")
+		var p struct {
+			Log string `json:"egress_log"`
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || p.Log == "" {
+			n.Fatalf("%v: %+v", err, r)
+		}
+		var verdicts []string
+		for _, line := range lines(n, p.Log) {
+			var rec struct {
+				Time                              time.Time
+				Via, Host, Verdict, Rule, Request string
+			}
+			if line == "" {
+				continue
+			}
+			if err := json.Unmarshal([]byte(line), &rec); err != nil || rec.Time.IsZero() {
+				n.Fatalf("%q: %v", line, err)
+			}
+			if rec.Via == "http" {
+				verdicts = append(verdicts, strings.Join([]string{rec.Host, rec.Request, rec.Verdict, rec.Rule}, " "))
+			}
+		}
+		if got := strings.Join(verdicts, "\n"); got != "good.test GET /x allowed good.test\ndark.test GET /y denied " {
+			n.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// Whoever is at the terminal decides about a name, once; what was not answered is denied.
+func TestEgressAsk(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		term := n.terminal("run", "--ask", "--", "sh", "-c",
+			"curl -sS http://good.test/; curl -sS http://good.test/; curl -sS --noproxy '*' -m 20 http://dark.test/; curl -sS http://dark.test/")
+		term.expect("may it reach good.test:80? [y/N]")
+		if n.heard("good.test") {
+			n.Error("good.test was asked before the question was answered")
+		}
+		term.typ("y\n")
+		term.expect("hello from good.test")
+		term.expect("may it reach dark.test:80? [y/N]")
+		term.typ("n\n")
+		term.expect(`denied by rule "dark.test"`)
+		term.wait()
+		if k := strings.Count(term.screen(), "may it reach"); k != 2 || strings.Count(term.screen(), "hello from good.test") != 2 || n.heard("dark.test") {
+			n.Errorf("%d questions, seen %q:\n%s", k, n.seen, term.screen())
+		}
+	})
+}
+
+// Many at once, each with a way out of its own.
+func TestEgressMany(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		const many = 40
+		var cmds []*exec.Cmd
+		var outs [many]bytes.Buffer
+		for i := range many {
+			cmd := n.command("demesne", "run", "--allow-domain", "good.test", "--", "curl", "-sS", "--noproxy", "*", "http://good.test/")
+			cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
+			if err := cmd.Start(); err != nil {
+				n.Fatal(err)
+			}
+			cmds = append(cmds, cmd)
+		}
+		for i, cmd := range cmds {
+			if err := cmd.Wait(); err != nil || outs[i].String() != "hello from good.test\n" {
+				n.Errorf("%d: %v: %s", i, err, outs[i].String())
+			}
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package integration
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sandbox uses a credential that it does not have: only the host it is for gets it, and
+// only over TLS.
+func TestEgressSecret(t *testing.T) {
+	const bundle = "/etc/ssl/certs/ca-certificates.crt"
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		need(n, exists(bundle), bundle)
+		cert := n.certificate("vault.test", "other.test")
+		hosts := n.file("hosts", "8.3.3.3 vault.test\n8.4.4.4 other.test\n", 0o644)
+		for at, file := range map[string]string{bundle: n.ca, "/etc/hosts": hosts} {
+			if err := unix.Mount(file, at, "", unix.MS_BIND, ""); err != nil {
+				n.Fatal(err)
+			}
+			n.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+		}
+		tell := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			how := ""
+			if r.TLS == nil {
+				how = ", in the clear"
+			}
+			n.saw(r.Host + " got " + r.Header.Get("Authorization") + how)
+			io.WriteString(w, "thanks\n")
+		})}
+		n.Cleanup(func() { tell.Close() })
+		secure := &tls.Config{Certificates: []tls.Certificate{cert}}
+		go tell.Serve(tls.NewListener(n.listen("8.3.3.3:443"), secure))
+		go tell.Serve(tls.NewListener(n.listen("8.4.4.4:443"), secure))
+		go tell.Serve(n.listen("8.3.3.3:80"))
+		n.extra = append(n.extra, "TOKEN="+canary)
+
+		r := n.inside(`echo "$TOKEN" > /out/placeholder
+curl -sS -H "Authorization: Bearer $TOKEN" https://vault.test/
+curl -sS -H "Authorization: Bearer $TOKEN" https://other.test/
+curl -sS -H "Authorization: Bearer $TOKEN" http://vault.test/
+cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
+			"--out", n.dir+"/secret", "--allow-domain", "vault.test", "--allow-domain", "other.test",
+			"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test:Authorization")
+		if !n.heard("vault.test got Bearer " + canary) {
+			t.Errorf("the host did not get it: %q, %+v", n.seen, r)
+		}
+		if n.heard("other.test got Bearer "+canary) || n.heard("in the clear") {
+			t.Errorf("another one got it, or in the clear: %q", n.seen)
+		}
+		if placeholder := lines(t, n.dir+"/secret/placeholder")[0]; placeholder == "" || strings.Contains(placeholder+r.stdout+r.stderr, canary) || !strings.HasSuffix(r.stdout, "\n0\n") {
+			t.Errorf("inside: %q, %+v", placeholder, r)
+		}
+	})
+}

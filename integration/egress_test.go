@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What is allowed works, whether a program knows proxies or not.
+func TestEgressAllowed(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		r := n.inside(`set -e
+curl -sS http://good.test/a
+curl -sS --cacert /in/ca.pem https://good.test/b
+curl -sS --noproxy '*' http://good.test/c
+curl -sS --noproxy '*' --cacert /in/ca.pem https://good.test/d
+curl -sS --socks5-hostname 198.18.0.1:3128 http://good.test/e
+env -i /usr/bin/curl -sS http://good.test/f
+curl -sS -6 --noproxy '*' http://good.test/g
+`, "--allow-domain", "good.test")
+		if want := strings.Repeat("hello from good.test\n", 7); r.code != 0 || r.stdout != want {
+			n.Errorf("allowed: %+v", r)
+		}
+		if strings.Contains(r.stderr, "blocked") {
+			n.Errorf("something was blocked: %s", r.stderr)
+		}
+	})
+}
+
+// Any TCP protocol goes by name; the sandbox speaks first or the server does.
+func TestEgressProtocols(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		r := n.inside(`python3 - <<'E'
+import socket
+for host, port in (("db.test", 5432), ("git.test", 22)):
+    s = socket.create_connection((host, port), 5)
+    print(s.recv(100).decode().strip())
+    s.sendall(b"over there?\n"); print(s.recv(100).decode().strip())
+    s.shutdown(socket.SHUT_WR); print(s.recv(10))
+E`, "--allow-domain", "db.test:5432", "--allow-domain", "git.test:22")
+		if want := strings.Repeat("220 welcome\nover there?\nb''\n", 2); r.code != 0 || r.stdout != want {
+			n.Errorf("by name: %+v", r)
+		}
+	})
+}
+
+func TestEgressGit(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		git := program(n, "git")
+		need(n, exists("/usr/lib/git-core/git-http-backend"), "git-http-backend")
+		work := n.dir + "/work"
+		for _, args := range [][]string{
+			{"init", "-q", work}, {"-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"},
+			{"clone", "-q", "--bare", work, n.dir + "/repo.git"},
+		} {
+			cmd := exec.Command(git, args...)
+			cmd.Env = []string{"HOME=" + n.home, "PATH=" + os.Getenv("PATH")}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				n.Fatalf("git %v: %v: %s", args, err, out)
+			}
+		}
+		r := n.inside(`set -e
+git clone -q http://git.test/repo.git a && git -C a log --format=%s
+env -i PATH="$PATH" GIT_SSL_CAINFO=/in/ca.pem git clone -q https://git.test/repo.git b && git -C b log --format=%s
+git clone -q http://dark.test/repo.git c 2>&1 | grep -o '403'`, "--allow-domain", "git.test")
+		if r.stdout != "first\nfirst\n403\n" {
+			n.Errorf("git: %+v", r)
+		}
+	})
+}
+
+// A refusal says what and why: to the program, on stderr, and in the result.
+func TestEgressDenied(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		flags := []string{"--allow-domain", "good.test:443"}
+		r := n.inside(`curl -sS http://dark.test/; curl -sS http://good.test/`, flags...)
+		if !strings.Contains(r.stdout, "blocked by demesne: dark.test:80: no rule") || !strings.Contains(r.stdout, `good.test:80: rule "good.test:443" is not for port 80`) {
+			n.Errorf("403 says: %+v", r)
+		}
+		if !strings.Contains(r.stderr, "blocked: dark.test:80 (no rule)") {
+			n.Errorf("stderr says: %s", r.stderr)
+		}
+		j := n.demesne("run", "--json", "--allow-domain", "good.test:443", "--", "curl", "-sS", "http://dark.test/")
+		var p struct {
+			Denied []struct {
+				Host, Reason string
+				Port, Times  int
+			}
+			Receipt struct {
+				Network string
+				Layers  []layer
+			}
+		}
+		if err := json.Unmarshal([]byte(j.stdout), &p); err != nil {
+			n.Fatalf("%v: %+v", err, j)
+		}
+		if len(p.Denied) != 1 || p.Denied[0].Host != "dark.test" || p.Denied[0].Port != 80 || p.Denied[0].Reason != "no rule" {
+			n.Errorf("result: %+v", p)
+		}
+		if p.Receipt.Network != "filtered: 1 rule" || !strings.Contains(fmt.Sprint(p.Receipt.Layers), "{gateway held") {
+			n.Errorf("receipt: %+v", p.Receipt)
+		}
+		if n.heard("dark.test") {
+			n.Errorf("dark.test was asked: %q", n.seen)
+		}
+	})
+}
+
+// Without a word about the network there is none, and nothing waits for one.
+func TestEgressNone(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		r := n.inside(`getent hosts good.test; curl -sS --noproxy '*' http://8.1.1.1/; cat /proc/net/dev | grep -c :; env | grep -ci _proxy; grep -c nameserver /etc/resolv.conf`)
+		if r.stdout != "1\n0\n0\n" || len(n.seen) > 0 {
+			n.Errorf("no egress: %+v; seen %q", r, n.seen)
+		}
+	})
+}
+
+// Open lets everything public through, and never beside inputs unless that was meant.
+func TestEgressOpen(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		r := n.demesne("run", "--egress", "open", "--", "sh", "-c", "curl -sS http://dark.test/; curl -sS http://8.1.1.1/; curl -sS http://inner.test:5432/; curl -sS http://own.test/; curl -sS http://169.254.169.254/")
+		if strings.Count(r.stdout, "hello from") != 2 || strings.Count(r.stdout, "blocked by demesne") != 3 || n.heard("127.0.0.1") || n.heard("own.test") {
+			n.Errorf("open: %+v; seen %q", r, n.seen)
+		}
+		for _, flags := range [][]string{{"--egress", "open"}, {"--allow-domain", "0.0.0.0/0"}, {"--learn"}, {"--learn", "--allow-open-with-inputs"}} {
+			if r := n.inside("true", flags...); r.code != 125 || !strings.Contains(r.stderr, "data of this machine could go to anybody") {
+				n.Errorf("%v with an input: %+v", flags, r)
+			}
+		}
+		if r := n.inside("curl -sS http://dark.test/", "--egress", "open", "--allow-open-with-inputs"); r.code != 0 {
+			n.Errorf("lifted: %+v", r)
+		}
+	})
+}
+
+func TestEgressBadRules(t *testing.T) {
+	b := newBox(t)
+	for _, rule := range []string{"*.com", "good.test:0", "good.test:70000", "https://good.test", "a b", "*"} {
+		r := b.demesne("run", "--allow-domain", rule, "--", "true")
+		if (r.code != 125 && r.code != 2) || !strings.Contains(r.stderr, rule) {
+			t.Errorf("rule %q: %+v", rule, r)
+		}
+	}
+}
+
+// The host's own proxy is asked for names, with its password, which no sandbox learns.
+func TestEgressUpstream(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		var auth string
+		proxy := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			auth = r.Header.Get("Proxy-Authorization")
+			fmt.Fprintf(w, "upstream was asked for %s\n", r.URL)
+		})}
+		n.Cleanup(func() { proxy.Close() })
+		go proxy.Serve(n.listen("127.0.0.1:8118"))
+		n.extra = []string{"HTTP_PROXY=http://me:" + canary + "@127.0.0.1:8118"}
+		r := n.inside(`env; curl -sS http://far.test/`, "--allow-domain", "far.test")
+		if !strings.Contains(r.stdout, "upstream was asked for http://far.test/") || auth == "" || strings.Contains(r.stdout+r.stderr, canary) {
+			n.Errorf("upstream: %q: %+v", auth, r)
+		}
+	})
+}
+
+// A server inside is reached from outside, on the port that was asked for and no other.
+func TestEgressPublish(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		sock := n.dir + "/s"
+		cmd := n.command("demesne", "run", "--publish", "127.0.0.1:8080:3000", "--publish", "unix:"+sock+":3000", "--",
+			"python3", "-c", `
+import socket
+l = socket.create_server(("127.0.0.1", 3000))
+for i in range(2):
+    c, _ = l.accept(); c.sendall(b"from inside " + c.recv(10)); c.close()`)
+		if err := cmd.Start(); err != nil {
+			n.Fatal(err)
+		}
+		for network, at := range map[string]string{"tcp": "127.0.0.1:8080", "unix": sock} {
+			eventually(n, "an answer on "+at, func() bool { return dialInside(network, at) == "from inside hi" })
+		}
+		if err := cmd.Wait(); err != nil {
+			n.Error(err)
+		}
+		if exists(sock) && os.Getuid() != 0 {
+			n.Errorf("%s is left", sock)
+		}
+		if _, err := net.Dial("tcp", "127.0.0.1:8080"); err == nil {
+			n.Error("it still listens")
+		}
+	})
+}
+
+func dialInside(network, at string) string {
+	c, err := net.Dial(network, at)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	fmt.Fprint(c, "hi")
+	b := make([]byte, 100)
+	k, _ := c.Read(b)
+	return string(b[:k])
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }

@@ -1,0 +1,99 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
+)
+
+func TestOpenLog(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	os.MkdirAll(filepath.Join(out, "sub"), 0o755)
+	os.Symlink(out, filepath.Join(dir, "link"))
+	os.Symlink("/dev/null", filepath.Join(dir, "planted"))
+	for path, want := range map[string]string{
+		"log":         "",
+		"out/log":     "where the sandbox can write",
+		"out/sub/log": "where the sandbox can write",
+		"link/log":    "where the sandbox can write",
+		"planted":     "too many levels of symbolic links",
+		"none/log":    "no such file",
+	} {
+		s := &sourceFiles{byName: wire.Files{}}
+		egress := &Egress{Log: filepath.Join(dir, path)}
+		err := s.openLog(&Spec{Out: out, Egress: egress})
+		if (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) && want != "" {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+		if (s.byName[FileLog] != nil) != (want == "") {
+			t.Errorf("%s: opened %v", path, s.byName)
+		}
+		s.close()
+	}
+	if info, err := os.Stat(filepath.Join(dir, "log")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("log: %v, %v", info, err)
+	}
+}
+
+func TestPortOpen(t *testing.T) {
+	dir := t.TempDir()
+	sock := filepath.Join(dir, "s")
+	for _, c := range []struct {
+		port Port
+		err  string
+	}{
+		{Port{"127.0.0.1:0", 80}, "not ADDRESS:PORT"},
+		{Port{"8080", 80}, "not ADDRESS:PORT"},
+		{Port{"localhost:8080", 80}, "not ADDRESS:PORT"},
+		{Port{"unix:s", 80}, "absolute"},
+		{Port{"unix:" + sock, 0}, "port 0 inside"},
+		{Port{"unix:" + dir, 80}, "address already in use"},
+		{Port{"unix:" + sock, 80}, ""},
+		{Port{"unix:" + sock, 80}, "address already in use"}, // somebody listens
+	} {
+		f, err := c.port.open()
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %v, want %q", c.port, err, c.err)
+		}
+		if f != nil {
+			defer f.Close()
+		}
+	}
+}
+
+// A socket that a killed runner left is taken over.
+func TestPortOpenStale(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "s")
+	for range 2 {
+		f, err := (Port{"unix:" + sock, 80}).open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close() // and the file stays
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(sock, &st); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBlockedString(t *testing.T) {
+	for want, b := range map[string]Blocked{
+		"evil.test:443 (no rule)": {Host: "evil.test", Port: 443, Reason: "no rule"},
+		"evil.test (no rule)":     {Host: "evil.test", Reason: "no rule"},
+	} {
+		if b.String() != want {
+			t.Errorf("got %q, want %q", b, want)
+		}
+	}
+	if s := fmt.Sprintf("%v %+v %#v", Secret{Name: "T", Value: "hidden"}, Secret{Value: "hidden"}, Secret{Value: "hidden"}); strings.Contains(s, "hidden") {
+		t.Error(s)
+	}
+}

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"demesne/rootfs"
+	"demesne/runner"
+)
+
+// anchors are where a machine keeps the certificates of its own authorities, beside the
+// public ones: Debian's way, and Fedora's.
+var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
+
+// trust is whom a sandbox with a way out has to trust besides: the machine's own
+// authorities, which an image knows nothing of and the host's tree has, and the proxy
+// where it ends TLS for secrets. An image without any certificates gets the host's.
+func trust(spec runner.Spec, o *outlet) *rootfs.Trust {
+	if o == nil {
+		return nil
+	}
+	t := &rootfs.Trust{Extra: o.proxy.CA()}
+	if spec.Rootfs != nil {
+		t.Extra = append(t.Extra, certificates(anchors)...)
+	}
+	return t
+}
+
+// maxAnchors bounds what is read of all files together.
+const maxAnchors = 1 << 20
+
+// certificates gives what is in the certificate files below dirs.
+func certificates(dirs []string) []byte {
+	var all []byte
+	for _, dir := range dirs {
+		filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || !slices.Contains([]string{".crt", ".pem", ".cer"}, filepath.Ext(path)) {
+				return nil
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return nil
+			}
+			defer f.Close()
+			text, err := io.ReadAll(io.LimitReader(f, maxAnchors))
+			if err == nil && bytes.Contains(text, []byte("-----BEGIN CERTIFICATE-----")) && len(all)+len(text) < maxAnchors {
+				all = append(append(all, text...), '\n')
+			}
+			return nil
+		})
+	}
+	return all
+}
