@@ -45,32 +45,36 @@ var plainLinks = []struct{ name, target string }{
 // HostFiles makes the files of the host's tree that a sandbox of this layout starts with, without what
 // is mounted over them.
 func HostFiles(l Layout) (*os.File, error) {
-	p, err := newPlan("/", attrBind, sizes(l)...)
+	p, err := planHost(l)
+	defer p.close()
 	if err != nil {
 		return nil, err
-	}
-	defer p.close()
-	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home} {
-		if err := step(l); err != nil {
-			return nil, err
-		}
 	}
 	fd, err := unix.Openat(p.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return os.NewFile(uintptr(fd), "/"), err
 }
 
-// mountHost makes the tmpfs for / with everything below it, and attaches it.
-func (t *Tree) mountHost(l Layout) (*plan, error) {
+// planHost makes the tmpfs for / with everything on it.
+func planHost(l Layout) (*plan, error) {
 	p, err := newPlan("/", attrBind, sizes(l)...)
 	if err != nil {
 		return nil, err
 	}
-	p.shm = &place{p.fd, "dev/shm"}
 	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home} {
 		if err := step(l); err != nil {
 			return p, err
 		}
 	}
+	return p, nil
+}
+
+// mountHost attaches it with everything below it, or an overlay of it.
+func (t *Tree) mountHost(l Layout) (*plan, error) {
+	p, err := planHost(l)
+	if err != nil {
+		return p, err
+	}
+	p.shm = &place{p.fd, "dev/shm"}
 	if text := l.Trust.certFile(hostFile); text != nil {
 		if err := p.write(CertFile[1:], 0o644, text); err != nil {
 			return p, err
