@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -41,23 +42,57 @@ var plainLinks = []struct{ name, target string }{
 	{"var/run", "/run"},
 }
 
-// mountHost makes the tmpfs for / with everything below it, and attaches it.
-func (t *Tree) mountHost(l Layout) (*plan, error) {
+// HostFiles makes the files of the host's tree that a sandbox of this layout starts with, without what
+// is mounted over them.
+func HostFiles(l Layout) (*os.File, error) {
+	p, err := planHost(l)
+	defer p.close()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(p.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return os.NewFile(uintptr(fd), "/"), err
+}
+
+// planHost makes the tmpfs for / with everything on it.
+func planHost(l Layout) (*plan, error) {
 	p, err := newPlan("/", attrBind, sizes(l)...)
 	if err != nil {
 		return nil, err
 	}
-	p.shm = &place{p.fd, "dev/shm"}
 	for _, step := range []func(Layout) error{p.plain, p.system, p.etc, p.home} {
 		if err := step(l); err != nil {
 			return p, err
 		}
 	}
+	return p, nil
+}
+
+// mountHost attaches it with everything below it, or an overlay of it.
+func (t *Tree) mountHost(l Layout) (*plan, error) {
+	p, err := planHost(l)
+	if err != nil {
+		return p, err
+	}
+	p.shm = &place{p.fd, "dev/shm"}
 	if text := l.Trust.certFile(hostFile); text != nil {
 		if err := p.write(CertFile[1:], 0o644, text); err != nil {
 			return p, err
 		}
 		t.CertFile = CertFile
+	}
+	t.Upper = UpperTmpfs
+	if l.Kept != nil {
+		over, err := t.keptHost(l, p)
+		if err == nil {
+			p.close()
+			return over, over.finish(t.Root, l)
+		}
+		over.close()
+		if t.Upper == UpperKept {
+			return p, err
+		}
+		t.KeptWhy = err
 	}
 	return p, p.finish(t.Root, l)
 }

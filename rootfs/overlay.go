@@ -20,6 +20,7 @@ const (
 	UpperTmpfs  Upper = "tmpfs"  // bounded by Layout.Size
 	UpperDisk   Upper = "disk"   // in Image.Scratch, without a bound of its own
 	UpperCopied Upper = "copied" // no overlay: the image itself was copied, into Scratch or a tmpfs
+	UpperKept   Upper = "kept"   // in Layout.Kept, without a bound of its own; tried before all others
 )
 
 // errNoScratch says that there is no place on a disk.
@@ -31,6 +32,7 @@ type overlay struct {
 	upper  dir   // has the directories up, work and shm
 	mounts []int // detached mounts among them, attached only where the kernel wants it
 	lacks  lacks
+	reused bool // up is an earlier tree's, and its / is as that left it
 }
 
 // overlay makes the detached file system for / on the best upper that works here.
@@ -52,6 +54,13 @@ func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
 			return nil, fmt.Errorf("source %q: %w", i.Dir.name(), unix.ENOTDIR)
 		}
 		o.lowers, o.mounts = []int{fd}, []int{fd}
+	}
+	if l.Kept != nil {
+		p, err := t.onKept(l, *o)
+		if err == nil {
+			return p, nil
+		}
+		t.KeptWhy = err
 	}
 	if len(o.lowers) == 0 {
 		return t.empty(l)
@@ -171,6 +180,9 @@ func (o *overlay) prepare() error {
 		if err := o.upper.mkdir(name, 0o755); err != nil {
 			return err
 		}
+	}
+	if o.reused {
+		return nil
 	}
 	return o.upper.likeRoot("up", o.lowers[len(o.lowers)-1])
 }

@@ -8,6 +8,9 @@
 // [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, and
 // of an upper that is thrown away. /in, /out, /workspace, /dev and /sys are as above.
 //
+// With [Layout.Kept] either tree is an overlay whose upper is on a disk and stays there, for the next tree
+// made of it. What a sandbox left in an upper is as hostile as an image, and treated alike.
+//
 //	Dir/root  nosuid nodev            the sandbox's /; everything but /proc and /dev
 //	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
 //
@@ -75,6 +78,13 @@ type Layout struct {
 
 	NameServer netip.Addr // for resolv.conf; zero: none
 	Trust      *Trust     // nil: whom the tree trusts anyway
+
+	// Kept, if given, is a directory on a disk for what the sandbox writes, empty or as an earlier
+	// tree left it. Where overlayfs cannot use it, Tree.Upper is not UpperKept and KeptWhy says why.
+	Kept *os.File
+	// Below are what earlier sandboxes wrote over the same image or host, the earliest first. They
+	// count only with Kept.
+	Below []*os.File
 }
 
 // A Tree is a mounted tree. Its methods may be called from any goroutine.
@@ -84,9 +94,10 @@ type Tree struct {
 
 	CertFile string // see Trust; "" without one
 
-	// Of an image's tree.
+	// Of an image's tree, but Upper and KeptWhy of every one.
 	Upper    Upper // where what is written goes
 	UpperWhy error // why not to a better place
+	KeptWhy  error // why not to Layout.Kept
 	Users    Users // that the image knew before anything ran
 	Account  Account
 	Unmapped *User // whom Account stands in for

@@ -30,9 +30,11 @@ type walk struct {
 	buf    [32 << 10]byte
 	failed int
 	err    error // the first failure
+	enough bool  // set by visit: no more
 }
 
 type level struct {
+	name    string
 	fd      int // -1 while closed
 	id      fileID
 	next    int64 // where to read on
@@ -67,7 +69,7 @@ func (w *walk) run(top *os.File) error {
 	if err := w.visit(fd, "", st); err != nil {
 		return w.result(err)
 	}
-	for len(w.levels) > 0 {
+	for len(w.levels) > 0 && !w.enough {
 		if err := w.step(); err != nil {
 			return w.result(err)
 		}
@@ -136,7 +138,7 @@ func (w *walk) down(at int, c child) {
 		w.note(c.name, err)
 		return
 	}
-	w.levels = append(w.levels, level{fd: fd, id: c.id})
+	w.levels = append(w.levels, level{name: c.name, fd: fd, id: c.id})
 	if far := len(w.levels) - 1 - maxOpen; far > 0 && w.levels[far].fd >= 0 {
 		unix.Close(w.levels[far].fd)
 		w.levels[far].fd = -1

@@ -24,6 +24,7 @@ type Boot struct {
 	ModeFix  string    `json:"mode_fix,omitempty"`
 	CgroupAt []string  `json:"cgroups,omitempty"` // made for this runner by real root
 	Callers  NSID      `json:"callers"`           // the user namespace that callers are in
+	Kept     string    `json:"kept,omitempty"`    // the [SandboxRoot]; it need not be there
 }
 
 // NSID identifies a namespace, namespaces(7).

@@ -23,6 +23,10 @@ type Options struct {
 	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
 	// may take its time and is called for several at once. nil: the answer is no.
 	Ask func(Question) (allow bool)
+
+	// Restart adds to the Spec of a sandbox that is about to be restarted what no file keeps:
+	// Egress.Upstream and Egress.Secrets. Other changes count for nothing. nil: nothing is added.
+	Restart func(*Spec)
 }
 
 // Client is a connection to a runner. One-shot sandboxes made through it die with
@@ -35,6 +39,7 @@ type Client struct {
 	hello Hello
 	start []Stage // of the runner, if we started it
 	ask   func(Question) bool
+	again func(*Spec)
 }
 
 // Hello is the runner's first message on a new connection.
@@ -66,7 +71,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace, ask: o.Ask}
+		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
 		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {
@@ -144,15 +149,26 @@ func (c *Client) handle(m *wire.Message) {
 }
 
 // Create makes a sandbox. On an error nothing of it is left.
+//
+// With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
+// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge and the egress log) is
+// removed first. Those who come with the same key at the same time get the same sandbox.
 func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	files, err := c.sources(&spec)
 	if err != nil {
 		return nil, err
 	}
 	defer files.close()
+	if spec.Lifetime == Persistent && c.dir.kept != "" {
+		// Where it cannot be, the runner finds that out too, and says so in the receipt.
+		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
+	}
 	var reply Created
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
+	}
+	if reply.Existing {
+		return c.Open(ctx, reply.ID)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
@@ -163,39 +179,48 @@ type Created struct {
 	ID    string  `json:"id"`
 	Level Level   `json:"level"`
 	Trace []Stage `json:"trace"`
+
+	Existing bool `json:"existing,omitempty"` // there is one of the key: open it
 }
 
 // Target names a sandbox by id or name.
 type Target struct {
 	Sandbox string `json:"sandbox"`
+	Keep    bool   `json:"keep,omitempty"` // of a stop call: the files stay
 }
 
-// Open finds a live sandbox by id or name.
+// Open finds a sandbox by id or name. One that has lost its processes is started again over the
+// files they left, with the same inputs: the error says so if one of them is gone.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	var reply Opened
-	if err := c.peer.Call(ctx, OpOpen, Target{idOrName}, nil, &reply); err != nil {
+	err := c.peer.Call(ctx, OpOpen, Target{Sandbox: idOrName}, nil, &reply)
+	if hasCode(err, wire.CodeStopped) {
+		reply, err = c.restart(ctx, idOrName)
+	}
+	if err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, client: c}, nil
 }
 
-// Opened is the reply to an open call.
+// Opened is the reply to an open or restart call.
 type Opened struct {
-	ID    string `json:"id"`
-	Level Level  `json:"level"`
-	Out   string `json:"output_dir"`
+	ID        string `json:"id"`
+	Level     Level  `json:"level"`
+	Out       string `json:"output_dir"`
+	Restarted bool   `json:"restarted,omitempty"`
 }
 
 // Inspect tells of a sandbox, live or recently ended.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*Info, error) {
 	var info Info
-	if err := c.peer.Call(ctx, OpInspect, Target{idOrName}, nil, &info); err != nil {
+	if err := c.peer.Call(ctx, OpInspect, Target{Sandbox: idOrName}, nil, &info); err != nil {
 		return nil, c.lost(err)
 	}
 	return &info, nil
 }
 
-// List tells of all live sandboxes.
+// List tells of all sandboxes that live or are kept.
 func (c *Client) List(ctx context.Context) ([]Info, error) {
 	var infos []Info
 	return infos, c.lost(c.peer.Call(ctx, OpList, nil, nil, &infos))
@@ -207,9 +232,9 @@ func (c *Client) Check(ctx context.Context) ([]Probe, error) {
 	return probes, c.lost(c.peer.Call(ctx, OpCheck, nil, nil, &probes))
 }
 
-// Stop ends a sandbox and everything in it.
+// Stop ends a sandbox and everything in it, and removes its files.
 func (c *Client) Stop(ctx context.Context, idOrName string) error {
-	return c.lost(c.peer.Call(ctx, OpStop, Target{idOrName}, nil, nil))
+	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName}, nil, nil))
 }
 
 // lost names the failure of a connection for what it is.
@@ -228,6 +253,9 @@ type Sandbox struct {
 	Trace   []Stage  // of its making; nil unless this client made it
 	Out     string
 
+	// Restarted says that the sandbox had lost its processes and was started over its files.
+	Restarted bool
+
 	client *Client
 }
 
@@ -244,7 +272,7 @@ func (s *Sandbox) Account(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the sandbox and everything in it.
+// Stop ends the sandbox and everything in it, and removes its files.
 func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }
 
 // ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
@@ -274,7 +302,7 @@ type ExecTarget struct {
 	TTY     *Winsize `json:"tty,omitempty"`
 }
 
-// Exec starts a command. The error is a *wire.Error with CodeNotFound or
+// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
 // CodeNotExecutable where the command is at fault.
 func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
 	req := ExecRequest{
@@ -286,6 +314,12 @@ func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
 		files = nil
 	}
 	m, err := s.client.peer.CallMessage(ctx, OpExec, req, files)
+	if hasCode(err, wire.CodeStopped) {
+		if s, err = s.client.Open(ctx, s.ID); err != nil {
+			return nil, err
+		}
+		m, err = s.client.peer.CallMessage(ctx, OpExec, req, files)
+	}
 	if err != nil {
 		return nil, s.client.lost(err)
 	}
@@ -341,5 +375,6 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
+	r.Restarted = p.sandbox.Restarted
 	return &r, nil
 }

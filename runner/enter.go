@@ -51,8 +51,9 @@ func Enter(ctx context.Context, c *exec.Cmd) error {
 
 // PrepareOwned makes dir, in which what [Enter] starts may write: real root's sandboxes
 // have ids of their own, to which the directory is given.
-func PrepareOwned(dir string) error {
-	root := realRoot()
+func PrepareOwned(dir string) error { return prepareOwned(dir, realRoot()) }
+
+func prepareOwned(dir string, root bool) error {
 	mode := fs.FileMode(0o700)
 	if root {
 		mode = 0o755

@@ -218,7 +218,7 @@ func (l *launcher) boot() (Boot, error) {
 	id, err := Identify(ns)
 	return Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept,
 	}, err
 }
 

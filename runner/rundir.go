@@ -31,6 +31,28 @@ import (
 type runDir struct {
 	path string
 	key  string
+	kept string // the [SandboxRoot]; empty if there is none
+}
+
+// SandboxRoot is where the files of Persistent sandboxes are, a directory for each, as package
+// keep draws it: $DEMESNE_SANDBOXES or ~/.demesne/sandboxes, for real root /var/lib/demesne/sandboxes.
+// Its content belongs to the ids of sandboxes: only a runner can remove it.
+func SandboxRoot() (string, error) {
+	return sandboxRoot(realRoot())
+}
+
+func sandboxRoot(root bool) (string, error) {
+	if p := os.Getenv("DEMESNE_SANDBOXES"); p != "" {
+		return filepath.Abs(p)
+	}
+	if root {
+		return "/var/lib/demesne/sandboxes", nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find kept sandboxes: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "sandboxes"), nil
 }
 
 // OutputRoot is where runs without --out keep their /out: $DEMESNE_OUTPUT_ROOT or
@@ -67,11 +89,12 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			errs = append(errs, err)
 			continue
 		}
-		key, err := runnerKey(p, dir)
+		kept, _ := sandboxRoot(root) // without one, sandboxes are not kept
+		key, err := runnerKey(p, dir, kept)
 		if err != nil {
 			return nil, err
 		}
-		return &runDir{path: dir, key: key}, nil
+		return &runDir{path: dir, key: key, kept: kept}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %w", errors.Join(errs...))
 }
@@ -164,9 +187,9 @@ func searchable(dir string) error {
 
 // runnerKey hashes who we are and how we see the machine. The run directory is in
 // it because the key also names control groups, which all run directories share.
-func runnerKey(p programs, dir string) (string, error) {
+func runnerKey(p programs, dir, kept string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, dir)
+	fmt.Fprintf(h, "%q %q\n", dir, kept)
 	fmt.Fprintln(h, os.Getuid(), os.Getgid())
 	for _, ns := range []string{"user", "mnt", "net", "pid"} {
 		link, err := os.Readlink("/proc/self/ns/" + ns)

@@ -35,7 +35,9 @@ type Spec struct {
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run with less
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
-	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox; 0: 48 h
+	Key       string   `json:"key,omitempty"`      // of a Persistent sandbox: see [Client.Create]
+	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox, since a command in it was started; 0: 48 h
+	MaxAge    Duration `json:"max_age,omitempty"`  // of a Persistent sandbox, used or not; 0: none
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish   []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
@@ -80,7 +82,8 @@ type Lifetime string
 const (
 	// OneShot dies with the connection that made it.
 	OneShot Lifetime = ""
-	// Persistent lives until its TTL or stop, whoever dies.
+	// Persistent lives until its TTL or stop, whoever dies. Its files are on a disk where
+	// that can be (the receipt says), and outlive its processes: see [SandboxRoot].
 	Persistent Lifetime = "persistent"
 )
 
@@ -157,6 +160,9 @@ type Result struct {
 	CPU       float64   `json:"cpu_seconds,omitempty"`
 	Receipt   *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
 	Trace     []Stage   `json:"trace,omitempty"`
+
+	// Restarted says that the sandbox had lost its processes, and the command found its files only.
+	Restarted bool `json:"restarted,omitempty"`
 }
 
 // Stage is one step of making a sandbox and how long it took.
@@ -187,6 +193,9 @@ type State string
 const (
 	Running State = "running"
 	Ended   State = "ended"
+	Stopped State = "stopped" // no process is left, the files are: the next command starts it again
+
+	Snapshot State = "snapshot" // files to make sandboxes of: see [Client.Fork]
 )
 
 // The caller socket's operations; see package wire for the guest's.
@@ -199,6 +208,10 @@ const (
 	OpSignal  wire.Op = "signal"
 	OpResize  wire.Op = "resize"
 	OpStop    wire.Op = "stop"
+	OpRestart wire.Op = "restart"
+	OpSweep   wire.Op = "sweep"
+	OpFork    wire.Op = "fork"
+	OpDiff    wire.Op = "diff"
 	OpList    wire.Op = "list"
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,17 @@ import (
 
 // batch is how many names are read from a directory at a time.
 const batch = 1024
+
+// RemoveAll removes the directory name of at with everything in it, whatever a sandbox made there:
+// no link is followed, and neither memory nor descriptors grow with the depth. Nobody else may write to it.
+func RemoveAll(at *os.File, name string) (freed int64, err error) {
+	tree, err := dir{at}.open(name, unix.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	defer tree.Close()
+	return removeLocked(dir{at}, name, tree)
+}
 
 // removeLocked removes the directory name of at, which is tree and which the caller has locked.
 func removeLocked(at dir, name string, tree dir) (freed int64, err error) {

@@ -78,7 +78,10 @@ func (c *caller) dispatchEgress(m *wire.Message) error {
 	if err != nil {
 		return err
 	}
-	return s.changeEgress(change)
+	if err := s.changeEgress(change); err != nil || !s.stays() {
+		return err
+	}
+	return s.record() // a restart must not take back what was denied
 }
 
 // outlet is nil until s is made, and for one without.

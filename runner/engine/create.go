@@ -26,39 +26,25 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{
-		e: c.e, id: newID(), spec: spec, egress: egress, asker: c, created: time.Now(), paths: inside,
-		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
+	s := c.newSandbox(newID(), spec)
+	s.egress = egress
+	if spec.Key != "" {
+		defer c.e.keys.lock(spec.Key)()
+		s.policy = policyOf(spec)
+		if id, err := c.e.ofKey(spec.Key, s.policy); err != nil || id != "" {
+			return &runner.Created{ID: id, Existing: true}, err
+		}
 	}
 	if err := c.e.claim(s); err != nil {
 		return nil, err
 	}
-	if err := s.make(m); err != nil {
-		s.mu.Lock()
-		s.ending = true
-		s.mu.Unlock()
-		close(s.built)
-		s.undo.run()
-		close(s.finished)
-		c.e.mu.Lock()
-		delete(c.e.boxes, s.id)
-		c.e.mu.Unlock()
-		c.e.maybeIdle() // the caller may have left meanwhile
+	if err := s.build(m); err != nil {
 		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
 	if spec.Lifetime == runner.Persistent {
-		ttl := time.Duration(spec.TTL)
-		if ttl <= 0 {
-			ttl = defaultTTL
-		}
-		s.expires = s.created.Add(ttl)
-		timer := time.AfterFunc(ttl, func() { s.end("its time to live was over") })
-		s.undo.add(func() { timer.Stop() })
-		// A one-shot sandbox is on disk when it has ended: until then its caller knows
-		// all about it.
-		c.e.state.write(s.info())
 		close(s.built)
 	} else {
+		// It is on disk when it has ended: until then its caller knows all about it.
 		s.owner = c
 		close(s.built)
 		if !c.adopt(s) {
@@ -84,6 +70,9 @@ func admit(spec *runner.Spec) error {
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = "demesne"
+	}
+	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
@@ -117,6 +106,9 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 		return s.makeMinimal(m, t)
 	}
 	if err := s.userFits(); err != nil {
+		return err
+	}
+	if err := s.keep(); err != nil {
 		return err
 	}
 	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
@@ -242,6 +234,11 @@ func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
 	for i, in := range s.spec.Inputs {
 		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
 	}
+	release, err := s.keepIn(&l)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if s.spec.Rootfs != nil {
 		s.tree, err = s.mountImage(l, m)
 	} else {
@@ -251,6 +248,9 @@ func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
 		return err
 	}
 	s.undo.add(func() { s.tree.Unmount() })
+	if err := s.keptOnDisk(l); err != nil {
+		return err
+	}
 	if s.scratch != "" {
 		if err := s.watchScratch(); err != nil {
 			return err
@@ -282,7 +282,7 @@ func inodes(bytes int64) int64 {
 
 // settle makes /out the caller's: no process of the sandbox is alive any more.
 func (s *sandbox) settle() {
-	if err := rootfs.Settle(s.out, s.created); err != nil {
+	if err := rootfs.Settle(s.out, s.began); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 	}
 	s.out.Close()
@@ -300,6 +300,10 @@ func (s *sandbox) watch() {
 			dirs = append(dirs, d)
 		}
 	}
-	stop := s.group.Watch(s.pid, dirs, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
+	var whole []*os.File
+	if s.written != nil {
+		whole = append(whole, s.written)
+	}
+	stop := s.group.Watch(s.pid, dirs, whole, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
 	s.undo.add(stop)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -177,21 +178,21 @@ func TestValidName(t *testing.T) {
 }
 
 func TestIdentityIsNotThePidAlone(t *testing.T) {
-	me, err := identify(os.Getpid())
+	me, err := keep.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !alive(me) {
+	if !me.Alive() {
 		t.Error("we are not alive")
 	}
 	other := me
 	other.Start++
-	if alive(other) {
+	if other.Alive() {
 		t.Error("a later process with our pid passes for us")
 	}
 	other = me
 	other.Boot = "another"
-	if alive(other) {
+	if other.Alive() {
 		t.Error("a process of another boot passes for us")
 	}
 }

@@ -95,7 +95,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return nil, wire.Errorf(wire.CodeGone, "execute command: sandbox %s has ended", s.id)
+		return nil, s.goneFor("execute command: sandbox")
 	}
 	s.next++
 	x := &execution{
@@ -105,6 +105,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	}
 	s.primary = true
 	s.execs[x.id] = x
+	s.renew()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
 	s.e.mu.Unlock()
@@ -283,6 +284,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		s := x.s
 		s.mu.Lock()
 		delete(s.execs, x.id)
+		s.renew()
 		verdict, detail := s.verdict, s.detail
 		s.mu.Unlock()
 		x.mu.Lock()

@@ -207,7 +207,7 @@ func (s *sandbox) lendOut() {
 // settleWork gives back what an image's uid 0 made another user's in /workspace.
 func (s *sandbox) settleWork() {
 	if s.spec.Rootfs != nil {
-		if err := rootfs.Settle(s.work, s.created); err != nil {
+		if err := rootfs.Settle(s.work, s.began); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 		}
 	}
@@ -243,7 +243,11 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 		of = fmt.Sprintf("%d layers", len(r.Layers))
 	}
 	l := runner.Layer{Name: "rootfs", Status: runner.Held, Detail: of + ", read-only; writes go to a tmpfs"}
-	if t.Upper == rootfs.UpperTmpfs {
+	switch t.Upper {
+	case rootfs.UpperTmpfs:
+		return l
+	case rootfs.UpperKept:
+		l.Detail = of + ", read-only; writes go to a disk and are kept"
 		return l
 	}
 	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"

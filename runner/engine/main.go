@@ -15,6 +15,8 @@
 //	publish.go    and the ways in
 //	exec.go       a command in a sandbox, its end and its Result
 //	state.go      what is on disk about a sandbox
+//	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them
 //	reap.go       after a runner that was killed
 //
@@ -36,6 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -58,6 +61,8 @@ type Engine struct {
 	rung      int                    // of rungs: the first that worked here
 	rungWhy   error                  // why not a better one
 	callers   int
+	keys      keyLocks
+	kept      *keep.Dir     // see keeper
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }
@@ -140,6 +145,7 @@ func (e *Engine) setUp() (err error) {
 	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
+	go e.sweep()
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		e.host = <-found

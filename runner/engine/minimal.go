@@ -45,6 +45,9 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 			Hint: s.e.boot.ModeFix,
 		}
 	}
+	if err := s.keep(); err != nil {
+		return err
+	}
 	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
 		return err
 	}
@@ -79,6 +82,14 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
 func (s *sandbox) layOut() (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
+	if s.box != nil {
+		dir, s.onDisk = s.box.Tree(), true
+	} else {
+		s.undo.add(func() { os.RemoveAll(dir) })
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "in")); err != nil { // of the last time
+		return err
+	}
 	s.paths = paths{
 		in: filepath.Join(dir, "in"), out: s.spec.Out, workspace: filepath.Join(dir, "workspace"),
 		home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"),
@@ -86,7 +97,6 @@ func (s *sandbox) layOut() (err error) {
 	if s.spec.Workspace != "" {
 		s.paths.workspace = s.spec.Workspace
 	}
-	s.undo.add(func() { os.RemoveAll(dir) })
 	for _, p := range []string{s.paths.in, filepath.Join(dir, "workspace"), s.paths.home, s.paths.tmp} {
 		if err := os.MkdirAll(p, 0o700); err != nil {
 			return err
@@ -101,7 +111,7 @@ func (s *sandbox) layOut() (err error) {
 		return err
 	}
 	s.undo.add(func() {
-		rootfs.Settle(s.out, s.created)
+		rootfs.Settle(s.out, s.began)
 		s.out.Close()
 	})
 	return nil

@@ -31,6 +31,9 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 	if s.spec.Rootfs != nil {
 		r.Layers = append(r.Layers, imageLayer(s.spec.Rootfs, s.tree), userLayer(b, s.tree))
 	}
+	if s.spec.Lifetime == runner.Persistent {
+		r.Layers = append(r.Layers, filesLayer(s))
+	}
 	r.Layers = append(r.Layers, landlockLayer(f, s.spec), seccompLayer(f, s.spec), privilegeLayer(f, s.spec))
 	r.Limits = s.group.Receipt()
 	switch {
@@ -38,6 +41,9 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 		r.Limits = minimalLimits(r.Limits)
 	case s.spec.Rootfs != nil:
 		r.Limits = imageLimits(r.Limits, b, s.tree.Upper)
+	}
+	if s.onDisk {
+		r.Limits = keptLimits(r.Limits)
 	}
 	r.Level = level(r, b.Mode)
 	return r

@@ -9,6 +9,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/wire"
 )
@@ -25,6 +26,7 @@ type sandbox struct {
 	egress  *egress // nil: no way out
 	asker   *caller // who answers questions about egress
 	created time.Time
+	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
 	receipt *runner.Receipt
 	trace   []runner.Stage
@@ -42,6 +44,15 @@ type sandbox struct {
 	scratch string // the directory that upper is
 	undo    undo
 
+	box       *keep.Box // of a persistent one, if it can have one
+	base      []string  // of package keep, below what it writes
+	policy    string    // of one with a key: what it was made with
+	keptWhy   error     // its files are not kept
+	onDisk    bool      // what it writes is in box
+	written   *os.File  // that
+	restarted bool
+	clock     *time.Timer
+
 	mu       sync.Mutex
 	next     uint64
 	primary  bool                  // the command a one-shot ends with has been started
@@ -50,6 +61,7 @@ type sandbox struct {
 	verdict  runner.Reason // why we ended it, if not by itself
 	detail   string
 	ending   bool
+	stay     bool          // its files, when it ends
 	built    chan struct{} // closed when making it is over, well or not: only then may it be ended
 	finished chan struct{} // closed when nothing is left
 }
@@ -87,9 +99,20 @@ func (s *sandbox) open() (runner.Opened, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return runner.Opened{}, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", s.id)
+		return runner.Opened{}, s.goneFor("open sandbox")
 	}
-	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out}, nil
+	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.restarted}, nil
+}
+
+// goneFor is what is told to who comes too late. s.mu is held, and let go while s ends.
+func (s *sandbox) goneFor(what string) error {
+	if !s.stay {
+		return wire.Errorf(wire.CodeGone, "%s %q: it has ended", what, s.id)
+	}
+	s.mu.Unlock()
+	<-s.finished // only then can it be restarted
+	s.mu.Lock()
+	return wire.Errorf(wire.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
 }
 
 // over says whether nothing is left of s but its record. Its name is free by then,
@@ -153,9 +176,11 @@ func (s *sandbox) takeDown(why string) bool {
 
 // forget is the last of a sandbox, when its commands' results are told.
 func (e *Engine) forget(s *sandbox) {
-	e.state.ended(s.info())
+	if !s.stays() {
+		e.state.ended(s.info())
+	}
+	e.drop(s)
 	e.mu.Lock()
-	delete(e.boxes, s.id)
 	for len(e.ended) > 1024 {
 		delete(e.recent, e.ended[0])
 		e.ended = e.ended[1:]

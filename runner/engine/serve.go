@@ -157,11 +157,35 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err := m.Decode(&req); err != nil {
 			return nil, nil, err
 		}
-		s, err := c.e.find(req.Sandbox)
+		s, rec, err := c.e.locate(req.Sandbox)
+		if err == nil && s == nil {
+			err = stopped(rec)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
 		return s.exec(req, m)
+	case runner.OpDiff:
+		var t runner.Target
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		diff, err := c.e.diff(t.Sandbox)
+		return diff, nil, err
+	case runner.OpFork:
+		var t runner.ForkRequest
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		id, err := c.e.fork(t)
+		return id, nil, err
+	case runner.OpRestart:
+		var t runner.Restart
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		reply, err := c.restart(t, m)
+		return reply, nil, err
 	case runner.OpWait, runner.OpSignal, runner.OpResize:
 		return c.dispatchExec(m)
 	case runner.OpOpen, runner.OpStop, runner.OpInspect:
@@ -169,12 +193,21 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 	case runner.OpEgress, runner.OpAnswer:
 		return nil, nil, c.dispatchEgress(m)
 	case runner.OpList:
+		if err := c.e.settled(); err != nil {
+			return nil, nil, err
+		}
 		return c.e.list(), nil, nil
 	case runner.OpCheck:
 		if err := c.e.settled(); err != nil {
 			return nil, nil, err
 		}
 		return c.e.check(), nil, nil
+	case runner.OpSweep:
+		if err := c.e.settled(); err != nil {
+			return nil, nil, err
+		}
+		removed, err := c.e.sweep()
+		return removed, nil, err
 	}
 	return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
 }
@@ -210,27 +243,18 @@ func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
 	if err := c.e.settled(); err != nil {
 		return nil, nil, err
 	}
-	s, err := c.e.find(t.Sandbox)
+	s, rec, err := c.e.locate(t.Sandbox)
 	switch {
-	case err != nil && m.Op != runner.OpStop:
-		info, serr := c.e.state.find(t.Sandbox)
-		switch {
-		case serr != nil:
-			return nil, nil, err
-		case m.Op == runner.OpOpen:
-			return nil, nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
-		}
-		return info, nil, nil
-	case err != nil:
-		return nil, nil, err
+	case s == nil:
+		reply, err := c.e.absent(m.Op, t, rec, err)
+		return reply, nil, err
 	case m.Op == runner.OpInspect:
 		return s.info(), nil, nil
 	case m.Op == runner.OpOpen:
 		opened, err := s.open()
 		return opened, nil, err
 	}
-	s.end("stopped")
-	return nil, nil, nil
+	return nil, nil, s.stop(t.Keep)
 }
 
 // find returns the sandbox with that id, or that name: one that lives before one that
@@ -274,15 +298,23 @@ func (e *Engine) list() []runner.Info {
 		boxes = append(boxes, s)
 	}
 	e.mu.Unlock()
-	infos := make([]runner.Info, 0, len(boxes))
+	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
 	for _, s := range boxes {
-		infos = append(infos, s.info())
+		if s.over() && s.stays() {
+			continue
+		}
+		infos, live[s.id] = append(infos, s.info()), true
 	}
-	return infos
+	return append(infos, e.listAsleep(live)...)
 }
 
-// claim registers s under its id and name; a name belongs to one live sandbox.
+// claim registers s under its id and name; a name belongs to one sandbox that lives or is kept.
 func (e *Engine) claim(s *sandbox) error {
+	if s.spec.Name != "" {
+		if rec, err := e.asleep(s.spec.Name); err == nil {
+			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, rec.Info.ID)
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.boxes {

@@ -10,12 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/wire"
 )
 
@@ -32,22 +31,14 @@ type stateDir struct {
 	mu   sync.Mutex
 	path string
 	root *os.Root
-	self identity3
-}
-
-// identity3 tells a process from any other there ever was on this machine
-// (escapes.md P18): a pid alone is used again.
-type identity3 struct {
-	Boot  string `json:"boot_id"`
-	PID   int    `json:"pid"`
-	Start uint64 `json:"start_time"` // clock ticks after boot, proc_pid_stat(5)
+	self keep.Process
 }
 
 // record is a file's content.
 type record struct {
-	Version int         `json:"version"`
-	Runner  identity3   `json:"runner"`
-	Info    runner.Info `json:"info"`
+	Version int          `json:"version"`
+	Runner  keep.Process `json:"runner"`
+	Info    runner.Info  `json:"info"`
 }
 
 const endedDir = "ended"
@@ -68,39 +59,13 @@ func openState(path string) (*stateDir, error) {
 	if err := root.Mkdir(endedDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	self, err := identify(os.Getpid())
+	self, err := keep.Identify(os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
 	d := &stateDir{path: path, root: root, self: self}
 	d.bury("its runner was killed")
 	return d, nil
-}
-
-// identify reads who pid is now.
-func identify(pid int) (identity3, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return identity3{}, err
-	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return identity3{}, err
-	}
-	// The command's name may contain anything; fields count from the last ')'.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	if i := strings.LastIndex(string(stat), ") "); i >= 0 {
-		rest = string(stat)[i+2:]
-	}
-	f := strings.Fields(rest)
-	if len(f) < 20 {
-		return identity3{}, errors.New("read stat: too short")
-	}
-	if f[0] == "Z" || f[0] == "X" { // only its parent has not noticed yet
-		return identity3{}, errors.New("read stat: it is dead")
-	}
-	start, err := strconv.ParseUint(f[19], 10, 64)
-	return identity3{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
 }
 
 // write records a live sandbox. State is a convenience: a failure is logged.
@@ -117,7 +82,7 @@ func (d *stateDir) put(i runner.Info) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tmp := d.self.temporary(i.ID)
+	tmp := temporary(d.self, i.ID)
 	if err := errors.Join(d.root.WriteFile(tmp, b, 0o600), d.giveTo(tmp)); err != nil {
 		d.root.Remove(tmp)
 		return err
@@ -212,7 +177,7 @@ func (d *stateDir) all() []record {
 
 // temporary names a file that is being written by who, so that what a killed runner
 // was writing is told from what a live one is.
-func (who identity3) temporary(id string) string {
+func temporary(who keep.Process, id string) string {
 	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
 }
 
@@ -220,13 +185,13 @@ func (who identity3) temporary(id string) string {
 func (d *stateDir) bury(why string) {
 	entries, _ := fs.ReadDir(d.root.FS(), ".")
 	for _, e := range entries {
-		who := identity3{Boot: d.self.Boot}
-		if n, _ := fmt.Sscanf(e.Name(), ".%d.%d.", &who.PID, &who.Start); n == 2 && !alive(who) {
+		who := keep.Process{Boot: d.self.Boot}
+		if n, _ := fmt.Sscanf(e.Name(), ".%d.%d.", &who.PID, &who.Start); n == 2 && !who.Alive() {
 			d.root.Remove(e.Name())
 			continue
 		}
 		r, err := d.read(e.Name())
-		if err != nil || r.Info.State != runner.Running || alive(r.Runner) {
+		if err != nil || r.Info.State != runner.Running || r.Runner.Alive() {
 			continue
 		}
 		r.Info.State = runner.Ended
@@ -234,9 +199,4 @@ func (d *stateDir) bury(why string) {
 		r.Info.Result = &runner.Result{Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out}
 		d.ended(r.Info)
 	}
-}
-
-func alive(i identity3) bool {
-	now, err := identify(i.PID)
-	return err == nil && now == i
 }

@@ -17,6 +17,7 @@ type disk struct {
 	dir   *os.File
 	name  string // as the sandbox sees it: /out
 	dev   uint64
+	whole bool // what was there counts, too
 	start space
 	base  usage // what was there before the sandbox wrote
 
@@ -47,7 +48,7 @@ func spaceOf(f *os.File) (space, error) {
 
 // disks prepares the directories. What a file system has left is noted at once,
 // what a directory holds is measured later, on the watch's own goroutine.
-func (w *watch) disks(dirs []*os.File) []*disk {
+func (w *watch) disks(dirs []*os.File, whole bool) []*disk {
 	var out []*disk
 	for _, d := range dirs {
 		f, err := dup(d)
@@ -60,7 +61,7 @@ func (w *watch) disks(dirs []*os.File) []*disk {
 			f.Close()
 			continue
 		}
-		out = append(out, &disk{dir: f, name: "/" + filepath.Base(f.Name()), dev: st.Dev, start: s, seen: s, last: s})
+		out = append(out, &disk{dir: f, name: filepath.Join("/", filepath.Base(f.Name())), dev: st.Dev, whole: whole, start: s, seen: s, last: s})
 	}
 	return out
 }
@@ -111,6 +112,9 @@ func (d *disk) baseline(w *watch) {
 	d.exact = d.base.whole
 	if now, err := spaceOf(d.dir); err == nil {
 		d.base.bytes = max(0, d.base.bytes-max(0, d.start.avail-now.avail))
+	}
+	if d.whole {
+		d.base.bytes = 0
 	}
 	d.next = began.Add(diskShare * time.Since(began))
 	if !d.base.whole {

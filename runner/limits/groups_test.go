@@ -164,7 +164,7 @@ func memoryBomb(t *testing.T, h *Host) {
 	g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
 	a := newAlarm()
 	s := start(t, g, bomb(256)+"; echo $?; sleep 20")
-	defer g.Watch(s.pid(), nil, a.over)()
+	defer g.Watch(s.pid(), nil, nil, a.over)()
 	got := s.line()
 	if h.place("memory").version == 1 {
 		if got != "137" {
@@ -201,7 +201,7 @@ func many(t *testing.T, h *Host) {
 			if err := g.Add(c.Process.Pid); err != nil {
 				t.Error(err)
 			}
-			stop := g.Watch(c.Process.Pid, nil, func(r runner.Reason, s string) { t.Error(r, s) })
+			stop := g.Watch(c.Process.Pid, nil, nil, func(r runner.Reason, s string) { t.Error(r, s) })
 			g.Receipt()
 			c.Wait()
 			stop()

@@ -23,12 +23,12 @@ type watch struct {
 
 // Watch looks after what the kernel does not: memory where no cgroup holds it, the
 // kills of a cgroup that does not kill all of its processes, and what is written
-// to dirs, host directories that the sandbox may write. It calls over, once and on
-// a goroutine of its own, when a limit is passed; over ends the sandbox. dirs are
+// to dirs, host directories that the sandbox may write, and to whole, in which also
+// what is there already counts. It calls over, once and on a goroutine of its own, when a limit is passed; over ends the sandbox. dirs are
 // duplicated; reasons name one by the last element of its name, as the sandbox
 // sees it: /out. stop returns when nothing is looked at any more; it may be called
 // from over, and twice.
-func (g *Group) Watch(pid1 int, dirs []*os.File, over func(runner.Reason, string)) (stop func()) {
+func (g *Group) Watch(pid1 int, dirs, whole []*os.File, over func(runner.Reason, string)) (stop func()) {
 	w := &watch{g: g, quit: make(chan struct{}), over: over}
 	g.mu.Lock()
 	s, k := g.seatOf("memory")
@@ -39,7 +39,7 @@ func (g *Group) Watch(pid1 int, dirs []*os.File, over func(runner.Reason, string
 	case s == nil && g.want.Memory != None:
 		w.goes(func() { w.memory(pid1) })
 	}
-	if disks := w.disks(dirs); len(disks) > 0 {
+	if disks := append(w.disks(dirs, false), w.disks(whole, true)...); len(disks) > 0 {
 		w.goes(func() { w.disk(pid1, disks) })
 	}
 	stop = sync.OnceFunc(func() { close(w.quit); w.wg.Wait() })

@@ -32,7 +32,7 @@ func TestWatchdogMemory(t *testing.T) {
 	t.Logf("%+v", r)
 	a := newAlarm()
 	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+hold20(48)+" & done; wait")
-	defer g.Watch(s.pid(), nil, a.over)()
+	defer g.Watch(s.pid(), nil, nil, a.over)()
 	a.wait(t, runner.OOM, 15*time.Second)
 	if !g.OOMKilled() {
 		t.Error("not told as an OOM kill")
@@ -50,7 +50,7 @@ func TestWatchdogShared(t *testing.T) {
 	if s.line() != "up" {
 		t.Fatal("not up")
 	}
-	stop := g.Watch(s.pid(), nil, a.over)
+	stop := g.Watch(s.pid(), nil, nil, a.over)
 	time.Sleep(600 * time.Millisecond)
 	stop()
 	sum, _ := resident(processes(s.pid()))
@@ -141,7 +141,7 @@ func TestWatchdogDisk(t *testing.T) {
 			g := group(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
 			a := newAlarm()
 			s := start(t, g, "sleep 0.3;"+c.script, dir)
-			stop := g.Watch(s.pid(), []*os.File{f}, a.over)
+			stop := g.Watch(s.pid(), []*os.File{f}, nil, a.over)
 			if c.over {
 				a.wait(t, runner.DiskFull, 5*time.Second)
 				stop()
@@ -175,7 +175,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { c.Process.Kill(); c.Wait(); g.Close() }()
-		g.Watch(c.Process.Pid, []*os.File{dir}, func(r runner.Reason, d string) { b.Error(r, d) })
+		g.Watch(c.Process.Pid, []*os.File{dir}, nil, func(r runner.Reason, d string) { b.Error(r, d) })
 	}
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)

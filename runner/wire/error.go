@@ -19,6 +19,8 @@ const (
 	CodeNotExecutable Code = "not-executable" // it exists and cannot be executed: exit 126
 	CodeRequirement   Code = "requirement"    // --require was not met
 	CodeGone          Code = "gone"           // the sandbox or the runner ended meanwhile
+	CodeStopped       Code = "stopped"        // no process of the sandbox is left, and its files are kept
+	CodeBusy          Code = "busy"           // another runner has the sandbox, or it runs and must not
 )
 
 // Error is an error that crossed a socket: a fact, its class, and what to type.

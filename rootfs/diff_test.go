@@ -1,0 +1,132 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mark makes directories of a layer opaque, as overlayfs does.
+func mark(t *testing.T, layer *os.File, names ...string) *os.File {
+	t.Helper()
+	for _, name := range names {
+		if err := unix.Setxattr(filepath.Join(layer.Name(), name), "user.overlay.opaque", []byte("y"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return layer
+}
+
+func readable(t *testing.T, layers ...*os.File) (out []*os.File) {
+	t.Helper()
+	for _, l := range layers {
+		f, err := os.Open(l.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		out = append(out, f)
+	}
+	return out
+}
+
+func TestDiff(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	bottom := layer(t, map[string]string{"a": "a", "d/x": "x", "d/y": "y", "e/f": "f", "l": "→d", "was/here": ""})
+	top := mark(t, layer(t, map[string]string{"b": "b", "a": "!", "e/g": "g", "was": "!"}), "e")
+	image := []*os.File{bottom, top} // b d/x d/y e/g l
+	none := map[string]string{}
+	for _, row := range []struct {
+		name  string
+		first *os.File
+		last  *os.File
+		want  string
+	}{
+		{"nothing", layer(t, none), layer(t, none), ""},
+		{"added", layer(t, none), layer(t, map[string]string{"new/f": "f", "d/z": "z"}), "A d/z, A new, A new/f"},
+		{"modified", layer(t, none), layer(t, map[string]string{"b": "x", "d/x": "y"}), "M b, M d/x"},
+		{"deleted", layer(t, none), layer(t, map[string]string{"b": "!", "d/x": "!"}), "D b, D d/x"},
+		{"a file the image removed, again", layer(t, none), layer(t, map[string]string{"a": "a", "e/f": "f", "was/here": ""}), "A a, A e/f, A was, A was/here"},
+		{"removed what never was", layer(t, none), layer(t, map[string]string{"a": "!", "q": "!"}), ""},
+		{"a directory for a file", layer(t, none), layer(t, map[string]string{"b/f": "f"}), "M b, A b/f"},
+		{"a file for a directory", layer(t, none), layer(t, map[string]string{"d": "d"}), "M d"},
+		{"a directory made anew", layer(t, none), mark(t, layer(t, map[string]string{"d/z": "z"}), "d"), "M d, A d/z"},
+		{"a link for a directory", layer(t, none), layer(t, map[string]string{"d": "→/etc"}), "M d"},
+		{"below a link", layer(t, none), layer(t, map[string]string{"l/x": "x"}), "M l, A l/x"},
+		{"removed later", layer(t, map[string]string{"new/f": "f", "d/x": "y"}), layer(t, map[string]string{"new": "!", "d/x": "!"}), "D d/x"},
+		{"made anew later", layer(t, map[string]string{"new/f": "f"}), mark(t, layer(t, map[string]string{"new/g": "g"}), "new"), "A new, A new/g"},
+		{"both", layer(t, map[string]string{"new/f": "f"}), layer(t, map[string]string{"new/g": "g"}), "A new, A new/f, A new/g"},
+		{"back again", layer(t, map[string]string{"b": "!"}), layer(t, map[string]string{"b": "b"}), "M b"},
+	} {
+		changes, all, err := Diff(image, readable(t, row.first, row.last))
+		var got []string
+		for _, c := range changes {
+			got = append(got, string(c.Kind)+" "+c.Path)
+		}
+		if s := strings.Join(got, ", "); err != nil || !all || s != row.want {
+			t.Errorf("%s: %q, all %t, %v; want %q", row.name, s, all, err, row.want)
+		}
+	}
+}
+
+// TestDiffBounded: neither many files, nor long names, nor deep directories make it grow.
+func TestDiffBounded(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	deep := layer(t, map[string]string{})
+	wide, err := os.Open(mountDir(t)) // on a tmpfs: it takes a fraction of the time
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wide.Close()
+	for i := range diffMax + 10 {
+		if err := unix.Mknod(fmt.Sprintf("%s/%d", wide.Name(), i), unix.S_IFREG, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Open(deep.Name(), unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		name := strings.Repeat("d", 200)
+		if err := unix.Mkdirat(fd, name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(fd, name, unix.O_PATH, 0)
+		unix.Close(fd)
+		if fd = next; err != nil {
+			t.Fatal(err)
+		}
+	}
+	unix.Close(fd)
+	for name, up := range map[string]*os.File{"wide": wide, "deep": deep} {
+		changes, all, err := Diff(nil, readable(t, up))
+		if err != nil || all || len(changes) > diffMax || len(changes) == 0 {
+			t.Errorf("%s: %d changes, all %t, %v", name, len(changes), all, err)
+		}
+	}
+}
+
+func TestHostFiles(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	f, err := HostFiles(Layout{Hostname: "box", User: User{1000, 1000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, want := range map[string]bool{"etc/passwd": true, "home/user": true, "var/tmp": true, "etc/shadow": false, "root/x": false} {
+		if got, _ := lookUp([]*os.File{f}, name); got != want {
+			t.Errorf("/%s: %t", name, got)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// onKept makes the overlay whose upper is Layout.Kept. o is a copy: if it does not work here, the next
+// upper is tried with the caller's own.
+func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
+	if len(o.lowers) == 0 { // overlayfs wants one
+		bottom, err := newFS("tmpfs", attrBind, option{"mode", "0755"}, option{"size", "4k"})
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(bottom)
+		o.lowers, o.mounts = []int{bottom}, []int{bottom}
+	}
+	o.lowers, o.mounts = append([]int{}, o.lowers...), append([]int{}, o.mounts...)
+	for _, f := range l.Below {
+		o.lowers = append(o.lowers, int(f.Fd()))
+	}
+	kept, err := unix.Openat(int(l.Kept.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open kept tree: %w", err)
+	}
+	defer unix.Close(kept)
+	o.upper, o.reused = dir{fd: kept, at: "kept tree "}, hasDir(kept, "up")
+	// It is made anew, for it shows what the umask is.
+	if err := unix.Unlinkat(kept, "shm", unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
+		return nil, fmt.Errorf("prepare kept tree: %w", err)
+	}
+	p, err := t.over(&o)
+	if err != nil {
+		return nil, err
+	}
+	t.Upper = UpperKept
+	p.shm = nil // what is in shared memory is not for a disk
+	return p, nil
+}
+
+func hasDir(at int, name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+// keptHost makes an overlay over the host's tree as it was planned: the files of the plan are below,
+// and its mounts go on top. An error after t.Upper was set is not one of overlayfs.
+func (t *Tree) keptHost(l Layout, below *plan) (*plan, error) {
+	p, err := t.onKept(l, overlay{lowers: []int{below.fd}, mounts: []int{below.fd}})
+	if err != nil {
+		return nil, err
+	}
+	moves := below.moves
+	below.moves = nil
+	if err := p.bare(l); err != nil {
+		below.moves = moves
+		return p, err
+	}
+	return p, p.adopt(moves)
+}
+
+// adopt takes over planned mounts. What the sandbox made of their places decides: at the top a directory
+// is made again, further down (/etc) a mount whose place is gone, or behind a link, is left out.
+func (p *plan) adopt(moves []planned) error {
+	var err error
+	for _, m := range moves {
+		switch {
+		case err == nil && !strings.Contains(m.at, "/"):
+			err = p.mkdir(m.at, 0o755)
+		case err != nil || !p.isPlace(m):
+			if m.owned {
+				unix.Close(m.fd)
+			}
+			continue
+		}
+		p.moves = append(p.moves, m)
+	}
+	return err
+}
+
+func (p *plan) isPlace(m planned) bool {
+	fd, err := unix.Openat2(p.fd, m.at, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == m.kind
+}
+
+// KeptUpper opens what a sandbox wrote into a directory that was its Layout.Kept, to look at it or
+// to have another tree made over it.
+func KeptUpper(kept *os.File) (*os.File, error) {
+	fd, err := unix.Openat2(int(kept.Fd()), "up", &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open kept files: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "/"), nil
+}

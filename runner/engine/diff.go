@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"demesne/rootfs"
+	"demesne/rootfs/layers"
+	"demesne/runner"
+	"demesne/runner/keep"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// diff tells what a sandbox made of its image, whether it lives or not.
+func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
+	if err := e.settled(); err != nil {
+		return nil, err
+	}
+	s, rec, err := e.locate(idOrName)
+	if err != nil {
+		return nil, err
+	}
+	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, rec.Base
+	if s != nil {
+		<-s.built
+		box, spec, base = s.box, s.spec, s.base
+	} else {
+		d, err := e.keeper()
+		if err != nil {
+			return nil, err
+		}
+		if box, rec, err = d.Take(rec.Info.ID); err != nil {
+			return nil, wire.Errorf(wire.CodeBusy, "compare files: %w", err)
+		}
+		defer box.Close()
+		base = rec.Base
+	}
+	if box == nil || s != nil && !s.onDisk || e.boot.Mode == userns.ModeMinimal {
+		return nil, wire.Errorf(wire.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", idOrName)
+	}
+	return e.compare(box, spec, base)
+}
+
+func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runner.Diff, error) {
+	held, err := box.Hold(base)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	defer held.CloseUppers()
+	uppers := slices.Clone(held.Uppers)
+	tree, err := box.OpenTree()
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has none
+		defer up.Close()
+		uppers = append(uppers, up)
+	}
+	image, release, err := e.imageFiles(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	changes, all, err := rootfs.Diff(image, uppers)
+	if err != nil {
+		return nil, err
+	}
+	return told(changes, all, spec.Rootfs != nil), nil
+}
+
+// imageFiles opens what a sandbox was made of.
+func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
+	r := spec.Rootfs
+	if r != nil && r.Dir == "" {
+		ids := make([]layers.DiffID, len(r.Layers))
+		for i, id := range r.Layers {
+			ids[i] = layers.DiffID(id)
+		}
+		held, err := layers.Open(r.Store, layerKey(e.boot)).Hold(ids)
+		if err != nil {
+			return nil, nil, err
+		}
+		return held.FS, held.Close, nil
+	}
+	var f *os.File
+	if r != nil {
+		f, err = os.Open(r.Dir)
+	} else {
+		l := rootfs.Layout{Hostname: spec.Hostname}
+		if spec.User != nil {
+			l.User = rootfs.User(*spec.User)
+		}
+		f, err = rootfs.HostFiles(l)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return []*os.File{f}, func() { f.Close() }, nil
+}
+
+// placesOfMounts are made for every tree; so are, in an image, ownEtc.
+var (
+	placesOfMounts = []string{"dev", "in", "out", "proc", "sys", "workspace"}
+	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
+)
+
+// told leaves out what the sandbox did not do itself, and marks what a host might execute.
+func told(changes []rootfs.Change, all, image bool) *runner.Diff {
+	d := &runner.Diff{Truncated: !all}
+	for _, c := range changes {
+		if slices.Contains(placesOfMounts, c.Path) || strings.HasPrefix(c.Path, "in/") || image && slices.Contains(ownEtc, c.Path) {
+			continue
+		}
+		change := runner.Change{Path: wire.Bytes("/" + c.Path), Kind: string(c.Kind)}
+		if c.Kind != 'D' {
+			change.Executes = runner.HostExecutes(c.Path)
+		}
+		d.Changes = append(d.Changes, change)
+	}
+	return d
+}

@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/keep"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
+// first of them.
+func (e *Engine) keeper() (*keep.Dir, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boot.Kept == "" {
+		return nil, errors.New("there is no home directory")
+	}
+	var err error
+	if e.kept == nil {
+		e.kept, err = keep.Open(e.boot.Kept)
+	}
+	return e.kept, err
+}
+
+// sweep removes what has expired and what killed runners left.
+func (e *Engine) sweep() ([]string, error) {
+	d, err := e.keeper()
+	if err != nil {
+		return nil, nil
+	}
+	removed, err := d.Sweep()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
+	}
+	return removed, err
+}
+
+// idMap names the ids that files of a kept sandbox have. Only under the same ones can it go on.
+func (e *Engine) idMap() string {
+	if e.boot.Mode == userns.ModeMinimal {
+		return "minimal"
+	}
+	return layerKey(e.boot)
+}
+
+// keep gives a persistent sandbox its directory on a disk: a new one, if there can be one, or the one it had.
+func (s *sandbox) keep() (err error) {
+	if s.spec.Lifetime != runner.Persistent {
+		return nil
+	}
+	if s.restarted {
+		return s.takeUp()
+	}
+	var d *keep.Dir
+	if d, s.keptWhy = s.e.keeper(); d == nil {
+		return nil
+	}
+	if s.box, s.keptWhy = d.New(s.id); s.box != nil {
+		s.undo.add(s.leave)
+	}
+	return nil
+}
+
+// takeUp takes the directory that s had when it had processes.
+func (s *sandbox) takeUp() error {
+	d, err := s.e.keeper()
+	if err != nil {
+		return err
+	}
+	box, rec, err := d.Take(s.id)
+	switch {
+	case errors.Is(err, keep.ErrBusy):
+		return wire.Errorf(wire.CodeBusy, "%w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return wire.Errorf(wire.CodeUnknown, "%w", err)
+	case err != nil:
+		return err
+	}
+	s.box, s.stay, s.base, s.policy = box, true, rec.Base, rec.Policy
+	s.undo.add(s.leave)
+	if rec.Map != s.e.idMap() {
+		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
+	}
+	return gone(rec.Init)
+}
+
+// gone waits for a PID 1 whose runner was killed. It outlives that by a moment, and its overlay with it.
+func gone(init keep.Process) error {
+	for deadline := time.Now().Add(initTimeout); init.Alive(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return wire.Errorf(wire.CodeBusy, "take sandbox: its PID 1 is process %d", init.PID)
+		}
+	}
+	return nil
+}
+
+// keepIn has what s writes kept in its directory. The tree below is held until release is called.
+func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
+	if s.box == nil {
+		return func() {}, nil
+	}
+	tree, err := s.box.OpenTree()
+	if err != nil {
+		return nil, err
+	}
+	l.Kept = tree
+	if len(s.base) == 0 {
+		return func() { tree.Close() }, nil
+	}
+	held, err := s.box.Hold(s.base)
+	if err != nil {
+		tree.Close()
+		return nil, err
+	}
+	s.undo.add(held.Close)
+	l.Below = held.Uppers
+	return func() { tree.Close(); held.CloseUppers() }, nil
+}
+
+// keptOnDisk says whether what s writes is, once its tree is mounted. A sandbox that has files already is
+// not made without them.
+func (s *sandbox) keptOnDisk(l rootfs.Layout) error {
+	if s.box == nil {
+		return nil
+	}
+	if s.tree.Upper != rootfs.UpperKept {
+		if s.keptWhy = s.tree.KeptWhy; s.restarted {
+			return fmt.Errorf("mount its files: %w", s.keptWhy)
+		}
+		return nil
+	}
+	s.onDisk = true
+	var err error
+	if s.written, err = rootfs.KeptUpper(l.Kept); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.written.Close() })
+	return nil
+}
+
+// moveIn is the last step of making a persistent sandbox: from here on it stays, whoever dies.
+func (s *sandbox) moveIn() error {
+	if s.spec.Lifetime != runner.Persistent {
+		return nil
+	}
+	s.startClock()
+	if !s.onDisk {
+		s.e.state.write(s.info())
+		return nil
+	}
+	if err := s.record(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.stay = true
+	s.mu.Unlock()
+	return nil
+}
+
+// record writes down what another runner has to know to start s again.
+func (s *sandbox) record() error {
+	i := s.info()
+	i.Receipt = nil // of the next start, it is another one
+	init, err := keep.Identify(s.pid)
+	if err != nil {
+		init = keep.Process{} // it is dead
+	}
+	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base, Policy: s.policy})
+}
+
+// leave is when nothing runs any more: the directory stays, or goes.
+func (s *sandbox) leave() {
+	var err error
+	if s.stays() {
+		err = errors.Join(s.recordEnd(), s.box.Close())
+	} else {
+		err = s.box.Remove()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+	}
+}
+
+// recordEnd notes the last result. A sandbox that could not be started again has nothing to add.
+func (s *sandbox) recordEnd() error {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last == nil {
+		return nil
+	}
+	return s.record()
+}
+
+func (s *sandbox) stays() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stay
+}
+
+// remove ends s and removes its files.
+func (s *sandbox) remove(why string) {
+	s.mu.Lock()
+	if !s.ending {
+		s.stay = false
+	}
+	s.mu.Unlock()
+	s.end(why)
+}
+
+// startClock has s end when its time is up.
+func (s *sandbox) startClock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew()
+	s.clock = time.AfterFunc(time.Until(s.expires), s.tick)
+	s.undo.add(func() { s.clock.Stop() })
+}
+
+func (s *sandbox) tick() {
+	s.mu.Lock()
+	if len(s.execs) > 0 {
+		s.renew()
+	}
+	left := time.Until(s.expires)
+	if left > 0 {
+		s.clock.Reset(left)
+	}
+	s.mu.Unlock()
+	if left <= 0 {
+		s.remove("its time to live was over")
+	}
+}
+
+// renew is told of each use. s.mu is held.
+func (s *sandbox) renew() {
+	if s.spec.Lifetime != runner.Persistent || s.ending {
+		return
+	}
+	s.expires = expiry(s.spec, s.created, time.Now())
+	if s.stay {
+		if err := s.box.Renew(s.expires); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: renew: %v\n", s.id, err)
+		}
+	}
+}
+
+// expiry is when a sandbox ends that is used now.
+func expiry(spec runner.Spec, created, now time.Time) time.Time {
+	ttl := time.Duration(spec.TTL)
+	if ttl <= 0 {
+		ttl = defaultTTL
+	}
+	until := now.Add(ttl)
+	if age := time.Duration(spec.MaxAge); age > 0 && created.Add(age).Before(until) {
+		return created.Add(age)
+	}
+	return until
+}
+
+// filesLayer tells whether what a persistent sandbox writes outlives its processes.
+func filesLayer(s *sandbox) runner.Layer {
+	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
+	if !s.onDisk {
+		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(s.keptWhy)
+		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
+	}
+	return l
+}
+
+// keptLimits says what holds the disk limit of what is kept.
+func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
+	for i := range l {
+		if l[i].Name == "disk" && l[i].Status != runner.Off {
+			l[i].Mechanism = "watchdog on /, /out and /workspace, RLIMIT_FSIZE"
+		}
+	}
+	return l
+}

@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/keep"
+	"demesne/runner/wire"
+)
+
+// restart makes a sandbox again whose processes are gone, over the files they left. The caller opened what
+// is shown to it anew.
+func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, error) {
+	e := c.e
+	if err := e.settled(); err != nil {
+		return runner.Opened{}, err
+	}
+	live, rec, err := e.locate(t.Sandbox)
+	switch {
+	case err != nil:
+		return runner.Opened{}, err
+	case live != nil: // somebody was faster
+		return live.open()
+	case rec.Snapshot:
+		return runner.Opened{}, stopped(rec)
+	}
+	spec := rec.Info.Spec
+	spec.Exposed = t.Exposed
+	if spec.Egress != nil {
+		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
+	}
+	egress, err := admitEgress(&spec)
+	if err != nil {
+		return runner.Opened{}, err
+	}
+	s := c.newSandbox(rec.Info.ID, spec)
+	s.egress, s.created, s.restarted, s.last = egress, rec.Info.Created, true, rec.Info.Result
+	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
+	if other := e.claimAgain(s); other != nil {
+		return other.open()
+	}
+	if err := s.build(m); err != nil {
+		return runner.Opened{}, wire.Errorf(codeOf(err), "restart sandbox %q: %w", s.id, err)
+	}
+	close(s.built)
+	return s.open()
+}
+
+// claimAgain registers s, unless it lives already.
+func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.boxes[s.id]; other != nil && !other.over() {
+		return other
+	}
+	e.boxes[s.id] = s
+	return nil
+}
+
+// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
+// no processes of ours.
+func (e *Engine) locate(idOrName string) (*sandbox, keep.Record, error) {
+	for {
+		s, unknown := e.find(idOrName)
+		if unknown == nil && !(s.over() && s.stays()) {
+			return s, keep.Record{}, nil
+		}
+		d, err := e.keeper()
+		if err != nil {
+			return nil, keep.Record{}, unknown
+		}
+		rec, err := d.Find(idOrName)
+		switch {
+		case err != nil && unknown == nil: // it was, a moment ago
+			return nil, rec, wire.Errorf(wire.CodeUnknown, "%w", err)
+		case err != nil:
+			return nil, rec, unknown
+		case !e.lives(rec.Info.ID):
+			return nil, rec, nil
+		}
+		idOrName = rec.Info.ID // restarted meanwhile
+	}
+}
+
+// asleep finds a sandbox that has files and no processes of ours.
+func (e *Engine) asleep(idOrName string) (keep.Record, error) {
+	if d, err := e.keeper(); err == nil {
+		rec, err := d.Find(idOrName)
+		if err == nil && !e.lives(rec.Info.ID) {
+			return rec, nil
+		}
+	}
+	return keep.Record{}, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
+}
+
+func (e *Engine) lives(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.boxes[id]
+	return s != nil && !s.over()
+}
+
+// stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
+func stopped(rec keep.Record) error {
+	if rec.Snapshot {
+		return wire.Errorf(wire.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
+	}
+	if rec.Info.State == runner.Running {
+		return wire.Errorf(wire.CodeBusy, "open sandbox %q: %w", rec.Info.ID, keep.ErrBusy)
+	}
+	return wire.Errorf(wire.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
+}
+
+// absent answers about a sandbox that does not live here.
+func (e *Engine) absent(op wire.Op, t runner.Target, rec keep.Record, unknown error) (any, error) {
+	switch {
+	case unknown == nil && op == runner.OpInspect:
+		return rec.Info, nil
+	case unknown == nil && op == runner.OpOpen:
+		return nil, stopped(rec)
+	case unknown == nil:
+		return nil, e.stopAsleep(rec, t.Keep)
+	case op == runner.OpStop:
+		return nil, unknown
+	}
+	info, err := e.state.find(t.Sandbox)
+	switch {
+	case err != nil:
+		return nil, unknown
+	case op == runner.OpOpen:
+		return nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
+	}
+	return info, nil
+}
+
+// stopAsleep removes the files of a sandbox that has no processes.
+func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
+	if keepFiles {
+		return nil
+	}
+	d, err := e.keeper()
+	if err != nil {
+		return err
+	}
+	box, _, err := d.Take(rec.Info.ID)
+	if err != nil {
+		return wire.Errorf(wire.CodeBusy, "stop sandbox: %w", err)
+	}
+	if err := box.Remove(); err != nil {
+		return err
+	}
+	e.state.ended(rec.Info)
+	return nil
+}
+
+// stop ends a live sandbox, and removes its files unless they are to stay.
+func (s *sandbox) stop(keepFiles bool) error {
+	if keepFiles {
+		if !s.stays() {
+			return wire.Errorf(wire.CodeInvalid, "stop sandbox %q: its files are not kept: %v", s.id, s.keptWhy)
+		}
+		s.end("stopped")
+		return nil
+	}
+	s.remove("stopped")
+	// It may have been ending by itself.
+	if rec, err := s.e.asleep(s.id); err == nil {
+		return s.e.stopAsleep(rec, false)
+	}
+	return nil
+}
+
+// listAsleep returns what is asleep, for the list of all.
+func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
+	d, err := e.keeper()
+	if err != nil {
+		return nil
+	}
+	for _, rec := range d.All() {
+		if !live[rec.Info.ID] {
+			infos = append(infos, rec.Info)
+		}
+	}
+	return infos
+}
+
+// newSandbox is a sandbox before it is made.
+func (c *caller) newSandbox(id string, spec runner.Spec) *sandbox {
+	now := time.Now()
+	return &sandbox{
+		e: c.e, id: id, spec: spec, asker: c, created: now, began: now, paths: inside,
+		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
+	}
+}
+
+// build makes s. On an error nothing is left of it but the files it had before.
+func (s *sandbox) build(m *wire.Message) error {
+	err := s.make(m)
+	if err == nil {
+		err = s.moveIn()
+	}
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	close(s.built)
+	s.undo.run()
+	close(s.finished)
+	s.e.drop(s)
+	s.e.maybeIdle() // the caller may have left meanwhile
+	return err
+}
+
+// drop takes s out of the table, if it is not the place of one that came after it.
+func (e *Engine) drop(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[s.id] == s {
+		delete(e.boxes, s.id)
+	}
+}

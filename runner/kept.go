@@ -1,0 +1,90 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"demesne/runner/wire"
+)
+
+// Restart is the body of a restart call; its descriptors are those of a create call.
+type Restart struct {
+	Sandbox string `json:"sandbox"`
+	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
+
+	// As in Egress: no file has them.
+	Upstream map[string]string `json:"upstream,omitempty"`
+	Secrets  []Secret          `json:"secrets,omitempty"`
+}
+
+// restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
+// was made.
+func (c *Client) restart(ctx context.Context, idOrName string) (Opened, error) {
+	var reply Opened
+	info, err := c.Inspect(ctx, idOrName)
+	if err != nil {
+		return reply, err
+	}
+	spec := info.Spec
+	files, err := c.sources(&spec)
+	if err != nil {
+		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
+	}
+	defer files.close()
+	body := Restart{Sandbox: info.ID, Exposed: spec.Exposed}
+	if spec.Egress != nil && c.again != nil {
+		own := *spec.Egress
+		spec.Egress = &own
+		c.again(&spec)
+		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
+	}
+	err = c.peer.Call(ctx, OpRestart, body, files.byName, &reply)
+	return reply, err
+}
+
+func hasCode(err error, code wire.Code) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// Halt ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
+// where they are not kept: see "files" in the receipt.
+func (c *Client) Halt(ctx context.Context, idOrName string) error {
+	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName, Keep: true}, nil, nil))
+}
+
+// ForkRequest is the body of a fork call.
+type ForkRequest struct {
+	Sandbox  string `json:"sandbox"`
+	Name     string `json:"name,omitempty"`
+	Out      string `json:"out,omitempty"`
+	Snapshot bool   `json:"snapshot,omitempty"`
+}
+
+// Fork makes a sandbox that starts with the files of another one, or of a snapshot, and returns its id;
+// [Client.Open] starts it. It shares them, so their size does not matter: what either writes from
+// then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own /out. A
+// sandbox that runs has to be halted first.
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (id string, err error) {
+	out, err = absPath(out)
+	if err != nil {
+		return "", err
+	}
+	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Out: out})
+}
+
+// Snapshot keeps the files of a sandbox as they are, to fork from, and returns an id. It is subject to the same as
+// Fork, does not expire, and is removed by Stop.
+func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (id string, err error) {
+	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+}
+
+func (c *Client) fork(ctx context.Context, r ForkRequest) (id string, err error) {
+	return id, c.lost(c.peer.Call(ctx, OpFork, r, nil, &id))
+}
+
+// Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner
+// does so when it starts; the ids are those that this call removed.
+func (c *Client) Sweep(ctx context.Context) (removed []string, err error) {
+	return removed, c.lost(c.peer.Call(ctx, OpSweep, nil, nil, &removed))
+}
