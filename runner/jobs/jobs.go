@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -182,10 +183,26 @@ func (s *Store) bury(j *Job, dir string) (*Job, error) {
 	if j.Status == Queued {
 		e.Message = "the process that was to run the job was killed before it began"
 	}
+	if words := firstWords(filepath.Join(dir, "log")); words != "" {
+		e.Message = "the process that ran the job ended: " + words
+	}
 	if err := writeJSON(dir, "result.json", e); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return s.Get(j.ID)
+}
+
+// firstWords is the first line that a job's process wrote to stderr. One that was killed
+// wrote nothing; one that ended by itself, without a result, said why.
+func firstWords(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 4096))
+	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(string(b), "")), "\n")
+	return line
 }
 
 // List tells of all jobs, the oldest first. One that cannot be read is left out.

@@ -49,6 +49,9 @@ func work(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runn
 		return nil, errors.New("pull image: no route")
 	case "lost":
 		return &runner.Result{ExitCode: 125, Reason: runner.Lost, Detail: "the runner was killed"}, nil
+	case "die":
+		fmt.Fprintln(os.Stderr, "no disk\nand more")
+		os.Exit(1)
 	case "stay":
 		fmt.Fprintln(out, "staying")
 		<-ctx.Done()
@@ -122,6 +125,7 @@ func TestHowJobsEnd(t *testing.T) {
 		{"this", "", Succeeded, 3},
 		{"fail", "pull image: no route", Failed, 0},
 		{"lost", "the runner was killed", Failed, 125},
+		{"die", "the process that ran the job ended: no disk", Failed, 0},
 	} {
 		j := wait(t, s, start(t, s, c.what).ID)
 		code := 0
