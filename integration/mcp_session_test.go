@@ -157,9 +157,6 @@ func TestMCPKey(t *testing.T) {
 	if r := c.call("sandbox_exec", args{"sandbox_id": first, "command": "true"}); !r.IsError {
 		t.Errorf("the one before: %+v", r)
 	}
-	if r := c.call("sandbox_create", args{"key": "k", "name": "n"}); !r.IsError {
-		t.Errorf("a key and a name: %+v", r)
-	}
 	c.must("sandbox_destroy", args{"sandbox_id": other})
 	ids := map[string]bool{}
 	var mu sync.Mutex

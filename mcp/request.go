@@ -52,8 +52,8 @@ func cwdField(fallback string) property {
 // sandboxRequest reads what script and create have in common. An egress that was not
 // given, or is not a string, is fallback.
 func (c *call) sandboxRequest(fallback string) (work.Request, error) {
-	r := work.Request{Image: c.args.text("image"), Egress: c.args.text("egress"), Key: c.args.text("key")}
-	r.Spec.Name = c.args.text("name")
+	r := work.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
+	r.Spec.Name, r.Spec.Key = c.args.text("name"), c.args.text("key")
 	if r.Image == "" {
 		r.Image = c.opts.Image
 	}

@@ -19,6 +19,7 @@ type ran struct {
 	StderrTruncated bool        `json:"stderr_truncated,omitempty"`
 	StdoutBytes     int64       `json:"stdout_bytes,omitempty"`
 	StderrBytes     int64       `json:"stderr_bytes,omitempty"`
+	Restarted       bool        `json:"restarted,omitempty"`
 	Reason          string      `json:"reason,omitempty"`
 	Message         string      `json:"message,omitempty"`
 	Outputs         []output    `json:"outputs,omitempty"`
@@ -66,6 +67,7 @@ var ranFields = []property{
 	field("stderr_truncated", "boolean", "stderr is the end of a longer stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
+	field("restarted", "boolean", "the sandbox had lost its processes and was started again over its files"),
 	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, lost"),
 	field("message", "string", "one line about reason"),
 	listOf("denied", "connections that were refused, one line each"),
@@ -78,7 +80,7 @@ func outcome(o *work.Outcome, where string) ran {
 	stdout, stderr := marked(o.Stdout, "stdout", work.StdoutMax, where), marked(o.Stderr, "stderr", work.StderrMax, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
-		StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
+		Restarted: o.Result.Restarted, StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
 	}
 	if o.Stdout.Cut {
 		r.StdoutBytes = o.Stdout.Bytes

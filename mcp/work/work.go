@@ -50,7 +50,6 @@ type Request struct {
 	User    string   `json:",omitempty"` // in words of the image
 	Egress  string   `json:",omitempty"` // a mode's name; empty: none
 	Domains []string `json:",omitempty"` // rules besides
-	Key     string   `json:",omitempty"`
 
 	Command string        `json:",omitempty"` // for /bin/sh -c; empty for Create
 	Env     []string      `json:",omitempty"`

@@ -85,7 +85,9 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (box *runner.
 		return err
 	})
 	if err == nil && ctx.Err() != nil {
-		stop(box)
+		if box.Out == spec.Out { // otherwise it is an older one, of that key
+			stop(box)
+		}
 		return nil, context.Cause(ctx)
 	}
 	return box, err

@@ -16,11 +16,7 @@ import (
 
 // Create makes a sandbox that stays, or with a key finds it.
 func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
-	create := d.create
-	if r.Key != "" {
-		create = d.keyed
-	}
-	c, err := create(ctx, r, w)
+	c, err := d.create(ctx, r, w)
 	return c, explained(err)
 }
 
@@ -30,14 +26,20 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 		return nil, err
 	}
 	defer out.close()
-	c := &work.Created{ID: box.ID, OutputDir: out.path}
+	c := &work.Created{ID: box.ID, OutputDir: box.Out}
+	found := box.Out != out.path
+	if found { // one of that key was there
+		out.undo()
+	}
 	var info *runner.Info
 	err = d.conn.with(ctx, func(client *runner.Client) error {
 		info, err = client.Inspect(ctx, box.ID)
 		return err
 	})
 	if err != nil {
-		stop(box) // its caller will never know of it
+		if !found {
+			stop(box) // its caller will never know of it
+		}
 		return nil, err
 	}
 	c.Receipt, c.Expires = info.Receipt, info.Expires
