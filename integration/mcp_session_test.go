@@ -176,3 +176,21 @@ func TestMCPKey(t *testing.T) {
 		c.must("sandbox_destroy", args{"sandbox_id": id})
 	}
 }
+
+// A sandbox whose processes are gone is started again over its files, and the result says so.
+func TestMCPRestarted(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept")) // real root's runner has to reach it
+	c := b.mcp()
+	box := c.must("sandbox_create", args{}).field("sandbox_id")
+	if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "echo kept > /tmp/f"}); r.Fields["restarted"] != nil {
+		t.Errorf("at first: %v", r.Fields)
+	}
+	kill(runners(true))
+	eventually(t, "the sandbox to be gone", func() bool { return len(named("demesne-init")) == 0 })
+	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
+	if r.field("stdout") != "kept\n" || r.field("restarted") != "true" {
+		t.Errorf("after its runner was killed: %v", r.Fields)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": box})
+}
