@@ -165,6 +165,9 @@ func (s *Store) publish(ctx context.Context, f *os.File, d Digest) error {
 		return err
 	}
 	defer lock.Close()
+	if s.twin(f, d) {
+		return nil
+	}
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
 		return err
 	}
@@ -176,6 +179,25 @@ func (s *Store) publish(ctx context.Context, f *os.File, d Digest) error {
 	}
 	s.addPin(d, f)
 	return nil
+}
+
+// twin takes the blob that somebody else published since we looked, in place of f: it may be
+// pinned, and a pin is on a file, not on a name. The caller has the store's lock.
+func (s *Store) twin(f *os.File, d Digest) bool {
+	there, err := tryLockFile(s.blobPath(d), os.O_RDONLY, syscall.LOCK_SH)
+	if err != nil {
+		return false
+	}
+	a, err1 := f.Stat()
+	b, err2 := there.Stat()
+	if err1 != nil || err2 != nil || a.Size() != b.Size() {
+		there.Close()
+		return false
+	}
+	os.Remove(f.Name())
+	f.Close()
+	s.addPin(d, there)
+	return true
 }
 
 // Close gives up, unless Commit was called before. What was written stays to be resumed, but not

@@ -322,3 +322,35 @@ func fillIndex(ctx context.Context, s *Store, m Descriptor) error {
 	}
 	return nil
 }
+
+// Two that publish one blob at once share a file: what one of them pinned stays when the other
+// lets go.
+func TestPublishTwice(t *testing.T) {
+	a := newStore(t)
+	b, err := Open(a.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte("the same")
+	d := DigestOf(content)
+	for _, s := range []*Store{a, b} {
+		f, err := os.CreateTemp(s.path("partial"), tempPrefix+"*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write(content)
+		if err := errors.Join(err, flock(f, syscall.LOCK_EX), s.publish(t.Context(), f, d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Close()
+	if _, err := b.GC(t.Context(), GCOptions{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if left := blobFiles(t, a, "blobs/sha256"); len(left) != 1 {
+		t.Errorf("a pinned blob was collected: %v", left)
+	}
+	if left := blobFiles(t, a, "partial"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

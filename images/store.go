@@ -107,8 +107,11 @@ func (s *Store) create() error {
 // makeDir makes a directory with its mode, and those above it with 0755, whatever the umask. One that
 // is there stays as it is.
 func makeDir(path string, mode fs.FileMode) error {
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return nil
+	if st, err := os.Stat(path); err == nil {
+		if st.IsDir() {
+			return nil
+		}
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR} // mkdir(2) says that it exists
 	}
 	if parent := filepath.Dir(path); parent != path {
 		if err := makeDir(parent, 0o755); err != nil {
@@ -116,7 +119,7 @@ func makeDir(path string, mode fs.FileMode) error {
 		}
 	}
 	if err := os.Mkdir(path, mode); err != nil {
-		// Another process may have made it by now; a file in the way is not ours to change.
+		// Another process may have made it by now.
 		if st, serr := os.Stat(path); serr == nil && st.IsDir() {
 			return nil
 		}
