@@ -39,8 +39,9 @@ func (m Mounts) String() string {
 	return strings.Join(quoted, ", ")
 }
 
-// resolve returns where path leads, if that is below a root. The answer is a path, for
-// the runner opens it once more, by descriptor, and refuses a link in its place.
+// resolve returns where path leads, if that is below a root. There is no link in the answer,
+// and whoever opens it must not follow one that has come there since: below the output root
+// sandboxes write.
 func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	switch {
 	case path == "":

@@ -33,11 +33,29 @@ type Server struct {
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
-	calls   sync.WaitGroup // under way
+
+	mu    sync.Mutex
+	calls int       // under way
+	idle  sync.Cond // there are none
 }
 
-// Drain returns when no call is under way. Nothing new may be let in meanwhile.
-func (s *Server) Drain() { s.calls.Wait() }
+// Drain returns when no call of a tool is under way.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.calls > 0 {
+		s.idle.Wait()
+	}
+}
+
+// count takes note of a call that begins (1) or ends (-1).
+func (s *Server) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls += n; s.calls == 0 {
+		s.idle.Broadcast()
+	}
+}
 
 // A tool is one that a server offers. Its handler gets arguments that were parsed and
 // returns a result, or an error whose text is the answer.
@@ -66,6 +84,7 @@ func New(e work.Engine, o Options) *Server {
 		o.Heartbeat = 10 * time.Second
 	}
 	s := &Server{engine: e, opts: o}
+	s.idle.L = &s.mu
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
@@ -102,8 +121,8 @@ func (s *Server) add(t tool) {
 		spec.OutputSchema = t.out
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		s.calls.Add(1)
-		defer s.calls.Done()
+		s.count(1)
+		defer s.count(-1)
 		a, err := parseArgs(req.Params.Arguments)
 		if err != nil {
 			return failure(err), nil

@@ -114,7 +114,14 @@ const flushTime = 2 * time.Second
 // serveHTTP serves until ctx ends, and then answers what is under way. Streams that clients
 // keep open for news are no calls, and are closed.
 func serveHTTP(ctx context.Context, s *mcp.Server, l net.Listener, o mcp.HTTPOptions) error {
-	srv := &http.Server{Handler: s.Handler(o), ReadHeaderTimeout: 10 * time.Second}
+	handler := s.Handler(o)
+	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil { // a connection that is open may ask for more
+			http.Error(w, "this server is ending", http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})}
 	fmt.Fprintf(os.Stderr, "demesne-mcp: listening on %s\n", l.Addr())
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
@@ -125,9 +132,9 @@ func serveHTTP(ctx context.Context, s *mcp.Server, l net.Listener, o mcp.HTTPOpt
 	}
 	l.Close()
 	s.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	flush, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
-	srv.Shutdown(ctx)
+	srv.Shutdown(flush)
 	srv.Close()
 	return nil
 }

@@ -27,11 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	// demesne-egress itself: what it says is what demesne says.
-	beside := t.TempDir()
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", beside, "../demesne-egress").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	beside := programs(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
 		UpdateScripts:      os.Getenv("UPDATE") != "",
@@ -45,6 +41,19 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(e.WorkDir+"/home", 0o755)
 		},
 	})
+}
+
+// programs is where demesne-egress is, whose words are demesne's: in $DEMESNE_BIN, or built.
+func programs(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("DEMESNE_BIN"); dir != "" {
+		return dir
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../demesne-egress").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
 }
 
 // exits is "exits CODE CMD ARG…" in a script.

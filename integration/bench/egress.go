@@ -37,9 +37,10 @@ func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	return r, nil
 }
 
-// median of the rates of three rounds, in GB/s, of each way.
+// rates are those of the rounds, in GB/s, of each way.
 type rates map[string][]float64
 
+// of is the median.
 func (r rates) of(via string) float64 {
 	slices.Sort(r[via])
 	return r[via][len(r[via])/2]
@@ -51,7 +52,7 @@ func throughput(m *machine) error {
 		name         string
 		streams, n   int
 		connect, own float64 // bounds; 0: not given
-	}{{"1 stream", 1, 2 << 30, 0.45, 0.4}, {"32 streams", 32, 64 << 20, 0.5, 0}} {
+	}{{"1 stream", 1, 1 << 30, 0.45, 0.4}, {"32 streams", 32, 32 << 20, 0.5, 0}} {
 		got := rates{}
 		for range 3 {
 			for _, via := range []string{"direct", "connect", "name"} {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ func load(args []string) error {
 	if err := errors.Join(err1, err2, c.resolve()); err != nil {
 		return err
 	}
+	runtime.GOMAXPROCS(c.workers + 2) // a worker that waits in the kernel stays what it is
 	kind := map[string]func() (measured, error){"stream": c.stream, "request": c.request, "tunnel": c.tunnel, "dns": c.dns}[args[0]]
 	if kind == nil {
 		return fmt.Errorf("no such load: %q", args[0])

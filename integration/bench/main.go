@@ -5,7 +5,8 @@
 //	go run ./integration/bench -bin bin
 //
 // All programs run as one ordinary user with one id (started by root: uid 54321), the
-// rounds of all of them interleaved. It prints medians, 99th percentiles and ratios,
+// rounds of all of them interleaved. Egress is measured between real sandboxes and servers
+// in namespaces that this program makes, MCP as a client of demesne-mcp. It prints medians, 99th percentiles and ratios,
 // then each bound with ok or OVER, and exits 1 if one is over. No test does this:
 // nothing timed belongs in a test.
 //
@@ -17,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,9 +67,11 @@ func bench(bin string, n int, only string) error {
 		if only != "" && only != part.name {
 			continue
 		}
+		start := time.Now()
 		if err := part.measure(m); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %.0f s\n", part.name, time.Since(start).Seconds())
 	}
 	return m.report()
 }

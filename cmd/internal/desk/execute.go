@@ -44,6 +44,9 @@ func (d *Desk) execute(ctx context.Context, box *runner.Sandbox, r work.Request,
 	// While the command runs, nobody waits for this. A result without it is one still.
 	box.Account(ctx)
 	res, err := p.Wait(context.Background())
+	if err != nil {
+		end(box, p, alone) // or its output might go on for ever
+	}
 	s.out.finish(alone)
 	s.errs.finish(alone)
 	feed.Close()

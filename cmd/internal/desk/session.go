@@ -7,6 +7,8 @@ import (
 	"path"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/tarball"
@@ -82,13 +84,32 @@ func (d *Desk) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// Upload copies a file or directory of the host into a sandbox.
+// Upload copies a file or directory of the host into a sandbox. There is no link in src:
+// whoever checked it has resolved it. Since then some sandbox may have put one there, for
+// output directories are among what may be uploaded; it is not followed.
 func (d *Desk) Upload(ctx context.Context, id, src, dst string) error {
 	box, err := d.attach(ctx, id)
 	if err != nil {
 		return err
 	}
+	dir, err := openResolved(filepath.Dir(src))
+	if err != nil {
+		return fmt.Errorf("upload %q: %w", src, err)
+	}
+	defer dir.Close()
+	src = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(src))
 	return explained(box.CopyIn(ctx, src, dst))
+}
+
+// openResolved opens a directory that has no link in its path (openat2(2)).
+func openResolved(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // downloads is where downloads of a sandbox go, below the output root and its id.
