@@ -431,3 +431,21 @@ func TestKeptImage(t *testing.T) {
 		t.Errorf("the image has %v", list)
 	}
 }
+
+// TestKeptApart: no sandbox is given the others' to write to.
+func TestKeptApart(t *testing.T) {
+	c := newCorner(t)
+	client := c.connect()
+	defer client.Close()
+	if err := os.Mkdir(c.dir+"/w", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := c.create(client, Spec{Workspace: c.dir + "/w"})
+	for _, dir := range []string{c.dir + "/s", c.dir, "/var/tmp", c.dir + "/w/../s"} {
+		for _, spec := range []Spec{{Out: dir}, {Out: t.TempDir(), Workspace: dir}} {
+			if _, err := client.Create(context.Background(), spec); code(err) != wire.CodeInvalid {
+				t.Errorf("%+v, beside %s: %v", spec, s.ID, err)
+			}
+		}
+	}
+}

@@ -162,6 +162,27 @@ func (d *runDir) outside(path string) error {
 	return nil
 }
 
+// apart refuses a directory to be written to that has kept sandboxes in it, or is in one: what is to be shown to
+// a sandbox when it is restarted is written there.
+func (d *runDir) apart(path string) error {
+	kept, err := filepath.EvalSymlinks(d.kept)
+	if err != nil {
+		return nil // there are none
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if within(kept, real) || within(real, kept) {
+		return &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
+			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOXES to one outside",
+		}
+	}
+	return nil
+}
+
 // within says whether path is dir or below it; both are clean.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")

@@ -98,6 +98,11 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	if err := c.dir.outside(abs); err != nil {
 		return err
 	}
+	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
+		if err := c.dir.apart(abs); err != nil {
+			return err
+		}
+	}
 	f, err := os.OpenFile(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
