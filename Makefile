@@ -18,7 +18,7 @@ PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egre
   ./runner ./runner/wire ./runner/guest ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector: it needs cgo and threads of its
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
-RACE := ./cmd/demesne ./images ./rootfs/layers ./proxy/... ./runner ./runner/wire ./runner/limits/...
+RACE := ./cmd/demesne ./cmd/internal/... ./images ./mcp/... ./rootfs/layers ./proxy/... ./runner ./runner/jobs ./runner/keep ./runner/wire ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
 build:

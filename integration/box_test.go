@@ -36,7 +36,7 @@ func newBox(t testing.TB) *box {
 	}
 	b := &box{TB: t, dir: dir, home: dir + "/h", run: dir + "/r", out: dir + "/h/.demesne/out", store: dir + "/i", uid: -1}
 	os.Chmod(dir, 0o755)
-	for _, d := range []string{b.home, b.run} {
+	for _, d := range []string{b.home, b.run, b.dir + "/k"} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func newBox(t testing.TB) *box {
 func (b *box) as(uid int) *box {
 	b.Helper()
 	b.uid = uid
-	for _, d := range []string{b.home, b.run} {
+	for _, d := range []string{b.home, b.run, b.dir + "/k"} {
 		if err := os.Chown(d, uid, uid); err != nil {
 			b.Fatal(err)
 		}
@@ -77,7 +77,7 @@ type result struct {
 func (b *box) environ() []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
-		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.home + "/.demesne/sandboxes",
+		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.dir + "/k",
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=/" + canary, "GODEBUG=", "CI=" + os.Getenv("CI"),
 	}, b.extra...)

@@ -78,6 +78,7 @@ var badInput = []struct {
 func TestBadInput(t *testing.T) {
 	b := newBox(t)
 	prepareBadInput(b)
+	b.demesne("images") // makes the store, which a name that is looked up does too
 	before := tree(b.dir)
 	for _, c := range badInput {
 		t.Run(c.name, func(t *testing.T) {

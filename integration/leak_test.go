@@ -75,6 +75,9 @@ func (b *box) droppings() (left []string) {
 			return nil
 		})
 	}
+	for _, n := range names(b.dir + "/k") {
+		left = append(left, "files of sandbox "+n)
+	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
 			if n != ".demesne" && n != "out" && n != "run" {

@@ -204,6 +204,8 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 		// next one has too: it must be through before there is a next one.
 		ctl.Close()
 		<-ended
+		// It may have been through before these were there.
+		cgroup.Reap(boot.CgroupAt)
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
 	return ours, nil

@@ -103,7 +103,7 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 			return err
 		}
 	}
-	f, err := os.OpenFile(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
+	f, err := openSource(abs, name != SourceInit)
 	if err != nil {
 		return err
 	}
@@ -117,6 +117,21 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	}
 	s.byName[FileMount+name] = m
 	return nil
+}
+
+// openSource opens what the caller looked at. A path of the caller's has no link left in
+// it: what is one now was put there since, maybe by a sandbox that has the directory
+// (escapes.md F2, F13).
+func openSource(path string, given bool) (*os.File, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if given {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // exposed says whether anybody else, root aside, can reach a directory: unless one on

@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -47,5 +49,34 @@ func TestExposed(t *testing.T) {
 	}
 	if !exposed(filepath.Join(base, "none")) {
 		t.Error("what is not there is taken for closed")
+	}
+}
+
+// A path in which somebody put a link, since the caller looked, is not followed.
+func TestOpenSource(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(dir+"/real/sub", 0o755), os.Symlink("real", dir+"/way"), os.Symlink("sub", dir+"/real/last")); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		path  string
+		given bool
+		want  error
+	}{
+		{"/real/sub", true, nil},
+		{"/way/sub", true, syscall.ELOOP},
+		{"/real/last", true, syscall.ELOOP},
+		{"/way/sub", false, nil}, // our own program may be installed through links
+	} {
+		f, err := openSource(dir+row.path, row.given)
+		if !errors.Is(err, row.want) {
+			t.Errorf("%s: %v, want %v", row.path, err, row.want)
+		}
+		if err == nil {
+			f.Close()
+		}
 	}
 }

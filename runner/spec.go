@@ -22,7 +22,8 @@ import (
 )
 
 // Spec says what sandbox to make. The zero Spec is the host's own /usr, no inputs,
-// a scratch workspace, default limits and no network but loopback.
+// a scratch workspace, default limits and no network but loopback. Paths are absolute and
+// have no symbolic link in them.
 type Spec struct {
 	Name      string   `json:"name,omitempty"`   // unique among the live ones; empty: the id
 	Image     string   `json:"image,omitempty"`  // what the caller calls it; "host" or empty without Rootfs

@@ -46,10 +46,14 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			flags: jsonFlag, operand: aSandbox, run: cmdInspect,
 		},
 		{
-			name: "stop", usage: []string{"ID…"}, summary: "end sandboxes",
-			about:    "Ends sandboxes and everything that runs in them. Their output stays.",
-			examples: []example{{"one by its name", "demesne stop build"}},
-			flags:    noFlags, operand: aSandbox, run: cmdStop,
+			name: "stop", usage: []string{"[--keep] ID…"}, summary: "end sandboxes",
+			about: `Ends sandboxes and everything that runs in them, and removes their files. Their output
+stays. With --keep the files stay too: the next demesne exec starts the sandbox again.`,
+			examples: []example{
+				{"one by its name", "demesne stop build"},
+				{"for the night", "demesne stop --keep build"},
+			},
+			flags: stopFlags, operand: aSandbox, run: cmdStop,
 		},
 		copyCommand(),
 	}, jobCommands(), imageCommands(), []command{

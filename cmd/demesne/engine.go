@@ -17,6 +17,8 @@ type engine interface {
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
+	Halt(ctx context.Context, idOrName string) error
+	Sweep(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error
 	Close() error
 }

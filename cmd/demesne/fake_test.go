@@ -92,6 +92,10 @@ func (bare) Stop(_ context.Context, id string) error {
 	return nil
 }
 
+func (b bare) Halt(ctx context.Context, id string) error { return b.Stop(ctx, id) }
+
+func (bare) Sweep(context.Context) ([]string, error) { return nil, nil }
+
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
 	if c.Sandbox != "bare-1" {
 		return wire.Errorf(wire.CodeUnknown, "change egress of %q: no such sandbox", c.Sandbox)

@@ -29,6 +29,11 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		release, err := a.holdKept(ctx, c.Store, true)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
 		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
 		if err != nil {
 			return 0, err

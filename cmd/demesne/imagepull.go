@@ -89,6 +89,11 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		release, err := a.holdKept(ctx, c.Store, false)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
 		for _, ref := range refs {
 			_, err := c.Store.Remove(ctx, ref, o.force)
 			if errors.Is(err, images.ErrInUse) {

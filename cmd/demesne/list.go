@@ -114,13 +114,17 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 }
 
 // cmdStop stops what it can, and tells of every one it could not.
-func cmdStop(a *app, _ *options, args []string) (int, error) {
+func cmdStop(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
 	}
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
+		end := eng.Stop
+		if o.keep {
+			end = eng.Halt
+		}
 		for _, id := range args {
-			if err := eng.Stop(ctx, id); err != nil {
+			if err := end(ctx, id); err != nil {
 				code = a.report("stop", err)
 			}
 		}

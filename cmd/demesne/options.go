@@ -41,6 +41,7 @@ type options struct {
 	json     bool
 	jsonFile string
 	quiet    bool
+	keep     bool
 	markdown bool
 	print    bool
 

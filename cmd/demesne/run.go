@@ -221,5 +221,6 @@ func (j *job) exec(id string) error {
 		return err
 	}
 	j.stages.since("open", began)
+	j.app.tellRestarted(b)
 	return j.execute(b, func() {})
 }
