@@ -117,7 +117,7 @@ func TestMCPPlanted(t *testing.T) {
 	if got := readFile(t, target); got != canary {
 		t.Errorf("the target of a link is %q now", got)
 	}
-	if got := names(b.dir); fmt.Sprint(got) != "[h r target]" {
+	if got := names(b.dir); fmt.Sprint(got) != "[h k r target]" {
 		t.Errorf("beside the box: %v", got)
 	}
 }

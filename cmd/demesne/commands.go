@@ -56,7 +56,7 @@ stays. With --keep the files stay too: the next demesne exec starts the sandbox 
 			flags: stopFlags, operand: aSandbox, run: cmdStop,
 		},
 		copyCommand(),
-	}, jobCommands(), imageCommands(), []command{
+	}, forkCommands(), jobCommands(), imageCommands(), []command{
 		egressCommand(), mcpCommand(),
 		{
 			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
@@ -82,7 +82,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "cp",
+	"run", "create", "exec", "ls", "inspect", "stop", "cp", "fork", "snapshot", "diff",
 	"jobs", "wait", "logs", "cancel",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",

@@ -69,6 +69,7 @@ func codeOf(err error) int {
 var hints = map[wire.Code]string{
 	wire.CodeUnknown:     "demesne ls lists the sandboxes there are",
 	wire.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
+	wire.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
 	wire.CodeRequirement: "demesne check names what is missing and the line that fixes it",
 }
 

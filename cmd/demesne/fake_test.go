@@ -94,6 +94,21 @@ func (bare) Stop(_ context.Context, id string) error {
 
 func (b bare) Halt(ctx context.Context, id string) error { return b.Stop(ctx, id) }
 
+func (b bare) Fork(ctx context.Context, id, _, out string) (string, error) {
+	fmt.Fprintf(os.Stderr, "fork %s out %s\n", id, out)
+	return "bare-2", b.Stop(ctx, id)
+}
+
+func (b bare) Snapshot(ctx context.Context, id, _ string) (string, error) {
+	return "bare-3", b.Stop(ctx, id)
+}
+
+func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
+	return &runner.Diff{Truncated: true, Changes: []runner.Change{
+		{Path: wire.Bytes("/a"), Kind: "A"}, {Path: wire.Bytes("/r/.git/hooks/x\n\x1b[2J"), Kind: "M", Executes: "git"},
+	}}, b.Stop(ctx, id)
+}
+
 func (bare) Sweep(context.Context) ([]string, error) { return nil, nil }
 
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {

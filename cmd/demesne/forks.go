@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"demesne/runner"
+)
+
+// forkCommands are the verbs about the files of sandboxes that stay.
+func forkCommands() []command {
+	return []command{
+		{
+			name: "fork", usage: []string{"[--name NAME] [--out DIR] ID"}, summary: "make a sandbox of another one's files",
+			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
+shares them, so their size does not matter; what either writes from then on is its own. A sandbox that runs has
+to be stopped first, with demesne stop --keep.`,
+			examples: []example{{"to try something", "demesne stop --keep build; demesne fork --name try build; demesne exec try -- make"}},
+			flags:    forkFlags, operand: aSandbox, run: cmdFork,
+		},
+		{
+			name: "snapshot", usage: []string{"[--name NAME] ID"}, summary: "keep a sandbox's files as they are",
+			about: `Keeps the files of a sandbox as they are, to fork from, and prints an id. A snapshot does not
+expire; demesne stop removes it. A sandbox that runs has to be stopped first, with demesne stop --keep.`,
+			examples: []example{{"before a change", "demesne stop --keep build; demesne snapshot --name before build"}},
+			flags:    snapshotFlags, operand: aSandbox, run: cmdSnapshot,
+		},
+		{
+			name: "diff", usage: []string{"[--json] ID"}, summary: "tell what a sandbox changed",
+			about: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image, and
+marks those that programs of this machine would execute if they were taken there: git hooks, files that
+shells read, package scripts. What it wrote to /out or a --workspace is not among them.`,
+			examples: []example{{"for reading", "demesne diff build"}},
+			flags:    jsonFlag, operand: aSandbox, run: cmdDiff,
+		},
+	}
+}
+
+func snapshotFlags(o *options) flagSet {
+	return flagSet{*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "name" })}
+}
+
+func forkFlags(o *options) flagSet {
+	return join(snapshotFlags(o), flagSet{*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "out" })})
+}
+
+// oneSandbox is the operand of a command about one sandbox.
+func oneSandbox(args []string) (string, error) {
+	switch {
+	case len(args) == 0:
+		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+	case len(args) > 1:
+		return "", fmt.Errorf("argument %q: not wanted", args[1])
+	}
+	return args[0], nil
+}
+
+func cmdFork(a *app, o *options, args []string) (int, error) {
+	from, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		out, err := prepareOut(o.out)
+		if err != nil {
+			return 0, err
+		}
+		id, err := eng.Fork(ctx, from, o.name, out.path)
+		if err != nil {
+			out.undo()
+			return 0, err
+		}
+		return a.print(id + "\n")
+	})
+}
+
+func cmdSnapshot(a *app, o *options, args []string) (int, error) {
+	from, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		id, err := eng.Snapshot(ctx, from, o.name)
+		if err != nil {
+			return 0, err
+		}
+		return a.print(id + "\n")
+	})
+}
+
+func cmdDiff(a *app, o *options, args []string) (int, error) {
+	id, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.with(func(ctx context.Context, eng engine) (int, error) {
+		d, err := eng.Diff(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		if o.json {
+			return a.printJSON(d)
+		}
+		return a.print(diffText(d))
+	})
+}
+
+// diffText is a line for each change. The names are a sandbox's: they write no lines of
+// their own.
+func diffText(d *runner.Diff) string {
+	var b strings.Builder
+	for _, c := range d.Changes {
+		fmt.Fprintf(&b, "%s %s", c.Kind, oneLine(string(c.Path)))
+		if c.Executes != "" {
+			fmt.Fprintf(&b, "  (executed by %s)", c.Executes)
+		}
+		b.WriteByte('\n')
+	}
+	if d.Truncated {
+		b.WriteString("… and more\n")
+	}
+	return b.String()
+}
