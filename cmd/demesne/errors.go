@@ -97,7 +97,7 @@ func imageHint(err error) string {
 	case errors.Is(err, images.ErrCorrupt):
 		return "demesne images verify removes what is damaged; then pull again"
 	case errors.Is(err, images.ErrNotFound):
-		return "demesne images --all lists names that are known"
+		return "demesne images --all lists names that are known, and demesne pull NAME fetches one"
 	}
 	return ""
 }
