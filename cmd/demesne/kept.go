@@ -54,10 +54,10 @@ func (a *app) again(o *options) (add func(*runner.Spec), err error) {
 	if err := o.network.checkSecrets(); err != nil {
 		return nil, err
 	}
-	secrets, err := o.network.values(a)
+	err = o.network.findSecrets(a)
 	return func(spec *runner.Spec) {
 		spec.Egress.Upstream = outbound.Upstream(func(k string) string { v, _ := a.env(k); return v })
-		spec.Egress.Secrets = secrets
+		spec.Egress.Secrets = o.network.found
 	}, err
 }
 

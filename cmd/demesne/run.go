@@ -78,6 +78,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 			undo()
 		}
 	}()
+	j.kept.hide(j.o.network.hidden())
 	if r.o.key != "" {
 		j.app.tellRestarted(r.o.verb, b)
 		return j.execute(b, func() {})
@@ -257,5 +258,6 @@ func (j *job) exec(id string) error {
 	}
 	j.stages.since("open", began)
 	j.app.tellRestarted("exec", b)
+	j.kept.hide(j.o.network.hidden())
 	return j.execute(b, func() {})
 }
