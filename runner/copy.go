@@ -56,6 +56,40 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, err
 }
 
+// CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
+// CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
+// sandbox learns of the other.
+func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) error {
+	var there error
+	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		relay, err := tarball.NewRelay(out, l)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("copy %q: nothing there can be copied", src)
+		}
+		if err != nil {
+			return err
+		}
+		verb := tarball.Put
+		if relay.Dir {
+			verb = tarball.Merge
+		}
+		there = to.stream(ctx, verb, dst, func(in, _ *os.File) error {
+			defer in.Close()
+			return relay.Pass(in)
+		})
+		if there != nil {
+			return there
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	if there != nil { // the other end only saw a pipe break
+		return there
+	}
+	return err
+}
+
 // stream executes copyProgram and has host take the other ends of its stdin and stdout.
 func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(path, "/") {
