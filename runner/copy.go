@@ -8,13 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"demesne/runner/tarball"
 	"demesne/runner/wire"
 )
 
-// copyProgram is demesne-init in a sandbox, which copies when it is told to.
-const copyProgram = "/dev/.demesne-init"
+// insideProgram is demesne-init in a sandbox, which does there what it is told to.
+const insideProgram = "/dev/.demesne-init"
 
 // CopyIn copies src, a file or a directory of ours that is no link, to dst in the sandbox,
 // as the sandbox's user. A file goes into dst if that is a directory there or ends in "/";
@@ -56,14 +57,22 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, err
 }
 
-// stream executes copyProgram and has host take the other ends of its stdin and stdout.
+// stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
 func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(path, "/") {
 		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", path)
 	}
+	if err := s.inside(ctx, Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host); err != nil {
+		return fmt.Errorf("copy %q: %w", path, err)
+	}
+	return nil
+}
+
+// inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and
+// stdout. When ctx ends, so does what is done inside.
+func (s *Sandbox) inside(ctx context.Context, cmd Command, host func(in, out *os.File) error) error {
 	var pipes pipes
 	defer pipes.close()
-	cmd := Command{Argv: []string{copyProgram, verb, path}, Dir: "/"}
 	in, err1 := pipes.to(&cmd.Stdin)
 	out, err2 := pipes.from(&cmd.Stdout)
 	errs, err3 := pipes.from(&cmd.Stderr)
@@ -75,7 +84,10 @@ func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, o
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, pipes.close)
+	stop := context.AfterFunc(ctx, func() {
+		pipes.close()
+		p.Signal(syscall.SIGKILL)
+	})
 	defer stop()
 	said := make(chan string, 1)
 	go func() {
@@ -97,7 +109,7 @@ func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, o
 	} else if err == nil {
 		err = errors.New(r.Detail)
 	}
-	return fmt.Errorf("copy %q: %w", path, err)
+	return err
 }
 
 // pipes are those of one command: the ends it gets, and ours.

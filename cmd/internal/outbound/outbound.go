@@ -119,6 +119,12 @@ func upstream(getenv func(string) string) map[string]string {
 	return found
 }
 
+// Again gives a sandbox that is started again over its files the way out that getenv knows, for
+// no file has it; see runner.Options.
+func Again(getenv func(string) string) func(*runner.Spec) {
+	return func(s *runner.Spec) { s.Egress.Upstream = upstream(getenv) }
+}
+
 // logDir is where decisions are written down: beside the output directories, so that no
 // sandbox has it unless its caller gives it the whole output root.
 const logDir = ".egress"
