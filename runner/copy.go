@@ -57,20 +57,51 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, err
 }
 
+// CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
+// CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
+// sandbox learns of the other.
+func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) error {
+	var there error
+	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		relay, err := tarball.NewRelay(out, l)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("copy %q: nothing there can be copied", src)
+		}
+		if err != nil {
+			return err
+		}
+		verb := tarball.Put
+		if relay.Dir {
+			verb = tarball.Merge
+		}
+		there = to.stream(ctx, verb, dst, func(in, _ *os.File) error {
+			defer in.Close()
+			return relay.Pass(in)
+		})
+		if there != nil {
+			return there
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	if there != nil { // the other end only saw a pipe break
+		return there
+	}
+	return err
+}
+
 // stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
 func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(path, "/") {
 		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", path)
 	}
-	if err := s.inside(ctx, Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host); err != nil {
-		return fmt.Errorf("copy %q: %w", path, err)
-	}
-	return nil
+	return s.inside(ctx, fmt.Sprintf("copy %q", path), Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host)
 }
 
 // inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and
-// stdout. When ctx ends, so does what is done inside.
-func (s *Sandbox) inside(ctx context.Context, cmd Command, host func(in, out *os.File) error) error {
+// stdout. When ctx ends, so does what is done inside. An error that was inside begins with what.
+func (s *Sandbox) inside(ctx context.Context, what string, cmd Command, host func(in, out *os.File) error) error {
 	var pipes pipes
 	defer pipes.close()
 	in, err1 := pipes.to(&cmd.Stdin)
@@ -109,7 +140,7 @@ func (s *Sandbox) inside(ctx context.Context, cmd Command, host func(in, out *os
 	} else if err == nil {
 		err = errors.New(r.Detail)
 	}
-	return err
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // pipes are those of one command: the ends it gets, and ours.

@@ -15,7 +15,7 @@ func (s *Sandbox) Files(ctx context.Context, r files.Request) (*files.Answer, er
 		return nil, err
 	}
 	var a *files.Answer
-	err := s.inside(ctx, Command{Argv: []string{insideProgram, "files"}, Dir: "/out"}, func(in, out *os.File) error {
+	err := s.inside(ctx, "use files", Command{Argv: []string{insideProgram, "files"}, Dir: "/out"}, func(in, out *os.File) error {
 		err := json.NewEncoder(in).Encode(r)
 		in.Close()
 		if err != nil {

@@ -29,7 +29,8 @@ type options struct {
 	require              runner.Level
 	nesting, trace       bool
 	background           bool
-	ttl                  time.Duration
+	key                  string
+	ttl, maxAge          time.Duration
 	network              network
 
 	shell            *string // -c
@@ -42,6 +43,7 @@ type options struct {
 	jsonFile string
 	quiet    bool
 	keep     bool
+	follow   bool
 	markdown bool
 	print    bool
 
@@ -61,7 +63,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, TTL: runner.Duration(o.ttl),
+		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge),
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {
