@@ -16,6 +16,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -42,7 +43,7 @@ type Config struct {
 	Secrets  []Secret            // that requests are given
 	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
-	Log      io.Writer           // a Record as JSON a line; nil: none
+	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 }
 
@@ -139,7 +140,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // Blocked lists what was denied, each once, the first first.
-func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []decisions.Blocked { return p.log.denials() }
 
 // Close ends listeners and connections. What they were about is in the log when it
 // returns.
