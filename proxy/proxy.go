@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // Resolver finds the addresses of a name. *net.Resolver is one.
@@ -83,7 +84,8 @@ type Proxy struct {
 	asking  asking
 	flows   atomic.Int64 // that have not ended
 	secrets secrets
-	issuer  *issuer // nil without secrets
+	hidden  *redact.Values // of the secrets
+	issuer  *issuer        // nil without secrets
 
 	forward  *forwarder
 	explicit *http.Server // of ServeProxy
@@ -116,9 +118,11 @@ func New(c Config) (*Proxy, error) {
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log}
 	p.own.find = c.Own
-	if p.secrets = slices.Clone(c.Secrets); len(p.secrets) > 0 {
+	p.secrets = slices.Clone(c.Secrets)
+	p.hidden = p.secrets.values()
+	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden}
+	if len(p.secrets) > 0 {
 		var err error
 		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)

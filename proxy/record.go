@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // Record is one decision and what became of it, written when it is over.
@@ -61,10 +62,12 @@ type journal struct {
 	left    int64 // bytes that may still be written
 	full    bool
 	blocked []Blocked
+	hidden  *redact.Values
 }
 
 func (j *journal) write(r Record) {
 	r.Sandbox = j.sandbox
+	r.Request, r.Error = j.hidden.Text(r.Request), j.hidden.Text(r.Error)
 	now := time.Now()
 	if r.Time.IsZero() {
 		r.Time = now

@@ -27,6 +27,7 @@ type network struct {
 	publish        []runner.Port
 	secrets        map[string]*secret
 	order          []string // of secrets, as they were named
+	found          []runner.Secret
 }
 
 // networkFlags are those of run and create.
@@ -149,7 +150,8 @@ func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 			a.say(verb + ": mirror not understood: " + line)
 		}
 		if e != nil && err == nil {
-			e.Secrets, err = n.values(a)
+			err = n.findSecrets(a)
+			e.Secrets = n.found
 		}
 		answer <- found{e, n.explain(err)}
 	}()

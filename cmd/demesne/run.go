@@ -73,6 +73,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 			undo()
 		}
 	}()
+	j.kept.hide(j.o.network.hidden())
 	return j.execute(b, func() { stop(eng, b.ID) })
 }
 
