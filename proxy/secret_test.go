@@ -259,7 +259,7 @@ func TestRoute(t *testing.T) {
 func TestSecretSurvives(t *testing.T) {
 	s := secret(t, "api.test", "")
 	ca := newAuthority(t)
-	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) }, "api.test")
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization") == value) }, "api.test")
 	first, err := New(Config{Secrets: []Secret{s}})
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestSecretSurvives(t *testing.T) {
 	raw, _, _ := r.connect("api.test:443")
 	c := tls.Client(raw, &tls.Config{RootCAs: trust, ServerName: "api.test"})
 	defer c.Close()
-	if code, body := request(t, c, "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: "+s.Placeholder()+"\r\n\r\n"); code != 200 || body != value {
+	if code, body := request(t, c, "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: "+s.Placeholder()+"\r\n\r\n"); code != 200 || body != "true" {
 		t.Errorf("%d %q", code, body)
 	}
 	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {

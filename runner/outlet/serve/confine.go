@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
 // readable is what resolving names (hosts, resolv.conf, nsswitch.conf, which may be links
@@ -27,7 +27,7 @@ var linked = []string{
 }
 
 // Confine takes from the process, for ever, every capability, new privileges, all files but
-// the readable ones, listening on TCP ports, and signals and abstract sockets of others. No
+// the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. No
 // other process of the user can read its memory. What of Landlock this kernel does not know
 // is not held: what could be done without it is done by the user namespace, where the
 // process has no rights that the caller has not. Descriptors that are open stay so.
@@ -36,7 +36,8 @@ func Confine() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+	// On every thread, which is what libcap's psx is for.
+	if _, _, e := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return fmt.Errorf("confine: no new privileges: %w", e)
 	}
 	if err := dropCaps(); err != nil {
@@ -51,7 +52,7 @@ func Confine() error {
 func dropCaps() error {
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	none := &[2]unix.CapUserData{}
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0)
+	_, _, e := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0)
 	if e != 0 {
 		return fmt.Errorf("drop capabilities: %w", e)
 	}
