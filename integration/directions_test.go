@@ -210,6 +210,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
 		{"cmd/demesne-proxy", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "go.podman.io/", "C"}},
+		{"cmd/demesne-egress", []string{"github.com/elazarl/", "github.com/miekg/", "C"}},
 	} {
 		if all[c.program] == nil {
 			t.Errorf("%s: no such program", c.program)

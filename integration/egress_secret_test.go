@@ -60,5 +60,13 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 		if n := strings.Count(r.stdout, "Bearer "+strings.Repeat("*", len(canary))); n != 2 {
 			t.Errorf("what the host sent back is blanked %d times: %s", n, r.stdout)
 		}
+		// No file keeps it: to a sandbox that is started again it is given again.
+		secret := []string{"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test:Authorization"}
+		kept := n.create(append(secret, "--allow-domain", "vault.test")...)
+		n.must("stop", "--keep", kept)
+		n.must(append(append([]string{"exec"}, secret...), kept, "-c", `curl -sS -H "Authorization: Kept $TOKEN" https://vault.test/`)...)
+		if !n.heard("vault.test got Kept " + canary) {
+			t.Errorf("after it was started again the host did not get it: %q", n.seen)
+		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -43,7 +44,7 @@ type Config struct {
 	CA       []byte              // Proxy.Authority of a proxy that this one replaces; nil: a new one
 	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
-	Log      io.Writer           // a Record as JSON a line; nil: none
+	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 
 	Generation int // proxies that served the sandbox before, of which it may remember addresses
@@ -142,7 +143,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // Blocked lists what was denied, each once, the first first.
-func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []decisions.Blocked { return p.log.denials() }
 
 // Close ends listeners and connections. What they were about is in the log when it
 // returns.

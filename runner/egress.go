@@ -29,7 +29,7 @@ type Egress struct {
 	Learn          bool     `json:"learn,omitempty"` // every public address, for a log to make a policy of
 	Ask            Duration `json:"ask,omitempty"`   // how long a name that no rule speaks of waits for [Options.Ask]; 0: it is denied
 
-	// Log is a file of the host for the decisions, one JSON object a line (proxy.Record).
+	// Log is a file of the host for the decisions, one JSON object a line (decisions.Record).
 	// Create makes it, as the caller; it must not be where the sandbox can write.
 	Log string `json:"log,omitempty"`
 

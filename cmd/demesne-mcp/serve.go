@@ -26,7 +26,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		return err
 	}
 	defer d.Close()
-	opts, err := serverOptions(d.OutputRoot())
+	opts, err := serverOptions(d.OutputRoot(), o.tools)
 	if err != nil {
 		return err
 	}

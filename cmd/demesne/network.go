@@ -135,6 +135,13 @@ type found struct {
 	err    error
 }
 
+// restore adds to a sandbox of a key that is restarted what no file keeps. It is called after f was received.
+func (f *found) restore(spec *runner.Spec) {
+	if f.egress != nil {
+		spec.Egress.Upstream, spec.Egress.Secrets = f.egress.Upstream, f.egress.Secrets
+	}
+}
+
 // find begins to find out what is wanted. It takes some milliseconds where a file or this
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {

@@ -73,7 +73,7 @@ func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egr
 	if (e.Mode == "" || e.Mode == None) && len(e.Allow) == 0 && !w.Gateway {
 		return nil, r.Notes, nil
 	}
-	e.Upstream = upstream(getenv)
+	e.Upstream = Upstream(getenv)
 	return e, r.Notes, nil
 }
 
@@ -105,8 +105,9 @@ func ask(ctx context.Context, w Wants) (r Rules, err error) {
 	return r, nil
 }
 
-// upstream is the proxy that this host is told to use, which only the runner is told.
-func upstream(getenv func(string) string) map[string]string {
+// Upstream is the proxy that this host is told to use, which only the runner is told. It is nil where
+// there is none.
+func Upstream(getenv func(string) string) map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		if v := getenv(name); v != "" {
@@ -117,6 +118,12 @@ func upstream(getenv func(string) string) map[string]string {
 		return nil
 	}
 	return found
+}
+
+// Again gives a sandbox that is started again over its files the way out that getenv knows, for
+// no file has it; see runner.Options.
+func Again(getenv func(string) string) func(*runner.Spec) {
+	return func(s *runner.Spec) { s.Egress.Upstream = Upstream(getenv) }
 }
 
 // logDir is where decisions are written down: beside the output directories, so that no

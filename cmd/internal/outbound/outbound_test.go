@@ -85,7 +85,7 @@ func TestUpstream(t *testing.T) {
 	if err != nil || len(e.Upstream) != 2 || e.Upstream["https_proxy"] != env["https_proxy"] || e.Upstream["NO_PROXY"] != "corp.test" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if upstream(noEnv) != nil {
+	if Upstream(noEnv) != nil {
 		t.Error("a proxy out of nothing")
 	}
 }
