@@ -44,9 +44,8 @@
 //
 // # What happened
 //
-// Every decision is a [Record], written when the connection, request or query it was
-// about is over; [Proxy.Blocked] has the denials for the result. [Suggest] makes a policy of
-// records, [Replay] holds them against one.
+// Every decision is a record of package decisions, written when the connection, request or
+// query it was about is over; [Proxy.Blocked] has the denials for the result.
 //
 // Tunnels are copied between plain *net.TCPConn, so that the kernel moves the bytes
 // (splice(2)).

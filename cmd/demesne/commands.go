@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
+
+	"demesne/images/spell"
 )
 
 // command is one verb. The table of them is commands.
@@ -183,7 +185,7 @@ func lookup(name string) (*command, error) {
 		return &all[i], nil
 	}
 	err := fmt.Errorf("command %q: not known", name)
-	if n := nearest(name, verbs); n != "" {
+	if n := spell.Nearest(name, verbs); n != "" {
 		return nil, hinted(err, "did you mean %s?", n)
 	}
 	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)

@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/spell"
 	"demesne/runner"
 )
 
@@ -262,7 +263,7 @@ func oneOf(s string, words []string) error {
 		}
 	}
 	err := fmt.Errorf("not known (known: %s)", strings.Join(words, ", "))
-	if n := nearest(s, words); n != "" {
+	if n := spell.Nearest(s, words); n != "" {
 		return hinted(err, "did you mean %s?", n)
 	}
 	return err
