@@ -253,3 +253,29 @@ func TestRoute(t *testing.T) {
 		t.Error("a route to no host")
 	}
 }
+
+// A proxy that replaces another goes on where that was: the sandbox has its placeholder and
+// trusts its CA.
+func TestSecretSurvives(t *testing.T) {
+	s := secret(t, "api.test", "")
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization") == value) }, "api.test")
+	first, err := New(Config{Secrets: []Secret{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	again := secret(t, "api.test", "").WithPlaceholder(s.Placeholder())
+	r := newRig(t, Config{Policy: allow(t, "api.test"), Secrets: []Secret{again}, Roots: ca.pool, CA: first.Authority()}, "api.test")
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(first.CA())
+	raw, _, _ := r.connect("api.test:443")
+	c := tls.Client(raw, &tls.Config{RootCAs: trust, ServerName: "api.test"})
+	defer c.Close()
+	if code, body := request(t, c, "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: "+s.Placeholder()+"\r\n\r\n"); code != 200 || body != "true" {
+		t.Errorf("%d %q", code, body)
+	}
+	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {
+		t.Error("a CA that is none was taken")
+	}
+}

@@ -29,7 +29,7 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	if spec.Egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
 	}
-	egress, err := admitEgress(&spec)
+	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return runner.Opened{}, err
 	}

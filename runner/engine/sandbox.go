@@ -23,8 +23,8 @@ type sandbox struct {
 	owner   *caller // of a one-shot one
 	id      string
 	spec    runner.Spec
-	egress  *egress // nil: no way out
-	asker   *caller // who answers questions about egress
+	egress  *runner.Egress // with what spec has not any more; nil: no way out
+	asker   *caller        // who answers questions about egress
 	created time.Time
 	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
@@ -40,6 +40,8 @@ type sandbox struct {
 	net   *network
 	pid   int // of PID 1, in our pid namespace
 	paths paths
+
+	trusts *rootfs.Trust // nil: nobody besides
 
 	scratch string // the directory that upper is
 	undo    undo

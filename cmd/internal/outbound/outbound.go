@@ -15,9 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"demesne/runner"
 )
@@ -124,18 +122,4 @@ func Upstream(getenv func(string) string) map[string]string {
 // no file has it; see runner.Options.
 func Again(getenv func(string) string) func(*runner.Spec) {
 	return func(s *runner.Spec) { s.Egress.Upstream = Upstream(getenv) }
-}
-
-// logDir is where decisions are written down: beside the output directories, so that no
-// sandbox has it unless its caller gives it the whole output root.
-const logDir = ".egress"
-
-// LogFile is the place for the decisions of the sandbox whose output directory has that
-// name. The directory is there when it returns.
-func LogFile(root, name string) (string, error) {
-	dir := filepath.Join(root, logDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make directory of egress logs: %w", err)
-	}
-	return filepath.Join(dir, name+".jsonl"), nil
 }

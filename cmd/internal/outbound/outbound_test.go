@@ -89,20 +89,3 @@ func TestUpstream(t *testing.T) {
 		t.Error("a proxy out of nothing")
 	}
 }
-
-func TestLogFile(t *testing.T) {
-	root := t.TempDir()
-	path, err := LogFile(root, "a-run")
-	if err != nil || path != root+"/.egress/a-run.jsonl" {
-		t.Fatalf("%s, %v", path, err)
-	}
-	if info, err := os.Stat(root + "/.egress"); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if err := os.WriteFile(root+"/file", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := LogFile(root+"/file", "x"); err == nil {
-		t.Error("a file was taken for a directory")
-	}
-}
