@@ -217,6 +217,7 @@ const (
 	OpSweep   wire.Op = "sweep"
 	OpFork    wire.Op = "fork"
 	OpDiff    wire.Op = "diff"
+	OpLayer   wire.Op = "layer"
 	OpList    wire.Op = "list"
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"
