@@ -16,7 +16,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // Resolver finds the addresses of a name. *net.Resolver is one.
@@ -39,10 +41,13 @@ type Config struct {
 	Upstream *Upstream           // nil: none
 	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
 	Secrets  []Secret            // that requests are given
+	CA       []byte              // Proxy.Authority of a proxy that this one replaces; nil: a new one
 	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
-	Log      io.Writer           // a Record as JSON a line; nil: none
+	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
+
+	Generation int // proxies that served the sandbox before, of which it may remember addresses
 }
 
 // Limits bound what a sandbox can use up. Zero: the default.
@@ -80,7 +85,8 @@ type Proxy struct {
 	asking  asking
 	flows   atomic.Int64 // that have not ended
 	secrets secrets
-	issuer  *issuer // nil without secrets
+	hidden  *redact.Values // of the secrets
+	issuer  *issuer        // nil without secrets
 
 	forward  *forwarder
 	explicit *http.Server // of ServeProxy
@@ -112,12 +118,14 @@ func New(c Config) (*Proxy, error) {
 	}
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.names = newNames(c.V4, c.V6, c.Limits.Names)
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log}
+	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
 	p.own.find = c.Own
-	if p.secrets = slices.Clone(c.Secrets); len(p.secrets) > 0 {
+	p.secrets = slices.Clone(c.Secrets)
+	p.hidden = p.secrets.values()
+	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden}
+	if len(p.secrets) > 0 {
 		var err error
-		if p.issuer, err = newIssuer(c.Sandbox); err != nil {
+		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)
 		}
 	}
@@ -135,7 +143,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // Blocked lists what was denied, each once, the first first.
-func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []decisions.Blocked { return p.log.denials() }
 
 // Close ends listeners and connections. What they were about is in the log when it
 // returns.

@@ -24,7 +24,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
-	egress, err := admitEgress(&spec)
+	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +134,11 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
 	// Both wait in the kernel, and neither for the other.
-	out, err := s.wayOut(m)
-	if err != nil {
-		return err
-	}
+	out := s.wayOut(m)
 	join := newNetwork(out)
-	err = s.mount(m, trust(s.spec, out))
+	if err = s.trust(out); err == nil {
+		err = s.mount(m)
+	}
 	t.mark("mounts")
 	net, nerr := join()
 	if nerr != nil {
@@ -150,7 +149,8 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.openNetwork(m); err != nil {
+	admitted, err := s.openNetwork(m)
+	if err != nil {
 		return err
 	}
 	ns := net.ns
@@ -182,6 +182,10 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	}
 	s.seen = seen{facts, start, <-names, ns.SysfsErr}
 	t.mark("guest")
+	if err := admitted(); err != nil {
+		return err
+	}
+	t.mark("proxy")
 	t.list = append(t.list,
 		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
 	return nil
@@ -258,7 +262,7 @@ func size(m []runner.IDRange) (n uint32) {
 }
 
 // mount lays the tree out and opens what is read back at the end.
-func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
+func (s *sandbox) mount(m *wire.Message) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -270,7 +274,7 @@ func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
 	}
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
-		NameServer: nameServer(s.egress), Trust: trust,
+		NameServer: nameServer(s.egress), Trust: s.trusts,
 		Init: init, Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {

@@ -86,12 +86,18 @@ func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecRep
 		return nil, nil, err
 	}
 	x.arm(time.Duration(req.Timeout))
+	s.mu.Lock()
+	news := s.news
+	s.news = false
+	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took}, reply, nil
+	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}, reply, nil
 }
 
 // enrol numbers a new execution and makes it findable.
 func (s *sandbox) enrol() (*execution, error) {
+	<-s.built
+	blocked := s.net.blocked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
@@ -101,7 +107,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	x := &execution{
 		s: s, id: s.next, started: time.Now(), done: make(chan struct{}),
 		primary: s.spec.Lifetime == runner.OneShot && !s.primary,
-		blocked: s.net.blocked(),
+		blocked: blocked,
 	}
 	s.primary = true
 	s.execs[x.id] = x

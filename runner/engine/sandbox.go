@@ -23,8 +23,8 @@ type sandbox struct {
 	owner   *caller // of a one-shot one
 	id      string
 	spec    runner.Spec
-	egress  *egress // nil: no way out
-	asker   *caller // who answers questions about egress
+	egress  *runner.Egress // with what spec has not any more; nil: no way out
+	asker   *caller        // who answers questions about egress
 	created time.Time
 	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
@@ -47,6 +47,8 @@ type sandbox struct {
 	takeBack func() error // lets /out be the caller's alone again; nil: it is
 	paths    paths
 
+	trusts *rootfs.Trust // nil: nobody besides
+
 	scratch string // the directory that upper is
 	undo    undo
 	late    undo // see undoLate
@@ -58,6 +60,7 @@ type sandbox struct {
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
 	restarted bool
+	news      bool // that it was restarted, until a command has been started; under mu
 	clock     *time.Timer
 
 	mu       sync.Mutex
@@ -108,7 +111,7 @@ func (s *sandbox) open() (runner.Opened, error) {
 	if s.ending {
 		return runner.Opened{}, s.goneFor("open sandbox")
 	}
-	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.restarted}, nil
+	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.news}, nil
 }
 
 // goneFor is what is told to who comes too late. s.mu is held, and let go while s ends.
