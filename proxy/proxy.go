@@ -168,19 +168,6 @@ func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.servePro
 // ServeNamed serves connections whose local address stands for a name.
 func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
 
-// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
-// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
-// a Secret without trusting a CA.
-func (p *Proxy) ServeRoute(l net.Listener, host string) error {
-	name, err := policy.ParseName(host)
-	if err != nil {
-		return fmt.Errorf("serve route: %w", err)
-	}
-	return p.accept(l, func(c *net.TCPConn) {
-		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, q: policy.Query{Name: name, Port: 443}, route: true}})
-	})
-}
-
 // ServeDNS answers queries over UDP.
 func (p *Proxy) ServeDNS(c net.PacketConn) error {
 	return p.serveDNS(c, &dns.Server{PacketConn: c, UDPSize: dns.MinMsgSize})

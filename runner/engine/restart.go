@@ -35,7 +35,7 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	}
 	s := e.newSandbox(rec.Info.ID, spec)
 	s.asker = c
-	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, true, rec.Info.Result
+	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
 		return other.open()

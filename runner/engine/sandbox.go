@@ -60,6 +60,7 @@ type sandbox struct {
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
 	restarted bool
+	quiet     bool // nothing ran in it when it was ended
 	news      bool // that it was restarted, until a command has been started; under mu
 	clock     *time.Timer
 
@@ -168,7 +169,12 @@ func (s *sandbox) takeDown(why string) bool {
 		s.verdict, s.detail = runner.Lost, why
 	}
 	s.mu.Unlock()
+	s.takeApart()
+	return true
+}
 
+// takeApart is the rest of takeDown, for whoever has set ending.
+func (s *sandbox) takeApart() {
 	s.undo.run()
 	if s.owner != nil {
 		s.owner.disown(s)
@@ -181,7 +187,6 @@ func (s *sandbox) takeDown(why string) bool {
 		x.finish(nil)
 	}
 	close(s.finished)
-	return true
 }
 
 // undoLate is undo.add for what no result waits for: our own view of the mounts, which goes

@@ -55,7 +55,9 @@ func shapeOf(spec runner.Spec) (shape string, rest runner.Spec, ok bool) {
 		spec.Egress != nil || len(spec.Publish) > 0 || len(spec.Inputs) > 0 {
 		return "", spec, false
 	}
-	rest = runner.Spec{Image: spec.Image, User: spec.User, Limits: spec.Limits, Hostname: spec.Hostname}
+	rest = spec
+	rest.Name, rest.Out, rest.Workspace, rest.Require = "", "", "", ""
+	rest.Exposed = false // of files that an image's packages have
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil
 }
