@@ -13,7 +13,7 @@
 //	defer g.Close()
 //
 //	c, err := ns.DialTCP(ctx, addr) // to a server inside, and
-//	l, err := ns.ListenTCP(addr)    // a server of ours inside
+//	l, err := ns.Listen(addr)       // a server of ours inside
 //
 // # What each claim rests on
 //

@@ -134,12 +134,33 @@ func New(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// SetPolicy decides what comes next. Tunnels that are open stay.
+// SetPolicy decides what comes next. Tunnels that are open stay. Rules that are new, or gone,
+// are written down.
 func (p *Proxy) SetPolicy(pol policy.Policy) {
-	p.policy.Store(&pol)
-	if p.forward != nil {
-		p.forward.transport.CloseIdleConnections()
+	before := p.policy.Swap(&pol)
+	if before == nil { // by New
+		return
 	}
+	for _, r := range changes(*before, pol) {
+		p.log.write(r)
+	}
+	p.forward.transport.CloseIdleConnections()
+}
+
+// changes are records of what makes one policy another. It is pure.
+func changes(before, after policy.Policy) (all []decisions.Record) {
+	say := func(what string, rules, others []policy.Rule) {
+		for _, r := range rules {
+			if !slices.ContainsFunc(others, func(o policy.Rule) bool { return o.String() == r.String() }) {
+				all = append(all, decisions.Record{Via: "policy", Rule: r.String(), Verdict: decisions.Changed, Reason: fmt.Sprintf(what, r)})
+			}
+		}
+	}
+	say("rule %q allows from now on", after.Allowed(), before.Allowed())
+	say("rule %q denies from now on", after.Denied(), before.Denied())
+	say("rule %q allows no longer", before.Allowed(), after.Allowed())
+	say("rule %q denies no longer", before.Denied(), after.Denied())
+	return all
 }
 
 // Blocked lists what was denied, each once, the first first.
@@ -167,19 +188,6 @@ func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.servePro
 
 // ServeNamed serves connections whose local address stands for a name.
 func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
-
-// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
-// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
-// a Secret without trusting a CA.
-func (p *Proxy) ServeRoute(l net.Listener, host string) error {
-	name, err := policy.ParseName(host)
-	if err != nil {
-		return fmt.Errorf("serve route: %w", err)
-	}
-	return p.accept(l, func(c *net.TCPConn) {
-		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, q: policy.Query{Name: name, Port: 443}, route: true}})
-	})
-}
 
 // ServeDNS answers queries over UDP.
 func (p *Proxy) ServeDNS(c net.PacketConn) error {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/proxy/modes"
 	"demesne/proxy/policy"
 )
 
@@ -168,6 +169,38 @@ func TestEscapeN26Reflection(t *testing.T) {
 	r.proxy.Close()
 }
 
+// TestSecretPort: a secret may be for another port than 443, and is then for that one: swapped
+// there, blanked on the way back, and refused or left alone everywhere else.
+func TestSecretPort(t *testing.T) {
+	s := secret(t, "api.test:8443", "")
+	ca := newAuthority(t)
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %q", r.Host, r.Header.Get("Authorization"))
+	}
+	for _, at := range []string{"8.0.0.2:8443", "8.0.0.2:443"} {
+		ca.serveHTTPS(t, at, echo, "api.test")
+	}
+	serveHTTP(t, "8.0.0.2:80", echo)
+	r := newRig(t, Config{Policy: allow(t, "api.test"), Secrets: []Secret{s}, Roots: ca.pool}, "api.test")
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(r.proxy.CA())
+	text := "GET / HTTP/1.1\r\nHost: api.test:8443\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n"
+	for way, open := range r.ways("api.test", 8443) {
+		c := tls.Client(open(), &tls.Config{RootCAs: trust, ServerName: "api.test"})
+		if code, body := request(t, c, text); code != 200 || body != `api.test:8443 "`+strings.Repeat("*", len(value))+`"` {
+			t.Errorf("%s: %d %s", way, code, body)
+		}
+	}
+	tunnel, _, _ := r.connect("api.test:443")
+	c := tls.Client(tunnel, &tls.Config{RootCAs: ca.pool, ServerName: "api.test"})
+	if _, body := request(t, c, text); !strings.Contains(body, s.Placeholder()) {
+		t.Errorf("port 443: %s", body)
+	}
+	if resp := r.raw(strings.Replace(text, "GET /", "GET http://api.test/", 1)); resp.StatusCode != 403 {
+		t.Errorf("port 80: %s", resp.Status)
+	}
+}
+
 // TestEscapeN8Intercepted: where TLS ends here, another Host inside it is refused, and so is
 // whatever a rule's path and method do not cover.
 func TestEscapeN8Intercepted(t *testing.T) {
@@ -223,6 +256,7 @@ func TestNewSecretRefused(t *testing.T) {
 		{"", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
 		{"a\r\nb", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
 		{"x", "api.test", "a b", `make secret "T": no header has the name "a b"`},
+		{"x", "api.test:0", "", `make secret "T": port "0" is not in 1-65535`},
 		{"x", "*.test", "", `make secret "T": parse name "*.test": not a host name: '*' in it`},
 	} {
 		if _, err := NewSecret("T", c.value, c.host, c.header); err == nil || err.Error() != c.want {
@@ -277,5 +311,32 @@ func TestSecretSurvives(t *testing.T) {
 	}
 	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {
 		t.Error("a CA that is none was taken")
+	}
+}
+
+// TestServeGo: of two servers what may be read, and nothing else.
+func TestServeGo(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, "proxy.golang.org", "sum.golang.org")
+	rules := modes.GoProxy()
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, "proxy.golang.org")
+	r.world.at["sum.golang.org."] = r.world.at["proxy.golang.org."]
+	at := r.serve("127.0.0.1:0", r.proxy.ServeGo)
+	for text, want := range map[string]string{
+		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                  "200 GET proxy.golang.org/a%21b/@v/list",
+		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":      "200 GET proxy.golang.org/a",
+		"GET /sumdb/sum.golang.org/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
+		"GET /sumdb/sum.golang.org/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET sum.golang.org/tile/8/0",
+		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":     "200 GET proxy.golang.org/sumdb/sum.other.org/latest",
+		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":        "405 blocked by demesne: \"proxy.golang.org\": the Go proxy is for GET and HEAD, not for \"PUT\"",
+		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":   "405 blocked",
+	} {
+		code, body := request(t, r.dial(at), text)
+		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	if _, resp, _ := r.connect("proxy.golang.org:443"); resp.StatusCode != 403 {
+		t.Errorf("a tunnel to it: %s", resp.Status)
 	}
 }

@@ -48,6 +48,7 @@ type options struct {
 	follow   bool
 	markdown bool
 	print    bool
+	write    bool
 
 	all, force bool
 	olderThan  time.Duration

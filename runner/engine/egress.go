@@ -45,7 +45,7 @@ func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Eg
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
-	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.Ask > 0
+	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0
 }
 
 // public is what others may see of an Egress.

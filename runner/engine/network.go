@@ -104,7 +104,7 @@ func (n *network) env(certFile string) []string {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	return environ(certFile, n.out.outlet.Plan().Env)
+	return environ(certFile, n.out.golang != nil, n.out.outlet.Plan().Env)
 }
 
 func (n *network) blocked() []runner.Blocked {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 type wayOut struct {
 	asked   runner.Egress // with what is in no Spec any more
 	gateway *netns.Gateway
+	golang  *os.File      // the listener of a Go module proxy inside; nil: none
 	done    chan struct{} // closed when the proxy has answered
 	outlet  *outlet.Outlet
 	err     error
@@ -75,7 +77,11 @@ func (w *wayOut) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("verify gateway: %w", err)
 	}
-	return c.Close()
+	c.Close()
+	if w.asked.GoProxy {
+		w.golang, err = w.gateway.Sandbox.Listen(goProxy)
+	}
+	return err
 }
 
 // serve has the proxy serve the gateway's sockets, once it has answered.
@@ -91,6 +97,9 @@ func (w *wayOut) serve() error {
 		}
 	}
 	sockets := wire.Files{outlet.FileProxy: w.gateway.Proxy, outlet.FileDNS: w.gateway.DNS, outlet.FileDNSTCP: w.gateway.DNSTCP}
+	if w.golang != nil {
+		sockets[outlet.FileGo] = w.golang
+	}
 	for i, f := range named {
 		sockets[fmt.Sprintf("%s%d", outlet.FileNamed, i)] = f
 	}
@@ -108,6 +117,9 @@ func (w *wayOut) close() {
 	if w.gateway != nil {
 		w.gateway.Close()
 	}
+	if w.golang != nil {
+		w.golang.Close()
+	}
 }
 
 // certVariables name a file of certificates to programs that would not look at the
@@ -116,8 +128,11 @@ var certVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
 }
 
+// goProxy is where a sandbox finds its own Go module proxy: jbeshir/demesne's address.
+var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
+
 // environ tells programs of the proxy. Those that do not ask find their way by names.
-func environ(certFile string, placeholders []outlet.Var) []string {
+func environ(certFile string, golang bool, placeholders []outlet.Var) []string {
 	at := "http://" + netns.ProxyAddr().String()
 	var env []string
 	for _, kv := range []string{"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=localhost,127.0.0.1,::1"} {
@@ -127,6 +142,9 @@ func environ(certFile string, placeholders []outlet.Var) []string {
 		for _, name := range certVariables {
 			env = append(env, name+"="+certFile)
 		}
+	}
+	if golang {
+		env = append(env, "GOPROXY=http://"+goProxy.String()+",direct")
 	}
 	for _, p := range placeholders {
 		env = append(env, p.Name+"="+p.Value)

@@ -49,6 +49,7 @@ const (
 	FileProxy  = "proxy"   // of listen: for HTTP and SOCKS5
 	FileDNS    = "dns"     // UDP
 	FileDNSTCP = "dns-tcp" //
+	FileGo     = "go"      // for a Go module proxy; may be missing
 	FileNamed  = "named."  // and a number: where the local address says which name it is
 )
 

@@ -180,6 +180,9 @@ func (s *server) listen(l outlet.Listen, m *wire.Message) error {
 	for _, n := range k.named {
 		go b.proxy.ServeNamed(n)
 	}
+	if k.golang != nil {
+		go b.proxy.ServeGo(k.golang)
+	}
 	go b.proxy.ServeProxy(k.proxy)
 	go b.proxy.ServeDNS(k.dns)
 	go b.proxy.ServeDNSTCP(k.dnsTCP)
@@ -234,6 +237,7 @@ func (s *server) close(sandbox string) []runner.Blocked {
 // sockets are those of one sandbox.
 type sockets struct {
 	proxy, dnsTCP net.Listener
+	golang        net.Listener // nil: none
 	named         []net.Listener
 	dns           net.PacketConn
 }
@@ -247,6 +251,11 @@ func takeSockets(m *wire.Message) (k sockets, err error) {
 	}
 	if k.dns, err = packets(m.File(outlet.FileDNS)); err != nil {
 		return k, err
+	}
+	if f := m.File(outlet.FileGo); f != nil {
+		if k.golang, err = listener(f); err != nil {
+			return k, err
+		}
 	}
 	for i := 0; ; i++ {
 		f := m.File(fmt.Sprintf("%s%d", outlet.FileNamed, i))
@@ -262,7 +271,7 @@ func takeSockets(m *wire.Message) (k sockets, err error) {
 }
 
 func (k sockets) close() {
-	for _, l := range append(k.named, k.proxy, k.dnsTCP) {
+	for _, l := range append(k.named, k.proxy, k.dnsTCP, k.golang) {
 		if l != nil {
 			l.Close()
 		}

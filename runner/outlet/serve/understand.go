@@ -59,6 +59,9 @@ func policyOf(asked runner.Egress) (p policy.Policy, open bool, err error) {
 		return p, false, err
 	}
 	p = p.Allow(mode.Rules()...).Allow(allow...).Deny(deny...)
+	if asked.GoProxy {
+		p = p.Allow(modes.GoProxy()...)
+	}
 	if asked.Learn {
 		p = p.Allow(policy.Everything())
 	}
