@@ -1,7 +1,8 @@
 // Package unpack turns the layers of an image, which anybody may have made, into directories
 // that overlayfs can stack.
 //
-// umoci's extractor writes the files; this package stands before and behind it. Before: the
+// umoci's extractor writes the files, but for what is new and plain, which is most of a layer and
+// made as umoci would make it (quick.go); this package stands before and behind both. Before: the
 // blob is hashed while it is read and decompressed by one thread, the archive is hashed, and each
 // entry is judged before anything is done with it (filter). Behind: a layer is published in the
 // cache ([layers]) when the blob's digest and size and the archive's DiffID were right, and nothing
