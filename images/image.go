@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"demesne/images/spell"
 )
 
 // An Image is one of the store: its configuration, and what it is made of.
@@ -76,7 +78,7 @@ func unknown(name string, entries []entry) error {
 		}
 	}
 	e.Known = unique(e.Known)
-	e.Near = nearest(name, e.Known)
+	e.Near = spell.Nearest(name, e.Known)
 	return e
 }
 

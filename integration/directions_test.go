@@ -204,6 +204,7 @@ func TestRuleLightPrograms(t *testing.T) {
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
+		{"cmd/demesne-egress", []string{"github.com/elazarl/", "github.com/miekg/", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images"}},
 	} {
 		if all[c.program] == nil {

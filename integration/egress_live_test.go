@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -103,6 +104,32 @@ func TestEgressLog(t *testing.T) {
 		}
 		if got := strings.Join(verdicts, "\n"); got != "good.test GET /x allowed good.test\ndark.test GET /y denied " {
 			n.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// A log that nobody adds to goes after a week; not while its sandbox lives.
+func TestEgressLogPruned(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		n.create("--name", "quiet", "--allow-domain", "good.test")
+		if r := n.demesne("exec", "quiet", "--", "curl", "-sS", "http://good.test/"); r.code != 0 {
+			n.Errorf("exec: %+v", r)
+		}
+		log := n.out + "/.egress/" + names(n.out + "/.egress")[0]
+		old := time.Now().Add(-8 * 24 * time.Hour)
+		for _, c := range []struct {
+			args []string
+			kept bool
+		}{{[]string{"ls"}, true}, {[]string{"stop", "quiet"}, false}} {
+			if r := n.demesne(c.args...); r.code != 0 {
+				n.Errorf("%q: %+v", c.args, r)
+			}
+			if err := os.Chtimes(log, old, old); err != nil {
+				n.Fatal(err)
+			}
+			if r := n.demesne("gc"); r.code != 0 || exists(log) != c.kept {
+				n.Errorf("gc after %q: log is there: %t; %+v", c.args, exists(log), r)
+			}
 		}
 	})
 }

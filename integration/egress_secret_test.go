@@ -11,7 +11,7 @@ import (
 )
 
 // A sandbox uses a credential that it does not have: only the host it is for gets it, and
-// only over TLS.
+// only over TLS. What the host sends back of it does not come in (N26, N27).
 func TestEgressSecret(t *testing.T) {
 	const bundle = "/etc/ssl/certs/ca-certificates.crt"
 	onInternet(t, func(n *internet) {
@@ -31,7 +31,8 @@ func TestEgressSecret(t *testing.T) {
 				how = ", in the clear"
 			}
 			n.saw(r.Host + " got " + r.Header.Get("Authorization") + how)
-			io.WriteString(w, "thanks\n")
+			w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+			io.WriteString(w, "thanks for "+r.Header.Get("Authorization")+"\n")
 		})}
 		n.Cleanup(func() { tell.Close() })
 		secure := &tls.Config{Certificates: []tls.Certificate{cert}}
@@ -41,7 +42,7 @@ func TestEgressSecret(t *testing.T) {
 		n.extra = append(n.extra, "TOKEN="+canary)
 
 		r := n.inside(`echo "$TOKEN" > /out/placeholder
-curl -sS -H "Authorization: Bearer $TOKEN" https://vault.test/
+curl -sSi -H "Authorization: Bearer $TOKEN" https://vault.test/
 curl -sS -H "Authorization: Bearer $TOKEN" https://other.test/
 curl -sS -H "Authorization: Bearer $TOKEN" http://vault.test/
 cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
@@ -55,6 +56,17 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 		}
 		if placeholder := lines(t, n.dir+"/secret/placeholder")[0]; placeholder == "" || strings.Contains(placeholder+r.stdout+r.stderr, canary) || !strings.HasSuffix(r.stdout, "\n0\n") {
 			t.Errorf("inside: %q, %+v", placeholder, r)
+		}
+		if n := strings.Count(r.stdout, "Bearer "+strings.Repeat("*", len(canary))); n != 2 {
+			t.Errorf("what the host sent back is blanked %d times: %s", n, r.stdout)
+		}
+		// No file keeps it: to a sandbox that is started again it is given again.
+		secret := []string{"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test:Authorization"}
+		kept := n.create(append(secret, "--allow-domain", "vault.test")...)
+		n.must("stop", "--keep", kept)
+		n.must(append(append([]string{"exec"}, secret...), kept, "-c", `curl -sS -H "Authorization: Kept $TOKEN" https://vault.test/`)...)
+		if !n.heard("vault.test got Kept " + canary) {
+			t.Errorf("after it was started again the host did not get it: %q", n.seen)
 		}
 	})
 }

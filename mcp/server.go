@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type Options struct {
 	Egress  []string // modes; the first is the default of sandbox_create
 	// Allowed says whether an image besides Images may be used; nil: none.
 	Allowed func(image string) bool
+	// Sets are tool sets offered besides the tools that are always there; see [ToolSets].
+	Sets []string
 	// Heartbeat is the time between two signs of life of a call; 0 means 10 s.
 	Heartbeat time.Duration
 }
@@ -101,12 +104,36 @@ const instructions = "Runs shell commands and scripts in sandboxes on this machi
 	"sandbox_script is for one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
 	"Inputs are read-only at /in, results belong in /out, which is output_dir on the host."
 
-// tools is the tool set, in the order it is listed.
+// tools are those that are offered.
 func (s *Server) tools() []tool {
-	return []tool{
+	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
 		s.status(), s.wait(), s.cancel(),
 	}
+	for _, set := range toolSets {
+		if slices.Contains(s.opts.Sets, set.name) {
+			list = append(list, set.tools(s)...)
+		}
+	}
+	return list
+}
+
+// toolSets are those that have to be asked for: each tool costs a model some attention.
+var toolSets = []struct {
+	name  string
+	tools func(*Server) []tool
+}{
+	{"files", func(s *Server) []tool {
+		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
+	}},
+}
+
+// ToolSets are the names of the tool sets that [Options] may ask for.
+func ToolSets() (names []string) {
+	for _, set := range toolSets {
+		names = append(names, set.name)
+	}
+	return names
 }
 
 func (s *Server) add(t tool) {

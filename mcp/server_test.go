@@ -16,6 +16,7 @@ import (
 
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/files"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -28,6 +29,7 @@ type desk struct {
 	hold  chan struct{} // closed: Script may return
 	fail  error
 	jobs  map[string]*work.Job
+	files *files.Answer
 }
 
 func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
@@ -69,6 +71,9 @@ func (d *desk) Download(context.Context, string, string) (string, error) {
 	return "/o/downloads/x", d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
+func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
+	return d.files, d.fail
+}
 
 func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
 	if j := d.jobs[id]; j != nil {

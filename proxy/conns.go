@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -64,7 +65,7 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 		}
 		if err := p.hold(tcp); err != nil {
 			reset(tcp)
-			p.log.write(Record{Via: "accept", Host: tcp.LocalAddr().String()}.denied(policy.Decision{Reason: err.Error()}))
+			p.log.write(decisions.Record{Via: "accept", Host: tcp.LocalAddr().String()}.Decided(policy.Decision{Reason: err.Error()}))
 			continue
 		}
 		go serve(tcp)

@@ -168,3 +168,25 @@ func FuzzDNS(f *testing.F) {
 		}
 	})
 }
+
+// TestEscapeN16Names: a sandbox that asks for ever more names under a wildcard gets so many and
+// no more; those it has go on being answered.
+func TestEscapeN16Names(t *testing.T) {
+	up, err := UpstreamFrom(func(name string) string { return map[string]string{"HTTP_PROXY": "http://127.0.0.1:1"}[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Policy: allow(t, "*.wild.test"), Upstream: up})
+	for i := range 17000 {
+		a := r.query(fmt.Sprintf("n%d.wild.test.", i), dns.TypeA)
+		if got, want := a.Rcode == dns.RcodeSuccess, i < 16384; got != want {
+			t.Fatalf("name %d: %v", i, a)
+		}
+	}
+	if a := r.query("n7.wild.test.", dns.TypeA); len(a.Answer) != 1 {
+		t.Errorf("a name it has: %v", a)
+	}
+	if n := len(r.proxy.names.list); n != 16384 {
+		t.Errorf("%d names are kept", n)
+	}
+}

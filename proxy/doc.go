@@ -28,7 +28,8 @@
 //     with that Host. A tcp:// rule lifts both; other ports are not looked at.
 //   - Towards the host of a [Secret] TLS ends here, with a certificate of the sandbox's own
 //     CA, and begins anew, verified by the host's roots: each request is read and judged
-//     like one on port 80, by method and path too. HTTP/1.1 only.
+//     like one on port 80, by method and path too. HTTP/1.1 only. What comes back of a
+//     value is blanked; see package redact.
 //   - What a server does behind the TLS it was asked for by name is out of sight: one
 //     that serves several names (a CDN) can be asked for another inside (fronting).
 //   - A name is resolved once; the addresses found are judged, and one of those is dialled
@@ -43,9 +44,8 @@
 //
 // # What happened
 //
-// Every decision is a [Record], written when the connection, request or query it was
-// about is over; [Proxy.Blocked] has the denials for the result. [Suggest] makes a policy of
-// records, [Replay] holds them against one.
+// Every decision is a record of package decisions, written when the connection, request or
+// query it was about is over; [Proxy.Blocked] has the denials for the result.
 //
 // Tunnels are copied between plain *net.TCPConn, so that the kernel moves the bytes
 // (splice(2)).

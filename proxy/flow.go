@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -14,7 +15,7 @@ type flow struct {
 	p   *Proxy
 	q   policy.Query
 	d   policy.Decision
-	rec Record
+	rec decisions.Record
 
 	encrypted bool         // requests that go on over TLS
 	route     bool         // of ServeRoute
@@ -26,7 +27,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
 	f := &flow{p: p, q: q, d: p.decide(q)}
-	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
+	f.rec = decisions.Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
 	}
@@ -35,7 +36,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 			f.deny("%s", why)
 		}
 	}
-	f.rec = f.rec.decided(f.d)
+	f.rec = f.rec.Decided(f.d)
 	return f
 }
 
@@ -43,7 +44,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 func (p *Proxy) malformed(via, host string, err error) *flow {
 	p.flows.Add(1)
 	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
-	f.rec = Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.decided(f.d)
+	f.rec = decisions.Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.Decided(f.d)
 	return f
 }
 
@@ -54,7 +55,7 @@ func (f *flow) deny(format string, args ...any) {
 
 func (f *flow) refuse(d policy.Decision) {
 	f.d = d
-	f.rec = f.rec.decided(d)
+	f.rec = f.rec.Decided(d)
 }
 
 // end writes the record. It is called once.

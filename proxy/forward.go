@@ -181,7 +181,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	fl.encrypted = encrypted
+	if fl.encrypted = encrypted; encrypted {
+		r.Header.Set("Accept-Encoding", "identity") // or what comes back cannot be read; see hide
+	}
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { fl.rec.Address = i.Conn.RemoteAddr().String() },
@@ -233,6 +235,7 @@ func hostHeader(q policy.Query) string {
 func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
 	fl := ctx.Req.Context().Value(flowKey{}).(*flow)
 	if resp != nil {
+		fl.hide(resp)
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			resp.Body = &counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}
 		}

@@ -9,8 +9,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -94,6 +96,27 @@ func (p *Proxy) intercept(h *held) net.Conn {
 		NextProtos:     []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.issuer.leaf(h.flow.q.Name) },
 	})
+}
+
+// hide blanks what an answer to a request that could have a secret in it says of one: an
+// agent must not find by an echo what it does not have. Lengths stay as they are. What a
+// server compresses that was asked not to, and what follows a change of protocol, is not read.
+func (f *flow) hide(resp *http.Response) {
+	if !f.encrypted {
+		return
+	}
+	for _, values := range resp.Header {
+		for i, v := range values {
+			values[i] = f.p.hidden.Text(v)
+		}
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return // its body is the connection
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{f.p.hidden.Reader(resp.Body), resp.Body}
 }
 
 // heldBy finds the connection below TLS.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -25,7 +26,7 @@ func (p *Proxy) askNamed(local netip.AddrPort) *flow {
 	if !ok {
 		p.flows.Add(1)
 		f := &flow{p: p, d: policy.Decision{Reason: "an address that DNS gave for no name"}}
-		f.rec = Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.decided(f.d)
+		f.rec = decisions.Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.Decided(f.d)
 		return f
 	}
 	return p.ask("name", policy.Query{Name: name, Port: local.Port()})

@@ -16,7 +16,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // Resolver finds the addresses of a name. *net.Resolver is one.
@@ -41,7 +43,7 @@ type Config struct {
 	Secrets  []Secret            // that requests are given
 	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
-	Log      io.Writer           // a Record as JSON a line; nil: none
+	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 }
 
@@ -80,7 +82,8 @@ type Proxy struct {
 	asking  asking
 	flows   atomic.Int64 // that have not ended
 	secrets secrets
-	issuer  *issuer // nil without secrets
+	hidden  *redact.Values // of the secrets
+	issuer  *issuer        // nil without secrets
 
 	forward  *forwarder
 	explicit *http.Server // of ServeProxy
@@ -113,9 +116,11 @@ func New(c Config) (*Proxy, error) {
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.names = newNames(c.V4, c.V6, c.Limits.Names)
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log}
 	p.own.find = c.Own
-	if p.secrets = slices.Clone(c.Secrets); len(p.secrets) > 0 {
+	p.secrets = slices.Clone(c.Secrets)
+	p.hidden = p.secrets.values()
+	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden}
+	if len(p.secrets) > 0 {
 		var err error
 		if p.issuer, err = newIssuer(c.Sandbox); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)
@@ -135,7 +140,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // Blocked lists what was denied, each once, the first first.
-func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []decisions.Blocked { return p.log.denials() }
 
 // Close ends listeners and connections. What they were about is in the log when it
 // returns.

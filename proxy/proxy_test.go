@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -60,7 +61,7 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	}
-	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (Blocked{"bad.test", 443, "no rule", 1}) {
+	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (decisions.Blocked{Host: "bad.test", Port: 443, Reason: "no rule", Times: 1}) {
 		t.Errorf("%+v", b)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -90,16 +91,16 @@ func TestJournal(t *testing.T) {
 	var out bytes.Buffer
 	j := &journal{to: &out, sandbox: "s", left: 1000}
 	for i := range 1000 {
-		j.write(Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.denied(policy.Decision{Allowed: true, Reason: "no rule"}))
+		j.write(decisions.Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.Decided(policy.Decision{Reason: "no rule"}))
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) < 4 || out.Len() > 1200 || !strings.Contains(lines[len(lines)-1], "the log has reached its bound") || !strings.Contains(lines[0], `"host":"n0.test","verdict":"denied","reason":"no rule"`) {
 		t.Errorf("%s", out.String())
 	}
-	if n := len(j.denials()); n != maxBlocked {
+	if n := len(j.denials()); n != 256 {
 		t.Errorf("%d denials are kept", n)
 	}
-	j.write(Record{Via: "dns", Host: "n0.test"}.denied(policy.Decision{Reason: "no rule"}))
+	j.write(decisions.Record{Via: "dns", Host: "n0.test"}.Decided(policy.Decision{Reason: "no rule"}))
 	if j.denials()[0].Times != 2 {
 		t.Errorf("%+v", j.denials()[0])
 	}

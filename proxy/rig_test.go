@@ -29,6 +29,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 )
 
@@ -233,15 +234,15 @@ func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 }
 
 // records waits until there are n, and gives them.
-func (r *rig) records(n int) []Record {
+func (r *rig) records(n int) []decisions.Record {
 	r.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		r.log.mu.Lock()
 		d := json.NewDecoder(bytes.NewReader(r.log.b.Bytes()))
 		r.log.mu.Unlock()
-		var all []Record
+		var all []decisions.Record
 		for {
-			var rec Record
+			var rec decisions.Record
 			if d.Decode(&rec) != nil {
 				break
 			}
@@ -261,7 +262,7 @@ func (r *rig) blocked(reason string) {
 	r.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		all := r.proxy.Blocked()
-		if slices.ContainsFunc(all, func(b Blocked) bool { return b.Reason == reason }) {
+		if slices.ContainsFunc(all, func(b decisions.Blocked) bool { return b.Reason == reason }) {
 			return
 		}
 		if time.Now().After(deadline) {

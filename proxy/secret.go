@@ -12,12 +12,14 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // Secret is a credential that a sandbox uses without having it. Inside there is a
 // placeholder; the proxy puts the value in its place in requests to one host over TLS,
 // which it ends for that host with a certificate of the sandbox's own CA ([Proxy.CA]).
-// Whoever runs that host can send the value back in an answer: that is not defended.
+// What that host sends back of it, as it is or in one of the forms that package redact knows,
+// is blanked; a host that sends it back in another one is not defended against.
 type Secret struct {
 	name, value, placeholder string
 	host                     policy.Name
@@ -46,10 +48,15 @@ func (s Secret) String() string { return s.name }
 // GoString keeps the value out of %#v too.
 func (s Secret) GoString() string { return "proxy.Secret(" + s.name + ")" }
 
-// Redact puts the name of the secret in place of its value.
-func (s Secret) Redact(text string) string { return strings.ReplaceAll(text, s.value, "["+s.name+"]") }
-
 type secrets []Secret
+
+func (all secrets) values() *redact.Values {
+	var values []string
+	for _, s := range all {
+		values = append(values, s.value)
+	}
+	return redact.New(values...)
+}
 
 func (all secrets) has(host policy.Name) bool {
 	return slices.ContainsFunc(all, func(s Secret) bool { return s.host == host })

@@ -253,7 +253,8 @@ type Sandbox struct {
 	Trace   []Stage  // of its making; nil unless this client made it
 	Out     string
 
-	// Restarted says that the sandbox had lost its processes and was started over its files.
+	// Restarted says that the sandbox had lost its processes and was started over its files, and no command
+	// since.
 	Restarted bool
 
 	client *Client
@@ -292,6 +293,8 @@ type ExecReply struct {
 	Exec  uint64  `json:"exec"`
 	PID   int     `json:"pid"` // inside the sandbox
 	Trace []Stage `json:"trace"`
+
+	Restarted bool `json:"restarted,omitempty"` // see Result
 }
 
 // ExecTarget names a running command.
@@ -328,7 +331,7 @@ func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
 	if err := m.Decode(&reply); err != nil {
 		return nil, err
 	}
-	return &Process{Trace: reply.Trace, PID: reply.PID, sandbox: s, exec: reply.Exec, tty: m.File("tty")}, nil
+	return &Process{Trace: reply.Trace, PID: reply.PID, sandbox: s, exec: reply.Exec, restarted: reply.Restarted, tty: m.File("tty")}, nil
 }
 
 // Process is a command in a sandbox.
@@ -336,9 +339,10 @@ type Process struct {
 	PID   int // inside the sandbox
 	Trace []Stage
 
-	sandbox *Sandbox
-	exec    uint64
-	tty     *os.File
+	sandbox   *Sandbox
+	exec      uint64
+	restarted bool
+	tty       *os.File
 }
 
 // Terminal is the controlling end of the command's terminal, nil without one. The
@@ -375,6 +379,6 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
-	r.Restarted = p.sandbox.Restarted
+	r.Restarted = p.restarted
 	return &r, nil
 }

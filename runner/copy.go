@@ -8,13 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"demesne/runner/tarball"
 	"demesne/runner/wire"
 )
 
-// copyProgram is demesne-init in a sandbox, which copies when it is told to.
-const copyProgram = "/dev/.demesne-init"
+// insideProgram is demesne-init in a sandbox, which does there what it is told to.
+const insideProgram = "/dev/.demesne-init"
 
 // CopyIn copies src, a file or a directory of ours that is no link, to dst in the sandbox,
 // as the sandbox's user. A file goes into dst if that is a directory there or ends in "/";
@@ -56,14 +57,53 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, err
 }
 
-// stream executes copyProgram and has host take the other ends of its stdin and stdout.
+// CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
+// CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
+// sandbox learns of the other.
+func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) error {
+	var there error
+	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		relay, err := tarball.NewRelay(out, l)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("copy %q: nothing there can be copied", src)
+		}
+		if err != nil {
+			return err
+		}
+		verb := tarball.Put
+		if relay.Dir {
+			verb = tarball.Merge
+		}
+		there = to.stream(ctx, verb, dst, func(in, _ *os.File) error {
+			defer in.Close()
+			return relay.Pass(in)
+		})
+		if there != nil {
+			return there
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	if there != nil { // the other end only saw a pipe break
+		return there
+	}
+	return err
+}
+
+// stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
 func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(path, "/") {
 		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", path)
 	}
+	return s.inside(ctx, fmt.Sprintf("copy %q", path), Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host)
+}
+
+// inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and
+// stdout. When ctx ends, so does what is done inside. An error that was inside begins with what.
+func (s *Sandbox) inside(ctx context.Context, what string, cmd Command, host func(in, out *os.File) error) error {
 	var pipes pipes
 	defer pipes.close()
-	cmd := Command{Argv: []string{copyProgram, verb, path}, Dir: "/"}
 	in, err1 := pipes.to(&cmd.Stdin)
 	out, err2 := pipes.from(&cmd.Stdout)
 	errs, err3 := pipes.from(&cmd.Stderr)
@@ -75,7 +115,10 @@ func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, o
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, pipes.close)
+	stop := context.AfterFunc(ctx, func() {
+		pipes.close()
+		p.Signal(syscall.SIGKILL)
+	})
 	defer stop()
 	said := make(chan string, 1)
 	go func() {
@@ -97,7 +140,7 @@ func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, o
 	} else if err == nil {
 		err = errors.New(r.Detail)
 	}
-	return fmt.Errorf("copy %q: %w", path, err)
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // pipes are those of one command: the ends it gets, and ours.

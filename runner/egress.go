@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,8 +30,9 @@ type Egress struct {
 	Learn          bool     `json:"learn,omitempty"` // every public address, for a log to make a policy of
 	Ask            Duration `json:"ask,omitempty"`   // how long a name that no rule speaks of waits for [Options.Ask]; 0: it is denied
 
-	// Log is a file of the host for the decisions, one JSON object a line (proxy.Record).
-	// Create makes it, as the caller; it must not be where the sandbox can write.
+	// Log is a file of the host for the decisions, one JSON object a line (decisions.Record).
+	// Create makes it, as the caller, and it is flock(2)ed, shared, for as long as the sandbox
+	// lives; it must not be where the sandbox can write.
 	Log string `json:"log,omitempty"`
 
 	// Upstream is HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the caller, for the dial out.
@@ -114,12 +116,31 @@ func (s *sourceFiles) openLog(spec *Spec) error {
 			return fmt.Errorf("%q is in %q, where the sandbox can write", abs, dir)
 		}
 	}
-	f, err := os.OpenFile(abs, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	f, err := openLocked(abs)
 	if err != nil {
 		return err
 	}
 	s.byName[FileLog] = f
 	return nil
+}
+
+// openLocked opens a log to add to, with a lock that lasts as long as anybody has it open.
+// Whoever removes old ones locks them first: one that is going is waited for, and made anew. A
+// file system without locks has none.
+func openLocked(path string) (*os.File, error) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		locked := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		var st unix.Stat_t
+		going := locked == unix.EWOULDBLOCK || unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 0
+		if !going || time.Now().After(end) {
+			return f, nil
+		}
+		f.Close()
+	}
 }
 
 // Question is one that the runner asks who made a sandbox with Egress.Ask.

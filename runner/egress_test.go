@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,46 @@ func TestOpenLog(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "log")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("log: %v, %v", info, err)
+	}
+}
+
+// A log is locked for as long as it is open, and one that is being removed is made anew.
+func TestOpenLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	remover, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remover.Close()
+	if err := unix.Flock(int(remover.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK {
+		t.Errorf("locked by another: %v", err)
+	}
+	f.Close()
+	if err := unix.Flock(int(remover.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() {
+		os.Remove(path)
+		remover.Close()
+	})
+	f, err = openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mine, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
+		t.Errorf("a log that is not there: %v, %v", err1, err2)
 	}
 }
 

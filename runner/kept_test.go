@@ -231,8 +231,12 @@ func TestKeptHalt(t *testing.T) {
 	if out, r := c.sh(s, "cat /root/f"); out != "kept" || !r.Restarted {
 		t.Errorf("after a halt: %q %+v", out, r)
 	}
+	// It is news once.
+	if _, r := c.sh(s, "true"); r.Restarted {
+		t.Errorf("the second command after a halt: %+v", r)
+	}
 	again, err := client.Open(ctx, s.ID)
-	if err != nil || !again.Restarted {
+	if err != nil || again.Restarted {
 		t.Errorf("open: %+v, %v", again, err)
 	}
 	for range 2 { // the second time it has no processes

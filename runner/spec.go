@@ -162,7 +162,7 @@ type Result struct {
 	Receipt   *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
 	Trace     []Stage   `json:"trace,omitempty"`
 
-	// Restarted says that the sandbox had lost its processes, and the command found its files only.
+	// Restarted says that the sandbox had lost its processes, and the command, the first one since, found its files only.
 	Restarted bool `json:"restarted,omitempty"`
 }
 

@@ -9,18 +9,18 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"demesne/proxy"
+	"demesne/proxy/decisions"
 	"demesne/proxy/modes"
 	"demesne/proxy/policy"
 )
 
-func readLog(path string) ([]proxy.Record, error) {
+func readLog(path string) ([]decisions.Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return proxy.ReadLog(f)
+	return decisions.Read(f)
 }
 
 // showLog prints a line for each decision.
@@ -53,14 +53,14 @@ func at(host string, port uint16) string {
 	return host + ":" + strconv.Itoa(int(port))
 }
 
-func traffic(r proxy.Record) string {
+func traffic(r decisions.Record) string {
 	if r.In == 0 && r.Out == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d B in, %d B out", r.In, r.Out)
 }
 
-func why(r proxy.Record) string {
+func why(r decisions.Record) string {
 	s := r.Reason
 	if r.Request != "" {
 		s += ", " + r.Request
@@ -78,7 +78,7 @@ func suggest(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rules := proxy.Suggest(log)
+	rules := decisions.Suggest(log)
 	if c.json {
 		return c.encode(struct {
 			Mode  string   `json:"mode"`
@@ -111,13 +111,13 @@ func replay(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocked := proxy.Replay(log, c.whole(f.Mode, f.Policy))
+	blocked := decisions.Replay(log, c.whole(f.Mode, f.Policy))
 	code := 0
 	if len(blocked) > 0 {
 		code = exitWrong
 	}
 	if c.json {
-		_, err := c.encode(append([]proxy.Blocked{}, blocked...))
+		_, err := c.encode(append([]decisions.Blocked{}, blocked...))
 		return code, err
 	}
 	for _, b := range blocked {

@@ -13,13 +13,17 @@ package main
 import (
 	"os"
 
+	"demesne/runner/files/inside"
 	"demesne/runner/guest"
 	"demesne/runner/tarball"
 )
 
 func main() {
-	if len(os.Args) == 3 { // a command of the sandbox, not its PID 1
+	switch len(os.Args) { // with arguments: a command of the sandbox, not its PID 1
+	case 3:
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	case 2:
+		os.Exit(inside.Main(os.Stdin, os.Stdout))
 	}
 	os.Exit(guest.Main())
 }

@@ -10,10 +10,12 @@ import (
 
 	"demesne/cmd/internal/desk"
 	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/version"
 	"demesne/images"
 	"demesne/mcp"
 	"demesne/proxy/modes"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -23,6 +25,7 @@ const (
 	varImages = "DEMESNE_IMAGES_ALLOWED"
 	varSlots  = "DEMESNE_JOB_SLOTS"
 	varToken  = "DEMESNE_MCP_TOKEN"
+	varTools  = "DEMESNE_TOOLS"
 )
 
 // openDesk opens what the environment says.
@@ -42,7 +45,9 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
-	d, err := desk.New(desk.Options{Jobs: store, Attend: []string{self, "job"}})
+	d, err := desk.New(desk.Options{
+		Jobs: store, Attend: []string{self, "job"}, Runner: runner.Options{Restart: outbound.Again(os.Getenv)},
+	})
 	return d, store, err
 }
 
@@ -58,8 +63,13 @@ func slots(fallback int) (int, error) {
 	return n, nil
 }
 
-// serverOptions is what the server offers.
-func serverOptions(outputRoot string) (mcp.Options, error) {
+// serverOptions is what the server offers. tools are the sets that the command line names; if it
+// names none, the environment does.
+func serverOptions(outputRoot, tools string) (mcp.Options, error) {
+	sets, err := toolSets(tools, os.Getenv(varTools))
+	if err != nil {
+		return mcp.Options{}, err
+	}
 	dirs, err := allowedPaths(os.Getenv(varPaths), outputRoot, os.Getwd)
 	if err != nil {
 		return mcp.Options{}, err
@@ -70,7 +80,7 @@ func serverOptions(outputRoot string) (mcp.Options, error) {
 	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(),
+		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(), Sets: sets,
 		Images: images.Catalogue(), Image: images.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
@@ -78,6 +88,19 @@ func serverOptions(outputRoot string) (mcp.Options, error) {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
 	}
 	return o, nil
+}
+
+func toolSets(said, fallback string) ([]string, error) {
+	if said == "" {
+		said = fallback
+	}
+	sets := fields(said)
+	for _, name := range sets {
+		if !slices.Contains(mcp.ToolSets(), name) {
+			return nil, fmt.Errorf("tools %q: there is %s", name, strings.Join(mcp.ToolSets(), ", "))
+		}
+	}
+	return sets, nil
 }
 
 // egress are the modes that a model may ask for: data must not go to just anybody.

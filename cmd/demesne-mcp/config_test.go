@@ -113,3 +113,16 @@ func TestListenUnix(t *testing.T) {
 		t.Errorf("%v %v", st, err)
 	}
 }
+
+func TestToolSets(t *testing.T) {
+	for _, c := range []struct{ said, env, want string }{
+		{"", "", ""}, {"files", "", "files"}, {"", "files", "files"}, {"files,files", "zzz", "files files"},
+	} {
+		if got, err := toolSets(c.said, c.env); err != nil || strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: %v %v", c, got, err)
+		}
+	}
+	if _, err := toolSets("files,zzz", ""); err == nil || err.Error() != `tools "zzz": there is files` {
+		t.Errorf("%v", err)
+	}
+}

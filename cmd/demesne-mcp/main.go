@@ -23,6 +23,7 @@
 //	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
 //	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
 //	DEMESNE_MCP_TOKEN        what HTTP clients must send as bearer token
+//	DEMESNE_TOOLS            tool sets besides the tools that are always there: files
 //
 // The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and mean nothing.
 package main
@@ -43,12 +44,13 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-const usage = `usage: demesne-mcp [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]
+const usage = `usage: demesne-mcp [--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]
 
 Serves MCP tools that run commands in sandboxes: over stdin and stdout, or over
 HTTP at /mcp. An address that others can reach wants a bearer token, from
 $DEMESNE_MCP_TOKEN or --token-file.
 
+  --tools SET        tool set besides the usual tools: files; or $DEMESNE_TOOLS
   --http ADDR        host:port, or unix:PATH
   --token-file FILE  the token is the first line of FILE
   --host NAME        a name, besides localhost, that this server is called by
@@ -58,6 +60,7 @@ $DEMESNE_MCP_TOKEN or --token-file.
 // options are what the command line says.
 type options struct {
 	http, tokenFile string
+	tools           string
 	hosts           []string
 	version         bool
 }
@@ -86,6 +89,7 @@ func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("demesne-mcp", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.http, "http", "", "")
+	f.StringVar(&o.tools, "tools", "", "")
 	f.StringVar(&o.tokenFile, "token-file", "", "")
 	f.BoolVar(&o.version, "version", false, "")
 	f.Func("host", "", func(s string) error { o.hosts = append(o.hosts, s); return nil })

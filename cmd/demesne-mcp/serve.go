@@ -13,10 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/outbound"
 	"demesne/mcp"
 )
 
-// retention is how long jobs that have ended are kept.
+// retention is how long jobs that have ended are kept, and logs that nobody adds to.
 const retention = 7 * 24 * time.Hour
 
 // serve answers clients until ctx ends or the only one is gone.
@@ -26,11 +27,15 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		return err
 	}
 	defer d.Close()
-	opts, err := serverOptions(d.OutputRoot())
+	opts, err := serverOptions(d.OutputRoot(), o.tools)
 	if err != nil {
 		return err
 	}
-	go store.Prune(time.Now().Add(-retention))
+	go func() { // what could not be removed can be the next time
+		old := time.Now().Add(-retention)
+		store.Prune(old)
+		outbound.PruneLogs(d.OutputRoot(), old)
+	}()
 	s := mcp.New(d, opts)
 	if o.http == "" {
 		return s.ServeStdio(ctx, in, out)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -80,7 +81,8 @@ func (a *app) attend(id string) int {
 	return 0
 }
 
-// doJob is a run whose streams go to out and errs. What run says about it goes there too.
+// doJob is a run whose streams go to out and errs, with its credentials blanked. What run
+// says about it goes there too.
 func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var line jobLine
 	if err := json.Unmarshal(what, &line); err != nil {
@@ -94,18 +96,22 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, err
 	}
 	defer in.Close()
-	var s sinks
 	mine := *a
-	mine.stdin, mine.stdout, mine.stderr = in, s.open(out), s.open(errs)
-	defer s.close()
-	if s.err != nil {
-		return nil, s.err
-	}
+	mine.stdin = in
 	c := runCommand()
 	o := &options{verb: c.name}
 	args, err := c.arguments(o, line.Args)
+	if err == nil {
+		err = o.network.findSecrets(&mine)
+	}
 	if err != nil {
 		return nil, err
+	}
+	s := sinks{hidden: o.network.hidden()}
+	mine.stdout, mine.stderr = s.open(out), s.open(errs)
+	defer s.close()
+	if s.err != nil {
+		return nil, s.err
 	}
 	r, err := mine.newRun(o, args)
 	if err != nil {
@@ -120,6 +126,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 
 // sinks are pipes whose other ends are written to.
 type sinks struct {
+	hidden *redact.Values
 	ends   []*os.File
 	copied sync.WaitGroup
 	err    error
@@ -134,7 +141,9 @@ func (s *sinks) open(to io.Writer) *os.File {
 	s.ends = append(s.ends, w)
 	s.copied.Go(func() {
 		defer r.Close()
-		io.Copy(to, r)
+		w := s.hidden.Writer(to)
+		io.Copy(w, r)
+		w.Close()
 	})
 	return w
 }

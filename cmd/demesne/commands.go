@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
+
+	"demesne/images/spell"
 )
 
 // command is one verb. The table of them is commands.
@@ -55,6 +57,16 @@ stays. With --keep the files stay too: the next demesne exec starts the sandbox 
 			},
 			flags: stopFlags, operand: aSandbox, run: cmdStop,
 		},
+		{
+			name: "rm", usage: []string{"[--force] ID…"}, summary: "remove sandboxes",
+			about: `Removes sandboxes with their files, and ends what runs in them, as demesne stop does; also those that are
+stopped, and snapshots. Their output stays.`,
+			examples: []example{
+				{"one by its name", "demesne rm build"},
+				{"every one there is", "demesne ls -q | xargs -r demesne rm --force"},
+			},
+			flags: removeFlags, operand: aSandbox, run: cmdRemove,
+		},
 		copyCommand(),
 	}, forkCommands(), jobCommands(), imageCommands(), []command{
 		egressCommand(), mcpCommand(),
@@ -82,7 +94,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "cp", "fork", "snapshot", "diff",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "cp", "fork", "snapshot", "diff",
 	"jobs", "wait", "logs", "cancel",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",
@@ -106,6 +118,7 @@ executable, 127 not found, 128+n ended by signal n.`,
 			{"an input, and no more than a minute and half a gigabyte", "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
 			{"in a pipe", "cat access.log | demesne run -i -- sort -u > sorted"},
 			{"by hand", "demesne run -it -- bash"},
+			{"in the sandbox of a key, which stays", "demesne run --key app --workspace . -- make"},
 			{"on an image, which is pulled if it is not here", "demesne run --image python:3.12 -- python -c 'print(1)'"},
 			{"with names it may reach, and nothing else", "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
 			{"for a program: the output, the exit code and what was enforced", "demesne run --json --require full -- make test"},
@@ -118,10 +131,12 @@ func createCommand() command {
 	return command{
 		name: "create", usage: []string{"[flags]"}, summary: "make a sandbox that stays",
 		about: `Makes a sandbox without running anything in it and prints its id. It lives until it is
-stopped or its time is up, whoever else ends.`,
+stopped or its time is up, whoever else ends. With --key it prints the id of the one that has
+the key, if that was made with the same flags.`,
 		examples: []example{
 			{"one with a name, on a directory of sources", "demesne create --name build --image go --workspace ~/src/app"},
 			{"and a command in it", "demesne exec build -- make"},
+			{"the same one each time", "demesne create --key $PWD --workspace ."},
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -129,11 +144,12 @@ stopped or its time is up, whoever else ends.`,
 
 func execCommand() command {
 	return command{
-		name: "exec", usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]"},
+		name: "exec", usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
 		summary: "run a command in a sandbox that lives",
 		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
 Exit codes are those of run. What the command leaves in the background lives on;
-its output ends with the command.`,
+its output ends with the command. A sandbox that is stopped is started again over its files, with what
+it was made with; only its secrets have to be given again, for no file keeps them.`,
 		examples: []example{
 			{"a command", "demesne exec build -- make test"},
 			{"a shell", "demesne exec -it build -- bash"},
@@ -169,7 +185,7 @@ func lookup(name string) (*command, error) {
 		return &all[i], nil
 	}
 	err := fmt.Errorf("command %q: not known", name)
-	if n := nearest(name, verbs); n != "" {
+	if n := spell.Nearest(name, verbs); n != "" {
 		return nil, hinted(err, "did you mean %s?", n)
 	}
 	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)

@@ -15,15 +15,17 @@ import (
 
 func copyCommand() command {
 	return command{
-		name: "cp", usage: []string{"SRC ID:DST", "ID:SRC DST"}, summary: "copy files into a sandbox that lives, or out of it",
+		name: "cp", usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"}, summary: "copy files into a sandbox, out of it, or to another one",
 		about: `Copies a file, or a directory with all that is in it. What is behind ID: is an absolute path in the
 sandbox. Where DST ends in a slash the copy goes into it under its own name, otherwise that is what the copy
 is called; a directory is added to one that is there. Copying out, it also goes into a DST that is a directory.
 Links are copied in as links; they are not copied out, and neither are devices and set-user-ID bits.
+Between two sandboxes it is as copying in.
 A path of this machine that has a colon is written ./like:this.`,
 		examples: []example{
 			{"in", "demesne cp data.csv build:/tmp/"},
 			{"out", "demesne cp build:/workspace/app ./app"},
+			{"across", "demesne cp build:/workspace/app test:/tmp/"},
 		},
 		flags: noFlags, operand: aFile, run: cmdCopy,
 	}
@@ -44,8 +46,8 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	}
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])
-	if (from == "") == (to == "") {
-		return 0, hinted(errors.New("one path, and one only, has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+	if from == "" && to == "" {
+		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	sig := watchSignals(&terminal{fd: -1})
 	eng, err := a.connect(sig.ctx, runner.Options{})
@@ -53,16 +55,40 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 		return 0, err
 	}
 	defer eng.Close()
-	b, err := eng.Open(sig.ctx, from+to)
-	if err == nil && to != "" {
-		err = copyIn(sig.ctx, b, args[0], dst)
-	} else if err == nil {
-		err = a.copyOut(sig.ctx, b, src, args[1])
+	switch {
+	case from == "":
+		err = a.withBox(sig.ctx, eng, to, func(b *box) error { return copyIn(sig.ctx, b, args[0], dst) })
+	case to == "":
+		err = a.withBox(sig.ctx, eng, from, func(b *box) error { return a.copyOut(sig.ctx, b, src, args[1]) })
+	default:
+		err = a.withBox(sig.ctx, eng, from, func(b *box) error {
+			return a.withBox(sig.ctx, eng, to, func(other *box) error { return copyAcross(sig.ctx, b, src, other, dst) })
+		})
 	}
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
 	return 0, err
+}
+
+func (a *app) withBox(ctx context.Context, eng engine, id string, f func(*box) error) error {
+	b, err := eng.Open(ctx, id)
+	if err != nil {
+		return err
+	}
+	a.tellRestarted("cp", b)
+	return f(b)
+}
+
+func copyAcross(ctx context.Context, from *box, src string, to *box, dst string) error {
+	name := path.Base(path.Clean(src))
+	if name == "/" {
+		return errors.New("will not copy /")
+	}
+	if strings.HasSuffix(dst, "/") {
+		dst += name
+	}
+	return from.CopyTo(ctx, src, to.Sandbox, dst, tarball.Limits{})
 }
 
 // copyIn follows links to src here, once: the caller named it. What is copied to a path

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -35,6 +36,15 @@ type written struct {
 	StderrBytes     int64  `json:"stderr_bytes"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
+}
+
+// hide blanks credentials in what is captured. What is streamed to the caller is the
+// caller's, byte for byte.
+func (c *capture) hide(values *redact.Values) {
+	if c != nil {
+		c.out.hide(values)
+		c.err.hide(values)
+	}
 }
 
 func (c *capture) written() *written {

@@ -135,7 +135,7 @@ func (bare) Close() error { return nil }
 func bareInfo() runner.Info {
 	return runner.Info{
 		ID: "bare-1", Name: "build", State: runner.Running, Out: "/out", PID: 7, Execs: 1,
-		Created: time.Now().Add(-3 * time.Minute), Expires: time.Now().Add(47*time.Hour + time.Minute),
+		Spec: runner.Spec{Key: "app"}, Created: time.Now().Add(-3 * time.Minute), Expires: time.Now().Add(47*time.Hour + time.Minute),
 		Receipt: &runner.Receipt{
 			Version: 1, Level: runner.LevelDegraded, Kernel: "6.1.0", Image: "host", Network: "none", Landlock: 4,
 			Layers: []runner.Layer{

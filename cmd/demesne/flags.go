@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"demesne/images/spell"
 )
 
 // flagDef is one flag of one command. Parsing, --help, the completion scripts and
@@ -152,7 +154,7 @@ func (fs flagSet) unknown(name string) error {
 			names = append(names, "--"+f.long)
 		}
 	}
-	if n := nearest(name, names); n != "" && len(name) > 2 {
+	if n := spell.Nearest(name, names); n != "" && len(name) > 2 {
 		return hinted(err, "did you mean %s?", n)
 	}
 	return hinted(err, "--help lists the flags there are; a command's own flags go after --")

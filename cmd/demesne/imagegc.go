@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/outbound"
 	"demesne/images"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -25,7 +27,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
 	}
-	if err := pruneJobs(); err != nil {
+	if err := pruneOld(time.Now().Add(-retention)); err != nil {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
@@ -51,19 +53,28 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// jobRetention is how long jobs that ended are remembered, as demesne-mcp does.
-const jobRetention = 7 * 24 * time.Hour
+// retention is how long jobs that ended are remembered, and logs of decisions that nobody adds
+// to are kept; as demesne-mcp does.
+const retention = 7 * 24 * time.Hour
 
-func pruneJobs() error {
+func pruneOld(before time.Time) error {
 	dir, err := jobs.DefaultDir()
-	if err != nil || !exists(dir) {
-		return err
-	}
-	store, err := jobs.Open(dir)
 	if err != nil {
 		return err
 	}
-	_, err = store.Prune(time.Now().Add(-jobRetention))
+	if exists(dir) {
+		store, err := jobs.Open(dir)
+		if err != nil {
+			return err
+		}
+		if _, err := store.Prune(before); err != nil {
+			return err
+		}
+	}
+	root, err := runner.OutputRoot()
+	if err == nil {
+		_, err = outbound.PruneLogs(root, before)
+	}
 	return err
 }
 

@@ -130,7 +130,7 @@ func (j *job) finish(err error) (int, error) {
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
 		return code, nil
 	}
-	if j.result != nil && j.o.verb == "run" {
+	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
 		j.result.EgressLog = tidyLog(j.result.EgressLog)
 	}
 	trace := j.stages.all(j.began)

@@ -28,10 +28,11 @@ exit code, 125 for a job that failed or was cancelled, 124 if --timeout came fir
 			flags:    waitFlags, run: cmdWait,
 		},
 		{
-			name: "logs", usage: []string{"JOB"}, summary: "print what a background job wrote",
-			about:    `Prints the stdout of a job on stdout, and its stderr on stderr, as far as it has got; of each, the last 64 MiB.`,
-			examples: []example{{"the end of it", "demesne logs JOB | tail"}},
-			flags:    noFlags, run: cmdLogs,
+			name: "logs", usage: []string{"[--follow] JOB"}, summary: "print what a background job wrote",
+			about: `Prints the stdout of a job on stdout, and its stderr on stderr, as far as it has got; of each, the last 64 MiB.
+With --follow it goes on until the job has ended; the job runs on if logs is interrupted.`,
+			examples: []example{{"the end of it", "demesne logs JOB | tail"}, {"as it comes", "demesne logs -f JOB"}},
+			flags:    logsFlags, run: cmdLogs,
 		},
 		{
 			name: "cancel", usage: []string{"JOB…"}, summary: "end background jobs",
@@ -45,6 +46,10 @@ exit code, 125 for a job that failed or was cancelled, 124 if --timeout came fir
 func waitFlags(o *options) flagSet {
 	return join(flagSet{{group: groupCommand, long: "timeout", arg: "DURATION", set: durationFlag(&o.timeout),
 		help: "wait no longer than 30s, 5m, 1h30m; a bare number is seconds (default for ever)"}}, jsonFlag(o))
+}
+
+func logsFlags(o *options) flagSet {
+	return flagSet{{group: groupResult, long: "follow", short: 'f', set: on(&o.follow), help: "go on until the job has ended"}}
 }
 
 func cmdJobs(a *app, o *options, args []string) (int, error) {
@@ -168,7 +173,11 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[1])
 	}
-	return a.withJobs(o, args, func(_ context.Context, store *jobs.Store, id string) (int, error) {
+	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+		if o.follow {
+			_, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+			return 0, err
+		}
 		if _, err := store.Get(id); err != nil {
 			return 0, err
 		}

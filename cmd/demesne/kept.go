@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"demesne/cmd/internal/outbound"
 	"demesne/images"
 	"demesne/runner"
 )
@@ -14,10 +15,56 @@ func stopFlags(o *options) flagSet {
 	return flagSet{{group: groupGeneral, long: "keep", set: on(&o.keep), help: "end the processes, and keep the files"}}
 }
 
+func removeFlags(o *options) flagSet {
+	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "one that is not there is no error"}}
+}
+
+// keyFlag is of create and run, and of exec, which has no other name for the sandbox then.
+func keyFlag(o *options, help string) flagSet {
+	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
+}
+
+// lifeFlags say how long a sandbox stays.
+func lifeFlags(o *options) flagSet {
+	return flagSet{
+		{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
+			help: "how long it stays after the last command in it, unless stopped (default 48h)"},
+		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
+			help: "how long it stays at the most, used or not (default for ever)"},
+	}
+}
+
+// ofKey is the id of the sandbox with that key.
+func ofKey(ctx context.Context, eng engine, key string) (string, error) {
+	infos, err := eng.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range infos {
+		if i.Spec.Key == key && i.State != runner.Snapshot {
+			return i.ID, nil
+		}
+	}
+	return "", hinted(fmt.Errorf("key %q: no sandbox has it", key), "demesne run --key %s makes one", key)
+}
+
+// again adds to a sandbox that is about to be restarted what no file keeps: the caller's own way out,
+// and the secrets that o has.
+func (a *app) again(o *options) (add func(*runner.Spec), err error) {
+	if err := o.network.checkSecrets(); err != nil {
+		return nil, err
+	}
+	err = o.network.findSecrets(a)
+	return func(spec *runner.Spec) {
+		spec.Egress.Upstream = outbound.Upstream(func(k string) string { v, _ := a.env(k); return v })
+		spec.Egress.Secrets = o.network.found
+	}, err
+}
+
 // tellRestarted says what a person would otherwise wonder about.
-func (a *app) tellRestarted(b *box) {
+func (a *app) tellRestarted(verb string, b *box) {
 	if b.Restarted {
-		a.say(fmt.Sprintf("exec: sandbox %s had ended; it was started again over its files, without its processes", b.ID))
+		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
 	}
 }
 

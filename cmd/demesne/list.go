@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"demesne/runner"
+	"demesne/runner/wire"
 )
 
 // with connects, and calls f with what it got.
@@ -125,7 +126,23 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 		}
 		for _, id := range args {
 			if err := end(ctx, id); err != nil {
-				code = a.report("stop", err)
+				code = a.report(o.verb, err)
+			}
+		}
+		return code, nil
+	})
+}
+
+// cmdRemove is cmdStop for whom a sandbox that is not there is as good as removed.
+func cmdRemove(a *app, o *options, args []string) (int, error) {
+	if !o.force {
+		return cmdStop(a, o, args)
+	}
+	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
+		for _, id := range args {
+			var e *wire.Error
+			if err := eng.Stop(ctx, id); errors.As(err, &e) && e.Code != wire.CodeUnknown {
+				code = a.report(o.verb, err)
 			}
 		}
 		return code, nil

@@ -15,7 +15,7 @@ const mcpProgram = "demesne-mcp"
 
 func mcpCommand() command {
 	return command{
-		name: "mcp", usage: []string{"[--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
+		name: "mcp", usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
 		summary: "serve MCP tools, or tell a client to",
 		about: `Serves the tools that agents run commands with, over stdin and stdout, or over HTTP at /mcp. It is
 the program demesne-mcp, whose environment the README lists. install writes an entry that
@@ -34,6 +34,7 @@ CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
 func mcpFlags(o *options) flagSet {
 	theirs := func(string) error { return nil }
 	return flagSet{
+		{group: groupGeneral, long: "tools", arg: "SET", set: theirs, help: "tool set besides the usual tools: files, to read, write, edit and search files of a sandbox (default $DEMESNE_TOOLS)"},
 		{group: groupGeneral, long: "http", arg: "ADDR", set: theirs, help: "listen there (host:port, or unix:PATH) in place of stdin and stdout"},
 		{group: groupGeneral, long: "token-file", arg: "FILE", complete: aFile, set: theirs,
 			help: "file whose first line HTTP clients must send as bearer token (default $DEMESNE_MCP_TOKEN)"},

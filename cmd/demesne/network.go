@@ -27,6 +27,7 @@ type network struct {
 	publish        []runner.Port
 	secrets        map[string]*secret
 	order          []string // of secrets, as they were named
+	found          []runner.Secret
 }
 
 // networkFlags are those of run and create.
@@ -134,6 +135,13 @@ type found struct {
 	err    error
 }
 
+// restore adds to a sandbox of a key that is restarted what no file keeps. It is called after f was received.
+func (f *found) restore(spec *runner.Spec) {
+	if f.egress != nil {
+		spec.Egress.Upstream, spec.Egress.Secrets = f.egress.Upstream, f.egress.Secrets
+	}
+}
+
 // find begins to find out what is wanted. It takes some milliseconds where a file or this
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
@@ -149,7 +157,8 @@ func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 			a.say(verb + ": mirror not understood: " + line)
 		}
 		if e != nil && err == nil {
-			e.Secrets, err = n.values(a)
+			err = n.findSecrets(a)
+			e.Secrets = n.found
 		}
 		answer <- found{e, n.explain(err)}
 	}()

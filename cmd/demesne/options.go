@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/spell"
 	"demesne/runner"
 )
 
@@ -29,7 +30,8 @@ type options struct {
 	require              runner.Level
 	nesting, trace       bool
 	background           bool
-	ttl                  time.Duration
+	key                  string
+	ttl, maxAge          time.Duration
 	network              network
 
 	shell            *string // -c
@@ -42,6 +44,7 @@ type options struct {
 	jsonFile string
 	quiet    bool
 	keep     bool
+	follow   bool
 	markdown bool
 	print    bool
 
@@ -61,7 +64,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, TTL: runner.Duration(o.ttl),
+		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge),
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {
@@ -260,7 +263,7 @@ func oneOf(s string, words []string) error {
 		}
 	}
 	err := fmt.Errorf("not known (known: %s)", strings.Join(words, ", "))
-	if n := nearest(s, words); n != "" {
+	if n := spell.Nearest(s, words); n != "" {
 		return hinted(err, "did you mean %s?", n)
 	}
 	return err

@@ -87,15 +87,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	words := []string{"--memory", "--image", "--in", "--interactive", "--nesting"}
-	for in, want := range map[string]string{"--memmory": "--memory", "--imgae": "--image", "--intractive": "--interactive", "--verbose": "", "--xyzzyplugh": ""} {
-		if got := nearest(in, words); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 // verbs and commands name the same things.
 func TestVerbs(t *testing.T) {
 	var names []string

@@ -33,8 +33,13 @@ type aRun struct {
 
 func (a *app) newRun(o *options, args []string) (*aRun, error) {
 	spec, err := o.spec()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case o.key != "":
+		spec.Lifetime = runner.Persistent
+	case o.ttl != 0 || o.maxAge != 0:
+		return nil, hinted(errors.New("--ttl and --max-age: a run's sandbox ends with its command"), "--key KEY makes one that stays")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {
@@ -73,6 +78,11 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 			undo()
 		}
 	}()
+	j.kept.hide(j.o.network.hidden())
+	if r.o.key != "" {
+		j.app.tellRestarted(r.o.verb, b)
+		return j.execute(b, func() {})
+	}
 	return j.execute(b, func() { stop(eng, b.ID) })
 }
 
@@ -84,7 +94,8 @@ func stop(eng engine, id string) {
 }
 
 // makeBox makes the directories and the sandbox of run and create, on a root that was
-// found. undo takes the directories away again, for whoever fails later.
+// found, or finds the one of the key. undo takes the directories away again, for whoever fails later, unless the
+// sandbox stays.
 func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-chan found, st *stages) (_ engine, _ *box, undo func(), err error) {
 	o := r.o
 	if spec.Workspace, err = workspaceDir(o.workspace); err != nil {
@@ -101,12 +112,14 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-c
 	}()
 	spec.Out = out.path
 	began := time.Now()
-	eng, err := a.connect(ctx, runner.Options{Ask: a.asker(o)})
+	var f found
+	eng, err := a.connect(ctx, runner.Options{Ask: a.asker(o), Restart: f.restore})
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	st.since("connect", began)
-	if err = o.network.apply(&spec, <-wanted, out.name()); err != nil {
+	f = <-wanted
+	if err = o.network.apply(&spec, f, out.name()); err != nil {
 		eng.Close()
 		return nil, nil, nil, err
 	}
@@ -120,7 +133,16 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-c
 	}
 	st.add(b.Trace...)
 	a.warnMinimal(o.verb, b.Level)
-	return eng, b, out.undo, nil
+	if o.key == "" {
+		return eng, b, out.undo, nil
+	}
+	if b.Out != out.path { // it was there
+		out.undo()
+		if spec.Egress != nil {
+			tidyLog(spec.Egress.Log)
+		}
+	}
+	return eng, b, func() {}, nil
 }
 
 // warnMinimal tells of the one rung that a caller should not miss. All others are in
@@ -167,6 +189,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		}
 		return a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
 	}
+	a.tellRestarted(o.verb, b)
 	return a.print(b.ID + "\n")
 }
 
@@ -190,10 +213,14 @@ type created struct {
 }
 
 func cmdExec(a *app, o *options, args []string) (int, error) {
-	if len(args) == 0 {
-		return 0, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
+	id := ""
+	if o.key == "" {
+		if len(args) == 0 {
+			return 0, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
+		}
+		id, args = args[0], args[1:]
 	}
-	argv, err := o.argv(args[1:])
+	argv, err := o.argv(args)
 	if err != nil {
 		return 0, err
 	}
@@ -204,23 +231,33 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return j.finish(j.exec(args[0]))
+	return j.finish(j.exec(id))
 }
 
 func (j *job) exec(id string) error {
+	again, err := j.app.again(j.o)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
-	eng, err := j.app.connect(j.sig.ctx, runner.Options{})
+	eng, err := j.app.connect(j.sig.ctx, runner.Options{Restart: again})
 	if err != nil {
 		return err
 	}
 	defer eng.Close()
 	j.stages.since("connect", began)
 	began = time.Now()
+	if id == "" {
+		if id, err = ofKey(j.sig.ctx, eng, j.o.key); err != nil {
+			return err
+		}
+	}
 	b, err := eng.Open(j.sig.ctx, id)
 	if err != nil {
 		return err
 	}
 	j.stages.since("open", began)
-	j.app.tellRestarted(b)
+	j.app.tellRestarted("exec", b)
+	j.kept.hide(j.o.network.hidden())
 	return j.execute(b, func() {})
 }

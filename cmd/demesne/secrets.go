@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/proxy/redact"
 	"demesne/runner"
 )
 
@@ -83,17 +84,31 @@ func (n *network) checkSecrets() error {
 	return nil
 }
 
-// values are the secrets as the runner takes them. It keeps them in memory only.
-func (n *network) values(a *app) (all []runner.Secret, err error) {
+// findSecrets gets the values of the secrets, once: a source may be a command.
+func (n *network) findSecrets(a *app) error {
+	if len(n.found) > 0 {
+		return nil
+	}
+	var all []runner.Secret
 	for _, name := range n.order {
 		k := n.secrets[name]
 		value, err := a.secretValue(k.source)
 		if err != nil {
-			return nil, fmt.Errorf("secret %q: %w", name, err)
+			return fmt.Errorf("secret %q: %w", name, err)
 		}
 		all = append(all, runner.Secret{Name: name, Value: value, Host: k.host, Header: k.header})
 	}
-	return all, nil
+	n.found = all
+	return nil
+}
+
+// hidden are the values that were found, to be blanked in what is captured.
+func (n *network) hidden() *redact.Values {
+	var values []string
+	for _, s := range n.found {
+		values = append(values, s.Value)
+	}
+	return redact.New(values...)
 }
 
 // mostSecret bounds a credential: it has to go into a header.

@@ -70,7 +70,8 @@ func resultFlags(o *options) flagSet {
 }
 
 func runFlags(o *options) flagSet {
-	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
+	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
+		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
 }
 
 func backgroundFlag(o *options) flagSet {
@@ -79,15 +80,15 @@ func backgroundFlag(o *options) flagSet {
 }
 
 func createFlags(o *options) flagSet {
-	ttl := flagDef{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
-		help: "how long it lives unless stopped (default 48h)"}
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user, ttl}, networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key and the same flags, if there is one; one that was made with others is removed first"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
 }
 
-func execFlags(o *options) flagSet { return join(commandFlags(o), resultFlags(o)) }
+func execFlags(o *options) flagSet {
+	return join(commandFlags(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
+}
 
 func jsonFlag(o *options) flagSet {
 	return flagSet{{group: groupResult, long: "json", set: on(&o.json), help: "print JSON"}}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"demesne/proxy/redact"
 )
 
 // tailSize is how much of a stream --json keeps.
@@ -12,20 +14,38 @@ const tailSize = 1 << 20
 
 // tail keeps the end of what is written to it.
 type tail struct {
-	mu    sync.Mutex
+	mu     sync.Mutex
+	hidden *redact.Writer // to lastBytes; nil: nothing is
+	lastBytes
+}
+
+// lastBytes is a tail under its lock.
+type lastBytes struct {
 	b     []byte
 	total int64
 }
 
+// hide blanks values in what is to come.
+func (t *tail) hide(values *redact.Values) { t.hidden = values.Writer(&t.lastBytes) }
+
 func (t *tail) add(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.hidden != nil {
+		t.hidden.Write(p)
+		return
+	}
+	t.Write(p)
+}
+
+func (t *lastBytes) Write(p []byte) (int, error) {
 	t.total += int64(len(p))
 	t.b = append(t.b, p...)
 	// Twice the size before anything moves, so that each byte moves once on average.
 	if len(t.b) > 2*tailSize {
 		t.b = append(t.b[:0], t.b[len(t.b)-tailSize:]...)
 	}
+	return len(p), nil
 }
 
 // text returns what was kept, as text in which bytes that are not UTF-8 read U+FFFD,
@@ -33,6 +53,9 @@ func (t *tail) add(p []byte) {
 func (t *tail) text() (text, exact string, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.hidden != nil {
+		t.hidden.Close()
+	}
 	b := t.b[max(0, len(t.b)-tailSize):]
 	if t.total > tailSize {
 		// A character may have been cut in two.

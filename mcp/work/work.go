@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/files"
 )
 
 // ErrNoJob says that an id is no job's.
@@ -33,6 +34,9 @@ type Engine interface {
 	Upload(ctx context.Context, id, src, dst string) error
 	// Download copies src out of the sandbox and returns where it is.
 	Download(ctx context.Context, id, src string) (string, error)
+	// Files does one thing with the files of a sandbox, inside it. The answer is the
+	// sandbox's word: text, and no path of the host's.
+	Files(ctx context.Context, id string, r files.Request) (*files.Answer, error)
 	Destroy(ctx context.Context, id string) error
 	// Status, Wait and Cancel return ErrNoJob for an id that nobody knows. Wait returns
 	// the job as it is when it has ended or the time is over. Cancel may be repeated.

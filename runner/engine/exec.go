@@ -86,8 +86,12 @@ func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecRep
 		return nil, nil, err
 	}
 	x.arm(time.Duration(req.Timeout))
+	s.mu.Lock()
+	news := s.news
+	s.news = false
+	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took}, reply, nil
+	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}, reply, nil
 }
 
 // enrol numbers a new execution and makes it findable.

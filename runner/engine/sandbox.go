@@ -51,6 +51,7 @@ type sandbox struct {
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
 	restarted bool
+	news      bool // that it was restarted, until a command has been started; under mu
 	clock     *time.Timer
 
 	mu       sync.Mutex
@@ -101,7 +102,7 @@ func (s *sandbox) open() (runner.Opened, error) {
 	if s.ending {
 		return runner.Opened{}, s.goneFor("open sandbox")
 	}
-	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.restarted}, nil
+	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.news}, nil
 }
 
 // goneFor is what is told to who comes too late. s.mu is held, and let go while s ends.

@@ -183,6 +183,46 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestFollow: who follows a job has all of it when it ends, and no end keeps it from that.
+func TestFollow(t *testing.T) {
+	s := store(t, 2)
+	j := start(t, s, "stay")
+	r, w := io.Pipe()
+	var errs strings.Builder
+	followed := make(chan *Job, 1)
+	go func() {
+		j, err := s.Follow(t.Context(), j.ID, 1<<20, w, &errs)
+		if err != nil {
+			t.Error(err)
+		}
+		followed <- j
+		w.Close()
+	}()
+	line := make([]byte, len("staying\n"))
+	if _, err := io.ReadFull(r, line); err != nil || string(line) != "staying\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if _, err := s.Cancel(t.Context(), j.ID); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(r)
+	if j := <-followed; err != nil || len(rest) > 0 || j.Status != Cancelled {
+		t.Errorf("%q, %v, %s", rest, err, j.Status)
+	}
+	var out strings.Builder
+	if j, err := s.Follow(t.Context(), j.ID, 4, &out, &errs); err != nil || out.String() != "ing\n" || !j.Status.Over() {
+		t.Errorf("the end of it: %q, %v", &out, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if j, err := s.Follow(ctx, start(t, s, "stay").ID, 4, &out, &errs); err != nil || j.Status.Over() {
+		t.Errorf("given up: %+v, %v", j, err)
+	}
+	if _, err := s.Follow(t.Context(), "job-none", 4, &out, &errs); !errors.Is(err, ErrUnknown) {
+		t.Errorf("of none: %v", err)
+	}
+}
+
 func TestQueue(t *testing.T) {
 	s := store(t, 1)
 	s.Queue = 2

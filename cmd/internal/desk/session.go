@@ -11,6 +11,7 @@ import (
 
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/files"
 	"demesne/runner/tarball"
 )
 
@@ -84,6 +85,16 @@ func (d *Desk) Destroy(ctx context.Context, id string) error {
 		return attached(id, err)
 	}
 	return nil
+}
+
+// Files does one thing with the files of a sandbox, and renews its time as any command does.
+func (d *Desk) Files(ctx context.Context, id string, r files.Request) (*files.Answer, error) {
+	box, err := d.attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	a, err := box.Files(ctx, r)
+	return a, explained(err)
 }
 
 // Upload copies a file or directory of the host into a sandbox. There is no link in src:

@@ -15,9 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"demesne/runner"
 )
@@ -73,7 +71,7 @@ func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egr
 	if (e.Mode == "" || e.Mode == None) && len(e.Allow) == 0 && !w.Gateway {
 		return nil, r.Notes, nil
 	}
-	e.Upstream = upstream(getenv)
+	e.Upstream = Upstream(getenv)
 	return e, r.Notes, nil
 }
 
@@ -105,8 +103,9 @@ func ask(ctx context.Context, w Wants) (r Rules, err error) {
 	return r, nil
 }
 
-// upstream is the proxy that this host is told to use, which only the runner is told.
-func upstream(getenv func(string) string) map[string]string {
+// Upstream is the proxy that this host is told to use, which only the runner is told. It is nil where
+// there is none.
+func Upstream(getenv func(string) string) map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		if v := getenv(name); v != "" {
@@ -119,16 +118,8 @@ func upstream(getenv func(string) string) map[string]string {
 	return found
 }
 
-// logDir is where decisions are written down: beside the output directories, so that no
-// sandbox has it unless its caller gives it the whole output root.
-const logDir = ".egress"
-
-// LogFile is the place for the decisions of the sandbox whose output directory has that
-// name. The directory is there when it returns.
-func LogFile(root, name string) (string, error) {
-	dir := filepath.Join(root, logDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make directory of egress logs: %w", err)
-	}
-	return filepath.Join(dir, name+".jsonl"), nil
+// Again gives a sandbox that is started again over its files the way out that getenv knows, for
+// no file has it; see runner.Options.
+func Again(getenv func(string) string) func(*runner.Spec) {
+	return func(s *runner.Spec) { s.Egress.Upstream = Upstream(getenv) }
 }

@@ -85,24 +85,7 @@ func TestUpstream(t *testing.T) {
 	if err != nil || len(e.Upstream) != 2 || e.Upstream["https_proxy"] != env["https_proxy"] || e.Upstream["NO_PROXY"] != "corp.test" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if upstream(noEnv) != nil {
+	if Upstream(noEnv) != nil {
 		t.Error("a proxy out of nothing")
-	}
-}
-
-func TestLogFile(t *testing.T) {
-	root := t.TempDir()
-	path, err := LogFile(root, "a-run")
-	if err != nil || path != root+"/.egress/a-run.jsonl" {
-		t.Fatalf("%s, %v", path, err)
-	}
-	if info, err := os.Stat(root + "/.egress"); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if err := os.WriteFile(root+"/file", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := LogFile(root+"/file", "x"); err == nil {
-		t.Error("a file was taken for a directory")
 	}
 }

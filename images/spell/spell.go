@@ -1,8 +1,16 @@
-package main
+// Package spell finds which word was meant by one that is mistyped.
+package spell
 
-// nearest returns the word closest to s, or "" if none is close enough to be meant.
-func nearest(s string, words []string) string {
-	best, least := "", len(s)/3+2
+// longest is the longest word that is looked at, in bytes: nobody mistypes a longer one, and
+// the work grows with its square.
+const longest = 64
+
+// Nearest returns the word closest to s, or "" if none is close enough to be meant.
+func Nearest(s string, words []string) string {
+	best, least := "", min(len(s)/3+2, 4)
+	if len(s) > longest {
+		return ""
+	}
 	for _, w := range words {
 		if d := distance(s, w); d < least {
 			best, least = w, d

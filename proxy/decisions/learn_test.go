@@ -1,4 +1,4 @@
-package proxy
+package decisions
 
 import (
 	"encoding/json"
@@ -7,6 +7,18 @@ import (
 
 	"demesne/proxy/policy"
 )
+
+func allow(t *testing.T, words ...string) (p policy.Policy) {
+	t.Helper()
+	for _, w := range words {
+		r, err := policy.ParseRule(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = p.Allow(r)
+	}
+	return p
+}
 
 func TestLearn(t *testing.T) {
 	var log strings.Builder
@@ -23,7 +35,7 @@ func TestLearn(t *testing.T) {
 		b, _ := json.Marshal(r)
 		log.Write(append(b, '\n'))
 	}
-	all, err := ReadLog(strings.NewReader(log.String()))
+	all, err := Read(strings.NewReader(log.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +70,7 @@ func TestReadLogRefused(t *testing.T) {
 		"{}\n{":                          "read log: line 2: unexpected end of JSON input",
 		strings.Repeat("x", maxRecord+1): "read log: bufio.Scanner: token too long",
 	} {
-		if _, err := ReadLog(strings.NewReader(text)); err == nil || err.Error() != want {
+		if _, err := Read(strings.NewReader(text)); err == nil || err.Error() != want {
 			t.Error(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package proxy
+package decisions
 
 import (
 	"bufio"
@@ -16,8 +16,8 @@ import (
 // maxRecord bounds a line of a log; Record's fields are bounded.
 const maxRecord = 64 << 10
 
-// ReadLog reads what Config.Log was given.
-func ReadLog(r io.Reader) ([]Record, error) {
+// Read reads a log.
+func Read(r io.Reader) ([]Record, error) {
 	var all []Record
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxRecord)
@@ -40,7 +40,7 @@ func Suggest(log []Record) []string {
 	ports := map[string]map[uint16]bool{}
 	for _, r := range log {
 		q, err := policy.Ask(r.Host, r.Port)
-		if err != nil || r.Port == 0 || r.Verdict != "allowed" {
+		if err != nil || r.Port == 0 || r.Verdict != Allowed {
 			continue
 		}
 		host := q.Host()
@@ -66,13 +66,13 @@ func Suggest(log []Record) []string {
 // Replay says what pol would have blocked of what a log has: by name, port and request, as
 // the addresses that names lead to are not known any more, but for the one dialled.
 func Replay(log []Record, pol policy.Policy) []Blocked {
-	j := &journal{}
+	var blocked Denials
 	for _, r := range log {
 		if d, about := replay(r, pol); about && !d.Allowed {
-			j.block(Record{Host: r.Host, Port: r.Port, Reason: d.Reason})
+			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason})
 		}
 	}
-	return j.denials()
+	return blocked.List()
 }
 
 func replay(r Record, pol policy.Policy) (d policy.Decision, about bool) {

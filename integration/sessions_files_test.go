@@ -1,0 +1,152 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// must runs the CLI, which has to succeed, and returns its stdout.
+func (b *box) must(args ...string) string {
+	b.Helper()
+	r := b.demesne(args...)
+	if r.code != 0 {
+		b.Fatalf("%q: %+v", args, r)
+	}
+	return r.stdout
+}
+
+// Six processes that have nothing in common but the name of a sandbox.
+func TestSessionSixProcesses(t *testing.T) {
+	b := newBox(t)
+	b.file("up.txt", "from outside\n", 0o644)
+	id := strings.TrimSpace(b.must("create", "--name", "six"))
+	b.must("exec", "six", "-c", "mkdir d; echo inside > d/own")
+	b.must("cp", b.dir+"/up.txt", "six:/workspace/d/")
+	if got := b.must("exec", id, "-c", "cat d/own d/up.txt"); got != "inside\nfrom outside\n" {
+		t.Errorf("inside: %q", got)
+	}
+	b.must("cp", "six:/workspace/d", b.dir+"/down")
+	b.must("rm", "six")
+	for name, want := range map[string]string{"own": "inside\n", "up.txt": "from outside\n"} {
+		if text, err := os.ReadFile(b.dir + "/down/" + name); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	b.refused(t, "six", "exec", "six", "--", "true")
+}
+
+// rm takes what is stopped too, and a snapshot; with --force also what is not there.
+func TestSessionRemove(t *testing.T) {
+	b := newBox(t)
+	b.must("create", "--name", "one")
+	b.must("create", "--name", "two")
+	b.must("stop", "--keep", "two")
+	b.must("snapshot", "--name", "snap", "two")
+	b.must("rm", "one", "two", "snap")
+	if left := b.must("ls", "-q"); left != "" {
+		t.Errorf("left: %q", left)
+	}
+	if kept := names(b.dir + "/k"); len(kept) > 0 {
+		t.Errorf("on the disk: %q", kept)
+	}
+	b.refused(t, "no such sandbox", "rm", "one")
+	b.must("rm", "--force", "one")
+}
+
+// A key finds the same sandbox until it is to be another one.
+func TestSessionKey(t *testing.T) {
+	b := newBox(t)
+	b.must("run", "--key", "my/key", "--pids", "100", "--", "sh", "-c", "echo kept > /root/f")
+	b.must("exec", "--key", "my/key", "-c", "echo more >> /root/f")
+	id := strings.TrimSpace(b.must("ls", "-q"))
+	if got := b.must("create", "--key", "my/key", "--pids", "100"); strings.TrimSpace(got) != id {
+		t.Errorf("create found %q, not %q", got, id)
+	}
+	b.must("stop", "--keep", id)
+	r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "cat", "/root/f")
+	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
+		t.Errorf("after a stop: %+v", r)
+	}
+	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
+		t.Errorf("it is told twice: %+v", r)
+	}
+	if r := b.demesne("run", "--key", "my/key", "--pids", "90", "--", "cat", "/root/f"); r.code != 1 {
+		t.Errorf("with another limit: %+v", r)
+	}
+	if all := strings.Fields(b.must("ls", "-q")); len(all) != 1 || all[0] == id {
+		t.Errorf("there are %q", all)
+	}
+	// No directory is left of runs that found their sandbox there.
+	if outs := names(b.out); len(outs) > 2 {
+		t.Errorf("output directories: %q", outs)
+	}
+	b.must("rm", strings.TrimSpace(b.must("ls", "-q")))
+}
+
+// The longest that a sandbox stays does not depend on its use.
+func TestSessionMaxAge(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--max-age", "1s")
+	eventually(t, "the time to be up", func() bool {
+		b.demesne("exec", id, "--", "true")
+		return len(descendants()) == 0
+	})
+	b.refused(t, id, "exec", id, "--", "true")
+}
+
+// A file or a directory goes from one sandbox to another, as it would from outside.
+func TestSessionCopyAcross(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "one")
+	b.create("--name", "two")
+	b.must("exec", "one", "-c", "mkdir -p d/sub; echo f > d/f; echo deep > d/sub/g; chmod 750 d/f; ln -s f d/l; head -c 3000000 /dev/urandom > big")
+	b.must("cp", "one:/workspace/d", "two:/tmp/")
+	b.must("cp", "one:/workspace/d", "two:/tmp/named")
+	b.must("cp", "one:/workspace/d/f", "two:/workspace/file")
+	b.must("cp", "one:/workspace/big", "two:/workspace/")
+	got := b.must("exec", "two", "-c", "cat /tmp/d/f /tmp/d/l /tmp/d/sub/g /tmp/named/f /workspace/file; stat -c %a /tmp/d/f; readlink /tmp/d/l")
+	if got != "f\nf\ndeep\nf\nf\n750\nf\n" {
+		t.Errorf("two has %q", got)
+	}
+	if one, two := b.must("exec", "one", "--", "md5sum", "big"), b.must("exec", "two", "--", "md5sum", "big"); one != two {
+		t.Errorf("%q became %q", one, two)
+	}
+	b.refused(t, "none", "cp", "one:/workspace/none", "two:/tmp/")
+	b.refused(t, "nothing there", "cp", "one:/dev/null", "two:/tmp/x")
+	b.refused(t, "will not copy /", "cp", "one:/", "two:/tmp/x")
+	b.refused(t, "no such sandbox", "cp", "one:/workspace/d", "nosuch:/tmp/x")
+}
+
+// F2, F17, P16, P17 between sandboxes: what one has made leads nowhere in the other, and nowhere here.
+func TestEscapeSessionCopyAcross(t *testing.T) {
+	b := newBox(t)
+	victim := b.file("victim/secret", canary+"\n", 0o600)
+	b.create("--name", "evil", "--disk", "none")
+	b.create("--name", "good")
+	b.must("exec", "good", "-c", "echo good > /root/mine; mkdir d; ln -s /root d/out")
+	// Links of the source stay links, and one at the destination is replaced, not followed.
+	b.must("exec", "evil", "-c", fmt.Sprintf(`mkdir e; ln -s %s e/host; ln -s /root/mine e/inside; echo evil > e/out; echo x > e/suid; chmod 6755 e/suid || chmod 755 e/suid; mkfifo e/pipe
+		printf x > "$(printf 'e/odd\nname\377')"`, victim))
+	b.must("cp", "evil:/workspace/e", "good:/workspace/d")
+	got := b.must("exec", "good", "-c", "cat /root/mine d/out; readlink d/host d/inside; stat -c %a d/suid; cat d/host 2>/dev/null; ls d | wc -l; test -e d/pipe && echo pipe; true")
+	if want := "good\nevil\n" + victim + "\n/root/mine\n755\n"; !strings.HasPrefix(got, want) || strings.Contains(got, canary) || strings.Contains(got, "pipe") {
+		t.Errorf("good has %q", got)
+	}
+	// A directory on the way that is a link leads somewhere in the sandbox that it is of.
+	b.must("exec", "good", "-c", "ln -s /tmp way; rm -rf /tmp/*")
+	b.must("cp", "evil:/workspace/e/suid", "good:/workspace/way/")
+	if got := b.must("exec", "good", "--", "ls", "/tmp"); got != "suid\n" {
+		t.Errorf("/tmp has %q", got)
+	}
+	// What does not end is cut off by the other's limit, and breaks neither.
+	b.must("exec", "evil", "-c", "truncate -s 50g huge")
+	b.create("--name", "small", "--disk", "20m")
+	if r := b.demesne("cp", "evil:/workspace/huge", "small:/tmp/"); r.code == 0 {
+		t.Errorf("50 GiB went into 20 MiB: %+v", r)
+	}
+	if got := b.must("exec", "evil", "--", "echo", "alive"); got != "alive\n" {
+		t.Errorf("evil: %q", got)
+	}
+}

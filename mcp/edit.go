@@ -1,0 +1,47 @@
+package mcp
+
+import (
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner/files"
+)
+
+func (s *Server) edit() tool {
+	return tool{
+		name: "sandbox_edit",
+		description: "Replace a passage of a text file in a sandbox. old_string has to be in it once, or replace_all be set; " +
+			"where it is not in it as it stands, whole lines are compared without their spaces.",
+		in: object(false, boxField, pathField.must(), field("old_string", "string", "").must(), field("new_string", "string", "").must(),
+			field("replace_all", "boolean", "").with("default", false)),
+		out: object(true, field("replaced", "integer", "passages").must(), field("line", "integer", "of the first").must(),
+			field("ignored", "string", "what had to be left out of account to find it")),
+		hints:  hints{destructive: true},
+		handle: (*call).editFile,
+	}
+}
+
+func (c *call) editFile() (*sdk.CallToolResult, error) {
+	e := files.Edit{Path: c.args.text("path"), All: c.args.flag("replace_all")}
+	var err error
+	if e.Old, err = c.args.required("old_string"); err != nil {
+		return nil, err
+	}
+	if e.New, err = c.args.required("new_string"); err != nil {
+		return nil, err
+	}
+	a, err := c.ask(files.Request{Edit: &e})
+	if err != nil {
+		return nil, err
+	}
+	did, err := belongs(a.Edited, err)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("edited: %s (%d replaced, line %d)", e.Path, did.Replaced, did.Line)
+	if did.Ignored != "" {
+		text += "\nfound by leaving out " + did.Ignored
+	}
+	return answer(text, did), nil
+}

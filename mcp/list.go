@@ -1,0 +1,47 @@
+package mcp
+
+import (
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner/files"
+)
+
+func (s *Server) list() tool {
+	return tool{
+		name:        "sandbox_list",
+		description: "List a directory of a sandbox.",
+		in: object(false, boxField, pathField.with("default", "/out"),
+			field("depth", "integer", "How many levels.").with("default", 1)),
+		out:   object(true, entryFields...),
+		hints: hints{readOnly: true, idempotent: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) {
+			return c.entries(files.Request{List: &files.List{Path: c.root(), Depth: int(min(c.args.whole("depth"), 1<<10))}})
+		},
+	}
+}
+
+func (s *Server) glob() tool {
+	return tool{
+		name:        "sandbox_glob",
+		description: "Find files of a sandbox by name, the newest first, at most 100.",
+		in: object(false, boxField, pathField.with("default", "/out"),
+			field("pattern", "string", "* ? [a-z] {a,b} within a name, ** across directories; without a slash it is for names at any depth.").must()),
+		out:   object(true, entryFields...),
+		hints: hints{readOnly: true, idempotent: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) {
+			return c.entries(files.Request{Glob: &files.Glob{Path: c.root(), Pattern: c.args.text("pattern")}})
+		},
+	}
+}
+
+func (c *call) entries(r files.Request) (*sdk.CallToolResult, error) {
+	a, err := c.ask(r)
+	if err != nil {
+		return nil, err
+	}
+	e, err := belongs(a.Entries, err)
+	if err != nil {
+		return nil, err
+	}
+	return entriesResult(e), nil
+}

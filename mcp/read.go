@@ -1,0 +1,54 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"fmt"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner/files"
+)
+
+func (s *Server) read() tool {
+	return tool{
+		name:        "sandbox_read",
+		description: "Read a text file of a sandbox, with line numbers, or with encoding=base64 the bytes of any file.",
+		in: object(false, boxField, pathField.must(),
+			field("offset", "integer", "The first line, or byte, from 1.").with("default", 1),
+			field("limit", "integer", "How many lines, or bytes. Default: 2000 lines, or as many bytes as an answer has room for."),
+			field("encoding", "string", "").with("enum", []string{"text", "base64"}).with("default", "text")),
+		out: object(true, field("text", "string", "each line with its number and a tab in front").must(), field("base64", "string", ""),
+			field("binary", "boolean", "it is no text; encoding=base64 reads it"), field("size", "integer", "of the file, in bytes").must(),
+			field("next_offset", "integer", "where to go on"), cutField),
+		hints: hints{readOnly: true, idempotent: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) {
+			a, err := c.ask(files.Request{Read: &files.Read{
+				Path: c.args.text("path"), Offset: c.args.whole("offset"), Limit: c.args.whole("limit"), Bytes: c.args.text("encoding") == "base64",
+			}})
+			if err != nil {
+				return nil, err
+			}
+			content, err := belongs(a.Content, err)
+			if err != nil {
+				return nil, err
+			}
+			return answer(contentText(content), content), nil
+		},
+	}
+}
+
+func contentText(c *files.Content) string {
+	text := c.Text
+	switch {
+	case c.Bytes != nil:
+		text = base64.StdEncoding.EncodeToString(c.Bytes) + "\n"
+	case c.Binary:
+		return fmt.Sprintf("[binary, %d bytes; encoding=base64 reads it]\n", c.Size)
+	case c.Size == 0 && text == "":
+		return "[empty file]\n"
+	}
+	if c.Next > 0 {
+		text += fmt.Sprintf("[truncated; go on with offset=%d]\n", c.Next)
+	}
+	return text
+}

@@ -1,0 +1,118 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// fits fails the test when a result is not what its tool's output schema says: clients that
+// check throw such a result away.
+func fits(t *testing.T, cs *sdk.ClientSession, tool string, result any) {
+	t.Helper()
+	list, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range list.Tools {
+		if l.Name != tool {
+			continue
+		}
+		raw, _ := json.Marshal(result)
+		var v any
+		json.Unmarshal(raw, &v)
+		if why := misfit(l.OutputSchema.(map[string]any), v, "result"); why != "" {
+			t.Errorf("%s: %s", tool, why)
+		}
+	}
+}
+
+// misfit says how v differs from a schema, of the keywords that are used here; "": it does not.
+func misfit(schema map[string]any, v any, at string) string {
+	if enum, ok := schema["enum"].([]any); ok && !slices.Contains(enum, v) {
+		return fmt.Sprintf("%s is %v", at, v)
+	}
+	ok := true
+	switch schema["type"] {
+	case "object":
+		return misfitObject(schema, v, at)
+	case "array":
+		list, isList := v.([]any)
+		for i, v := range list {
+			if why := misfit(schema["items"].(map[string]any), v, fmt.Sprintf("%s[%d]", at, i)); why != "" {
+				return why
+			}
+		}
+		ok = isList
+	case "string":
+		_, ok = v.(string)
+	case "boolean":
+		_, ok = v.(bool)
+	case "number":
+		_, ok = v.(float64)
+	case "integer":
+		n, isNumber := v.(float64)
+		ok = isNumber && n == float64(int64(n))
+	}
+	if !ok {
+		return fmt.Sprintf("%s is %v, no %v", at, v, schema["type"])
+	}
+	return ""
+}
+
+func misfitObject(schema map[string]any, v any, at string) string {
+	object, ok := v.(map[string]any)
+	if !ok {
+		return fmt.Sprintf("%s is %v, no object", at, v)
+	}
+	required, _ := schema["required"].([]any)
+	for _, name := range required {
+		if object[name.(string)] == nil {
+			return fmt.Sprintf("%s has no %v", at, name)
+		}
+	}
+	fields, _ := schema["properties"].(map[string]any)
+	for name, v := range object {
+		field, known := fields[name].(map[string]any)
+		if !known && schema["additionalProperties"] == false {
+			return fmt.Sprintf("%s has a %s", at, name)
+		}
+		if why := misfit(field, v, at+"."+name); known && why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// Every tool's answer fits what it has published, the one to background too.
+func TestResultsFit(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	cs := client(t, s, nil)
+	for _, c := range []struct{ tool, args string }{
+		{"sandbox_script", `{"command":"x"}`}, {"sandbox_script", `{"command":"x","background":true}`},
+		{"sandbox_create", `{}`}, {"sandbox_exec", `{"sandbox_id":"s","command":"x"}`},
+	} {
+		_, structured, _ := callTool(t, cs, c.tool, c.args)
+		fits(t, cs, c.tool, structured)
+	}
+	for _, v := range []any{3.0, map[string]any{}, map[string]any{"job_id": 7.0}, map[string]any{"job_id": "j", "more": 1.0}, map[string]any{"job_id": "j", "denied": []any{1.0}}} {
+		if misfit(s.script().schema(t), v, "result") == "" {
+			t.Errorf("%v fits", v)
+		}
+	}
+}
+
+// schema is a tool's output schema as a client reads it.
+func (l tool) schema(t *testing.T) (schema map[string]any) {
+	raw, err := json.Marshal(l.out)
+	if err == nil {
+		err = json.Unmarshal(raw, &schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}

@@ -1,0 +1,93 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner/files"
+)
+
+// The tool set files: what is done with single files of a sandbox, without a shell's quoting.
+// It is done inside the sandbox; see package files.
+
+var (
+	boxField  = field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must()
+	pathField = field("path", "string", "Path in the sandbox, absolute or below /out.")
+	cutField  = field("truncated", "boolean", "there is more than this")
+)
+
+// ask has a request done in the sandbox that sandbox_id names.
+func (c *call) ask(r files.Request) (*files.Answer, error) {
+	id, err := c.args.required("sandbox_id")
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	_, stop := c.watch()
+	defer stop()
+	a, err := c.engine.Files(c.ctx, id, r)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// root is where a search begins.
+func (c *call) root() string {
+	if path := c.args.text("path"); path != "" {
+		return path
+	}
+	return "/out"
+}
+
+// belongs is the part of an answer that was asked for. A sandbox may send another.
+func belongs[T any](part *T, err error) (*T, error) {
+	if err == nil && part == nil {
+		err = files.ErrAnswer
+	}
+	return part, err
+}
+
+// whole is a number that an argument gives, which a client may have written as text.
+func (a args) whole(name string) int64 {
+	n := a.number(name)
+	if !(n > 0 && n <= 1<<53) {
+		return 0
+	}
+	return int64(n)
+}
+
+var entryFields = []property{
+	{name: "entries", required: true, schema: map[string]any{"type": "array", "items": object(true,
+		field("path", "string", "").must(), field("type", "string", "").with("enum", []string{"file", "directory", "link", "other"}).must(),
+		field("size", "integer", "bytes").must(), field("mode", "string", "as ls -l has it").must(),
+		field("modified_unix", "integer", "seconds").must(), field("target", "string", "of a link"))}},
+	cutField,
+}
+
+// entriesResult is an answer about files as a client gets it.
+func entriesResult(e *files.Entries) *sdk.CallToolResult {
+	var text strings.Builder
+	for _, f := range e.Entries {
+		fmt.Fprintf(&text, "%s %10d %s", f.Mode, f.Size, f.Path)
+		if f.Target != "" {
+			fmt.Fprintf(&text, " -> %s", f.Target)
+		}
+		text.WriteByte('\n')
+	}
+	if e.Entries == nil {
+		e.Entries = []files.Entry{} // null is no array
+	}
+	return answer(text.String()+tooMany(e.Cut), e)
+}
+
+func tooMany(cut bool) string {
+	if cut {
+		return "[truncated]\n"
+	}
+	return ""
+}

@@ -1,0 +1,88 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/runner/files"
+)
+
+func withFiles(o *Options) { o.Sets = []string{"files"} }
+
+// The tools of a set are there for whoever asked for it.
+func TestToolSets(t *testing.T) {
+	for want, change := range map[int]func(*Options){9: func(*Options) {}, 15: withFiles} {
+		s, _ := serverFor(t, &desk{}, change)
+		list, err := client(t, s, nil).ListTools(t.Context(), nil)
+		if err != nil || len(list.Tools) != want {
+			t.Errorf("%d tools, want %d: %v", len(list.Tools), want, err)
+		}
+	}
+}
+
+// Each tool's answer in words, and that its structure fits the schema it has published.
+func TestFileTools(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d, withFiles)
+	cs := client(t, s, nil)
+	entry := files.Entry{Path: "/out/a", Type: "link", Size: 3, Mode: "Lrwxrwxrwx", Target: "b"}
+	for _, c := range []struct {
+		tool, args string
+		answer     files.Answer
+		want       string
+	}{
+		{"sandbox_read", `{"path":"a","offset":"2"}`, files.Answer{Content: &files.Content{Text: "     2\tx\n", Size: 9, Next: 3, Cut: true}}, "     2\tx\n[truncated; go on with offset=3]\n"},
+		{"sandbox_read", `{"path":"a"}`, files.Answer{Content: &files.Content{Binary: true, Size: 9}}, "[binary, 9 bytes; encoding=base64 reads it]\n"},
+		{"sandbox_read", `{"path":"a"}`, files.Answer{Content: &files.Content{}}, "[empty file]\n"},
+		{"sandbox_read", `{"path":"a","encoding":"base64"}`, files.Answer{Content: &files.Content{Bytes: []byte("x\x00"), Size: 2}}, "eAA=\n"},
+		{"sandbox_write", `{"path":"a","content":"x"}`, files.Answer{Written: &files.Written{Bytes: 1, Created: true}}, "wrote: a (1 bytes)"},
+		{"sandbox_edit", `{"path":"a","old_string":"x","new_string":"y"}`, files.Answer{Edited: &files.Edited{Replaced: 1, Line: 7, Ignored: "indentation"}}, "edited: a (1 replaced, line 7)\nfound by leaving out indentation"},
+		{"sandbox_list", `{}`, files.Answer{Entries: &files.Entries{Entries: []files.Entry{entry}}}, "Lrwxrwxrwx          3 /out/a -> b\n"},
+		{"sandbox_glob", `{"pattern":"*"}`, files.Answer{Entries: &files.Entries{Cut: true}}, "[truncated]\n"},
+		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{Total: 1, Lines: []files.Line{{Path: "/a", Line: 1, Text: "w", Context: true}, {Path: "/a", Line: 2, Text: "x"}}}}, "/a-1-w\n/a:2:x\n"},
+		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{Total: 2, Files: []files.Count{{Path: "/a", Count: 2}}}}, "/a:2\n"},
+		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{}}, "no matches\n"},
+	} {
+		d.files = &c.answer
+		var a args
+		if err := json.Unmarshal([]byte(c.args), &a); err != nil {
+			t.Fatal(err)
+		}
+		a["sandbox_id"] = "s"
+		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: c.tool, Arguments: a})
+		if err != nil {
+			t.Errorf("%s %s: %v", c.tool, c.args, err)
+			continue
+		}
+		if got := r.Content[0].(*sdk.TextContent).Text; got != c.want || r.IsError {
+			t.Errorf("%s %s: %q, want %q", c.tool, c.args, got, c.want)
+		}
+		fits(t, cs, c.tool, r.StructuredContent)
+	}
+}
+
+func TestFileToolsRefused(t *testing.T) {
+	d := &desk{files: &files.Answer{}}
+	s, _ := serverFor(t, d, withFiles)
+	cs := client(t, s, nil)
+	for _, c := range []struct{ tool, args, want string }{
+		{"sandbox_read", `{"path":"a"}`, `required argument "sandbox_id" not found`},
+		{"sandbox_read", `{"sandbox_id":"s"}`, `path is required`},
+		{"sandbox_write", `{"sandbox_id":"s","path":"a"}`, `required argument "content" not found`},
+		{"sandbox_write", `{"sandbox_id":"s","path":"a","content":"!","encoding":"base64"}`, `content is not base64: illegal base64 data at input byte 0`},
+		{"sandbox_edit", `{"sandbox_id":"s","path":"a","old_string":"x"}`, `required argument "new_string" not found`},
+		{"sandbox_glob", `{"sandbox_id":"s"}`, `pattern is required`},
+		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no answer`}, // but an empty one
+	} {
+		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
+			t.Errorf("%s %s: %q, want %q", c.tool, c.args, text, c.want)
+		}
+	}
+	d.fail = errors.New("/a: permission denied")
+	if text, _, isError := callTool(t, cs, "sandbox_read", `{"sandbox_id":"s","path":"/a"}`); text != "/a: permission denied" || !isError {
+		t.Errorf("%q", text)
+	}
+}

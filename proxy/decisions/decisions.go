@@ -1,0 +1,77 @@
+// Package decisions is what a proxy writes down, and what can be made of it afterwards.
+//
+//	log, err := decisions.Read(file)            // a Record as JSON a line
+//	words := decisions.Suggest(log)             // rules that would have let through what was let through
+//	blocked := decisions.Replay(log, policy)    // what another policy would not have
+//
+// A [Record] is written when the connection, request or query it is about is over. The package
+// neither writes logs nor decides: it is for who reads them, and light.
+package decisions
+
+import (
+	"slices"
+	"time"
+
+	"demesne/proxy/policy"
+)
+
+// Record is one decision and what became of it.
+type Record struct {
+	Time    time.Time `json:"time"`
+	Sandbox string    `json:"sandbox,omitempty"`
+	Via     string    `json:"via"` // connect, socks, http, name, dns, accept
+	Host    string    `json:"host"`
+	Port    uint16    `json:"port,omitempty"`
+	Request string    `json:"request,omitempty"` // method and path, where they can be read; the kind of a query
+	Address string    `json:"address,omitempty"` // that was dialled
+	Verdict string    `json:"verdict"`           // allowed, denied
+	Rule    string    `json:"rule,omitempty"`
+	Reason  string    `json:"reason"`
+	Error   string    `json:"error,omitempty"` // allowed, and did not work
+	In      int64     `json:"in"`              // bytes to the sandbox
+	Out     int64     `json:"out"`             // and from it
+	Millis  int64     `json:"ms"`
+}
+
+// The verdicts there are.
+const (
+	Allowed = "allowed"
+	Denied  = "denied"
+)
+
+// Decided gives r with what was decided about it.
+func (r Record) Decided(d policy.Decision) Record {
+	r.Rule, r.Reason, r.Verdict = d.Rule.String(), d.Reason, Denied
+	if d.Allowed {
+		r.Verdict = Allowed
+	}
+	return r
+}
+
+// Blocked is what was denied, for the result of a run.
+type Blocked struct {
+	Host   string `json:"host"`
+	Port   uint16 `json:"port,omitempty"` // 0: a name was asked for
+	Reason string `json:"reason"`
+	Times  int    `json:"times"`
+}
+
+// maxBlocked bounds the kinds of denials that are counted; a log has them all.
+const maxBlocked = 256
+
+// Denials counts what was denied, each kind once, the first first. The zero Denials has none.
+type Denials struct{ all []Blocked }
+
+// Add counts r.
+func (d *Denials) Add(r Record) {
+	i := slices.IndexFunc(d.all, func(b Blocked) bool { return b.Host == r.Host && b.Port == r.Port && b.Reason == r.Reason })
+	switch {
+	case i >= 0:
+		d.all[i].Times++
+	case len(d.all) < maxBlocked:
+		d.all = append(d.all, Blocked{r.Host, r.Port, r.Reason, 1})
+	}
+}
+
+// List gives those there are so far.
+func (d *Denials) List() []Blocked { return slices.Clone(d.all) }

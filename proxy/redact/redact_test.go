@@ -1,0 +1,144 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+const secret = "s3cr3t/&\"+v"
+
+func TestText(t *testing.T) {
+	v := New(secret, "abcdefgh", "efghijkl", "tiny", "no")
+	for text, want := range map[string]string{
+		"":                                 "",
+		"nothing here":                     "nothing here",
+		"a " + secret + " b":               "a " + stars(len(secret)) + " b",
+		"tiny and no":                      "**** and no",
+		"tin":                              "tin",
+		"xabcdefghijklx":                   "x" + stars(12) + "x",
+		"tinytiny":                         stars(8),
+		url.QueryEscape(secret) + "&x":     stars(len(url.QueryEscape(secret))) + "&x",
+		"/" + url.PathEscape(secret) + "/": "/" + stars(len(url.PathEscape(secret))) + "/",
+		"s3cr3t%2f%26%22%2bv":              stars(19),
+	} {
+		if got := v.Text(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := (*Values)(nil).Text(secret); got != secret || New("", "abc") != nil {
+		t.Errorf("nothing to look for: %q", got)
+	}
+}
+
+func stars(n int) string { return strings.Repeat("*", n) }
+
+// A value inside a longer text is gone from that text's base64, but for the characters that
+// it shares with its neighbours.
+func TestInside(t *testing.T) {
+	for _, code := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 7 {
+			whole := strings.Repeat("u", before) + secret + "tail"
+			got := New(secret).Text(code.EncodeToString([]byte(whole)))
+			if n := strings.Count(got, "*"); n < len(secret)*4/3-2 {
+				t.Errorf("after %d bytes: %s", before, got)
+			}
+		}
+	}
+	doc, err := json.Marshal(map[string]string{"token": secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := New(secret).Text(string(doc)); strings.Contains(got, "s3cr3t") {
+		t.Errorf("in JSON: %s", got)
+	}
+}
+
+// However a text is cut, what comes out is the same, and nothing is held back but what may
+// be a value's beginning.
+func TestCut(t *testing.T) {
+	v := New(secret, "abcdefgh", "efghijkl", "cdef")
+	text := "xx" + secret[:5] + "abcdefghijklabcdefghcdefs3cr3t/&" + secret + "abc"
+	want := v.Text(text)
+	for size := 1; size <= len(text); size++ {
+		var out bytes.Buffer
+		w := v.Writer(&out)
+		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+			w.Write([]byte(rest[:min(size, len(rest))]))
+		}
+		if len(w.held) != 3 {
+			t.Errorf("held back: %q", w.held)
+		}
+		if err := w.Close(); err != nil || out.String() != want {
+			t.Errorf("writes of %d: %q, want %q (%v)", size, out.String(), want, err)
+		}
+	}
+	for name, r := range map[string]io.Reader{
+		"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "end with data": iotest.DataErrReader(strings.NewReader(text)),
+	} {
+		if got, err := io.ReadAll(v.Reader(r)); string(got) != want || err != nil {
+			t.Errorf("read %s: %q, want %q (%v)", name, got, want, err)
+		}
+	}
+	var none *Values
+	var out bytes.Buffer
+	w := none.Writer(&out)
+	w.Write([]byte(text))
+	if r := strings.NewReader(text); w.Close() != nil || out.String() != text || none.Reader(r) != io.Reader(r) {
+		t.Error("no values change something")
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+func TestErrors(t *testing.T) {
+	w := New(secret).Writer(full{})
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a writer that cannot write")
+	}
+	if _, err := io.ReadAll(New(secret).Reader(iotest.ErrReader(errors.New("cut")))); err == nil || err.Error() != "cut" {
+		t.Errorf("a reader that cannot read: %v", err)
+	}
+}
+
+// FuzzCut: no cut lets a value through, and nothing else is changed but to asterisks.
+func FuzzCut(f *testing.F) {
+	f.Add("abcdefgh", "xxabcdefghabcdefghxx", 3)
+	f.Add("aaaaaaaa", "aaaaaaaaaaaaaaab", 1)
+	f.Add(secret, "t="+url.QueryEscape(secret), 4)
+	f.Fuzz(func(t *testing.T, value, text string, size int) {
+		if strings.Contains(value, "*") || len(value) > 1<<10 || size < 1 {
+			return
+		}
+		v := New(value)
+		var out bytes.Buffer
+		w := v.Writer(&out)
+		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+			w.Write([]byte(rest[:min(size, len(rest))]))
+			if v != nil && len(w.held) >= 6*len(value) {
+				t.Fatalf("%d bytes are held back", len(w.held))
+			}
+		}
+		w.Close()
+		got := out.String()
+		if len(got) != len(text) || got != v.Text(text) {
+			t.Fatalf("%q: %q, whole %q", text, got, v.Text(text))
+		}
+		if v != nil && strings.Contains(got, value) {
+			t.Fatalf("%q is in %q", value, got)
+		}
+		for i := range len(got) {
+			if got[i] != text[i] && got[i] != '*' {
+				t.Fatalf("%q became %q", text, got)
+			}
+		}
+	})
+}

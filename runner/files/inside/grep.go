@@ -1,0 +1,165 @@
+package inside
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"demesne/runner/files"
+)
+
+const (
+	matchesMax = 100  // lines, or files, of an answer
+	shownMax   = 2000 // bytes of a line that are shown
+	contextMax = 20   // lines before and after
+)
+
+// search is a grep under way.
+type search struct {
+	re      *regexp.Regexp
+	mode    files.Mode
+	context int
+	found   *files.Matches
+	bytes   int // of text in found
+}
+
+func grep(g files.Grep) (*files.Matches, error) {
+	pattern := g.Pattern
+	if g.IgnoreCase {
+		pattern = "(?i)" + pattern
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("pattern %q: %w", g.Pattern, err)
+	}
+	if g.Mode != "" && !slices.Contains(files.Modes(), g.Mode) {
+		return nil, fmt.Errorf("output mode %q: not one of %v", g.Mode, files.Modes())
+	}
+	match := func(string) bool { return true }
+	if g.Glob != "" {
+		if match, err = matcher(g.Glob); err != nil {
+			return nil, err
+		}
+	}
+	s := &search{re: re, mode: g.Mode, context: min(max(g.Context, 0), contextMax), found: &files.Matches{}}
+	if info, err := os.Stat(g.Path); err == nil && !info.IsDir() {
+		return s.found, ended(s.file(g.Path))
+	}
+	cut, err := walk(g.Path, func(at, rel string, d fs.DirEntry) error {
+		if !d.Type().IsRegular() || !match(rel) {
+			return nil
+		}
+		err := s.file(at)
+		if errors.Is(err, enough) {
+			return err
+		}
+		return nil // one that cannot be read is passed over
+	})
+	s.found.Cut = s.found.Cut || cut
+	return s.found, err
+}
+
+func ended(err error) error {
+	if errors.Is(err, enough) {
+		return nil
+	}
+	return err
+}
+
+// file searches one file. It returns enough when the answer is full.
+func (s *search) file(path string) error {
+	f, _, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in := bufio.NewReaderSize(f, 64<<10)
+	if binary(in) {
+		s.found.Binary++
+		return nil
+	}
+	if s.mode == files.Names || s.mode == files.Counts {
+		return s.count(in, path)
+	}
+	return s.lines(in, path)
+}
+
+// count is how the modes without lines search.
+func (s *search) count(in *bufio.Reader, path string) error {
+	n := 0
+	for n == 0 || s.mode == files.Counts {
+		line, _, err := nextLine(in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if s.re.MatchString(line) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	if len(s.found.Files) == matchesMax {
+		s.found.Cut = true
+		return enough
+	}
+	c := files.Count{Path: path}
+	if s.mode == files.Counts {
+		c.Count = n
+	}
+	s.found.Files, s.found.Total = append(s.found.Files, c), s.found.Total+n
+	return nil
+}
+
+// lines remembers the last few lines, for whoever wants to see what is before a match, and
+// how many more to show after one.
+func (s *search) lines(in *bufio.Reader, path string) error {
+	var before []files.Line
+	after := 0
+	for n := 1; ; n++ {
+		text, _, err := nextLine(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l := files.Line{Path: path, Line: n, Text: short(strings.ToValidUTF8(text, "\uFFFD"), shownMax)}
+		switch {
+		case s.re.MatchString(text):
+			if s.found.Total == matchesMax || s.bytes > files.ReadMax {
+				s.found.Cut = true
+				return enough
+			}
+			s.found.Total++
+			s.show(append(before, l)...)
+			before, after = before[:0], s.context
+		case after > 0:
+			l.Context = true
+			s.show(l)
+			after--
+		case s.context > 0:
+			l.Context = true
+			if len(before) == s.context {
+				before = append(before[:0], before[1:]...)
+			}
+			before = append(before, l)
+		}
+	}
+}
+
+func (s *search) show(lines ...files.Line) {
+	for _, l := range lines {
+		s.bytes += len(l.Text)
+		s.found.Lines = append(s.found.Lines, l)
+	}
+}

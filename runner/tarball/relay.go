@@ -1,0 +1,78 @@
+package tarball
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Relay is a stream that is passed on from one who is not trusted to another: entry for entry, each as
+// [Unpack] would take it, within limits.
+type Relay struct {
+	Dir bool // what is copied is a directory
+
+	r     *tar.Reader
+	first *tar.Header
+	left  Limits
+}
+
+// NewRelay reads r as far as it takes to know what it begins with. io.EOF says that it has nothing.
+func NewRelay(r io.Reader, l Limits) (*Relay, error) {
+	tr := tar.NewReader(r)
+	h, err := tr.Next()
+	if err == io.EOF {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return &Relay{Dir: h.Typeflag == tar.TypeDir, r: tr, first: h, left: l.orDefault()}, nil
+}
+
+// Pass writes the stream to w. Files, directories and symbolic links are passed on, with their names,
+// modes, times and contents; nothing else is.
+func (y *Relay) Pass(w io.Writer) error {
+	tw := tar.NewWriter(w)
+	h, err := y.first, error(nil)
+	for err == nil {
+		if err = y.entry(tw, h); err != nil {
+			return fmt.Errorf("relay %q: %w", h.Name, err)
+		}
+		h, err = y.r.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		return tw.Close()
+	}
+	return fmt.Errorf("relay: %w", err)
+}
+
+func (y *Relay) entry(w *tar.Writer, h *tar.Header) error {
+	name, err := clean(h.Name)
+	if err != nil {
+		return err
+	}
+	y.left.Entries--
+	if h.Typeflag == tar.TypeReg {
+		y.left.Bytes -= h.Size
+	}
+	if y.left.Entries < 0 || y.left.Bytes < 0 {
+		return ErrTooLarge
+	}
+	out := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		out.Name += "/"
+	case tar.TypeReg:
+		out.Size = h.Size
+	case tar.TypeSymlink:
+		out.Linkname = h.Linkname
+	default:
+		return nil
+	}
+	if err := w.WriteHeader(out); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, y.r) // nothing but of a file
+	return err
+}
