@@ -52,6 +52,7 @@ type options struct {
 	olderThan  time.Duration
 	file       string // -o
 	format     string
+	platform   string
 }
 
 var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}

@@ -83,6 +83,9 @@ type Event struct {
 // progress is how many bytes of a blob are between two events.
 const progress = 1 << 20
 
+// waiting is how many layers may wait for the disk to take them, with two descriptors each.
+const waiting = 64
+
 // Run unpacks each layer that arrives, those that are in the cache already excepted, until the
 // channel is closed. It stops at the first error, which names the layer; layers that are done by then stay.
 // A layer that another process is unpacking is waited for. report may be nil; it is called
@@ -117,6 +120,15 @@ type unpacker struct {
 }
 
 func (u *unpacker) run(ctx context.Context, in <-chan Layer) error {
+	made, published := make(chan written, waiting), make(chan error, 1)
+	go func() { published <- u.publish(made) }()
+	err := u.unpackAll(ctx, in, made)
+	close(made)
+	return errors.Join(err, <-published)
+}
+
+// unpackAll unpacks some layers at a time, until there are no more or one cannot be.
+func (u *unpacker) unpackAll(ctx context.Context, in <-chan Layer, out chan<- written) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(u.Jobs)
 	for {
@@ -128,7 +140,7 @@ func (u *unpacker) run(ctx context.Context, in <-chan Layer) error {
 				return g.Wait()
 			}
 			g.Go(func() error {
-				if err := u.unpack(running, l); err != nil {
+				if err := u.unpack(running, l, out); err != nil {
 					return fmt.Errorf("unpack layer %q: %w", l.Digest, err)
 				}
 				return nil
