@@ -35,7 +35,7 @@ var homes = map[string][]string{
 	"github.com/google/go-containerregistry": {"images/pull", "images/archive", "integration"},
 	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
-	"github.com/opencontainers/runc":         {"runner", "cmd/demesne-runner"},
+	"github.com/opencontainers/runc":         {"runner"},
 	"github.com/opencontainers/cgroups":      {"runner"},
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack"},
 	"github.com/vishvananda/":                {"netns"},
@@ -45,6 +45,7 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner"},
+	"demesne/proxy":                          {"proxy", "runner/outlet/serve", "cmd"}, // another process's, too
 }
 
 // aPackage is what the sources of one directory say, by go/parser: `go list` answers
@@ -165,6 +166,8 @@ func TestRuleDirections(t *testing.T) {
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
+		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/outlet/serve, cmd"},
+		{"runner/outlet/serve", "demesne/proxy/policy", ""},
 		{"runner/engine", "demesne/rootfs/unpack", "runner may import rootfs, rootfs/layers, netns/..., proxy/..."},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", "rootfs may import "},
@@ -204,8 +207,10 @@ func TestRuleLightPrograms(t *testing.T) {
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
+		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images",
+			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
+		{"cmd/demesne-proxy", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "go.podman.io/", "C"}},
 		{"cmd/demesne-egress", []string{"github.com/elazarl/", "github.com/miekg/", "C"}},
-		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images"}},
 	} {
 		if all[c.program] == nil {
 			t.Errorf("%s: no such program", c.program)

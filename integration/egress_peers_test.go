@@ -121,13 +121,14 @@ SSL_CERT_FILE=/in/ca.pem python3 f.py
 		if _, err := exec.LookPath("javac"); err == nil {
 			script += `cat > F.java <<'E'
 public class F { public static void main(String[] a) throws Exception {
-  System.out.print(new String(new java.net.URL("http://good.test/j").openStream().readAllBytes()));
+  for (String u : new String[] {"http://good.test/j", "https://good.test/j"}) System.out.print(new String(new java.net.URL(u).openStream().readAllBytes()));
   try { new java.net.Socket("dark.test", 80); } catch (java.net.UnknownHostException e) { System.out.println("unknown"); }
 } }
 E
-java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC F.java
+keytool -importcert -noprompt -alias test -file /in/ca.pem -keystore trust -storepass changeit 2> /dev/null
+java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=trust -Djavax.net.ssl.trustStorePassword=changeit F.java
 `
-			want += hello + "unknown\n"
+			want += hello + hello + "unknown\n"
 		}
 		r := n.inside(script, "--allow-domain", "good.test", "--memory", "1g")
 		if r.stdout != want {

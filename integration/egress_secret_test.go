@@ -6,25 +6,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // A sandbox uses a credential that it does not have: only the host it is for gets it, and
 // only over TLS. What the host sends back of it does not come in (N26, N27).
 func TestEgressSecret(t *testing.T) {
-	const bundle = "/etc/ssl/certs/ca-certificates.crt"
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
-		need(n, exists(bundle), bundle)
-		cert := n.certificate("vault.test", "other.test")
-		hosts := n.file("hosts", "8.3.3.3 vault.test\n8.4.4.4 other.test\n", 0o644)
-		for at, file := range map[string]string{bundle: n.ca, "/etc/hosts": hosts} {
-			if err := unix.Mount(file, at, "", unix.MS_BIND, ""); err != nil {
-				n.Fatal(err)
-			}
-			n.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
-		}
+		cert := n.trusted("8.3.3.3 vault.test\n8.4.4.4 other.test\n")
 		tell := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			how := ""
 			if r.TLS == nil {

@@ -150,3 +150,24 @@ func TestEscapeSessionCopyAcross(t *testing.T) {
 		t.Errorf("evil: %q", got)
 	}
 }
+
+// A fork of what runs has the files of one moment; where a copy was made for it stderr says so.
+func TestSessionForkRunning(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "one")
+	b.must("exec", "one", "-c", "head -c 5000000 /dev/urandom > /root/big; md5sum /root/big > /root/sum")
+	r := b.demesne("fork", "--name", "idle", "one")
+	if r.code != 0 || r.stderr != "" {
+		t.Errorf("nothing runs, and it says %+v", r)
+	}
+	b.must("exec", "one", "-c", "head -c 5000000 /dev/zero > /root/more; (while :; do date > /tmp/beat; sleep 0.05; done) >/dev/null 2>&1 & echo $! > /root/pid")
+	r = b.demesne("fork", "--name", "running", "one")
+	if r.code != 0 || !strings.Contains(r.stderr, "fork: copied 4.8 MiB") {
+		t.Errorf("it runs: %+v", r)
+	}
+	for _, who := range []string{"one", "idle", "running"} {
+		b.must("exec", who, "--", "md5sum", "-c", "/root/sum")
+	}
+	b.must("exec", "one", "-c", "rm /tmp/beat; while ! test -s /tmp/beat; do sleep 0.05; done; kill -0 $(cat /root/pid)")
+	b.must("rm", "idle", "running")
+}

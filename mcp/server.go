@@ -3,11 +3,13 @@ package mcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/work"
@@ -91,10 +93,15 @@ func New(e work.Engine, o Options) *Server {
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
+		// What is said here is one user's: paths, outputs, how the operator configured it.
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
+	known := map[string]bool{}
 	for _, t := range s.tools() {
 		s.add(t)
+		known[t.name] = true
 	}
+	s.sdk.AddReceivingMiddleware(refuseUnknown(known))
 	s.addResources()
 	s.addPrompts()
 	return s
@@ -160,6 +167,18 @@ func (s *Server) add(t tool) {
 		}
 		return r, nil
 	})
+}
+
+// refuseUnknown words the one error of a tool that is a JSON-RPC error.
+func refuseUnknown(known map[string]bool) sdk.Middleware {
+	return func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if p, ok := req.GetParams().(*sdk.CallToolParamsRaw); ok && !known[p.Name] {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("tool '%s' not found: tool not found", p.Name)}
+			}
+			return next(ctx, method, req)
+		}
+	}
 }
 
 // failure is an error as a result: the model reads it and can do better.

@@ -9,11 +9,11 @@
 //
 //	g, err := netns.NewGateway() // a namespace with a way out, and its other end
 //	g.Sandbox                    // as ns above
-//	g.Proxy, g.DNS, g.Named      // listeners to serve
+//	g.Proxy, g.DNS, g.Named      // sockets, for whoever serves them
 //	defer g.Close()
 //
 //	c, err := ns.DialTCP(ctx, addr) // to a server inside, and
-//	l, err := ns.ListenTCP(addr)    // a server of ours inside
+//	l, err := ns.Listen(addr)       // a server of ours inside
 //
 // # What each claim rests on
 //

@@ -3,7 +3,6 @@ package netns
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 )
@@ -15,10 +14,12 @@ import (
 type Gateway struct {
 	Sandbox *NS // to start the sandbox in
 
-	Proxy  *net.TCPListener   // at ProxyAddr
-	DNS    *net.UDPConn       // at DNSAddr
-	DNSTCP *net.TCPListener   // at DNSAddr
-	Named  []*net.TCPListener // every other TCP port of every address in the pools; the local address of a connection is the one it was made to
+	// Sockets, which listen already; for another process, or net.FileListener and
+	// net.FilePacketConn, which copy them.
+	Proxy  *os.File   // at ProxyAddr
+	DNS    *os.File   // UDP, at DNSAddr
+	DNSTCP *os.File   // at DNSAddr
+	Named  []*os.File // every other TCP port of every address in the pools; the local address of a connection is the one it was made to
 
 	NamedErr error // why Named is empty: no nft_tproxy. [Gateway.Listen] does for single ports
 	IPv6Err  error // why there is no IPv6 on the pair
@@ -97,8 +98,8 @@ func (g *Gateway) openNamed(with6 bool) {
 
 // Listen opens listeners for one port of every address in the pools, IPv4 and, where
 // there is any, IPv6: what Named does for all ports.
-func (g *Gateway) Listen(port uint16) ([]*net.TCPListener, error) {
-	var all []*net.TCPListener
+func (g *Gateway) Listen(port uint16) ([]*os.File, error) {
+	var all []*os.File
 	err := (&NS{File: g.namespace}).within(func() error {
 		for _, six := range []bool{false, true} {
 			if six && g.IPv6Err != nil {
@@ -121,31 +122,20 @@ func (g *Gateway) Listen(port uint16) ([]*net.TCPListener, error) {
 	return all, nil
 }
 
-// Close closes the sockets and gives up the namespaces. Connections that were accepted
-// stay until they are closed. Close can be called twice.
+// Close closes our descriptors of the sockets and gives up the namespaces. Connections that
+// were accepted stay until they are closed. Close can be called twice.
 func (g *Gateway) Close() error {
 	var errs []error
 	g.closeNamed()
-	if g.Proxy != nil {
-		errs = append(errs, g.Proxy.Close())
-	}
-	if g.DNS != nil {
-		errs = append(errs, g.DNS.Close())
-	}
-	if g.DNSTCP != nil {
-		errs = append(errs, g.DNSTCP.Close())
+	for _, f := range []**os.File{&g.Proxy, &g.DNS, &g.DNSTCP, &g.namespace} {
+		if *f != nil {
+			errs = append(errs, (*f).Close())
+			*f = nil
+		}
 	}
 	if g.Sandbox != nil {
 		errs = append(errs, g.Sandbox.Close())
-	}
-	if g.namespace != nil {
-		errs = append(errs, g.namespace.Close())
-	}
-	g.Proxy, g.DNS, g.DNSTCP, g.Sandbox, g.namespace = nil, nil, nil, nil, nil
-	for i, err := range errs {
-		if errors.Is(err, net.ErrClosed) { // by who serves it, which is how serving ends
-			errs[i] = nil
-		}
+		g.Sandbox = nil
 	}
 	return errors.Join(errs...)
 }

@@ -73,8 +73,8 @@ func TestEscapeN1NoWayOut(t *testing.T) {
 		if err := g.Sandbox.Verify(); !errors.Is(err, ErrNotAlone) {
 			t.Errorf("a sandbox with a way out is alone: %v", err)
 		}
-		for _, l := range append(g.Named, g.Proxy, g.DNSTCP) {
-			go name(l)
+		for _, f := range append(g.Named, g.Proxy, g.DNSTCP) {
+			go name(listener(t, f))
 		}
 		within(t, g, func() (err error) {
 			for _, to := range []string{
@@ -96,8 +96,13 @@ func TestEscapeN1NoWayOut(t *testing.T) {
 			return err
 		})
 		b := make([]byte, 16)
-		g.DNS.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if n, from, err := g.DNS.ReadFromUDPAddrPort(b); err != nil || string(b[:n]) != "hello" || from.Addr() != sandbox4.Addr() {
+		packets, err := net.FilePacketConn(g.DNS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer packets.Close()
+		packets.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, from, err := packets.(*net.UDPConn).ReadFromUDPAddrPort(b); err != nil || string(b[:n]) != "hello" || from.Addr() != sandbox4.Addr() {
 			t.Errorf("%q from %v: %v", b[:n], from, err)
 		}
 	})
@@ -165,11 +170,9 @@ func TestEscapeN21Sandboxes(t *testing.T) {
 		defer own.Close()
 		port := own.Addr().(*net.TCPAddr).Port
 		for i, g := range []*Gateway{one, two} {
-			go func() {
-				for _, l := range g.Named {
-					go answer(l, fmt.Sprint(i))
-				}
-			}()
+			for _, f := range g.Named {
+				go answer(listener(t, f), fmt.Sprint(i))
+			}
 		}
 		within(t, one, func() error { // a server in sandbox 0, on every address
 			l, err := net.Listen("tcp4", "0.0.0.0:7777")
@@ -197,6 +200,16 @@ func TestEscapeN21Sandboxes(t *testing.T) {
 	})
 }
 
+// listener serves a socket of a gateway, as another process would.
+func listener(t *testing.T, f *os.File) net.Listener {
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 func answer(l net.Listener, text string) {
 	for {
 		c, err := l.Accept()
@@ -214,15 +227,15 @@ func TestListen(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
 		g.closeNamed() // the rule then finds no listener and lets pass
-		go answer(g.Proxy, "proxy")
+		go answer(listener(t, g.Proxy), "proxy")
 		for _, port := range []uint16{443, 3128} {
 			all, err := g.Listen(port)
 			if err != nil || len(all) != 2 {
 				t.Fatal(all, err)
 			}
-			for _, l := range all {
-				t.Cleanup(func() { l.Close() })
-				go name(l)
+			for _, f := range all {
+				t.Cleanup(func() { f.Close() })
+				go name(listener(t, f))
 			}
 		}
 		within(t, g, func() error {

@@ -60,14 +60,13 @@ func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, er
 	return c, nil
 }
 
-// ListenTCP listens in the namespace, on its loopback for one: a server of ours inside.
-func (n *NS) ListenTCP(at netip.AddrPort) (l *net.TCPListener, err error) {
+// Listen listens for TCP in the namespace, on its loopback for one: a server of ours inside.
+// The socket blocks; net.FileListener takes a copy.
+func (n *NS) Listen(at netip.AddrPort) (l *os.File, err error) {
 	err = n.within(func() error {
-		config := net.ListenConfig{}
-		config.SetMultipathTCP(false)
-		listener, err := config.Listen(context.Background(), "tcp", at.String())
+		fd, err := plainSocket(at)
 		if err == nil {
-			l = listener.(*net.TCPListener)
+			l = os.NewFile(uintptr(fd), "listener")
 		}
 		return err
 	})
@@ -75,6 +74,27 @@ func (n *NS) ListenTCP(at netip.AddrPort) (l *net.TCPListener, err error) {
 		return nil, fmt.Errorf("listen in sandbox: %w", err)
 	}
 	return l, nil
+}
+
+// plainSocket listens in the calling thread's namespace, on any interface that has the
+// address.
+func plainSocket(at netip.AddrPort) (fd int, err error) {
+	family := unix.AF_INET
+	if at.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	if err = unix.Bind(fd, sockaddr(at)); err != nil {
+		err = fmt.Errorf("bind %v: %w", at, err)
+	} else if err = unix.Listen(fd, backlog); err != nil {
+		err = fmt.Errorf("listen %v: %w", at, err)
+	}
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
 }
 
 // within runs f on a thread in the namespace.

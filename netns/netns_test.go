@@ -68,13 +68,13 @@ func TestServersInside(t *testing.T) {
 		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("nobody listens: %v", err)
 		}
-		l, err := n.ListenTCP(at)
+		l, err := n.Listen(at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go name(l)
-		if _, err := n.ListenTCP(at); !errors.Is(err, unix.EADDRINUSE) {
+		go name(listener(t, l))
+		if _, err := n.Listen(at); !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("a second listener: %v", err)
 		}
 		c, err := n.DialTCP(t.Context(), at)

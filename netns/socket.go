@@ -2,7 +2,6 @@ package netns
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 
@@ -13,13 +12,14 @@ import (
 const backlog = 4096
 
 // socket makes a socket in the calling thread's namespace that takes only what comes
-// over the pair. It is socket(2)'s: net.Listen would make an MPTCP one.
+// over the pair. It is socket(2)'s: net.Listen would make an MPTCP one. It blocks, so
+// that no poller of this process has to hear of what another one serves.
 func socket(at netip.AddrPort, kind int) (int, error) {
 	family := unix.AF_INET
 	if at.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
@@ -60,35 +60,24 @@ func setUpSocket(fd int, at netip.AddrPort, kind int) error {
 	return nil
 }
 
-func listenTCP(at netip.AddrPort) (*net.TCPListener, error) {
+func listenTCP(at netip.AddrPort) (*os.File, error) {
 	fd, err := socket(at, unix.SOCK_STREAM)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "listener")
-	defer f.Close()
 	if err := unix.Listen(fd, backlog); err != nil {
+		unix.Close(fd)
 		return nil, fmt.Errorf("listen %v: %w", at, err)
 	}
-	l, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	return l.(*net.TCPListener), nil
+	return os.NewFile(uintptr(fd), "listener"), nil
 }
 
-func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
+func listenUDP(at netip.AddrPort) (*os.File, error) {
 	fd, err := socket(at, unix.SOCK_DGRAM)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "udp")
-	defer f.Close()
-	c, err := net.FilePacketConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UDPConn), nil
+	return os.NewFile(uintptr(fd), "udp"), nil
 }
 
 func anyAddr(six bool, port uint16) netip.AddrPort {

@@ -114,7 +114,7 @@ func TestDNSServed(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("198.19.0.0/29"), netip.MustParsePrefix("fd00::/112")
-	s := newNames(v4, v6, 100)
+	s := newNames(v4, v6, 100, 0)
 	for i := range 6 {
 		n, _ := policy.ParseName(fmt.Sprintf("n%d.test", i))
 		for _, pool := range []netip.Prefix{v4, v6, v4} {
@@ -136,7 +136,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is %v", a, n)
 		}
 	}
-	if _, ok := newNames(netip.Prefix{}, netip.Prefix{}, 5).name(netip.MustParseAddr("1.1.1.1")); ok {
+	if _, ok := newNames(netip.Prefix{}, netip.Prefix{}, 5, 0).name(netip.MustParseAddr("1.1.1.1")); ok {
 		t.Error("no pool has a name")
 	}
 }
@@ -167,6 +167,29 @@ func FuzzDNS(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A proxy that replaces another gives names addresses that the other had given to none.
+func TestNamesOfGenerations(t *testing.T) {
+	v4 := netip.MustParsePrefix("198.19.0.0/24")
+	n, _ := policy.ParseName("n.test")
+	seen := map[netip.Addr]int{}
+	for generation := range 5 {
+		s := newNames(v4, netip.Prefix{}, 60, generation)
+		a, err := s.address(n, v4)
+		if got, ok := s.name(a); err != nil || !ok || got != n || !v4.Contains(a) {
+			t.Errorf("generation %d: %v is %v, %v", generation, a, got, err)
+		}
+		for other, g := range seen {
+			if _, ok := s.name(other); ok && other != a {
+				t.Errorf("generation %d knows %v, which generation %d gave", generation, other, g)
+			}
+		}
+		seen[a] = generation
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d addresses for 254 in fours of 60", len(seen))
+	}
 }
 
 // TestEscapeN16Names: a sandbox that asks for ever more names under a wildcard gets so many and

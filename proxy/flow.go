@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -17,9 +18,9 @@ type flow struct {
 	d   policy.Decision
 	rec decisions.Record
 
-	encrypted bool         // requests that go on over TLS
-	route     bool         // of ServeRoute
-	in, out   atomic.Int64 // bytes to and from the sandbox
+	encrypted bool             // requests that go on over TLS
+	route     http.HandlerFunc // of ServeRoute and ServeGo; nil: by name
+	in, out   atomic.Int64     // bytes to and from the sandbox
 }
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.

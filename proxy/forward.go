@@ -142,8 +142,8 @@ func absoluteTarget(u *url.URL) (policy.Query, error) {
 // has to be for that name.
 func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	conn := r.Context().Value(flowKey{}).(*flow)
-	if conn.route {
-		p.forward.serve(w, r, conn.q, true)
+	if conn.route != nil {
+		conn.route(w, r)
 		return
 	}
 	host := r.Host
@@ -181,7 +181,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	if fl.encrypted = encrypted; encrypted {
+	if fl.encrypted = encrypted; encrypted && f.p.hidden != nil {
 		r.Header.Set("Accept-Encoding", "identity") // or what comes back cannot be read; see hide
 	}
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)

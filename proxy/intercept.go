@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -19,8 +20,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// issuer is the CA of one sandbox. Its key is nowhere but here, and it signs for the hosts
-// of secrets only.
+// issuer is the CA of one sandbox. Its key never leaves this process but by Authority, and
+// it signs for the hosts of secrets only.
 type issuer struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -32,7 +33,11 @@ type issuer struct {
 // issuerLife is longer than any sandbox's.
 const issuerLife = 30 * 24 * time.Hour
 
-func newIssuer(sandbox string) (*issuer, error) {
+// newIssuer makes a CA, unless it is given one that another issuer had.
+func newIssuer(sandbox string, had []byte) (*issuer, error) {
+	if had != nil {
+		return parseIssuer(had)
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make CA: %w", err)
@@ -75,6 +80,32 @@ func (is *issuer) leaf(name policy.Name) (*tls.Certificate, error) {
 	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: is.key}
 	is.leaves[name] = c
 	return c, nil
+}
+
+// parseIssuer reads what authority wrote.
+func parseIssuer(text []byte) (*issuer, error) {
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, fmt.Errorf("read CA: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("read CA: not an ECDSA key")
+	}
+	return &issuer{cert: pair.Leaf, key: key, leaves: map[policy.Name]*tls.Certificate{}}, nil
+}
+
+// Authority is the CA with its key, in PEM, for a proxy that replaces this one; without
+// secrets, nil.
+func (p *Proxy) Authority() []byte {
+	if p.issuer == nil {
+		return nil
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(p.issuer.key)
+	if err != nil {
+		return nil // no ECDSA key can do that
+	}
+	return append(p.CA(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
 }
 
 // CA is the certificate that a sandbox with secrets has to trust, in PEM; without

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/netip"
 	"sync"
 
@@ -16,6 +17,7 @@ var errNames = errors.New("too many names were asked for")
 type names struct {
 	v4, v6 netip.Prefix
 	max    int
+	first  uint32 // address of a pool
 
 	mu     sync.RWMutex
 	number map[policy.Name]int
@@ -23,14 +25,18 @@ type names struct {
 }
 
 // newNames bounds the names by the smaller pool, of which the first and last address
-// stay unused.
-func newNames(v4, v6 netip.Prefix, most int) *names {
+// stay unused. Each generation begins elsewhere in the pools, as far as they reach: what
+// somebody remembers of the one before leads nowhere, and not to another name.
+func newNames(v4, v6 netip.Prefix, most, generation int) *names {
+	room := math.MaxInt32
 	for _, p := range []netip.Prefix{v4, v6} {
 		if p.IsValid() {
-			most = min(most, 1<<min(30, p.Addr().BitLen()-p.Bits())-2)
+			room = min(room, 1<<min(30, p.Addr().BitLen()-p.Bits())-2)
 		}
 	}
-	return &names{v4: v4, v6: v6, max: most, number: map[policy.Name]int{}}
+	most = min(most, room)
+	first := 1 + uint32(generation%max(1, room/max(1, most))*most)
+	return &names{v4: v4, v6: v6, max: most, first: first, number: map[policy.Name]int{}}
 }
 
 // address gives n's address in a pool.
@@ -45,7 +51,7 @@ func (s *names) address(n policy.Name, pool netip.Prefix) (netip.Addr, error) {
 		s.number[n] = i
 		s.list = append(s.list, n)
 	}
-	return offset(pool, uint32(i)+1), nil
+	return offset(pool, s.first+uint32(i)), nil
 }
 
 // name gives the name that an address stands for.
@@ -58,13 +64,13 @@ func (s *names) name(a netip.Addr) (policy.Name, bool) {
 	if !pool.IsValid() || !pool.Contains(a) {
 		return policy.Name{}, false
 	}
-	i := low(a) - low(pool.Masked().Addr())
+	i := low(a) - low(pool.Masked().Addr()) - s.first
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if i == 0 || i > uint32(len(s.list)) || offset(pool, i) != a {
+	if i >= uint32(len(s.list)) || offset(pool, s.first+i) != a {
 		return policy.Name{}, false
 	}
-	return s.list[i-1], true
+	return s.list[i], true
 }
 
 // low is the last 32 bits of an address.

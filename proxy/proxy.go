@@ -41,10 +41,13 @@ type Config struct {
 	Upstream *Upstream           // nil: none
 	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
 	Secrets  []Secret            // that requests are given
+	CA       []byte              // Proxy.Authority of a proxy that this one replaces; nil: a new one
 	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver            // nil: what no rule speaks of is denied
 	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
+
+	Generation int // proxies that served the sandbox before, of which it may remember addresses
 }
 
 // Limits bound what a sandbox can use up. Zero: the default.
@@ -115,14 +118,14 @@ func New(c Config) (*Proxy, error) {
 	}
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.names = newNames(c.V4, c.V6, c.Limits.Names)
+	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
 	p.own.find = c.Own
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
 	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden}
 	if len(p.secrets) > 0 {
 		var err error
-		if p.issuer, err = newIssuer(c.Sandbox); err != nil {
+		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)
 		}
 	}
@@ -164,19 +167,6 @@ func (p *Proxy) ServeProxy(l net.Listener) error { return p.accept(l, p.servePro
 
 // ServeNamed serves connections whose local address stands for a name.
 func (p *Proxy) ServeNamed(l net.Listener) error { return p.accept(l, p.serveNamed) }
-
-// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
-// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
-// a Secret without trusting a CA.
-func (p *Proxy) ServeRoute(l net.Listener, host string) error {
-	name, err := policy.ParseName(host)
-	if err != nil {
-		return fmt.Errorf("serve route: %w", err)
-	}
-	return p.accept(l, func(c *net.TCPConn) {
-		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, q: policy.Query{Name: name, Port: 443}, route: true}})
-	})
-}
 
 // ServeDNS answers queries over UDP.
 func (p *Proxy) ServeDNS(c net.PacketConn) error {

@@ -43,6 +43,12 @@ func NewSecret(name, value, host, header string) (Secret, error) {
 // Placeholder is what stands for the value inside.
 func (s Secret) Placeholder() string { return s.placeholder }
 
+// WithPlaceholder is s with the placeholder that a sandbox has already.
+func (s Secret) WithPlaceholder(placeholder string) Secret {
+	s.placeholder = placeholder
+	return s
+}
+
 func (s Secret) String() string { return s.name }
 
 // GoString keeps the value out of %#v too.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/proxy/modes"
 	"demesne/proxy/policy"
 )
 
@@ -251,5 +252,58 @@ func TestRoute(t *testing.T) {
 	}
 	if err := r.proxy.ServeRoute(nil, "*.test"); err == nil {
 		t.Error("a route to no host")
+	}
+}
+
+// A proxy that replaces another goes on where that was: the sandbox has its placeholder and
+// trusts its CA.
+func TestSecretSurvives(t *testing.T) {
+	s := secret(t, "api.test", "")
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization") == value) }, "api.test")
+	first, err := New(Config{Secrets: []Secret{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	again := secret(t, "api.test", "").WithPlaceholder(s.Placeholder())
+	r := newRig(t, Config{Policy: allow(t, "api.test"), Secrets: []Secret{again}, Roots: ca.pool, CA: first.Authority()}, "api.test")
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(first.CA())
+	raw, _, _ := r.connect("api.test:443")
+	c := tls.Client(raw, &tls.Config{RootCAs: trust, ServerName: "api.test"})
+	defer c.Close()
+	if code, body := request(t, c, "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: "+s.Placeholder()+"\r\n\r\n"); code != 200 || body != "true" {
+		t.Errorf("%d %q", code, body)
+	}
+	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {
+		t.Error("a CA that is none was taken")
+	}
+}
+
+// TestServeGo: of two servers what may be read, and nothing else.
+func TestServeGo(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, "proxy.golang.org", "sum.golang.org")
+	rules := modes.GoProxy()
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, "proxy.golang.org")
+	r.world.at["sum.golang.org."] = r.world.at["proxy.golang.org."]
+	at := r.serve("127.0.0.1:0", r.proxy.ServeGo)
+	for text, want := range map[string]string{
+		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                  "200 GET proxy.golang.org/a%21b/@v/list",
+		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":      "200 GET proxy.golang.org/a",
+		"GET /sumdb/sum.golang.org/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
+		"GET /sumdb/sum.golang.org/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET sum.golang.org/tile/8/0",
+		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":     "200 GET proxy.golang.org/sumdb/sum.other.org/latest",
+		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":        "405 blocked by demesne: \"proxy.golang.org\": the Go proxy is for GET and HEAD, not for \"PUT\"",
+		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":   "405 blocked",
+	} {
+		code, body := request(t, r.dial(at), text)
+		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	if _, resp, _ := r.connect("proxy.golang.org:443"); resp.StatusCode != 403 {
+		t.Errorf("a tunnel to it: %s", resp.Status)
 	}
 }

@@ -54,6 +54,7 @@ const copyDepth = 256
 type copier struct {
 	buf  []byte
 	list [64 << 10]byte
+	twin *twin // nil: the copy is to be the merged tree
 }
 
 // dir lays the directory from over to. Nobody else writes to either.
@@ -90,7 +91,11 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	}
 	kind := st.Mode & unix.S_IFMT
 	whiteout := kind == unix.S_IFCHR && st.Rdev == 0
-	if kind != unix.S_IFDIR || opaque(from, name) {
+	if c.twin != nil {
+		if done, err := c.twin.entry(to, name, &st, whiteout); done || err != nil {
+			return err
+		}
+	} else if kind != unix.S_IFDIR || opaque(from, name) {
 		if err := removeAll(to, name); err != nil {
 			return err
 		}
@@ -116,7 +121,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	return attributes(from, to, name, &st)
+	return attributes(from, to, name, &st, c.keeps())
 }
 
 func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
@@ -133,10 +138,11 @@ func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) e
 		return err
 	}
 	defer unix.Close(into)
+	defer c.twin.enter(name)()
 	if err := c.dir(sub, into, depth+1); err != nil {
 		return err
 	}
-	return attributes(from, to, name, st)
+	return attributes(from, to, name, st, c.keeps())
 }
 
 // file copies contents; a file system that can share them does.
@@ -154,30 +160,67 @@ func (c *copier) file(from, to int, name string) error {
 	if unix.IoctlFileClone(out, in) == nil {
 		return nil
 	}
-	for {
-		n, err := unix.Read(in, c.buf)
-		if n == 0 || err != nil {
+	size, err := unix.Seek(in, 0, unix.SEEK_END)
+	if err != nil {
+		return err
+	}
+	if err := unix.Ftruncate(out, size); err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		// Holes stay holes. What has none is one piece of data.
+		begin, err := unix.Seek(in, at, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		for b := c.buf[:n]; len(b) > 0; {
-			n, err := unix.Write(out, b)
-			if err != nil {
-				return err
-			}
-			b = b[n:]
+		if at, err = unix.Seek(in, begin, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if err := c.piece(in, out, begin, at); err != nil {
+			return err
 		}
 	}
 }
 
+// piece copies what is between two offsets.
+func (c *copier) piece(in, out int, at, end int64) error {
+	for at < end {
+		n, err := unix.Pread(in, c.buf[:min(int64(len(c.buf)), end-at)], at)
+		if n == 0 || err != nil {
+			return err
+		}
+		for b := c.buf[:n]; len(b) > 0; {
+			n, err := unix.Pwrite(out, b, at)
+			if err != nil {
+				return err
+			}
+			b, at = b[n:], at+int64(n)
+		}
+		c.twin.copied(n)
+	}
+	return nil
+}
+
+// keeps says which attributes a copy has.
+func (c *copier) keeps() func(key string) bool {
+	if c.twin != nil {
+		return meansAnythingBelow
+	}
+	return meansAnything
+}
+
 // attributes makes the copy's like the original's. The owner goes first: changing it takes mode bits
 // and capabilities away.
-func attributes(from, to int, name string, st *unix.Stat_t) error {
+func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string) bool) error {
 	err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil && err != unix.EINVAL && !(err == unix.EPERM && st.Uid == overflowID) { // not mapped
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		if err := copyXattrs(from, to, name); err != nil {
+		if err := copyXattrs(from, to, name, keep); err != nil {
 			return err
 		}
 		if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
@@ -195,8 +238,13 @@ func opaque(from int, name string) bool {
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
-// copyXattrs copies what has a meaning outside of an overlay, and what the copy can hold.
-func copyXattrs(from, to int, name string) error {
+// meansAnything is of attributes that have a meaning outside of an overlay.
+func meansAnything(key string) bool {
+	return key == "security.capability" || strings.HasPrefix(key, "user.") && !strings.HasPrefix(key, overlayMarks)
+}
+
+// copyXattrs copies what is to be kept, if the copy can hold it.
+func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 	src, dst := fdPath(from)+"/"+name, fdPath(to)+"/"+name
 	list := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(src, list)
@@ -209,7 +257,7 @@ func copyXattrs(from, to int, name string) error {
 	value := make([]byte, 64<<10)
 	for _, key := range bytes.Split(list[:n], []byte{0}) {
 		key := string(key)
-		if key != "security.capability" && !strings.HasPrefix(key, "user.") || strings.HasPrefix(key, "user.overlay.") {
+		if !keep(key) {
 			continue
 		}
 		n, err := unix.Lgetxattr(src, key, value)

@@ -36,6 +36,7 @@ type Client struct {
 	dir   *runDir
 	root  bool
 	init  string
+	proxy string
 	hello Hello
 	start []Stage // of the runner, if we started it
 	ask   func(Question) bool
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, start: l.trace, ask: o.Ask, again: o.Restart}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
 		hello, err := introduce(conn)
 		if errors.Is(err, io.EOF) {

@@ -55,7 +55,8 @@ func TestKeptDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("stopped", "box", want)
-	id, err := client.Fork(ctx, "box", "", t.TempDir())
+	forked, err := client.Fork(ctx, "box", "", t.TempDir())
+	id := forked.ID
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,9 @@ type Egress struct {
 	// Mode "open" and Learn let data out to anybody: with Inputs or a Workspace of the
 	// host's they are refused, unless OpenWithInputs. Learn always is.
 	OpenWithInputs bool     `json:"open_with_inputs,omitempty"`
-	Learn          bool     `json:"learn,omitempty"` // every public address, for a log to make a policy of
-	Ask            Duration `json:"ask,omitempty"`   // how long a name that no rule speaks of waits for [Options.Ask]; 0: it is denied
+	Learn          bool     `json:"learn,omitempty"`    // every public address, for a log to make a policy of
+	GoProxy        bool     `json:"go_proxy,omitempty"` // a server on the sandbox's own 127.0.0.1:8087 that leads to Go's public modules and checksums; GOPROXY names it
+	Ask            Duration `json:"ask,omitempty"`      // how long a name that no rule speaks of waits for [Options.Ask]; 0: it is denied
 
 	// Log is a file of the host for the decisions, one JSON object a line (decisions.Record).
 	// Create makes it, as the caller, and it is flock(2)ed, shared, for as long as the sandbox

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -18,17 +19,15 @@ func TestFork(t *testing.T) {
 	defer client.Close()
 	s := c.create(client, Spec{Name: "one"})
 	c.sh(s, "head -c 300000000 /dev/zero > /var/tmp/big; echo base > /workspace/f; rm -f /etc/services")
-	if _, err := client.Fork(ctx, "one", "", t.TempDir()); code(err) != wire.CodeBusy {
-		t.Errorf("fork of what runs: %v", err)
-	}
 	if err := client.Halt(ctx, "one"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	id, err := client.Fork(ctx, "one", "two", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	fork, err := client.Fork(ctx, "one", "two", t.TempDir())
+	if err != nil || fork.Copied > 0 {
+		t.Fatalf("%+v, %v", fork, err)
 	}
+	id := fork.ID
 	t.Logf("forked in %v", time.Since(began))
 	if _, err := client.Fork(ctx, "one", "two", t.TempDir()); code(err) != wire.CodeExists {
 		t.Errorf("the name twice: %v", err)
@@ -61,7 +60,7 @@ func TestFork(t *testing.T) {
 	if out, _ := c.sh(open("two"), "stat -c %s /var/tmp/big"); out != "300000000" {
 		t.Errorf("two lost what one removed: %s", out)
 	}
-	if _, err := client.Open(ctx, snap); code(err) != wire.CodeInvalid {
+	if _, err := client.Open(ctx, snap.ID); code(err) != wire.CodeInvalid {
 		t.Errorf("open a snapshot: %v", err)
 	}
 	if i, err := client.Inspect(ctx, "snap"); err != nil || i.State != Snapshot || !i.Expires.IsZero() {
@@ -74,12 +73,127 @@ func TestFork(t *testing.T) {
 	if _, err := client.Sweep(ctx); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.Fork(ctx, snap, "three", t.TempDir()); err != nil {
+	if _, err := client.Fork(ctx, snap.ID, "three", t.TempDir()); err != nil {
 		t.Error(err)
 	}
 	if out, _ := c.sh(open("three"), look); !strings.HasPrefix(out, "base\n300000000") {
 		t.Errorf("three has %q", out)
 	}
+}
+
+// TestForkIdle: what nothing runs in is forked without a copy, and nobody notices that it was stopped for it.
+func TestForkIdle(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, Spec{Name: "one"})
+	for round := range 3 {
+		c.sh(s, fmt.Sprintf("head -c 100000000 /dev/zero >> /var/tmp/big; echo %d > /root/n", round))
+		fork, err := client.Fork(ctx, "one", "", t.TempDir())
+		if err != nil || fork.Copied > 0 || fork.Still > 0 {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		if out, r := c.sh(s, "cat /root/n; echo changed > /root/n"); out != fmt.Sprint(round) || r.Restarted {
+			t.Errorf("the first has %q, %+v", out, r)
+		}
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := c.sh(other, "cat /root/n; stat -c %s /var/tmp/big"); out != fmt.Sprintf("%d\n%d00000000", round, round+1) {
+			t.Errorf("the fork has %q", out)
+		}
+	}
+}
+
+// TestForkRunning: of a sandbox whose processes write, a fork has the files of one moment, and the processes go on.
+func TestForkRunning(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, Spec{Name: "one"})
+	// Two files that one process keeps equal, and between whose writes no fork may come that sees a later second one.
+	c.sh(s, `rm -f /etc/services; mkdir /root/d; cd /root/d; echo 0 > a; echo 0 > b
+		(n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; sleep 0.01; done) >/dev/null 2>&1 &`)
+	const look = "cat /root/d/a; cat /root/d/b; ls /etc/services 2>/dev/null; true"
+	for range 5 {
+		fork, err := client.Fork(ctx, "one", "", t.TempDir())
+		if err != nil || fork.Still == 0 {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := c.sh(other, look)
+		again, _ := c.sh(other, look)
+		var a, b int
+		if n, _ := fmt.Sscan(out, &a, &b); n != 2 || a < b || a > b+1 || out != again || strings.Contains(out, "services") {
+			t.Errorf("the fork has %q, then %q", out, again)
+		}
+		c.sh(s, fmt.Sprintf("while [ $(cat /root/d/b) -le %d ]; do sleep 0.01; done", a)) // it goes on
+		if err := client.Stop(ctx, fork.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, r := c.sh(s, "pgrep -c sh; true"); r.Restarted || out == "0" {
+		t.Errorf("the first: %q, %+v", out, r)
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+	if left := c.boxes(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestForkKilled: a runner that is killed while it forks leaves the fork whole, or none; and the other as it was.
+func TestForkKilled(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	s := c.create(client, Spec{Name: "one"})
+	c.sh(s, "head -c 50000000 /dev/urandom > /root/big; md5sum < /root/big > /root/sum")
+	for round := range 10 {
+		c.sh(s, "sleep 1000 > /dev/null 2>&1 &")
+		go client.Fork(ctx, "one", "", t.TempDir())
+		time.Sleep(time.Duration(round) * 8 * time.Millisecond)
+		c.kill(client)
+		client = c.connect()
+		if _, err := client.Sweep(ctx); err != nil {
+			t.Error(err)
+		}
+		all, err := client.List(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all {
+			b, err := client.Open(ctx, i.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := c.sh(b, "md5sum < /root/big | cmp - /root/sum && echo same"); out != "same" {
+				t.Errorf("round %d: %s has %q", round, i.ID, out)
+			}
+			if i.Name == "one" {
+				s = b
+			} else if err := client.Stop(ctx, i.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if list, _ := os.ReadDir(c.dir + "/s"); len(list) > 0 {
+		t.Errorf("left: %v", list)
+	}
+	client.Close()
 }
 
 // TestForkOfForks: the files of each generation are below the next, through a kill; nothing is left of them at the end.
@@ -98,9 +212,11 @@ func TestForkOfForks(t *testing.T) {
 		c.kill(client)
 		client = c.connect()
 		want += n
-		if id, err = client.Fork(ctx, id, "", t.TempDir()); err != nil {
+		fork, err := client.Fork(ctx, id, "", t.TempDir())
+		if err != nil {
 			t.Fatal(err)
 		}
+		id = fork.ID
 		if s, err = client.Open(ctx, id); err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,13 @@ func (c *Client) Halt(ctx context.Context, idOrName string) error {
 	return c.lost(c.peer.Call(ctx, OpStop, Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
+// Forked is the reply to a fork call.
+type Forked struct {
+	ID     string   `json:"id"`
+	Copied int64    `json:"copied_bytes,omitempty"` // that the two do not share
+	Still  Duration `json:"still,omitempty"`        // how long the processes of what was forked were stopped
+}
+
 // ForkRequest is the body of a fork call.
 type ForkRequest struct {
 	Sandbox  string `json:"sandbox"`
@@ -61,26 +68,29 @@ type ForkRequest struct {
 	Snapshot bool   `json:"snapshot,omitempty"`
 }
 
-// Fork makes a sandbox that starts with the files of another one, or of a snapshot, and returns its id;
-// [Client.Open] starts it. It shares them, so their size does not matter: what either writes from
-// then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own /out. A
-// sandbox that runs has to be halted first.
-func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (id string, err error) {
-	out, err = absPath(out)
+// Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
+// What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own
+// /out.
+//
+// A sandbox in which nothing runs is halted, and the files are shared, so their size does not matter: that it is started
+// again by its next command is not told (but what was in /dev/shm is gone). One that has processes holds still
+// (SIGSTOP, see package freeze) while what it wrote is copied; a file system that can share contents (btrfs, xfs) does.
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (Forked, error) {
+	out, err := absPath(out)
 	if err != nil {
-		return "", err
+		return Forked{}, err
 	}
 	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Out: out})
 }
 
-// Snapshot keeps the files of a sandbox as they are, to fork from, and returns an id. It is subject to the same as
-// Fork, does not expire, and is removed by Stop.
-func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (id string, err error) {
+// Snapshot keeps the files of a sandbox as they are, to fork from. It is made as by Fork, does not expire, and
+// is removed by Stop.
+func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (Forked, error) {
 	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
 }
 
-func (c *Client) fork(ctx context.Context, r ForkRequest) (id string, err error) {
-	return id, c.lost(c.peer.Call(ctx, OpFork, r, nil, &id))
+func (c *Client) fork(ctx context.Context, r ForkRequest) (f Forked, err error) {
+	return f, c.lost(c.peer.Call(ctx, OpFork, r, nil, &f))
 }
 
 // Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner

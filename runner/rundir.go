@@ -241,13 +241,14 @@ func noNewPrivs() bool {
 func (d *runDir) file(suffix string) string { return filepath.Join(d.path, d.key+suffix) }
 
 // programs are the paths of the other programs.
-type programs struct{ runner, init string }
+type programs struct{ runner, init, proxy string }
 
 // findPrograms looks in libexec, in $DEMESNE_LIBEXEC, beside the running program
 // and in ../libexec/demesne, in that order; the first that is named decides.
 func findPrograms(libexec string) (programs, error) {
 	path, err := findProgram("demesne-runner", libexec)
-	return programs{path, filepath.Join(filepath.Dir(path), "demesne-init")}, err
+	dir := filepath.Dir(path)
+	return programs{path, filepath.Join(dir, "demesne-init"), filepath.Join(dir, "demesne-proxy")}, err
 }
 
 // FindProgram finds another program of demesne's as [Connect] finds the runner.

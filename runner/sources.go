@@ -25,7 +25,8 @@ const (
 	SourceWorkspace = "workspace"
 	SourceRootfs    = "rootfs"
 
-	FileLog = "egress-log" // open for writing
+	FileLog   = "egress-log" // open for writing
+	FileProxy = "proxy"      // demesne-proxy, for who has an Egress: the first of a runner is the one it executes
 )
 
 // SourceInput names the i-th input.
@@ -73,6 +74,11 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 	}
 	if err := s.openLog(spec); err != nil {
 		return nil, fmt.Errorf("make egress log: %w", err)
+	}
+	if spec.Egress != nil {
+		if f, err := openSource(c.proxy, false); err == nil { // without one, no network can be made, and the runner says so
+			s.byName[FileProxy] = f
+		}
 	}
 	if err := s.listen(spec.Publish); err != nil {
 		return nil, err

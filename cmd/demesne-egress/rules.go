@@ -37,7 +37,7 @@ func (c *call) rules() (outbound.Rules, error) {
 			return r, err
 		}
 	}
-	r.Mode = mode.String()
+	r.Mode, r.Go = mode.String(), mode.GoProxy()
 	if mode.Mirrored() {
 		found, notes := c.host.mirrors()
 		r.Notes = notes

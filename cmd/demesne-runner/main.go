@@ -14,7 +14,6 @@ import (
 	"runtime"
 
 	"demesne/runner/engine"
-	_ "demesne/runner/engine/inside" // libcontainer's half: it executes us again
 	"demesne/runner/probe"
 	_ "demesne/runner/userns/constructor" // ours
 )
@@ -25,6 +24,9 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "init" {
+		engine.Inside()
+	}
 	if len(os.Args) > 2 && os.Args[1] == "enter" {
 		os.Exit(engine.Enter(os.Args[2:]))
 	}

@@ -18,8 +18,8 @@ type engine interface {
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
 	Halt(ctx context.Context, idOrName string) error
-	Fork(ctx context.Context, idOrName, name, out string) (id string, err error)
-	Snapshot(ctx context.Context, idOrName, name string) (id string, err error)
+	Fork(ctx context.Context, idOrName, name, out string) (runner.Forked, error)
+	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
 	Sweep(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error

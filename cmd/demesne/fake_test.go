@@ -94,13 +94,13 @@ func (bare) Stop(_ context.Context, id string) error {
 
 func (b bare) Halt(ctx context.Context, id string) error { return b.Stop(ctx, id) }
 
-func (b bare) Fork(ctx context.Context, id, _, out string) (string, error) {
+func (b bare) Fork(ctx context.Context, id, _, out string) (runner.Forked, error) {
 	fmt.Fprintf(os.Stderr, "fork %s out %s\n", id, out)
-	return "bare-2", b.Stop(ctx, id)
+	return runner.Forked{ID: "bare-2", Copied: 3 << 30, Still: runner.Duration(1234567 * time.Microsecond)}, b.Stop(ctx, id)
 }
 
-func (b bare) Snapshot(ctx context.Context, id, _ string) (string, error) {
-	return "bare-3", b.Stop(ctx, id)
+func (b bare) Snapshot(ctx context.Context, id, _ string) (runner.Forked, error) {
+	return runner.Forked{ID: "bare-3"}, b.Stop(ctx, id)
 }
 
 func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"demesne/runner"
 )
@@ -15,16 +16,17 @@ func forkCommands() []command {
 		{
 			name: "fork", usage: []string{"[--name NAME] [--out DIR] ID"}, summary: "make a sandbox of another one's files",
 			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
-shares them, so their size does not matter; what either writes from then on is its own. A sandbox that runs has
-to be stopped first, with demesne stop --keep.`,
-			examples: []example{{"to try something", "demesne stop --keep build; demesne fork --name try build; demesne exec try -- make"}},
+shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
+A sandbox that has processes, or a network, is copied, unless its file system can share (btrfs, xfs); it holds still
+meanwhile, and stderr says for how long. demesne stop --keep before spares the copy.`,
+			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
 			flags:    forkFlags, operand: aSandbox, run: cmdFork,
 		},
 		{
 			name: "snapshot", usage: []string{"[--name NAME] ID"}, summary: "keep a sandbox's files as they are",
 			about: `Keeps the files of a sandbox as they are, to fork from, and prints an id. A snapshot does not
-expire; demesne stop removes it. A sandbox that runs has to be stopped first, with demesne stop --keep.`,
-			examples: []example{{"before a change", "demesne stop --keep build; demesne snapshot --name before build"}},
+expire; demesne rm removes it. A sandbox that has processes is copied, as by fork.`,
+			examples: []example{{"before a change, and back to it", "demesne snapshot --name before build; demesne fork --name again before"}},
 			flags:    snapshotFlags, operand: aSandbox, run: cmdSnapshot,
 		},
 		{
@@ -67,12 +69,12 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		id, err := eng.Fork(ctx, from, o.name, out.path)
+		f, err := eng.Fork(ctx, from, o.name, out.path)
 		if err != nil {
 			out.undo()
 			return 0, err
 		}
-		return a.print(id + "\n")
+		return a.tellForked("fork", f)
 	})
 }
 
@@ -82,12 +84,20 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.with(func(ctx context.Context, eng engine) (int, error) {
-		id, err := eng.Snapshot(ctx, from, o.name)
+		f, err := eng.Snapshot(ctx, from, o.name)
 		if err != nil {
 			return 0, err
 		}
-		return a.print(id + "\n")
+		return a.tellForked("snapshot", f)
 	})
+}
+
+// tellForked prints the id, and says so when it took more than a moment of the one that was forked.
+func (a *app) tellForked(verb string, f runner.Forked) (int, error) {
+	if still := time.Duration(f.Still); f.Copied > 0 {
+		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still.Round(time.Millisecond)))
+	}
+	return a.print(f.ID + "\n")
 }
 
 func cmdDiff(a *app, o *options, args []string) (int, error) {

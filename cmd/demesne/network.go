@@ -24,6 +24,7 @@ type network struct {
 	allow, deny    []string
 	openWithInputs bool
 	learn, ask     bool
+	goProxy        bool
 	publish        []runner.Port
 	secrets        map[string]*secret
 	order          []string // of secrets, as they were named
@@ -41,6 +42,8 @@ func networkFlags(n *network) flagSet {
 			help: "deny a name, whatever else allows it"},
 		{group: groupNetwork, long: "egress-file", arg: "FILE", complete: aFile, set: n.setFile,
 			help: "take mode and rules from a policy file, in TOML or YAML"},
+		{group: groupNetwork, long: "go-proxy", set: on(&n.goProxy),
+			help: "have a Go module proxy at the command's own 127.0.0.1:8087, which GOPROXY names, for public modules and checksums; package-managers has it anyway"},
 		{group: groupNetwork, long: "learn", set: on(&n.learn),
 			help: "let everything public through and write it down, for demesne egress suggest; never with inputs"},
 		{group: groupNetwork, long: "allow-open-with-inputs", set: on(&n.openWithInputs),
@@ -146,12 +149,12 @@ func (f *found) restore(spec *runner.Spec) {
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 	answer := make(chan found, 1)
-	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask && n.order == nil {
+	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask && !n.goProxy && n.order == nil {
 		answer <- found{}
 		return answer
 	}
 	go func() {
-		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, Gateway: n.learn || n.ask || n.order != nil}
+		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Gateway: n.learn || n.ask || n.order != nil}
 		e, notes, err := outbound.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
 		for _, line := range notes {
 			a.say(verb + ": mirror not understood: " + line)

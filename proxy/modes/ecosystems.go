@@ -14,6 +14,26 @@ type Ecosystem struct {
 	Ports  string
 }
 
+// Servers of Go's public modules and of their checksums.
+const (
+	GoModules   = "proxy.golang.org"
+	GoChecksums = "sum.golang.org"
+)
+
+// GoProxy are the rules that a sandbox's own module proxy needs: what it reads, and nothing that
+// the sandbox could send there itself.
+func GoProxy() []policy.Rule {
+	var rules []policy.Rule
+	for _, host := range []string{GoModules, GoChecksums} {
+		r, err := policy.ParseRule(host + ":443 methods=GET,HEAD")
+		if err != nil {
+			panic(err) // a constant of this file
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
 // Ecosystems is what the mode package-managers allows, mirrors aside. Only servers that
 // packages come from: where a zone has one for publishing apart, it is not here.
 func Ecosystems() []Ecosystem {

@@ -67,6 +67,9 @@ func (m Mode) Everything() bool { return m.get().everything }
 // Mirrored says that the mode wants the mirrors of the host's tools too.
 func (m Mode) Mirrored() bool { return m.String() == table[1].name }
 
+// GoProxy says that sandboxes have a Go module proxy of their own in this mode.
+func (m Mode) GoProxy() bool { return m.Mirrored() }
+
 // Rules gives what the mode allows.
 func (m Mode) Rules() []policy.Rule {
 	if r := m.get().rules; r != nil {

@@ -1,20 +1,19 @@
 package engine
 
 import (
-	"context"
+	"errors"
 	"time"
 
-	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
 
 // ask puts a name to who made s, and adds a rule of the answer. No answer in time leaves
 // the policy as it is: the name is denied, and asked about the next time.
-func (s *sandbox) ask(ctx context.Context, name policy.Name, port uint16) {
-	id, answered := s.net.outlet.question()
-	defer s.net.outlet.answer(id, false)
-	q := runner.Question{Sandbox: s.id, ID: id, Name: name.String(), Port: port}
+func (s *sandbox) ask(name string, port uint16) {
+	id, answered := s.net.out.question()
+	defer s.net.out.answer(id, false)
+	q := runner.Question{Sandbox: s.id, ID: id, Name: name, Port: port}
 	if err := s.asker.peer.Event(runner.OpAsk, q); err != nil {
 		return
 	}
@@ -30,27 +29,27 @@ func (s *sandbox) ask(ctx context.Context, name policy.Name, port uint16) {
 		}
 		s.changeEgress(change)
 	case <-late.C:
-	case <-ctx.Done():
+	case <-s.finished:
 	case <-s.asker.peer.Done():
 	}
 }
 
 // question numbers a new one.
-func (o *outlet) question() (id uint64, answered <-chan bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.asked++
+func (w *wayOut) question() (id uint64, answered <-chan bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.number++
 	ch := make(chan bool, 1)
-	o.waiting[o.asked] = ch
-	return o.asked, ch
+	w.waiting[w.number] = ch
+	return w.number, ch
 }
 
 // answer tells who waits for it, if anybody still does.
-func (o *outlet) answer(id uint64, yes bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if ch := o.waiting[id]; ch != nil {
-		delete(o.waiting, id)
+func (w *wayOut) answer(id uint64, yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ch := w.waiting[id]; ch != nil {
+		delete(w.waiting, id)
 		ch <- yes
 	}
 }
@@ -64,8 +63,8 @@ func (c *caller) dispatchEgress(m *wire.Message) error {
 		}
 		s, err := c.e.find(a.Sandbox)
 		if err == nil {
-			if o := s.outlet(); o != nil {
-				o.answer(a.ID, a.Allow)
+			if w := s.way(); w != nil {
+				w.answer(a.ID, a.Allow)
 			}
 		}
 		return err
@@ -84,13 +83,13 @@ func (c *caller) dispatchEgress(m *wire.Message) error {
 	return s.record() // a restart must not take back what was denied
 }
 
-// outlet is nil until s is made, and for one without.
-func (s *sandbox) outlet() *outlet {
+// way is the way out, once s is made; nil for one without.
+func (s *sandbox) way() *wayOut {
 	<-s.built
 	if s.net == nil {
 		return nil
 	}
-	return s.net.outlet
+	return s.net.out
 }
 
 // changeEgress adds rules, as far as a Spec could have them.
@@ -98,36 +97,33 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	refuse := func(err error) error {
 		return wire.Errorf(wire.CodeInvalid, "change egress of sandbox %q: %w", s.id, err)
 	}
-	o := s.outlet()
-	if o == nil {
+	w := s.way()
+	if w == nil {
 		return &wire.Error{
 			Code: wire.CodeInvalid, Text: "change egress of sandbox " + s.id + ": it was made without a network",
 			Hint: "make it with --egress or --allow-domain",
 		}
 	}
-	allow, err := parseRules(c.Allow)
+	w.changing.Lock()
+	defer w.changing.Unlock()
+	e := w.outlet.Egress()
+	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
+	e.Deny = append(e.Deny[:len(e.Deny):len(e.Deny)], c.Deny...)
+	plan, err := s.e.proxy.Plan(e)
 	if err != nil {
 		return refuse(err)
 	}
-	deny, err := parseRules(c.Deny)
-	if err != nil {
-		return refuse(err)
+	if why := leaks(&s.spec, &e, plan.Open); why != "" {
+		return refuse(errors.New(why))
+	}
+	if err := w.outlet.Change(e, plan); err != nil {
+		return wire.Errorf(codeOf(err), "change egress of sandbox %q: %w", s.id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := *o.allowed()
-	e.policy = e.policy.Allow(allow...).Deny(deny...)
-	e.open = e.open || reachesAnybody(e.policy)
-	spec := *s.spec.Egress
-	if why := leaks(&s.spec, &spec, e.open); why != "" {
-		return wire.Errorf(wire.CodeInvalid, "change egress of sandbox %q: %s", s.id, why)
-	}
-	o.use(&e)
-	spec.Allow = append(spec.Allow[:len(spec.Allow):len(spec.Allow)], c.Allow...)
-	spec.Deny = append(spec.Deny[:len(spec.Deny):len(spec.Deny)], c.Deny...)
-	s.spec.Egress = &spec
+	s.spec.Egress = public(&e)
 	receipt := *s.receipt
-	receipt.Network = e.network()
+	receipt.Network = networkWord(plan)
 	s.receipt = &receipt
 	return nil
 }

@@ -22,7 +22,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
-	egress, err := admitEgress(&spec)
+	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +117,11 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
 	// Both wait in the kernel, and neither for the other.
-	out, err := s.wayOut(m)
-	if err != nil {
-		return err
-	}
+	out := s.wayOut(m)
 	join := newNetwork(out)
-	err = s.mount(m, trust(s.spec, out))
+	if err = s.trust(out); err == nil {
+		err = s.mount(m)
+	}
 	t.mark("mounts")
 	net, nerr := join()
 	if nerr != nil {
@@ -133,7 +132,8 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.openNetwork(m); err != nil {
+	admitted, err := s.openNetwork(m)
+	if err != nil {
 		return err
 	}
 	ns := net.ns
@@ -165,6 +165,10 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 		return s.explainInit(err)
 	}
 	t.mark("guest")
+	if err := admitted(); err != nil {
+		return err
+	}
+	t.mark("proxy")
 	t.list = append(t.list,
 		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
 	s.receipt = s.account(facts, start, ns.SysfsErr)
@@ -214,7 +218,7 @@ func size(m []runner.IDRange) (n uint32) {
 }
 
 // mount lays the tree out and opens what is read back at the end.
-func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
+func (s *sandbox) mount(m *wire.Message) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -222,7 +226,7 @@ func (s *sandbox) mount(m *wire.Message, trust *rootfs.Trust) (err error) {
 	s.undo.add(func() { os.Remove(dir) })
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
-		NameServer: nameServer(s.egress), Trust: trust,
+		NameServer: nameServer(s.egress), Trust: s.trusts,
 		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {

@@ -96,6 +96,8 @@ func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecRep
 
 // enrol numbers a new execution and makes it findable.
 func (s *sandbox) enrol() (*execution, error) {
+	<-s.built
+	blocked := s.net.blocked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
@@ -105,7 +107,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	x := &execution{
 		s: s, id: s.next, started: time.Now(), done: make(chan struct{}),
 		primary: s.spec.Lifetime == runner.OneShot && !s.primary,
-		blocked: s.net.blocked(),
+		blocked: blocked,
 	}
 	s.primary = true
 	s.execs[x.id] = x

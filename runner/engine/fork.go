@@ -2,10 +2,13 @@ package engine
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
+	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/freeze"
 	"demesne/runner/keep"
 	"demesne/runner/wire"
 )
@@ -16,40 +19,113 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
 
-// fork makes a sandbox, or a snapshot, of the files of one that has no processes.
-func (e *Engine) fork(t runner.ForkRequest) (id string, err error) {
+// fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
+func (e *Engine) fork(t runner.ForkRequest) (runner.Forked, error) {
 	if err := e.settled(); err != nil {
-		return "", err
+		return runner.Forked{}, err
 	}
 	if err := e.admitFork(t); err != nil {
-		return "", err
+		return runner.Forked{}, err
 	}
 	live, rec, err := e.locate(t.Sandbox)
 	if err != nil {
-		return "", err
-	}
-	if live != nil {
-		return "", wire.Errorf(wire.CodeBusy, "fork sandbox %q: it has processes", live.id)
+		return runner.Forked{}, err
 	}
 	d, err := e.keeper()
-	if err != nil {
-		return "", err
+	if err != nil && live == nil {
+		return runner.Forked{}, err
+	}
+	if live != nil {
+		<-live.built
+		if !live.stays() {
+			return runner.Forked{}, wire.Errorf(wire.CodeInvalid, "fork sandbox %q: its files are not kept: %v", live.id, live.keptWhy)
+		}
+		if !live.haltIdle() {
+			return live.forkRunning(d, t)
+		}
+		rec.Info.ID = live.id
 	}
 	box, rec, err := d.Take(rec.Info.ID)
 	if errors.Is(err, keep.ErrBusy) {
-		return "", wire.Errorf(wire.CodeBusy, "fork sandbox: %w", err)
+		return runner.Forked{}, wire.Errorf(wire.CodeBusy, "fork sandbox: %w", err)
 	}
 	if err != nil {
-		return "", err
+		return runner.Forked{}, err
 	}
 	defer box.Close()
-	if n := len(rec.Base) + 1; n > basesMax {
-		return "", wire.Errorf(wire.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", rec.Info.ID, n, basesMax)
+	if err := admitBases(rec.Info.ID, rec.Base); err != nil {
+		return runner.Forked{}, err
 	}
 	if err := errors.Join(gone(rec.Init), box.Freeze(&rec)); err != nil {
-		return "", err
+		return runner.Forked{}, err
 	}
 	return e.forked(d, rec, t)
+}
+
+func admitBases(id string, base []string) error {
+	if n := len(base) + 1; n > basesMax {
+		return wire.Errorf(wire.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
+	}
+	return nil
+}
+
+// haltIdle ends s if nothing runs in it, so that its files can be shared as they are. The next command starts it
+// again. One with a network is none of these: rules that were changed while it lived, and its secrets, are in no file.
+func (s *sandbox) haltIdle() bool {
+	s.mu.Lock()
+	idle := !s.ending && len(s.execs) == 0 && s.egress == nil && freeze.Alone(s.pid)
+	if idle {
+		s.ending, s.quiet = true, true
+		s.verdict, s.detail = runner.Lost, "stopped"
+	}
+	s.mu.Unlock()
+	if idle {
+		s.takeApart()
+		s.e.forget(s)
+	}
+	return idle
+}
+
+// forkRunning copies what s wrote while its processes hold still.
+func (s *sandbox) forkRunning(d *keep.Dir, t runner.ForkRequest) (runner.Forked, error) {
+	if err := admitBases(s.id, s.base); err != nil {
+		return runner.Forked{}, err
+	}
+	tree, err := s.box.OpenTree()
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer tree.Close()
+	upper, err := rootfs.KeptUpper(tree)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer upper.Close()
+	held, err := s.box.Hold(s.base)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer held.Close()
+	defer held.CloseUppers()
+	var did runner.Forked
+	base, release, err := d.NewBase(func(kept *os.File) error {
+		began := time.Now()
+		still, err := freeze.Stop(s.pid)
+		if err != nil {
+			return wire.Errorf(wire.CodeBusy, "%w", err)
+		}
+		defer still.Thaw()
+		did.Copied, err = rootfs.CopyUpper(upper, kept)
+		did.Still = runner.Duration(time.Since(began))
+		return err
+	})
+	if err != nil {
+		return runner.Forked{}, wire.Errorf(codeOf(err), "fork sandbox %q: %w", s.id, err)
+	}
+	defer release()
+	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.base[:len(s.base):len(s.base)], base)}, t)
+	did.ID = f.ID
+	return did, err
 }
 
 // admitFork refuses what no fork can be.
@@ -69,22 +145,22 @@ func (e *Engine) admitFork(t runner.ForkRequest) error {
 	return nil
 }
 
-// forked writes the new one down. Its files are all below it. from is locked meanwhile, so they stay.
-func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (id string, err error) {
+// forked writes the new one down. Its files are all below it, and are locked meanwhile, so they stay.
+func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (runner.Forked, error) {
 	box, err := d.New(newID())
 	if err != nil {
-		return "", err
+		return runner.Forked{}, err
 	}
 	now := time.Now()
 	i := from.Info
-	i.ID, i.Name, i.Out, i.Created, i.Result = box.ID(), t.Name, t.Out, now, nil
+	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = box.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key = t.Name, t.Out, ""
 	i.Expires = expiry(i.Spec, now, now)
 	if t.Snapshot {
 		i.Expires = now.Add(snapshotLife)
 	}
 	if err := box.Write(keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}); err != nil {
-		return "", errors.Join(err, box.Remove())
+		return runner.Forked{}, errors.Join(err, box.Remove())
 	}
-	return i.ID, box.Close()
+	return runner.Forked{ID: i.ID}, box.Close()
 }

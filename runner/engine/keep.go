@@ -172,7 +172,7 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base, Policy: s.policy})
+	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base, Policy: s.policy, Quiet: s.quiet})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.
@@ -193,7 +193,7 @@ func (s *sandbox) recordEnd() error {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
-	if last == nil {
+	if last == nil && !s.quiet {
 		return nil
 	}
 	return s.record()

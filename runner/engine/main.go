@@ -10,8 +10,8 @@
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	receipt.go    what was verified → Receipt, pure
-//	egress.go     what a Spec says of the network, understood; pure
-//	outlet.go     a sandbox's way out: gateway and proxy; ask.go changes it
+//	egress.go     what a sandbox may have of the network; pure
+//	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
 //	publish.go    and the ways in
 //	exec.go       a command in a sandbox, its end and its Result
 //	state.go      what is on disk about a sandbox
@@ -40,6 +40,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/keep"
 	"demesne/runner/limits"
+	"demesne/runner/outlet"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -62,6 +63,7 @@ type Engine struct {
 	rungWhy   error                  // why not a better one
 	callers   int
 	keys      keyLocks
+	proxy     outlet.Proxy  // of all sandboxes
 	kept      *keep.Dir     // see keeper
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
@@ -114,6 +116,7 @@ func serveAll() error {
 	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	<-e.idle
 	<-e.ready
+	e.proxy.Close()
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"demesne/netns"
-	"demesne/proxy"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -13,20 +12,20 @@ import (
 // A nil network, of a sandbox without namespaces, is none of these.
 type network struct {
 	ns     *netns.NS
-	outlet *outlet // nil: none
+	out    *wayOut // nil: none
 	inlets []*inlet
 }
 
 // newNetwork starts making a network, with a way out unless that is nil; join waits for
 // it.
-func newNetwork(o *outlet) (join func() (*network, error)) {
+func newNetwork(w *wayOut) (join func() (*network, error)) {
 	type made struct {
 		net *network
 		err error
 	}
 	ch := make(chan made, 1)
 	go func() {
-		net, err := makeNetwork(o)
+		net, err := makeNetwork(w)
 		ch <- made{net, err}
 	}()
 	return func() (*network, error) {
@@ -35,41 +34,56 @@ func newNetwork(o *outlet) (join func() (*network, error)) {
 	}
 }
 
-func makeNetwork(o *outlet) (*network, error) {
-	if o == nil {
+func makeNetwork(w *wayOut) (*network, error) {
+	if w == nil {
 		ns, err := netns.New()
 		return &network{ns: ns}, err
 	}
-	if err := o.open(); err != nil {
+	if err := w.open(); err != nil {
 		return nil, err
 	}
-	return &network{ns: o.gateway.Sandbox, outlet: o}, nil
+	return &network{ns: w.gateway.Sandbox, out: w}, nil
 }
 
-// wayOut makes the outlet of a sandbox that has one.
-func (s *sandbox) wayOut(m *wire.Message) (*outlet, error) {
+// wayOut begins the way out of a sandbox that has one.
+func (s *sandbox) wayOut(m *wire.Message) *wayOut {
 	if s.egress == nil {
-		return nil, nil
+		return nil
 	}
-	var ask proxy.Approver // nil: nobody
-	if s.spec.Egress.Ask > 0 {
+	s.e.proxy.Program(m.File(runner.FileProxy))
+	var ask func(name string, port uint16) // nil: nobody
+	if s.egress.Ask > 0 {
 		ask = s.ask
 	}
-	o, err := newOutlet(s.id, s.egress, m.File(runner.FileLog), ask)
-	if err == nil {
-		s.undo.add(o.close)
-	}
-	return o, err
+	w := newWayOut(&s.e.proxy, s.id, *s.egress, m.File(runner.FileLog), ask)
+	s.undo.add(w.close)
+	return w
 }
 
-// openNetwork starts what serves the sandbox's network.
-func (s *sandbox) openNetwork(m *wire.Message) error {
-	if s.net.outlet != nil {
-		if err := s.net.outlet.serve(); err != nil {
+// openNetwork has the sandbox's network served, both ways. admitted says at last whether the
+// proxy does, and whether what it is to let through may be.
+func (s *sandbox) openNetwork(m *wire.Message) (admitted func() error, _ error) {
+	if err := s.net.publish(s.spec.Publish, m); err != nil {
+		return nil, err
+	}
+	w := s.net.out
+	if w == nil {
+		return func() error { return nil }, nil
+	}
+	var err error
+	over := make(chan struct{})
+	go func() { err = w.serve(); close(over) }()
+	s.undo.add(func() { <-over }) // or sockets would be closed while they are handed over
+	return func() error {
+		if <-over; err != nil {
 			return err
 		}
-	}
-	return s.net.publish(s.spec.Publish, m)
+		plan, err := w.settled()
+		if err == nil {
+			err = admitPlan(&s.spec, plan)
+		}
+		return err
+	}, nil
 }
 
 // started gives up what only PID 1 needed. Ways in go by the namespace.
@@ -87,36 +101,36 @@ func (n *network) close() {
 }
 
 func (n *network) env(certFile string) []string {
-	if n == nil || n.outlet == nil {
+	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.outlet.env(certFile)
+	return environ(certFile, n.out.golang != nil, n.out.outlet.Plan().Env)
 }
 
 func (n *network) blocked() []runner.Blocked {
-	if n == nil || n.outlet == nil {
+	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.outlet.blocked()
+	return n.out.blocked()
 }
 
 func (n *network) layers() []runner.Layer {
-	if n == nil || n.outlet == nil {
+	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.outlet.layers()
+	return n.out.layers()
 }
 
 // word is the receipt's.
 func (n *network) word() string {
-	if n == nil || n.outlet == nil {
+	if n == nil || n.out == nil {
 		return "none"
 	}
-	return n.outlet.allowed().network()
+	return networkWord(n.out.outlet.Plan())
 }
 
 // nameServer is the one a sandbox is told of.
-func nameServer(e *egress) netip.Addr {
+func nameServer(e *runner.Egress) netip.Addr {
 	if e == nil {
 		return netip.Addr{}
 	}

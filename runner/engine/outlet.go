@@ -10,50 +10,62 @@ import (
 	"time"
 
 	"demesne/netns"
-	"demesne/proxy"
 	"demesne/runner"
+	"demesne/runner/outlet"
 	"demesne/runner/wire"
 )
 
-// outlet is a sandbox's way out: its gateway, and the proxy that serves it.
+// wayOut is how a sandbox with a network reaches it: its gateway, which is ours, and what
+// serves that, in another process.
 //
-//	sandbox ── veth ── gateway's sockets ── proxy ── the host's network
+//	sandbox ── veth ── gateway's sockets ── demesne-proxy ── the host's network
 //
 // The sockets are there before the sandbox and wait for the proxy. When the runner is
 // killed its descriptors are closed, and gateway and connections with them.
-type outlet struct {
+type wayOut struct {
+	asked   runner.Egress // with what is in no Spec any more
 	gateway *netns.Gateway
-	proxy   *proxy.Proxy
-	log     *os.File
+	golang  *os.File      // the listener of a Go module proxy inside; nil: none
+	done    chan struct{} // closed when the proxy has answered
+	outlet  *outlet.Outlet
+	err     error
+
+	changing sync.Mutex // one change at a time
 
 	mu      sync.Mutex
-	egress  *egress
+	used    bool                   // by a command
 	waiting map[uint64]chan<- bool // for answers
-	asked   uint64
+	number  uint64
 }
 
 // fallbackPorts are served by name where the kernel has no tproxy: those of the web, git,
 // ssh, mail and databases.
 var fallbackPorts = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
-// newOutlet makes the proxy of a way out, which has no gateway yet. log may be nil, and is
-// closed with the outlet.
-func newOutlet(id string, e *egress, log *os.File, ask proxy.Approver) (*outlet, error) {
-	o := &outlet{egress: e, log: log, waiting: map[uint64]chan<- bool{}}
+// newWayOut begins to ask p what a way out amounts to, which has no gateway yet. log may be
+// nil, and is closed with the way out.
+func newWayOut(p *outlet.Proxy, id string, asked runner.Egress, log *os.File, ask func(name string, port uint16)) *wayOut {
+	w := &wayOut{asked: asked, done: make(chan struct{}), waiting: map[uint64]chan<- bool{}}
 	v4, v6 := netns.Pools()
-	c := e.config(id, v4, v6, log)
-	c.Approve = ask
-	var err error
-	if o.proxy, err = proxy.New(c); err != nil {
-		o.close()
-		return nil, err
+	go func() {
+		defer close(w.done)
+		w.outlet, w.err = p.Open(outlet.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
+	}()
+	return w
+}
+
+// settled waits for the proxy's answer.
+func (w *wayOut) settled() (outlet.Plan, error) {
+	<-w.done
+	if w.err != nil {
+		return outlet.Plan{}, w.err
 	}
-	return o, nil
+	return w.outlet.Plan(), nil
 }
 
 // open makes the gateway, and verifies that the proxy's socket is reached from inside.
-func (o *outlet) open() (err error) {
-	if o.gateway, err = netns.NewGateway(); err != nil {
+func (w *wayOut) open() (err error) {
+	if w.gateway, err = netns.NewGateway(); err != nil {
 		return &wire.Error{
 			Code: wire.CodeRequirement, Text: err.Error(),
 			Hint: "demesne check tells what this machine lacks; --egress none needs nothing of it",
@@ -61,47 +73,52 @@ func (o *outlet) open() (err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := o.gateway.Sandbox.DialTCP(ctx, netns.ProxyAddr())
+	c, err := w.gateway.Sandbox.DialTCP(ctx, netns.ProxyAddr())
 	if err != nil {
 		return fmt.Errorf("verify gateway: %w", err)
 	}
-	return c.Close()
+	c.Close()
+	if w.asked.GoProxy {
+		w.golang, err = w.gateway.Sandbox.Listen(goProxy)
+	}
+	return err
 }
 
-// serve lets the proxy serve until close.
-func (o *outlet) serve() error {
-	if o.gateway.IPv6Err != nil {
-		o.proxy.V6 = netip.Prefix{} // no answer names an address that leads nowhere
-	}
-	named := o.gateway.Named
-	if o.gateway.NamedErr != nil {
+// serve has the proxy serve the gateway's sockets, once it has answered.
+func (w *wayOut) serve() error {
+	named := w.gateway.Named
+	if w.gateway.NamedErr != nil {
 		for _, port := range fallbackPorts {
-			l, err := o.gateway.Listen(port)
+			l, err := w.gateway.Listen(port)
 			if err != nil {
 				return err
 			}
 			named = append(named, l...)
 		}
 	}
-	for _, l := range named {
-		go o.proxy.ServeNamed(l)
+	sockets := wire.Files{outlet.FileProxy: w.gateway.Proxy, outlet.FileDNS: w.gateway.DNS, outlet.FileDNSTCP: w.gateway.DNSTCP}
+	if w.golang != nil {
+		sockets[outlet.FileGo] = w.golang
 	}
-	go o.proxy.ServeProxy(o.gateway.Proxy)
-	go o.proxy.ServeDNS(o.gateway.DNS)
-	go o.proxy.ServeDNSTCP(o.gateway.DNSTCP)
-	return nil
+	for i, f := range named {
+		sockets[fmt.Sprintf("%s%d", outlet.FileNamed, i)] = f
+	}
+	if _, err := w.settled(); err != nil {
+		return err
+	}
+	return w.outlet.Listen(outlet.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets)
 }
 
 // close ends what the sandbox has open, and its gateway.
-func (o *outlet) close() {
-	if o.proxy != nil {
-		o.proxy.Close()
+func (w *wayOut) close() {
+	if _, err := w.settled(); err == nil {
+		w.outlet.Close()
 	}
-	if o.gateway != nil {
-		o.gateway.Close()
+	if w.gateway != nil {
+		w.gateway.Close()
 	}
-	if o.log != nil {
-		o.log.Close()
+	if w.golang != nil {
+		w.golang.Close()
 	}
 }
 
@@ -111,8 +128,11 @@ var certVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
 }
 
-// env tells programs of the proxy. Those that do not ask find their way by names.
-func (o *outlet) env(certFile string) []string {
+// goProxy is where a sandbox finds its own Go module proxy: jbeshir/demesne's address.
+var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
+
+// environ tells programs of the proxy. Those that do not ask find their way by names.
+func environ(certFile string, golang bool, placeholders []outlet.Var) []string {
 	at := "http://" + netns.ProxyAddr().String()
 	var env []string
 	for _, kv := range []string{"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=localhost,127.0.0.1,::1"} {
@@ -123,34 +143,25 @@ func (o *outlet) env(certFile string) []string {
 			env = append(env, name+"="+certFile)
 		}
 	}
-	for _, s := range o.egress.secrets {
-		env = append(env, s.String()+"="+s.Placeholder())
+	if golang {
+		env = append(env, "GOPROXY=http://"+goProxy.String()+",direct")
+	}
+	for _, p := range placeholders {
+		env = append(env, p.Name+"="+p.Value)
 	}
 	return env
 }
 
-// allowed is what holds now.
-func (o *outlet) allowed() *egress {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.egress
-}
-
-// use makes e hold for what comes next.
-func (o *outlet) use(e *egress) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.egress = e
-	o.proxy.SetPolicy(e.policy)
-}
-
 // blocked is what the sandbox did not get, so far.
-func (o *outlet) blocked() []runner.Blocked {
-	var all []runner.Blocked
-	for _, b := range o.proxy.Blocked() {
-		all = append(all, runner.Blocked(b))
+func (w *wayOut) blocked() []runner.Blocked {
+	w.mu.Lock()
+	used := w.used
+	w.used = true
+	w.mu.Unlock()
+	if !used { // by the first command: nobody wanted anything before
+		return nil
 	}
-	return all
+	return w.outlet.Blocked()
 }
 
 // since is what came to be blocked between two answers of blocked. It is pure.
@@ -173,20 +184,32 @@ func since(before, now []runner.Blocked) []runner.Blocked {
 }
 
 // layers are the receipt's lines about it.
-func (o *outlet) layers() []runner.Layer {
+func (w *wayOut) layers() []runner.Layer {
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
 	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
-	if err := o.gateway.IPv6Err; err != nil {
+	if err := w.gateway.IPv6Err; err != nil {
 		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v only, no IPv6: %v", v4, err)
 	}
 	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name"}
-	if err := o.gateway.NamedErr; err != nil {
+	if err := w.gateway.NamedErr; err != nil {
 		names.Status, names.Why = runner.Degraded, err.Error()
 		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", fallbackPorts)
 		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
 	}
 	return []runner.Layer{gateway, names}
+}
+
+// networkWord is the receipt's word for a way out.
+func networkWord(p outlet.Plan) string {
+	switch {
+	case p.Open:
+		return "open"
+	case p.Rules == 1:
+		return "filtered: 1 rule"
+	default:
+		return fmt.Sprintf("filtered: %d rules", p.Rules)
+	}
 }
 
 func lowerName(kv string) string {

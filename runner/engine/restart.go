@@ -29,12 +29,12 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	if spec.Egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
 	}
-	egress, err := admitEgress(&spec)
+	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return runner.Opened{}, err
 	}
 	s := c.newSandbox(rec.Info.ID, spec)
-	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, true, rec.Info.Result
+	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
 		return other.open()

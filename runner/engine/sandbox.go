@@ -23,8 +23,8 @@ type sandbox struct {
 	owner   *caller // of a one-shot one
 	id      string
 	spec    runner.Spec
-	egress  *egress // nil: no way out
-	asker   *caller // who answers questions about egress
+	egress  *runner.Egress // with what spec has not any more; nil: no way out
+	asker   *caller        // who answers questions about egress
 	created time.Time
 	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
@@ -41,6 +41,8 @@ type sandbox struct {
 	pid   int // of PID 1, in our pid namespace
 	paths paths
 
+	trusts *rootfs.Trust // nil: nobody besides
+
 	scratch string // the directory that upper is
 	undo    undo
 
@@ -51,6 +53,7 @@ type sandbox struct {
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
 	restarted bool
+	quiet     bool // nothing ran in it when it was ended
 	news      bool // that it was restarted, until a command has been started; under mu
 	clock     *time.Timer
 
@@ -159,7 +162,12 @@ func (s *sandbox) takeDown(why string) bool {
 		s.verdict, s.detail = runner.Lost, why
 	}
 	s.mu.Unlock()
+	s.takeApart()
+	return true
+}
 
+// takeApart is the rest of takeDown, for whoever has set ending.
+func (s *sandbox) takeApart() {
 	s.undo.run()
 	if s.owner != nil {
 		s.owner.disown(s)
@@ -172,7 +180,6 @@ func (s *sandbox) takeDown(why string) bool {
 		x.finish(nil)
 	}
 	close(s.finished)
-	return true
 }
 
 // forget is the last of a sandbox, when its commands' results are told.

@@ -177,8 +177,8 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err := m.Decode(&t); err != nil {
 			return nil, nil, err
 		}
-		id, err := c.e.fork(t)
-		return id, nil, err
+		forked, err := c.e.fork(t)
+		return forked, nil, err
 	case runner.OpRestart:
 		var t runner.Restart
 		if err := m.Decode(&t); err != nil {

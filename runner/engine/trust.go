@@ -8,25 +8,31 @@ import (
 	"slices"
 
 	"demesne/rootfs"
-	"demesne/runner"
 )
 
 // anchors are where a machine keeps the certificates of its own authorities, beside the
 // public ones: Debian's way, and Fedora's.
 var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
 
-// trust is whom a sandbox with a way out has to trust besides: the machine's own
+// trust sets whom a sandbox with a way out has to trust besides: the machine's own
 // authorities, which an image knows nothing of and the host's tree has, and the proxy
 // where it ends TLS for secrets. An image without any certificates gets the host's.
-func trust(spec runner.Spec, o *outlet) *rootfs.Trust {
-	if o == nil {
+func (s *sandbox) trust(w *wayOut) error {
+	if w == nil {
 		return nil
 	}
-	t := &rootfs.Trust{Extra: o.proxy.CA()}
-	if spec.Rootfs != nil {
-		t.Extra = append(t.Extra, certificates(anchors)...)
+	s.trusts = &rootfs.Trust{}
+	if len(w.asked.Secrets) > 0 {
+		plan, err := w.settled()
+		if err != nil {
+			return err
+		}
+		s.trusts.Extra = plan.CA
 	}
-	return t
+	if s.spec.Rootfs != nil {
+		s.trusts.Extra = append(s.trusts.Extra, certificates(anchors)...)
+	}
+	return nil
 }
 
 // maxAnchors bounds what is read of all files together.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/proxy"
 	"demesne/runner"
+	"demesne/runner/outlet"
 )
 
 func TestCertificates(t *testing.T) {
@@ -31,21 +31,16 @@ func TestCertificates(t *testing.T) {
 }
 
 func TestTrust(t *testing.T) {
-	if trust(runner.Spec{}, nil) != nil {
-		t.Error("a sandbox without a network is to trust somebody")
+	s := &sandbox{}
+	if err := s.trust(nil); err != nil || s.trusts != nil {
+		t.Errorf("a sandbox without a network is to trust %v, %v", s.trusts, err)
 	}
-	secret, err := proxy.NewSecret("T", "v", "a.test", "")
-	if err != nil {
-		t.Fatal(err)
+	// Nobody waits for the proxy's answer when it has no certificate to give.
+	if err := s.trust(&wayOut{}); err != nil || len(s.trusts.Extra) != 0 {
+		t.Errorf("without secrets: %v, %v", s.trusts, err)
 	}
-	for name, secrets := range map[string][]proxy.Secret{"no secrets": nil, "secrets": {secret}} {
-		o, err := newOutlet("id", &egress{secrets: secrets}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer o.close()
-		if got := trust(runner.Spec{}, o); (len(got.Extra) > 0) != (secrets != nil) {
-			t.Errorf("%s: %q", name, got.Extra)
-		}
+	w := newWayOut(&outlet.Proxy{}, "id", runner.Egress{Secrets: []runner.Secret{{}}}, nil, nil)
+	if err := s.trust(w); err == nil {
+		t.Error("a sandbox with secrets was made without a proxy")
 	}
 }

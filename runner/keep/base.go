@@ -16,6 +16,30 @@ import (
 	"demesne/rootfs"
 )
 
+// NewBase makes a base of what fill puts into it: of the files of a sandbox that goes on. No sweep removes it before release
+// is called; by then a record has to name it. What is left of a killed one, the next sweep takes.
+func (d *Dir) NewBase(fill func(tree *os.File) error) (name string, release func(), err error) {
+	id := newHex()
+	b, err := d.making(oldPrefix + id)
+	if err != nil {
+		return "", nil, fmt.Errorf("make base: %w", err)
+	}
+	name = basePrefix + id
+	if err = fill(b.lock); err == nil {
+		err = d.root.Rename(b.id, name)
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("make base: %w", err), b.removeAs(b.id))
+	}
+	return name, func() { b.Close() }, nil
+}
+
+func newHex() string {
+	var id [16]byte
+	rand.Read(id[:])
+	return hex.EncodeToString(id[:])
+}
+
 // Freeze makes what the sandbox wrote a base of it, and of whoever else gets r.Base. r is what Take returned,
 // and is written. It takes a rename, whatever the size, and a kill at any moment loses nothing: the
 // record names the base before it is there.
@@ -23,9 +47,7 @@ func (b *Box) Freeze(r *Record) error {
 	if _, err := b.root.Lstat(filepath.Join(treeDir, "up")); errors.Is(err, fs.ErrNotExist) {
 		return nil // frozen already, and not run since
 	}
-	var id [16]byte
-	rand.Read(id[:])
-	r.Freezing = basePrefix + hex.EncodeToString(id[:])
+	r.Freezing = basePrefix + newHex()
 	if err := b.Write(*r); err != nil {
 		return err
 	}

@@ -58,6 +58,8 @@ type Record struct {
 
 	// Freezing is a base that its tree is about to become, or has: whether it is there decides.
 	Freezing string `json:"freezing,omitempty"`
+	// Quiet says that nothing ran in it when it was stopped: that it is started again is no news.
+	Quiet bool `json:"quiet,omitempty"`
 	// Snapshot says that it never runs, only its forks do, and that it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`
 }
@@ -92,24 +94,30 @@ type Box struct {
 
 // New makes the directory of a new sandbox, which is none before [Box.Write].
 func (d *Dir) New(id string) (*Box, error) {
+	b, err := d.making(id)
+	if err != nil {
+		return nil, fmt.Errorf("keep sandbox %q: %w", id, err)
+	}
+	if err := b.root.Mkdir(treeDir, 0o755); err != nil {
+		return nil, errors.Join(fmt.Errorf("keep sandbox %q: %w", id, err), b.Remove())
+	}
+	return b, nil
+}
+
+// making makes a directory and locks it.
+func (d *Dir) making(name string) (*Box, error) {
 	for try := range 1000 {
-		if err := d.root.Mkdir(id, 0o700); err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
-			return nil, fmt.Errorf("keep sandbox %q: %w", id, err)
+		if err := d.root.Mkdir(name, 0o700); err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
+			return nil, err
 		}
-		b, err := d.lock(id)
+		b, err := d.lock(name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBusy) { // a sweep was faster than the lock
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("keep sandbox %q: %w", id, err)
-		}
-		if err := b.root.Mkdir(treeDir, 0o755); err != nil {
-			return nil, errors.Join(fmt.Errorf("keep sandbox %q: %w", id, err), b.Remove())
-		}
-		return b, nil
+		return b, err
 	}
-	return nil, fmt.Errorf("keep sandbox %q: %w", id, ErrBusy)
+	return nil, ErrBusy
 }
 
 // Take locks a sandbox that was kept. The error is fs.ErrNotExist if there is none, and [ErrBusy] if another

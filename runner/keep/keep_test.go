@@ -289,6 +289,42 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// TestNewBase: a base is there whole, or not at all, and stays as long as it is held or used.
+func TestNewBase(t *testing.T) {
+	d := open(t)
+	fill := func(tree *os.File) error {
+		if _, err := d.Sweep(); err != nil {
+			t.Error(err)
+		}
+		return os.MkdirAll(fmt.Sprintf("/proc/self/fd/%d/up/d", tree.Fd()), 0o700)
+	}
+	failed := errors.New("disk full")
+	if _, _, err := d.NewBase(func(tree *os.File) error { return errors.Join(fill(tree), failed) }); !errors.Is(err, failed) || len(list(t, d)) > 0 {
+		t.Errorf("%v; left %q", err, list(t, d))
+	}
+	base, release, err := d.NewBase(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) != 1 {
+		t.Errorf("held: %q, %v", list(t, d), err)
+	}
+	b, err := d.New("aa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Write(Record{Info: runner.Info{ID: "aa", Expires: time.Now().Add(time.Hour)}, Base: []string{base}}); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) != 2 {
+		t.Errorf("used: %q, %v", list(t, d), err)
+	}
+	if err := b.Remove(); err != nil || len(list(t, d)) > 0 {
+		t.Errorf("left %q, %v", list(t, d), err)
+	}
+}
+
 // TestFreezeKilled: the two moments at which a kill leaves a name that is there, or is not.
 func TestFreezeKilled(t *testing.T) {
 	const base = basePrefix + "0123"

@@ -31,6 +31,7 @@ type Wants struct {
 	Mode        string   // of package modes; empty: the file's, or none
 	File        string   // a policy file; empty: none
 	Allow, Deny []string // rules besides
+	GoProxy     bool     // a Go module proxy inside, whatever the mode
 	Gateway     bool     // a way out though nothing is allowed yet: it is learned, or asked about
 }
 
@@ -38,6 +39,7 @@ type Wants struct {
 type Rules struct {
 	Wrong []string `json:"wrong,omitempty"` // a line for each thing
 	Mode  string   `json:"mode,omitempty"`
+	Go    bool     `json:"go,omitempty"`    // the mode has a Go module proxy inside
 	Allow []string `json:"allow,omitempty"` // the file's, and the mirrors; the mode's own are the runner's to add
 	Deny  []string `json:"deny,omitempty"`
 	Notes []string `json:"notes,omitempty"` // about configuration that was not understood
@@ -64,11 +66,12 @@ func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egr
 		}
 	}
 	e := &runner.Egress{
-		Mode:  r.Mode,
-		Allow: append(r.Allow, w.Allow...),
-		Deny:  append(r.Deny, w.Deny...),
+		Mode:    r.Mode,
+		Allow:   append(r.Allow, w.Allow...),
+		Deny:    append(r.Deny, w.Deny...),
+		GoProxy: r.Go || w.GoProxy,
 	}
-	if (e.Mode == "" || e.Mode == None) && len(e.Allow) == 0 && !w.Gateway {
+	if (e.Mode == "" || e.Mode == None) && len(e.Allow) == 0 && !e.GoProxy && !w.Gateway {
 		return nil, r.Notes, nil
 	}
 	e.Upstream = Upstream(getenv)

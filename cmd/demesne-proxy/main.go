@@ -1,0 +1,39 @@
+// The runtime would open the cgroup's CPU limit and keep watching it.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-proxy serves the ways out of a runner's sandboxes; see package
+// outlet. It is started by demesne-runner, never by hand.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"demesne/runner/outlet"
+	"demesne/runner/outlet/serve"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-proxy: %v\n", err)
+		os.Exit(125)
+	}
+}
+
+func run() error {
+	socket := os.NewFile(outlet.FDRunner, "runner")
+	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
+		return errors.New("to be started by demesne-runner, not by hand")
+	}
+	if err := serve.Confine(); err != nil {
+		return err
+	}
+	if err := serve.Run(socket); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}

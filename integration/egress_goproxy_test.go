@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A sandbox's own Go module proxy leads to public modules and checksums, to read, and gives
+// the sandbox no other way there. Without the flag there is none.
+func TestEgressGoProxy(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		cert := n.trusted("8.3.3.3 proxy.golang.org sum.golang.org\n8.4.4.4 elsewhere.test\n")
+		mux := http.NewServeMux()
+		for path, text := range map[string]string{
+			"proxy.golang.org/go.test/left/@v/v1.0.0.info": `{"Version":"v1.0.0"}`,
+			"proxy.golang.org/go.test/left/@v/v1.0.0.mod":  "module go.test/left\n",
+			"proxy.golang.org/go.test/left/@v/v1.0.0.zip":  string(zipped(map[string]string{"go.test/left@v1.0.0/go.mod": "module go.test/left\n"})),
+			"sum.golang.org/latest":                        "go.sum database tree\n",
+		} {
+			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { n.saw(r.Host + r.URL.Path); io.WriteString(w, text) })
+		}
+		mux.HandleFunc("proxy.golang.org/moved", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere.test/", http.StatusFound)
+		})
+		mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+			n.saw("other " + r.Method + r.Host + r.URL.Path)
+			http.NotFound(w, r)
+		})
+		server := &http.Server{Handler: mux}
+		n.Cleanup(func() { server.Close() })
+		for _, at := range []string{"8.3.3.3:443", "8.4.4.4:443"} {
+			go server.Serve(tls.NewListener(n.listen(at), &tls.Config{Certificates: []tls.Certificate{cert}}))
+		}
+		script := `at=http://127.0.0.1:8087; echo $GOPROXY; curl -sS $at/go.test/left/@v/v1.0.0.info; echo
+curl -sS -o /dev/null -w '%{http_code}\n' $at/sumdb/sum.golang.org/supported; curl -sS $at/sumdb/sum.golang.org/latest
+curl -sSL -m 5 $at/moved 2>&1 | grep -c 403
+curl -sS -X POST -d secret $at/go.test/left/@v/list; curl -sS $at//evil.test/x > /dev/null
+curl -sS -H 'Host: elsewhere.test' $at/go.test/left/@v/v1.0.0.mod
+for way in '' '--noproxy *'; do curl -sS -m 5 $way https://proxy.golang.org/go.test/left/@v/v1.0.0.info; echo; done`
+		want := "http://127.0.0.1:8087,direct\n{\"Version\":\"v1.0.0\"}\n200\ngo.sum database tree\n1\n" +
+			"blocked by demesne: \"proxy.golang.org\": the Go proxy is for GET and HEAD, not for \"POST\"\nmodule go.test/left\n\n\n"
+		if r := n.inside(script, "--go-proxy"); r.stdout != want || n.heard("other POST") || n.heard("elsewhere.test") {
+			n.Errorf("%+v\nwant %q; seen %q", r, want, n.seen)
+		}
+		if path, err := exec.LookPath("go"); err == nil {
+			for _, flags := range [][]string{{"--go-proxy"}, {"--egress", "package-managers"}} {
+				r := n.inside("cd /tmp && GONOSUMDB=* GOFLAGS=-modcacherw "+path+" mod download go.test/left@v1.0.0 && ls ~/go/pkg/mod/go.test", append(flags, "--memory", "1g")...)
+				if r.stdout != "left@v1.0.0\n" {
+					n.Errorf("%q: %+v", flags, r)
+				}
+			}
+		}
+		for _, flags := range [][]string{nil, {"--allow-domain", "elsewhere.test"}} {
+			if r := n.inside(`echo "$GOPROXY"; curl -sS http://127.0.0.1:8087/ || echo nobody`, flags...); !strings.HasSuffix(r.stdout, "\nnobody\n") || strings.Contains(r.stdout, "8087") {
+				n.Errorf("%q: %+v", flags, r)
+			}
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The process that serves a sandbox's network is killed again and again: another one takes
+// its place with the policy as it is by then. What was open ends, and nothing hangs.
+func TestProxyKilled(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test", "--allow-domain", "db.test"); r.code != 0 {
+			n.Fatalf("create: %+v", r)
+		}
+		defer n.demesne("stop", "live")
+		if r := n.demesne("egress", "allow", "live", "dark.test:80"); r.code != 0 {
+			n.Fatalf("allow: %+v", r)
+		}
+		for round := range 20 {
+			cmd := n.command("demesne", "exec", "live", "--", "python3", "-c",
+				`import socket; s = socket.create_connection(("db.test", 5432)); s.recv(100); print("up", flush=True); s.recv(100)`)
+			n.start(cmd, "up")
+			old := named("demesne-proxy")
+			if len(old) != 1 {
+				n.Fatalf("round %d: proxies %v", round, old)
+			}
+			syscall.Kill(old[0], syscall.SIGKILL)
+			ended(t, cmd)
+			for _, args := range [][]string{{}, {"--noproxy", "*"}} {
+				fetch := append([]string{"exec", "live", "--", "curl", "-sS", "-m", "20", "http://good.test/", "http://dark.test/"}, args...)
+				if r := n.demesne(fetch...); r.stdout != "hello from good.test\nhello from dark.test\n" {
+					n.Fatalf("round %d, curl %v: %+v", round, args, r)
+				}
+			}
+		}
+		if r := n.demesne("exec", "live", "--", "curl", "-sS", "-m", "20", "http://own.test/"); !strings.Contains(r.stdout, "no rule") || !strings.Contains(r.stderr, "blocked: own.test") {
+			n.Errorf("what no rule allows: %+v", r)
+		}
+	})
+}
+
+// A runner whose proxy is killed while it makes sandboxes makes them all the same, or says why not.
+func TestProxyKilledEarly(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		for round := range 20 {
+			cmd := n.command("demesne", "run", "--allow-domain", "good.test", "--", "curl", "-sS", "-m", "20", "http://good.test/")
+			if err := cmd.Start(); err != nil {
+				n.Fatal(err)
+			}
+			eventually(t, "a proxy", func() bool { return len(named("demesne-proxy")) > 0 })
+			time.Sleep(time.Duration(round) * time.Millisecond)
+			for _, pid := range named("demesne-proxy") {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			ended(t, cmd)
+		}
+		if r := n.inside("curl -sS http://good.test/", "--allow-domain", "good.test"); r.stdout != "hello from good.test\n" {
+			n.Errorf("after all that: %+v", r)
+		}
+	})
+}
+
+// The process that reads what comes from the network has no capability, gets none, and is
+// one for all sandboxes; it is gone with them.
+func TestProxyConfined(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		for _, name := range []string{"one", "two"} {
+			if r := n.demesne("create", "--name", name, "--allow-domain", "good.test"); r.code != 0 {
+				n.Fatalf("create: %+v", r)
+			}
+		}
+		pids := named("demesne-proxy")
+		if len(pids) != 1 {
+			n.Fatalf("proxies: %v", pids)
+		}
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pids[0]))
+		if err != nil || len(tasks) == 0 {
+			n.Fatal(tasks, err)
+		}
+		for _, task := range tasks {
+			status, err := os.ReadFile(task)
+			if err != nil {
+				n.Fatal(err)
+			}
+			for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+				if !strings.Contains(string(status), want) {
+					n.Errorf("%s has not %q:\n%s", task, want, status)
+				}
+			}
+		}
+		n.demesne("stop", "one", "two")
+		eventually(t, "no proxy", func() bool { return len(named("demesne-proxy")) == 0 })
+	})
+}
+
+// Without the program there is no network, and everything else.
+func TestProxyMissing(t *testing.T) {
+	b := newBox(t)
+	libexec := b.dir + "/libexec"
+	if err := os.Mkdir(libexec, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"demesne-runner", "demesne-init"} {
+		if err := os.Link(filepath.Join(bin, p), filepath.Join(libexec, p)); err != nil {
+			program, err := os.ReadFile(filepath.Join(bin, p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.file("libexec/"+p, string(program), 0o755)
+		}
+	}
+	b.extra = append(b.extra, "DEMESNE_LIBEXEC="+libexec)
+	if r := b.demesne("run", "--allow-domain", "good.test", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "start demesne-proxy: it is not installed beside demesne-runner") {
+		t.Errorf("with a network: %+v", r)
+	}
+	if r := b.demesne("run", "--", "true"); r.code != 0 {
+		t.Errorf("without: %+v", r)
+	}
+}

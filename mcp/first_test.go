@@ -1,0 +1,79 @@
+package mcp
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// testdata/first.json is what the first demesne answers tools/list: whoever was written for it
+// has to find each tool, parameter and field here, of the same type, and none more required.
+func TestFirstShape(t *testing.T) {
+	raw, err := os.ReadFile("testdata/first.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first []*sdk.Tool
+	if err := json.Unmarshal(raw, &first); err != nil || len(first) != 9 {
+		t.Fatalf("%d tools: %v", len(first), err)
+	}
+	s, _ := serverFor(t, &desk{}, withFiles)
+	list, err := client(t, s, nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range first {
+		i := slices.IndexFunc(list.Tools, func(l *sdk.Tool) bool { return l.Name == want.Name })
+		if i < 0 {
+			t.Errorf("%s is missing", want.Name)
+			continue
+		}
+		got := list.Tools[i]
+		if !reflect.DeepEqual(got.Annotations, want.Annotations) {
+			t.Errorf("%s: annotations %+v, were %+v", got.Name, got.Annotations, want.Annotations)
+		}
+		sameShape(t, got.Name+" takes", got.InputSchema, want.InputSchema, nil)
+		sameShape(t, got.Name+" answers", got.OutputSchema, want.OutputSchema, backgroundLacks[got.Name])
+	}
+}
+
+// backgroundLacks are fields that were required, and are not in the answer to background=true.
+var backgroundLacks = map[string][]string{"sandbox_script": {"exit_code", "output_dir", "stdout", "stderr"}}
+
+// sameShape compares objects; lacks are fields that are not required any more.
+func sameShape(t *testing.T, what string, got, want any, lacks []string) {
+	t.Helper()
+	if want == nil || got == nil {
+		if got != want {
+			t.Errorf("%s %v, was %v", what, got, want)
+		}
+		return
+	}
+	g, w := got.(map[string]any), want.(map[string]any)
+	if g["additionalProperties"] != w["additionalProperties"] {
+		t.Errorf("%s additionalProperties %v, was %v", what, g["additionalProperties"], w["additionalProperties"])
+	}
+	names := func(s map[string]any) (list []string) {
+		for _, n := range s["required"].([]any) {
+			if !slices.Contains(lacks, n.(string)) {
+				list = append(list, n.(string))
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	if !slices.Equal(names(g), names(w)) {
+		t.Errorf("%s %v, and was required %v", what, names(g), names(w))
+	}
+	fields := g["properties"].(map[string]any)
+	for name, field := range w["properties"].(map[string]any) {
+		f, ok := fields[name].(map[string]any)
+		if !ok || f["type"] != field.(map[string]any)["type"] {
+			t.Errorf("%s %s: %v, was %v", what, name, f, field)
+		}
+	}
+}

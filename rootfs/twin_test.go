@@ -1,0 +1,128 @@
+package rootfs
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCopyUpper: a tree over a copy of what was written is what the first tree was, and goes its own way.
+func TestCopyUpper(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	low := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "gone": "x", "dir/a": "a", "dir/b": "b", "old/x": "low", "moved/f": "f"})
+	kept := keptDir(t)
+	mount := func(kept *os.File, below ...*os.File) *Tree {
+		t.Helper()
+		tree := image(t, Layout{Kept: kept, Below: below, Hostname: "box"}, Image{}, low)
+		if tree.Upper != UpperKept {
+			t.Fatalf("the upper is %q: %v", tree.Upper, tree.KeptWhy)
+		}
+		return tree
+	}
+	first := mount(kept)
+	in := func(name string) string { return first.Root + "/" + name }
+	holes, err := os.Create(in("holes"))
+	if err == nil {
+		_, err = holes.WriteAt([]byte("end"), 64<<20)
+	}
+	if err := errors.Join(err, holes.Close(),
+		os.Remove(in("gone")), os.RemoveAll(in("old")), os.Mkdir(in("old"), 0o750), os.WriteFile(in("old/y"), []byte("new"), 0o640),
+		os.WriteFile(in("dir/a"), []byte("changed"), 0o600), os.Link(in("dir/a"), in("dir/twin")), os.Symlink("/etc/shadow", in("link")),
+		unix.Mkfifo(in("pipe"), 0o600), os.Rename(in("moved/f"), in("f")), unix.Setxattr(in("f"), "user.mine", []byte("kept"), 0),
+		os.WriteFile(in("big"), bytes.Repeat([]byte("z"), 3<<20), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	upper, err := KeptUpper(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upper.Close()
+	copied := keptDir(t)
+	n, err := CopyUpper(upper, copied)
+	if err != nil || n > 4<<20 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	below, err := KeptUpper(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer below.Close()
+	if err := os.WriteFile(in("dir/b"), []byte("first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := mount(keptDir(t), below)
+	for name, want := range map[string]string{
+		"gone": "none", "old/x": "none", "old/y": "new", "dir/a": "changed", "dir/twin": "changed", "dir/b": "b",
+		"link": "→/etc/shadow", "f": "f", "moved/f": "none", "big": strings.Repeat("z", 3<<20), "bin/sh": "sh",
+	} {
+		if got := content(second, name); got != want {
+			t.Errorf("%s is %.40q, want %.40q", name, got, want)
+		}
+	}
+	var a, twin, holed unix.Stat_t
+	if err := errors.Join(unix.Stat(second.Root+"/dir/a", &a), unix.Stat(second.Root+"/dir/twin", &twin), unix.Stat(second.Root+"/holes", &holed)); err != nil {
+		t.Fatal(err)
+	}
+	if a.Ino != twin.Ino || a.Nlink != 2 {
+		t.Errorf("two names are %d and %d, %d links", a.Ino, twin.Ino, a.Nlink)
+	}
+	if holed.Size != 64<<20+3 || holed.Blocks > 128 {
+		t.Errorf("holes: %d bytes in %d blocks", holed.Size, holed.Blocks)
+	}
+	value := make([]byte, 8)
+	if n, err := unix.Getxattr(second.Root+"/f", "user.mine", value); string(value[:max(n, 0)]) != "kept" {
+		t.Errorf("user.mine is %q (%v)", value, err)
+	}
+	if err := os.WriteFile(second.Root+"/dir/a", []byte("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(first, "dir/a"); got != "changed" {
+		t.Errorf("the first has %q", got)
+	}
+	if _, err := CopyUpper(upper, copied); err == nil {
+		t.Error("a copy over a copy")
+	}
+}
+
+// TestCopyUpperDeep: what is too deep to copy is refused.
+func TestCopyUpperDeep(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	upper := keptDir(t)
+	at, err := enter(int(upper.Fd()), ".")
+	for range copyDepth + 2 {
+		if err == nil {
+			err = unix.Mkdirat(at, "d", 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, eerr := enter(at, "d")
+		unix.Close(at)
+		at, err = next, eerr
+	}
+	unix.Close(at)
+	if _, err := CopyUpper(upper, keptDir(t)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("too deep: %v", err)
+	}
+}
+
+func TestMarks(t *testing.T) {
+	for key, want := range map[string]bool{
+		"user.overlay.opaque": true, "user.overlay.whiteout": true, "user.overlay.overlay.opaque": true, "user.mine": true, "user.origin": true,
+		"security.capability": true, "user.overlay.origin": false, "user.overlay.impure": false, "trusted.x": false, "security.selinux": false,
+	} {
+		if got := meansAnythingBelow(key); got != want {
+			t.Errorf("%s: %t", key, got)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// Package freeze has the processes of a sandbox hold still, and lets them go on.
+//
+//	f, err := freeze.Stop(pid1)      // every process below PID 1 is stopped
+//	… look at what they write …
+//	f.Thaw()
+//
+// It is SIGSTOP, sent by pidfd to each descendant of PID 1, which itself goes on: it only does what
+// it is told. So it works where there is no control group to freeze, and is not hidden: a process
+// that handles SIGCONT is told, and a system call that signal(7) lists may return EINTR. Parents are stopped before their
+// children and continued after them; so a shell never sees a job of its own stopped. What was stopped already
+// stays so.
+//
+// A process that is stopped writes no more, in none of its threads. What it cannot be kept from is to be killed.
+package freeze
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRestless says that there was no moment in which all processes were stopped: they are started
+// faster than they are found, or one waits in the kernel.
+var ErrRestless = errors.New("its processes do not hold still")
+
+// patience bounds a Stop. What is not still by then, such as a fork bomb, will not be soon.
+const patience = time.Second
+
+// Frozen is what was stopped. The zero value is nothing.
+type Frozen struct {
+	order []int       // pids, parents first
+	fds   map[int]int // pid → pidfd
+}
+
+// Alone says whether pid1 has no descendant.
+func Alone(pid1 int) bool { return len(below(pid1)) == 0 }
+
+// Stop stops every descendant of pid1, a process of this pid namespace. On an error they go on.
+func Stop(pid1 int) (*Frozen, error) {
+	f := &Frozen{fds: map[int]int{}}
+	seen := map[int]bool{}
+	for deadline, pause := time.Now().Add(patience), 50*time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		still := true
+		for _, pid := range below(pid1) {
+			if !seen[pid] {
+				seen[pid], still = true, false
+				f.stop(pid1, pid)
+			}
+			still = still && stopped(pid)
+		}
+		if still {
+			return f, nil
+		}
+		if time.Now().After(deadline) {
+			f.Thaw()
+			return nil, fmt.Errorf("stop processes: %w", ErrRestless)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// stop stops one process, unless it was stopped by somebody else. That pid is what was seen is asked once it can
+// be no other.
+func (f *Frozen) stop(pid1, pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it is gone
+	}
+	if !descends(pid, pid1) || stopped(pid) || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+		unix.Close(fd)
+		return
+	}
+	f.order, f.fds[pid] = append(f.order, pid), fd
+}
+
+// Thaw lets what was stopped go on. It may be called again.
+func (f *Frozen) Thaw() {
+	for _, pid := range slices.Backward(f.order) {
+		unix.PidfdSendSignal(f.fds[pid], unix.SIGCONT, nil, 0)
+		unix.Close(f.fds[pid])
+	}
+	f.order, f.fds = nil, nil
+}
+
+// mostProcesses ends a walk that chases a fork bomb.
+const mostProcesses = 1 << 16
+
+// below lists the descendants of pid1, parents first. One that is forked during the walk may be missing;
+// the next walk has it.
+func below(pid1 int) []int {
+	all := []int{pid1}
+	for i := 0; i < len(all) && len(all) < mostProcesses; i++ {
+		for _, t := range tasks(all[i]) {
+			text, _ := os.ReadFile(t + "/children")
+			for word := range bytes.FieldsSeq(text) {
+				if pid, err := strconv.Atoi(string(word)); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all[1:]
+}
+
+// tasks are the directories of a process's threads.
+func tasks(pid int) []string {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	for i := range names {
+		names[i] = dir + "/" + names[i]
+	}
+	return names
+}
+
+// stopped says whether no thread of a process can do anything: a process that is dead is stopped too.
+func stopped(pid int) bool {
+	for _, t := range tasks(pid) {
+		if state, _ := stat(t + "/stat"); state != 0 && !bytes.ContainsRune([]byte("TtZX"), rune(state)) {
+			return false
+		}
+	}
+	return true
+}
+
+// descends follows the parents of pid.
+func descends(pid, from int) bool {
+	for pid != from {
+		_, parent := stat("/proc/" + strconv.Itoa(pid) + "/stat")
+		if parent <= 1 {
+			return false
+		}
+		pid = parent
+	}
+	return true
+}
+
+// stat reads state and parent of proc_pid_stat(5). The command's name may contain anything, so fields count from the
+// last ')'. State is 0 if there is no such process.
+func stat(path string) (state byte, parent int) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0
+	}
+	rest := text[bytes.LastIndexByte(text, ')')+1:]
+	f := bytes.Fields(rest)
+	if len(f) < 2 {
+		return 0, 0
+	}
+	parent, _ = strconv.Atoi(string(f[1]))
+	return f[0][0], parent
+}

@@ -1,0 +1,98 @@
+package outlet
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
+)
+
+// FDRunner is where demesne-proxy finds its socket.
+const FDRunner = 3
+
+// process is a demesne-proxy.
+type process struct {
+	peer  *wire.Peer
+	pid   int
+	began time.Time
+	after int           // so many that died at once
+	gone  chan struct{} // closed when it is, and was waited for
+}
+
+// start executes program. It gets nothing of our environment but what the runtime and
+// tests of it look at.
+func start(program *os.File, after int, handle func(*wire.Peer, *wire.Message)) (*process, error) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer null.Close()
+	p := &process{began: time.Now(), after: after, gone: make(chan struct{})}
+	if err := p.execute(program, null, theirs); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("execute %q: %w", program.Name(), err)
+	}
+	p.peer = wire.NewPeer(wire.NewConn(ours), func(m *wire.Message) { handle(p.peer, m) })
+	go p.peer.Serve()
+	return p, nil
+}
+
+// execute starts the program from a thread that then waits for its end: the kernel takes
+// the end of that thread for its parent's (PR_SET_PDEATHSIG, prctl(2)).
+func (p *process) execute(program, null, socket *os.File) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"demesne-proxy"}, &syscall.ProcAttr{
+			Dir: "/", Env: environ(), Files: []uintptr{null.Fd(), null.Fd(), 2, socket.Fd()},
+			Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		})
+		p.pid = pid
+		started <- err
+		if err != nil {
+			return
+		}
+		for {
+			if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
+				break
+			}
+		}
+		close(p.gone)
+	}()
+	return <-started
+}
+
+func environ() []string {
+	if v, ok := os.LookupEnv("GODEBUG"); ok {
+		return []string{"GODEBUG=" + v}
+	}
+	return []string{}
+}
+
+// end ends the process and waits for that.
+func (p *process) end() {
+	p.peer.Close()
+	late := time.AfterFunc(time.Second, func() { unix.Kill(p.pid, unix.SIGKILL) })
+	<-p.gone
+	late.Stop()
+}
+
+// tries is how many died at once, in a row, p not included if it lived.
+func (p *process) tries() int {
+	if time.Since(p.began) > time.Second {
+		return 0
+	}
+	return p.after
+}

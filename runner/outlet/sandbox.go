@@ -1,0 +1,125 @@
+package outlet
+
+import (
+	"slices"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// serve tells now of o.
+func (o *Outlet) serve(now *process) (plan Plan, err error) {
+	o.mu.Lock()
+	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory}
+	o.mu.Unlock()
+	err = now.call(OpServe, body, wire.Files{FileLog: o.log}, &plan)
+	return plan, err
+}
+
+// again tells now of o, which another process served.
+func (o *Outlet) again(now *process) error {
+	o.mu.Lock()
+	o.before = o.last
+	o.mu.Unlock()
+	plan, err := o.serve(now)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.plan.Memory = plan.Memory
+	listen, sockets := o.listen, o.sockets
+	o.mu.Unlock()
+	if listen == nil {
+		return nil
+	}
+	return now.call(OpListen, *listen, sockets, nil)
+}
+
+// Plan is what holds.
+func (o *Outlet) Plan() Plan {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.plan
+}
+
+// Egress is what holds, as words.
+func (o *Outlet) Egress() runner.Egress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.egress
+}
+
+// Listen has sockets served. They stay the caller's, who keeps them open until Close.
+func (o *Outlet) Listen(l Listen, sockets wire.Files) error {
+	l.Sandbox = o.id
+	o.mu.Lock()
+	o.listen, o.sockets = &l, sockets
+	o.mu.Unlock()
+	return o.p.call(OpListen, l, sockets, nil)
+}
+
+// Change makes e hold, which plan is of.
+func (o *Outlet) Change(e runner.Egress, plan Plan) error {
+	o.mu.Lock()
+	o.egress = e
+	o.plan.Open, o.plan.Rules = plan.Open, plan.Rules
+	o.mu.Unlock()
+	return o.p.call(OpChange, Change{Sandbox: o.id, Egress: e}, nil, nil)
+}
+
+// Blocked lists what the sandbox did not get so far. What a process denied after the last
+// time it was asked is lost with it, but for the log.
+func (o *Outlet) Blocked() []runner.Blocked {
+	var now []runner.Blocked
+	if o.p.has(o) && o.p.call(OpBlocked, Target{o.id}, nil, &now) == nil {
+		o.learn(now)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+func (o *Outlet) learn(now []runner.Blocked) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = merge(o.before, now)
+}
+
+// merge adds what two processes counted. It is pure.
+func merge(a, b []runner.Blocked) []runner.Blocked {
+	all := slices.Clone(a)
+	for _, x := range b {
+		i := slices.IndexFunc(all, func(y runner.Blocked) bool { return x.Host == y.Host && x.Port == y.Port && x.Reason == y.Reason })
+		if i < 0 {
+			all = append(all, x)
+		} else {
+			all[i].Times += x.Times
+		}
+	}
+	return all
+}
+
+func (p *Proxy) has(o *Outlet) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outlets[o.id] == o
+}
+
+// Close ends what the sandbox has open. Everything is in the log when it returns.
+func (o *Outlet) Close() {
+	o.p.mu.Lock()
+	delete(o.p.outlets, o.id)
+	now := o.p.now
+	o.p.mu.Unlock()
+	var blocked []runner.Blocked
+	if now.call(OpClose, Target{o.id}, nil, &blocked) == nil {
+		o.learn(blocked)
+	}
+	o.closeFiles()
+}
+
+func (o *Outlet) closeFiles() {
+	if o.log != nil {
+		o.log.Close()
+	}
+}
