@@ -39,6 +39,7 @@ var (
 	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
+	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
 	limitsField  = property{name: "limits", schema: object(false,
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
@@ -136,6 +137,7 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 	if r.Dir != "" && !strings.HasPrefix(r.Dir, "/") {
 		return fmt.Errorf("cwd %q is not absolute", r.Dir)
 	}
+	r.InTurn = c.args.flag("in_turn")
 	r.Timeout = seconds(c.args.number("timeout_seconds"))
 	return nil
 }

@@ -12,13 +12,14 @@ func (s *Server) script() tool {
 	return tool{
 		name: "sandbox_script",
 		description: "Run one shell command or script in a fresh sandbox and get its output. " +
-			"Use it for anything that needs no state afterwards; write results to /out, which stays on the host as output_dir. " +
+			"Use it for anything that needs no state afterwards, or with a key for what does; write results to /out, which stays on the host as output_dir. " +
 			"With background=true it answers at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
 		in: object(false,
 			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
 			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
 			field("background", "boolean", "Answer at once; the command goes on as a job.").with("default", false),
 			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, nameField,
+			keyField.with("description", "Run it in the sandbox of this key, which is made if it is not there, and stays: see sandbox_create."), turnField,
 		),
 		out: object(true, append([]property{
 			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n"),
@@ -49,7 +50,11 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := outcome(o, "output_dir")
+	where := "output_dir"
+	if r.Spec.Key != "" { // others use that directory
+		where = ""
+	}
+	out := outcome(o, where)
 	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)

@@ -103,6 +103,7 @@ type Tree struct {
 	Unmapped *User // whom Account stands in for
 
 	aside []string // other directories with mounts that the tree needs until Detach
+	open  bool     // see Open
 	pts   *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
@@ -161,9 +162,9 @@ func (t *Tree) mount(l Layout, mountRoot func(*Tree, Layout) (*plan, error)) err
 // to /sys; without it /sys stays empty. It is a step of its own so that the namespace and the tree
 // can be made at the same time. Only before Detach.
 func (t *Tree) MountSys(sysfs *os.File) error {
-	root, err := unix.Open(t.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	root, err := t.openRoot()
 	if err != nil {
-		return fmt.Errorf("open root: %w", err)
+		return err
 	}
 	defer unix.Close(root)
 	if err = verify(int(sysfs.Fd()), attrBindRO|unix.MOUNT_ATTR_NOEXEC); err == nil {
@@ -192,6 +193,10 @@ func (t *Tree) Unmount() error {
 // It may be called again.
 func (t *Tree) Detach() error {
 	var errs []error
+	if t.open { // or the sandbox would lose what it was lent
+		errs = append(errs, t.propagate(unix.MS_PRIVATE))
+		t.open = false
+	}
 	dirs := append([]string{t.Dev, t.Root}, t.aside...)
 	for _, dir := range dirs {
 		// EINVAL: not a mount point (never was one, or no longer is).

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,30 @@ type Boot struct {
 	CgroupAt []string  `json:"cgroups,omitempty"` // made for this runner by real root
 	Callers  NSID      `json:"callers"`           // the user namespace that callers are in
 	Kept     string    `json:"kept,omitempty"`    // the [SandboxRoot]; it need not be there
+	Spares   int       `json:"spares,omitempty"`  // how many sandboxes may be made in advance
+}
+
+// EnvSpares says, of the caller that starts a runner, how many sandboxes that may make in
+// advance while it goes on: from 0 to [MaxSpares].
+const EnvSpares = "DEMESNE_SPARES"
+
+// MaxSpares bounds what spares cost, each of them about 1 MiB. Without [EnvSpares] there
+// are defaultSpares at the most.
+const (
+	MaxSpares     = 16
+	defaultSpares = 2
+)
+
+func sparesWanted() (int, error) {
+	text := os.Getenv(EnvSpares)
+	if text == "" {
+		return defaultSpares, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > MaxSpares {
+		return 0, fmt.Errorf("%s %q: not a number from 0 to %d", EnvSpares, text, MaxSpares)
+	}
+	return n, nil
 }
 
 // NSID identifies a namespace, namespaces(7).

@@ -62,12 +62,16 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	spares, err := sparesWanted()
+	if err != nil {
+		return nil, err
+	}
 	mode := userns.ModeUser
 	if root {
 		mode = userns.ModeRoot
 	}
 	for tries := 0; ; tries++ {
-		l := &launcher{dir: dir, progs: progs, root: root, mode: mode}
+		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err

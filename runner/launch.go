@@ -22,9 +22,10 @@ import (
 
 // launcher starts a runner, or finds the one that is alive.
 type launcher struct {
-	dir   *runDir
-	progs programs
-	root  bool
+	dir    *runDir
+	progs  programs
+	root   bool
+	spares int
 	// started says that the runner is ours, not one that was there.
 	started bool
 	trace   []Stage
@@ -220,7 +221,7 @@ func (l *launcher) boot() (Boot, error) {
 	id, err := Identify(ns)
 	return Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, Spares: l.spares,
 	}, err
 }
 

@@ -26,6 +26,7 @@ const (
 	varSlots  = "DEMESNE_JOB_SLOTS"
 	varToken  = "DEMESNE_MCP_TOKEN"
 	varTools  = "DEMESNE_TOOLS"
+	varMost   = "DEMESNE_MAX_SANDBOXES"
 )
 
 // openDesk opens what the environment says.
@@ -38,7 +39,11 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if store.Slots, err = slots(store.Slots); err != nil {
+	if store.Slots, err = number(varSlots, store.Slots); err != nil {
+		return nil, nil, err
+	}
+	most, err := number(varMost, mostSandboxes)
+	if err != nil {
 		return nil, nil, err
 	}
 	self, err := os.Executable()
@@ -46,19 +51,23 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
 	d, err := desk.New(desk.Options{
-		Jobs: store, Attend: []string{self, "job"}, Runner: runner.Options{Restart: outbound.Again(os.Getenv)},
+		Jobs: store, Attend: []string{self, "job"}, Turns: filepath.Join(filepath.Dir(dir), "turns"), Most: most, Runner: runner.Options{Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
 }
 
-func slots(fallback int) (int, error) {
-	v := os.Getenv(varSlots)
+// mostSandboxes is how many of those that stay a user may have, unless the environment says.
+const mostSandboxes = 64
+
+// number is what the environment says, or fallback.
+func number(variable string, fallback int) (int, error) {
+	v := os.Getenv(variable)
 	if v == "" {
 		return fallback, nil
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s %q: not a number of jobs", varSlots, v)
+		return 0, fmt.Errorf("%s %q: not a number from 1 on", variable, v)
 	}
 	return n, nil
 }

@@ -22,6 +22,7 @@
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
 //	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
 //	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
+//	DEMESNE_MAX_SANDBOXES    how many sandboxes that stay there may be; 64
 //	DEMESNE_MCP_TOKEN        what HTTP clients must send as bearer token
 //	DEMESNE_TOOLS            tool sets besides the tools that are always there: files
 //

@@ -22,7 +22,8 @@ var ErrNoJob = errors.New("job not found")
 // Engine does what is asked. Its methods may be called at once from many goroutines, and
 // return when ctx ends: what was started for the call is ended by then.
 type Engine interface {
-	// Script makes a sandbox, runs one command in it and removes it.
+	// Script makes a sandbox, runs one command in it and removes it. With a key in its Spec the
+	// sandbox is that of the key, and stays.
 	Script(ctx context.Context, r Request, w Watch) (*Outcome, error)
 	// Start is Script as a job: it returns as soon as the job is on disk.
 	Start(ctx context.Context, r Request) (*Job, error)
@@ -60,6 +61,7 @@ type Request struct {
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: none but the engine's own
+	InTurn  bool          `json:",omitempty"` // after all that came earlier for the same sandbox and said so too
 }
 
 // Watch is told how a call goes on; nil members are not called.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/limits"
@@ -26,7 +28,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err != nil {
 		return nil, err
 	}
-	s := c.newSandbox(newID(), spec)
+	s := c.sandboxFor(spec)
 	s.egress = egress
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
@@ -36,6 +38,9 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 		}
 	}
 	if err := c.e.claim(s); err != nil {
+		if s.spare {
+			s.undoSpare()
+		}
 		return nil, err
 	}
 	if err := s.build(m); err != nil {
@@ -105,6 +110,18 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if s.e.boot.Mode == userns.ModeMinimal {
 		return s.makeMinimal(m, t)
 	}
+	if !s.spare {
+		defer s.e.spares.raising()()
+		if err := s.raise(m, t); err != nil {
+			return err
+		}
+	}
+	return s.complete(m, t)
+}
+
+// raise brings a sandbox up to where PID 1 waits for commands, restricted. Of a spare it does
+// not know yet whose it will be.
+func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	if err := s.userFits(); err != nil {
 		return err
 	}
@@ -147,12 +164,9 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if err != nil {
 		return err
 	}
-	// PID 1 has its own copy of the mounts; ours would only be copied into each
-	// sandbox that comes after. An unmount waits for the whole machine (RCU): beside
-	// PID 1's own start.
-	detached := make(chan struct{})
-	go func() { s.tree.Detach(); close(detached) }()
-	s.undo.add(func() { <-detached })
+	if !s.spare {
+		s.detach()
+	}
 	masked := s.mask(start)
 	t.mark("clone")
 	net.started()
@@ -160,10 +174,13 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	if err = errors.Join(err, <-masked); err != nil {
 		return err
 	}
+	names := make(chan []runner.Layer, 1)
+	go func() { names <- namespaceLayers(s.pid) }()
 	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
 	if err != nil {
 		return s.explainInit(err)
 	}
+	s.seen = seen{facts, start, <-names, ns.SysfsErr}
 	t.mark("guest")
 	if err := admitted(); err != nil {
 		return err
@@ -171,12 +188,40 @@ func (s *sandbox) make(m *wire.Message) (err error) {
 	t.mark("proxy")
 	t.list = append(t.list,
 		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
-	s.receipt = s.account(facts, start, ns.SysfsErr)
+	return nil
+}
+
+// seen is what was found out while a sandbox was raised, for its receipt.
+type seen struct {
+	facts      wire.GuestFacts
+	start      started
+	namespaces []runner.Layer
+	sysfsErr   error
+}
+
+// complete makes a raised sandbox its caller's.
+func (s *sandbox) complete(m *wire.Message, t *stages) error {
+	if s.spare {
+		if err := s.handOver(m); err != nil {
+			return err
+		}
+		t.mark("spare")
+	}
+	s.receipt = s.account(s.seen)
 	if err := meets(s.receipt, s.spec.Require); err != nil {
 		return err
 	}
 	s.watch()
 	return nil
+}
+
+// detach gives up our own view of the mounts: PID 1 has its copy, and ours would only be
+// copied into each sandbox that comes after. An unmount waits for the whole machine
+// (RCU): beside PID 1's own start.
+func (s *sandbox) detach() {
+	detached := make(chan struct{})
+	go func() { s.tree.Detach(); close(detached) }()
+	s.undoLate(func() { <-detached })
 }
 
 // mask starts masking /proc and returns where its end is told. A masked /proc is one
@@ -187,8 +232,7 @@ func (s *sandbox) mask(st started) <-chan error {
 		close(done)
 		return done
 	}
-	pid := s.pid
-	go func() { done <- maskProc(pid) }()
+	go func() { done <- maskProc(s.mounts) }()
 	return done
 }
 
@@ -223,11 +267,15 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	s.undo.add(func() { os.Remove(dir) })
+	s.undoLate(func() { os.Remove(dir) })
+	init, err := s.e.initProgram(m)
+	if err != nil {
+		return err
+	}
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
 		NameServer: nameServer(s.egress), Trust: s.trusts,
-		Init: source(m, runner.SourceInit, s.e.boot.Init), Out: source(m, runner.SourceOut, s.spec.Out),
+		Init: init, Out: source(m, runner.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
@@ -251,7 +299,7 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	if err != nil {
 		return err
 	}
-	s.undo.add(func() { s.tree.Unmount() })
+	s.undoLate(func() { s.tree.Unmount() })
 	if err := s.keptOnDisk(l); err != nil {
 		return err
 	}
@@ -260,18 +308,23 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 			return err
 		}
 	}
+	s.undo.add(s.giveBack)
+	if s.spare {
+		return s.tree.Open()
+	}
+	return s.openShared()
+}
+
+// openShared opens what the sandbox shares with its caller, for the watch and for the end.
+func (s *sandbox) openShared() (err error) {
 	if s.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
 		return err
 	}
-	s.undo.add(s.settle)
 	s.lendOut()
 	if s.spec.Workspace != "" {
-		if s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace")); err != nil {
-			return err
-		}
-		s.undo.add(s.settleWork)
+		s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace"))
 	}
-	return nil
+	return err
 }
 
 // inodes bounds what a tree of empty files takes: inodes are kernel memory, which no
@@ -284,9 +337,19 @@ func inodes(bytes int64) int64 {
 	return min(max(bytes/4096, 1024), most)
 }
 
-// settle makes /out the caller's: no process of the sandbox is alive any more.
-func (s *sandbox) settle() {
-	if err := rootfs.Settle(s.out, s.began); err != nil {
+// giveBack makes /out and /workspace the caller's: no process of the sandbox is alive any more.
+func (s *sandbox) giveBack() {
+	if s.work != nil {
+		s.settleWork()
+	}
+	if s.out == nil {
+		return
+	}
+	var errs []error
+	if s.takeBack != nil {
+		errs = append(errs, s.takeBack())
+	}
+	if err := errors.Join(append(errs, rootfs.Settle(s.out, s.began))...); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 	}
 	s.out.Close()
@@ -310,4 +373,33 @@ func (s *sandbox) watch() {
 	}
 	stop := s.group.Watch(s.pid, dirs, whole, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
 	s.undo.add(stop)
+}
+
+// initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a
+// mount, for its path may be one that the runner's ids cannot search: the first one is kept,
+// since a spare has no caller.
+func (e *Engine) initProgram(m *wire.Message) (rootfs.Source, error) {
+	sent := source(m, runner.SourceInit, e.boot.Init)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sent.Mount != nil && e.init == "" {
+		at := filepath.Join(e.dir, "init")
+		if err := keepMount(sent.Mount, at); err != nil {
+			return rootfs.Source{}, fmt.Errorf("keep init: %w", err)
+		}
+		e.init = at
+	}
+	if e.init != "" {
+		return rootfs.Source{Path: e.init}, nil
+	}
+	return sent, nil
+}
+
+// keepMount attaches a detached mount of a file.
+func keepMount(mount *os.File, at string) error {
+	defer mount.Close()
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		return err
+	}
+	return unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }

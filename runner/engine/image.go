@@ -193,15 +193,8 @@ func (s *sandbox) lendOut() {
 	if err != nil || who.UID == 0 || s.spec.Exposed && s.e.boot.Mode == userns.ModeRoot {
 		return
 	}
-	takeBack, err := rootfs.Lend(s.out, who.User)
-	if err != nil {
-		return // the command will be told
-	}
-	s.undo.add(func() {
-		if err := takeBack(); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
-		}
-	})
+	// On an error the command will be told.
+	s.takeBack, _ = rootfs.Lend(s.out, who.User)
 }
 
 // settleWork gives back what an image's uid 0 made another user's in /workspace.

@@ -14,6 +14,7 @@
 //	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
 //	publish.go    and the ways in
 //	exec.go       a command in a sandbox, its end and its Result
+//	spare.go      sandboxes made in advance
 //	state.go      what is on disk about a sandbox
 //	keep.go       a sandbox that outlives its processes: its directory, and its clock
 //	restart.go    one that has files and no processes
@@ -63,6 +64,8 @@ type Engine struct {
 	rungWhy   error                  // why not a better one
 	callers   int
 	keys      keyLocks
+	spares    spares
+	init      string        // see initProgram
 	proxy     outlet.Proxy  // of all sandboxes
 	kept      *keep.Dir     // see keeper
 	idle      chan struct{} // closed when there is nothing left to serve
@@ -107,6 +110,7 @@ func serveAll() error {
 	if err := json.Unmarshal(line, &e.boot); err != nil {
 		return fmt.Errorf("read boot message: %w", err)
 	}
+	e.spares.most = e.boot.Spares
 	// Callers are greeted meanwhile: they have something to prepare, too.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(runner.FDConn, true)
@@ -116,6 +120,7 @@ func serveAll() error {
 	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
 	<-e.idle
 	<-e.ready
+	e.spares.close()
 	e.proxy.Close()
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"fmt"
-	"strconv"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -18,12 +18,12 @@ var (
 	readonlyPaths = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
 )
 
-// maskProc covers those paths in the mount namespace of pid, PID 1 of a sandbox in
+// maskProc covers those paths in the mount namespace of a sandbox in
 // which no command has run yet. libcontainer would do it before PID 1 is executed;
 // here it happens beside PID 1's own start, which takes longer.
-func maskProc(pid int) error {
+func maskProc(mounts *os.File) error {
 	err := netns.Spend(func() error {
-		if err := enterMounts(pid); err != nil {
+		if err := enterMounts(mounts); err != nil {
 			return err
 		}
 		proc, err := openProc()
@@ -49,17 +49,12 @@ func maskProc(pid int) error {
 	return nil
 }
 
-// enterMounts moves the calling thread, which must be spent, into pid's mount namespace.
-func enterMounts(pid int) error {
-	ns, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open mount namespace: %w", err)
-	}
-	defer unix.Close(ns)
+// enterMounts moves the calling thread, which must be spent, into a mount namespace.
+func enterMounts(ns *os.File) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if err := unix.Setns(ns, unix.CLONE_NEWNS); err != nil {
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("join mount namespace: %w", err)
 	}
 	return nil

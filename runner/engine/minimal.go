@@ -71,7 +71,7 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 	if facts.LandlockABI == 0 || !facts.LandlockFS {
 		return wire.Errorf(wire.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
 	}
-	s.receipt = s.account(facts, started{}, nil)
+	s.receipt = s.account(seen{facts: facts})
 	if err := meets(s.receipt, s.spec.Require); err != nil {
 		return err
 	}

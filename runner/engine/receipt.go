@@ -9,10 +9,9 @@ import (
 	"demesne/runner/wire"
 )
 
-// account turns what was asked, done and verified into the receipt. It is pure but
-// for reading the namespaces of PID 1 back.
-func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.Receipt {
-	b := s.e.boot
+// account turns what was asked, done and verified into the receipt. It is pure.
+func (s *sandbox) account(saw seen) *runner.Receipt {
+	b, f, st := s.e.boot, saw.facts, saw.start
 	r := &runner.Receipt{
 		Version: 1, Sandbox: s.id, Kernel: s.e.kernel, Image: s.spec.Image,
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, Landlock: f.LandlockABI, Seccomp: f.Seccomp,
@@ -25,7 +24,7 @@ func (s *sandbox) account(f wire.GuestFacts, st started, sysErr error) *runner.R
 		r.Layers = minimalLayers(b)
 		r.UIDMap, r.GIDMap = nil, nil
 	} else {
-		r.Layers = append(namespaceLayers(s.pid), idLayer(b), procLayer(f, st, s.spec), sysLayer(f, sysErr), hostnameLayer(st))
+		r.Layers = append(saw.namespaces, idLayer(b), procLayer(f, st, s.spec), sysLayer(f, saw.sysfsErr), hostnameLayer(st))
 	}
 	r.Layers = append(r.Layers, s.net.layers()...)
 	if s.spec.Rootfs != nil {

@@ -33,7 +33,8 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	if err != nil {
 		return runner.Opened{}, err
 	}
-	s := c.newSandbox(rec.Info.ID, spec)
+	s := e.newSandbox(rec.Info.ID, spec)
+	s.asker = c
 	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
@@ -185,10 +186,10 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 }
 
 // newSandbox is a sandbox before it is made.
-func (c *caller) newSandbox(id string, spec runner.Spec) *sandbox {
+func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
 	now := time.Now()
 	return &sandbox{
-		e: c.e, id: id, spec: spec, asker: c, created: now, began: now, paths: inside,
+		e: e, id: id, spec: spec, created: now, began: now, paths: inside,
 		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
 	}
 }
@@ -207,6 +208,7 @@ func (s *sandbox) build(m *wire.Message) error {
 	s.mu.Unlock()
 	close(s.built)
 	s.undo.run()
+	s.late.run()
 	close(s.finished)
 	s.e.drop(s)
 	s.e.maybeIdle() // the caller may have left meanwhile

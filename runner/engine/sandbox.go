@@ -39,12 +39,19 @@ type sandbox struct {
 	guest *wire.Peer
 	net   *network
 	pid   int // of PID 1, in our pid namespace
-	paths paths
+
+	mounts *os.File // its mount namespace
+
+	spare    bool         // made before it was known whose it will be
+	seen     seen         // while it was made
+	takeBack func() error // lets /out be the caller's alone again; nil: it is
+	paths    paths
 
 	trusts *rootfs.Trust // nil: nobody besides
 
 	scratch string // the directory that upper is
 	undo    undo
+	late    undo // see undoLate
 
 	box       *keep.Box // of a persistent one, if it can have one
 	base      []string  // of package keep, below what it writes
@@ -182,8 +189,19 @@ func (s *sandbox) takeApart() {
 	close(s.finished)
 }
 
+// undoLate is undo.add for what no result waits for: our own view of the mounts, which goes
+// slowly and which nobody else sees. What is of a disk, others may be waiting for.
+func (s *sandbox) undoLate(f func()) {
+	if s.spec.Rootfs == nil && s.spec.Lifetime == runner.OneShot {
+		s.late.add(f)
+		return
+	}
+	s.undo.add(f)
+}
+
 // forget is the last of a sandbox, when its commands' results are told.
 func (e *Engine) forget(s *sandbox) {
+	s.late.run()
 	if !s.stays() {
 		e.state.ended(s.info())
 	}
@@ -195,4 +213,5 @@ func (e *Engine) forget(s *sandbox) {
 	}
 	e.mu.Unlock()
 	e.maybeIdle()
+	e.refillSoon()
 }

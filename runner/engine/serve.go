@@ -129,6 +129,13 @@ func (e *Engine) maybeIdle() {
 	}
 }
 
+// goesOn says whether anybody needs the runner.
+func (e *Engine) goesOn() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.accepting && (e.callers > 0 || len(e.boxes) > 0)
+}
+
 // serve answers one call.
 func (c *caller) serve(m *wire.Message) {
 	defer m.Close()

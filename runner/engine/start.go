@@ -82,6 +82,16 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 		remove()
 		return err
 	}
+	// Held until PID 1 has ended, so that taking the mounts down, for which the whole
+	// machine is waited (RCU), comes after that and not before.
+	s.mounts, err = os.Open("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
+	if err != nil {
+		ours.Close()
+		p.Signal(unix.SIGKILL)
+		p.Wait()
+		remove()
+		return err
+	}
 	s.pid = pid
 	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
@@ -91,6 +101,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 		p.Signal(unix.SIGKILL)
 		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
 		p.Wait()
+		go s.mounts.Close()
 		remove()
 	})
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/turns"
 )
 
 // Run does what a job asks. It ends early when ctx does, and what it returns is the
@@ -35,6 +36,17 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	}
 	defer lock.Close()
 	unix.CloseOnExec(FDLock)
+	unix.CloseOnExec(FDTurn)
+	turn, err := turns.Adopt(s.queue(), queueName, id, os.NewFile(FDTurn, "turn"))
+	if err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	defer turn.Leave()
+	alive, err := os.OpenFile(filepath.Join(dir, "alive"), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	defer alive.Close()
 	var r request
 	if err := readJSON(filepath.Join(dir, "job.json"), &r); err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
@@ -49,13 +61,13 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
-	e := s.attend(ctx, id, dir, r.Request, out, errs, run)
+	e := s.attend(ctx, turn, dir, r.Request, out, errs, run)
 	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
 	return writeJSON(dir, "result.json", e)
 }
 
-func (s *Store) attend(ctx context.Context, id, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
-	slot, err := s.slot(ctx, id)
+func (s *Store) attend(ctx context.Context, turn *turns.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
+	slot, err := s.slot(ctx, turn)
 	if err == nil {
 		defer slot.Close()
 		err = writeJSON(dir, "started", time.Now())
@@ -92,14 +104,15 @@ func listen(path string, cancelled func()) error {
 	return nil
 }
 
-// slot waits until a slot is free and no job that came earlier waits for one.
-func (s *Store) slot(ctx context.Context, id string) (*os.File, error) {
-	for pause := 5 * time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
-		first, err := s.firstInQueue(id)
-		if err != nil {
-			return nil, err
-		}
-		for n := 0; first && n < s.Slots; n++ {
+// slot waits until no job that came earlier waits for a slot, and then for the first that is
+// free: at any time only one process looks for one.
+func (s *Store) slot(ctx context.Context, turn *turns.Turn) (*os.File, error) {
+	defer turn.Leave()
+	if err := turn.Wait(ctx); err != nil {
+		return nil, err
+	}
+	for pause := time.Millisecond; ; pause = min(pause*2, 100*time.Millisecond) {
+		for n := 0; n < s.Slots; n++ {
 			f, err := os.OpenFile(filepath.Join(s.dir, "slots", fmt.Sprint(n)), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 			if err != nil {
 				return nil, fmt.Errorf("wait for a slot: %w", err)
@@ -115,19 +128,6 @@ func (s *Store) slot(ctx context.Context, id string) (*os.File, error) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-func (s *Store) firstInQueue(id string) (bool, error) {
-	jobs, err := s.List()
-	if err != nil {
-		return false, err
-	}
-	for _, j := range jobs {
-		if j.Status == Queued {
-			return j.ID == id, nil
-		}
-	}
-	return true, nil
 }
 
 // Log keeps the end of a stream in a file. What came before becomes a hole, so a position

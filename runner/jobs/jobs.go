@@ -5,10 +5,12 @@
 //	    job.json      what was asked; never changes
 //	    lock          flock(2)ed by the job's process while that lives
 //	    control       FIFO that the process reads: to write to it is to cancel
+//	    alive         FIFO that the process has open: whoever waits for it reads to the end
 //	    started       when the job left the queue; not there before
 //	    stdout.log stderr.log
 //	    result.json   how it ended; never changes
 //	DIR/slots/N       flock(2)ed by a job that runs: their number bounds how many do
+//	DIR/queue         those who wait for a slot, in the order they came; see package turns
 //
 // So there is no daemon, and whoever started the job may end. What a job is can always be
 // said from its directory: with a result it has ended; without one, and with the lock

@@ -12,10 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner/turns"
 )
 
-// FDLock is where a job's process finds the lock it was handed.
-const FDLock = 3
+// Where a job's process finds what it was handed: its lock, and its place in the queue.
+const (
+	FDLock = 3
+	FDTurn = 4
+)
 
 // Start writes a job to disk and starts the process that attends to it: argv followed by
 // the job's id. When it returns, the job is there for everybody, whatever becomes of us.
@@ -29,30 +34,42 @@ func (s *Store) Start(argv []string, what any) (*Job, error) {
 	}
 	id := newID()
 	dir := filepath.Join(s.dir, id)
-	lock, err := s.lay(dir, raw)
-	if err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("start job: %w", err)
-	}
-	defer lock.Close()
-	if err := launch(append(argv[:len(argv):len(argv)], id), lock, dir); err != nil {
+	if err := s.begin(argv, id, dir, raw); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("start job: %w", err)
 	}
 	return s.Get(id)
 }
 
-// room refuses a job that too many are before.
-func (s *Store) room() error {
-	jobs, err := s.List()
+// begin gives the job its directory, its place in the queue and its process.
+func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error {
+	lock, err := s.lay(dir, raw)
 	if err != nil {
 		return err
 	}
-	waiting := 0
-	for _, j := range jobs {
-		if j.Status == Queued {
-			waiting++
-		}
+	defer lock.Close()
+	turn, err := turns.Join(s.queue(), queueName, id)
+	if err != nil {
+		return err
+	}
+	defer turn.File().Close() // the process has it too
+	if err := launch(append(argv[:len(argv):len(argv)], id), dir, lock, turn.File()); err != nil {
+		turn.Leave()
+		return err
+	}
+	return nil
+}
+
+// queue is the directory of those who wait for a slot.
+func (s *Store) queue() string { return filepath.Join(s.dir, "queue") }
+
+const queueName = "jobs"
+
+// room refuses a job that too many are before.
+func (s *Store) room() error {
+	waiting, err := turns.Count(s.queue(), queueName)
+	if err != nil {
+		return fmt.Errorf("start job: %w", err)
 	}
 	if waiting >= s.Queue {
 		return fmt.Errorf("start job: %w (%d)", ErrFull, waiting)
@@ -72,6 +89,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	err = errors.Join(
 		unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB),
 		unix.Mkfifo(filepath.Join(dir, "control"), 0o600),
+		unix.Mkfifo(filepath.Join(dir, "alive"), 0o600),
 	)
 	if err == nil {
 		err = writeJSON(dir, "job.json", request{Version: 1, Created: time.Now(), Request: raw})
@@ -83,16 +101,16 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	return lock, nil
 }
 
-// launch starts a process in a session of its own, with the lock. Its last words go to
-// DIR/log.
-func launch(argv []string, lock *os.File, dir string) error {
+// launch starts a process in a session of its own, with files from FDLock on. Its last words
+// go to DIR/log.
+func launch(argv []string, dir string, files ...*os.File) error {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	c := exec.Command(argv[0], argv[1:]...)
-	c.Stderr, c.ExtraFiles, c.Dir = log, []*os.File{lock}, "/"
+	c.Stderr, c.ExtraFiles, c.Dir = log, files, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
 		return err
@@ -105,10 +123,17 @@ func launch(argv []string, lock *os.File, dir string) error {
 func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
 		j, err := s.Get(id)
 		if err != nil || j.Status.Over() {
 			return j, err
+		}
+		// As long as its process lives this does not return. Until that is up, and when it is
+		// gone without a result, it does, at once.
+		began := time.Now()
+		turns.Gone(ctx, filepath.Join(s.dir, id, "alive"))
+		if time.Since(began) > pause && ctx.Err() == nil {
+			continue
 		}
 		select {
 		case <-ctx.Done():

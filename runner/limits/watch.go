@@ -196,6 +196,12 @@ func (p *pressure) available(now time.Time) int64 {
 	return p.left
 }
 
+// Scarce says that the machine has so little memory left that none should be taken for what
+// is not asked for.
+func (h *Host) Scarce() bool {
+	return h.pressure.available(time.Now()) < max(meminfo("MemTotal")/8, 256<<20)
+}
+
 const relief = 500 * time.Millisecond
 
 func (p *pressure) note(g *Group, used int64) {

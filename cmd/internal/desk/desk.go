@@ -38,6 +38,8 @@ type Options struct {
 	OutputRoot string // empty: runner.OutputRoot
 	Jobs       *jobs.Store
 	Attend     []string // what calls [Desk.Attend] with the id that follows it
+	Turns      string   // a directory: where calls that are made in turn wait, as others of this user do
+	Most       int      // sandboxes that stay, of this user; 0: any number
 	Images     func() (*images.Client, error)
 	Runner     runner.Options
 }
@@ -88,6 +90,9 @@ func (d *Desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.
 // script is Script with streams that may be somebody's besides. Their text is in the output
 // directory also when there is no outcome.
 func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s streams) (_ *work.Outcome, err error) {
+	if r.Spec.Key != "" {
+		return d.keyed(ctx, r, w, s)
+	}
 	box, out, err := d.make(ctx, r, w, runner.OneShot)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/tarball"
+	"demesne/runner/turns"
 )
 
 // Create makes a sandbox that stays, or with a key finds it.
@@ -31,6 +33,9 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 	found := box.Out != out.path
 	if found { // one of that key was there
 		out.undo()
+	} else if err := d.roomFor(ctx, box); err != nil {
+		out.undo()
+		return nil, err
 	}
 	var info *runner.Info
 	err = d.conn.with(ctx, func(client *runner.Client) error {
@@ -45,6 +50,35 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 	}
 	c.Receipt, c.Expires = info.Receipt, info.Expires
 	return c, nil
+}
+
+// ErrMany says that a user has as many sandboxes as are allowed.
+var ErrMany = errors.New("too many sandboxes")
+
+// roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
+// that come at once cannot both be the last one.
+func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
+	if d.opts.Most == 0 {
+		return nil
+	}
+	var all []runner.Info
+	err := d.conn.with(ctx, func(client *runner.Client) (err error) {
+		all, err = client.List(ctx)
+		return err
+	})
+	n := 0
+	for _, info := range all {
+		if info.Spec.Lifetime == runner.Persistent && (info.State == runner.Running || info.State == runner.Stopped) {
+			n++
+		}
+	}
+	if err == nil && n > d.opts.Most {
+		err = &hinted{fmt.Errorf("create sandbox: %w (%d)", ErrMany, d.opts.Most), "sandbox_destroy ends one; demesne ls lists them"}
+	}
+	if err != nil {
+		stop(box)
+	}
+	return err
 }
 
 // attach finds a sandbox that stays.
@@ -69,13 +103,42 @@ func (d *Desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch
 	if err != nil {
 		return nil, err
 	}
+	o, err := d.within(ctx, box, r, w, streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)})
+	return o, explained(err)
+}
+
+// within runs a command in a sandbox that stays, when its turn has come.
+func (d *Desk) within(ctx context.Context, box *runner.Sandbox, r work.Request, w work.Watch, s streams) (*work.Outcome, error) {
+	if r.InTurn {
+		turn, err := turns.Join(d.opts.Turns, box.ID, newUUID())
+		if err != nil {
+			return nil, err
+		}
+		defer turn.Leave()
+		if err := turn.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
 	r.Spec.Lifetime = runner.Persistent
-	s := streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)}
 	res, err := d.execute(ctx, box, r, w, s)
 	if err != nil {
-		return nil, explained(err)
+		return nil, err
 	}
-	return &work.Outcome{OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+	return &work.Outcome{Job: filepath.Base(box.Out), OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+}
+
+// keyed runs a command in the sandbox of r's key. Others may be using its output directory, so
+// what the command wrote to its streams is not put there.
+func (d *Desk) keyed(ctx context.Context, r work.Request, w work.Watch, s streams) (*work.Outcome, error) {
+	c, err := d.create(ctx, r, w)
+	if err != nil {
+		return nil, err
+	}
+	box, err := d.attach(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	return d.within(ctx, box, r, w, s)
 }
 
 // Destroy ends a sandbox. One that is not there is an error, the second time too.

@@ -1,0 +1,226 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// spareBox has a runner that goes on: a persistent sandbox keeps it.
+func spareBox(t *testing.T, extra ...string) *box {
+	t.Helper()
+	b := newBox(t)
+	b.extra = extra
+	id := b.demesne("create")
+	if id.code != 0 {
+		t.Fatalf("create: %+v", id)
+	}
+	t.Cleanup(func() { b.demesne("stop", strings.TrimSpace(id.stdout)) })
+	return b
+}
+
+// onSpare says whether a command ran in a sandbox that was made in advance.
+func onSpare(p report) bool {
+	return slices.ContainsFunc(p.Trace, func(s struct {
+		Name string
+		MS   float64
+	}) bool {
+		return s.Name == "spare"
+	})
+}
+
+// warm runs commands until there are spares for their like.
+func (b *box) warm(flags ...string) {
+	b.Helper()
+	eventually(b, "a spare", func() bool {
+		p, _ := b.report(append([]string{"--trace"}, flags...), "true")
+		time.Sleep(100 * time.Millisecond)
+		return onSpare(p)
+	})
+}
+
+// own are the parts of a receipt that are another's in each sandbox.
+var own = regexp.MustCompile(`"sandbox":"[0-9a-f]+"|:\[[0-9]+\]`)
+
+// A sandbox that was made in advance has the receipt of one that was not, and what it is made of
+// is the same for a program in it.
+func TestSpareReceipt(t *testing.T) {
+	const look = `sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* //; s/ shared:[0-9]*//; s/ master:[0-9]*//; s/'"$OUT"'[^ ]*//' /proc/self/mountinfo | sort
+		grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups)' /proc/self/status; id; ulimit -a; env | grep -v ^OUT= | sort; ls -la / /dev /root /tmp /in | sed 's/^\(.[a-z-]*\) *[0-9]*/\1/'; hostname`
+	b := spareBox(t)
+	flags := []string{"--trace", "--env", "OUT=" + strings.ReplaceAll(b.out, "/", `\/`)}
+	cold, _ := b.report(flags, "sh", "-c", look)
+	if onSpare(cold) {
+		t.Fatal("the first is made in advance already")
+	}
+	b.warm()
+	warm, _ := b.report(flags, "sh", "-c", look)
+	if !onSpare(warm) {
+		t.Fatal("no spare was used")
+	}
+	times := regexp.MustCompile(`[A-Z][a-z]{2} +[0-9]+ [0-9:]+ `)
+	if x, y := times.ReplaceAllString(cold.Stdout, ""), times.ReplaceAllString(warm.Stdout, ""); x != y || cold.ExitCode != 0 {
+		t.Errorf("inside, exit %d\nmade on demand:\n%s\nmade in advance:\n%s", cold.ExitCode, x, y)
+	}
+	plain := func(p report) string {
+		text, _ := json.Marshal(p.Receipt)
+		return own.ReplaceAllString(string(text), "")
+	}
+	if plain(cold) != plain(warm) {
+		t.Errorf("made on demand:  %s\nmade in advance: %s", plain(cold), plain(warm))
+	}
+	if reflect.DeepEqual(cold.Receipt.Layers, warm.Receipt.Layers) {
+		t.Error("both are in the same namespaces")
+	}
+}
+
+// What one sandbox had, the next one has not, and what it was given is its own.
+func TestSpareFresh(t *testing.T) {
+	b := spareBox(t)
+	b.warm()
+	const mark = `for d in /tmp /workspace /dev/shm /root /home /var/tmp /out; do
+		[ -e $d/mark ] && echo "$d has been used"; echo "$1" > $d/mark; done; (sleep 3222 &) ; cat /out/mark`
+	for i := range 5 {
+		out := b.mkdir(fmt.Sprint("o", i))
+		want := fmt.Sprint(i, "\n")
+		p, r := b.report([]string{"--out", out}, "sh", "-c", mark, "sh", fmt.Sprint(i))
+		if p.Stdout != want {
+			t.Errorf("round %d: %s", i, r.stdout)
+		}
+		text, err := os.ReadFile(out + "/mark")
+		if string(text) != want || err != nil {
+			t.Errorf("round %d: /out has %q, %v", i, text, err)
+		}
+		if n := len(names(out)); n != 1 {
+			t.Errorf("round %d: %d files in /out", i, n)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	work := b.mkdir("w")
+	b.warm("--workspace", work)
+	b.sh("echo kept > /workspace/f", "--workspace", work)
+	if text, err := os.ReadFile(work + "/f"); string(text) != "kept\n" {
+		t.Errorf("/workspace has %q, %v", text, err)
+	}
+}
+
+// A spare serves its like only: other limits, another user, inputs, a network are another shape.
+func TestSpareShape(t *testing.T) {
+	b := spareBox(t)
+	in := b.file("in", "text", 0o644)
+	for _, c := range []struct {
+		flags []string
+		want  bool
+	}{
+		{[]string{"--name", "one", "--env", "A=B", "--timeout", "1m", "--out", b.mkdir("o"), "--workspace", b.mkdir("w")}, true},
+		{[]string{"--memory", "333M"}, false},
+		{[]string{"--pids", "99"}, false},
+		{[]string{"--in", in}, false},
+		{[]string{"--nesting"}, false},
+		{[]string{"--allow-domain", "example.com"}, false},
+	} {
+		b.warm()
+		p, r := b.report(append([]string{"--trace"}, c.flags...), "true")
+		if p.ExitCode != 0 || onSpare(p) != c.want {
+			t.Errorf("%q: in a spare: %v; %s", c.flags, onSpare(p), r.stdout)
+		}
+	}
+}
+
+// A spare is in no list, is not made for a caller that turns it off, and a wrong number is told.
+func TestSpareOff(t *testing.T) {
+	b := newBox(t)
+	b.demesne("create", "--name", "holder")
+	b.warm()
+	if r := b.demesne("ls", "-q"); strings.Count(r.stdout, "\n") != 1 {
+		t.Errorf("ls: %q", r.stdout)
+	}
+	b.demesne("stop", "holder")
+	eventually(t, "the spares to be gone", func() bool { return len(descendants()) == 0 })
+	t.Run("0", func(t *testing.T) {
+		b := spareBox(t, "DEMESNE_SPARES=0")
+		for range 3 {
+			if p, _ := b.report([]string{"--trace"}, "true"); onSpare(p) {
+				t.Error("made in advance, unwanted")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	t.Run("many", func(t *testing.T) {
+		b := newBox(t)
+		b.extra = []string{"DEMESNE_SPARES=many"}
+		if r := b.demesne("run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, `DEMESNE_SPARES "many"`) {
+			t.Errorf("DEMESNE_SPARES=many: %+v", r)
+		}
+	})
+}
+
+// What holds of a mount that a spare is handed is locked as it is of those it starts with: not
+// even with all capabilities of its user namespace can it be lifted.
+func TestSpareLocked(t *testing.T) {
+	nsenter := program(t, "nsenter")
+	b := spareBox(t)
+	out := b.mkdir("o")
+	b.warm()
+	cmd := b.command("demesne", "run", "--name", "held", "--out", out, "--", "sh", "-c", "touch /out/up; sleep 60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer b.demesne("stop", "held")
+	eventually(t, "the sandbox", func() bool { return len(names(out)) == 1 })
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(b.demesne("inspect", "--json", "held").stdout), &info); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"-U", "-m", "-t", strconv.Itoa(info.PID)}
+	if os.Geteuid() != 0 { // who is uid 0 inside already
+		flags = append(flags, "--preserve-credentials")
+	}
+	enter := func(argv ...string) (string, error) {
+		text, err := exec.Command(nsenter, append(append(flags[:len(flags):len(flags)], "--"), argv...)...).CombinedOutput()
+		return string(text), err
+	}
+	for _, argv := range [][]string{{"mount", "-t", "tmpfs", "none", "/mnt"}, {"mount", "-o", "remount,bind,ro,nosuid,nodev", "/out"}} {
+		if text, err := enter(argv...); err != nil {
+			t.Fatalf("what may be done, cannot be: %q: %v: %s", argv, err, text)
+		}
+	}
+	for _, argv := range [][]string{
+		{"mount", "-o", "remount,bind,suid,nodev", "/out"}, {"mount", "-o", "remount,bind,nosuid,dev", "/out"},
+		{"mount", "-o", "remount,bind,rw", "/usr"}, {"umount", "/usr"},
+	} {
+		if text, err := enter(argv...); err == nil {
+			t.Errorf("%q is allowed: %s", argv, text)
+		}
+	}
+}
+
+// Whoever is killed while spares are there or being made, nothing is left, and the next run works.
+func TestSpareKilled(t *testing.T) {
+	rng := rand.New(rand.NewSource(7))
+	for _, name := range []string{"demesne-runner", "demesne-init"} {
+		for range max(rounds()/5, 5) {
+			b := newBox(t)
+			b.demesne("create", "--name", "holder")
+			b.sh("true")
+			time.Sleep(time.Duration(rng.Intn(60)) * time.Millisecond)
+			for _, pid := range named(name) {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			b.sh("true")
+			b.demesne("stop", "holder")
+			eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
+		}
+	}
+}

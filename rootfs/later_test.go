@@ -1,0 +1,123 @@
+package rootfs
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestComplete starts a process with mounts of its own from a tree that is open: what the tree is lent then
+// is there too, and stays when the tree is detached.
+func TestComplete(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	out, work := t.TempDir(), t.TempDir()
+	for _, d := range []string{out, work} {
+		if err := os.WriteFile(filepath.Join(d, "f"), []byte(d), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree := mounted(t, Layout{Size: 1 << 20})
+	if err := tree.Open(); err != nil {
+		t.Fatal(err)
+	}
+	pid := elsewhere(t, tree.Root)
+	seen := func(name string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cwd/%s", pid, name))
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+	if got := seen("out/f"); !strings.Contains(got, "no such file") {
+		t.Errorf("before: %q", got)
+	}
+	if err := tree.Complete(Source{Path: out}, Source{Path: work}); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"lent", "detached"} {
+		if got := seen("out/f"); got != out {
+			t.Errorf("%s: /out/f is %q", when, got)
+		}
+		if got := seen("workspace/f"); got != work {
+			t.Errorf("%s: /workspace/f is %q", when, got)
+		}
+		if err := tree.Detach(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, tree.Root+"/out ") && !strings.Contains(line, "nosuid,nodev") {
+			t.Errorf("of /out: %s", line)
+		}
+	}
+}
+
+// elsewhere starts a process in dir, in a user and a mount namespace of its own, for the test's time.
+func elsewhere(t *testing.T, dir string) int {
+	t.Helper()
+	cmd := exec.Command("/bin/cat")
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{Size: 1}}, GidMappings: []syscall.SysProcIDMap{{Size: 1}},
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	// Only when it answers has it executed, and not only been forked.
+	if _, err := io.WriteString(in, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(echo, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+func TestCompleteRefused(t *testing.T) {
+	if !inUserns(t) {
+		return
+	}
+	tree := mounted(t, Layout{Size: 1 << 20})
+	if err := tree.Open(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/usr", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link, dir + "/none"} {
+		if err := tree.Complete(Source{Path: path}, Source{}); err == nil {
+			t.Errorf("%q is lent", path)
+		}
+	}
+	if err := tree.Complete(Source{}, Source{}); err != nil {
+		t.Errorf("nothing to lend: %v", err)
+	}
+}
