@@ -47,6 +47,7 @@ type options struct {
 	follow   bool
 	markdown bool
 	print    bool
+	write    bool
 
 	all, force bool
 	olderThan  time.Duration
