@@ -54,6 +54,7 @@ type options struct {
 	olderThan  time.Duration
 	file       string // -o
 	format     string
+	platform   string
 }
 
 var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}
