@@ -37,6 +37,12 @@ func TestEgressLive(t *testing.T) {
 		if r := n.demesne("egress", "allow", "live", "*.com"); r.code == 0 || !strings.Contains(r.stderr, "*.com") {
 			n.Errorf("a malformed rule: %+v", r)
 		}
+		log := n.demesne("egress", "log", "live").stdout
+		for _, want := range []string{`rule "dark.test" allows from now on`, `rule "dark.test" denies from now on`} {
+			if strings.Count(log, want) != 1 {
+				n.Errorf("the log has no %q:\n%s", want, log)
+			}
+		}
 		n.demesne("create", "--name", "shut")
 		defer n.demesne("stop", "shut")
 		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "made without a network") {

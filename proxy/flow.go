@@ -111,7 +111,7 @@ func (p *Proxy) shapeOf(q policy.Query) shape {
 	switch {
 	case q.Name.IsZero():
 		return anything
-	case q.Port == 443 && p.secrets.has(q.Name):
+	case p.secrets.has(q):
 		return httpsFor
 	case q.Port == 443:
 		return tlsFor
@@ -160,7 +160,7 @@ func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	h, read, err := readHello(c, head)
 	switch {
 	case err != nil:
-		f.deny("port 443 needs TLS with a server name: %v", err)
+		f.deny("port %d needs TLS with a server name: %v", f.q.Port, err)
 	case h.encrypted:
 		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen")
 	case h.name != f.q.Name:

@@ -176,7 +176,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return
 	}
-	if err := f.p.secrets.swap(r, q.Name, encrypted); err != nil {
+	if err := f.p.secrets.swap(r, q, encrypted); err != nil {
 		fl.deny("%v", err)
 		http.Error(w, fl.message(), http.StatusForbidden)
 		return

@@ -134,12 +134,33 @@ func New(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// SetPolicy decides what comes next. Tunnels that are open stay.
+// SetPolicy decides what comes next. Tunnels that are open stay. Rules that are new, or gone,
+// are written down.
 func (p *Proxy) SetPolicy(pol policy.Policy) {
-	p.policy.Store(&pol)
-	if p.forward != nil {
-		p.forward.transport.CloseIdleConnections()
+	before := p.policy.Swap(&pol)
+	if before == nil { // by New
+		return
 	}
+	for _, r := range changes(*before, pol) {
+		p.log.write(r)
+	}
+	p.forward.transport.CloseIdleConnections()
+}
+
+// changes are records of what makes one policy another. It is pure.
+func changes(before, after policy.Policy) (all []decisions.Record) {
+	say := func(what string, rules, others []policy.Rule) {
+		for _, r := range rules {
+			if !slices.ContainsFunc(others, func(o policy.Rule) bool { return o.String() == r.String() }) {
+				all = append(all, decisions.Record{Via: "policy", Rule: r.String(), Verdict: decisions.Changed, Reason: fmt.Sprintf(what, r)})
+			}
+		}
+	}
+	say("rule %q allows from now on", after.Allowed(), before.Allowed())
+	say("rule %q denies from now on", after.Denied(), before.Denied())
+	say("rule %q allows no longer", before.Allowed(), after.Allowed())
+	say("rule %q denies no longer", before.Denied(), after.Denied())
+	return all
 }
 
 // Blocked lists what was denied, each once, the first first.

@@ -264,3 +264,28 @@ func talk(at string) (int64, error) {
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	return io.Copy(io.Discard, c)
 }
+
+func TestChanges(t *testing.T) {
+	deny := func(p policy.Policy, word string) policy.Policy { return p.Deny(allow(t, word).Allowed()...) }
+	a, ab := allow(t, "a.test:443"), allow(t, "a.test:443", "b.test")
+	for _, c := range []struct {
+		before, after policy.Policy
+		want          string
+	}{
+		{a, a, ""},
+		{a, ab, `b.test: rule "b.test" allows from now on` + "\n"},
+		{ab, deny(a, "b.test"), `b.test: rule "b.test" denies from now on` + "\n" + `b.test: rule "b.test" allows no longer` + "\n"},
+		{deny(a, "*.c.test"), a, `*.c.test: rule "*.c.test" denies no longer` + "\n"},
+	} {
+		got := ""
+		for _, r := range changes(c.before, c.after) {
+			if r.Via != "policy" || r.Verdict != decisions.Changed {
+				t.Errorf("%+v", r)
+			}
+			got += r.Rule + ": " + r.Reason + "\n"
+		}
+		if got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}

@@ -23,12 +23,14 @@ import (
 type Secret struct {
 	name, value, placeholder string
 	host                     policy.Name
+	port                     uint16
 	header                   string // canonical; "": any
 }
 
-// NewSecret makes a secret with a new placeholder. header may be "", for any.
-func NewSecret(name, value, host, header string) (Secret, error) {
-	h, err := policy.ParseName(host)
+// NewSecret makes a secret with a new placeholder. at is a host, or a host and a port where that
+// is not 443; header may be "", for any.
+func NewSecret(name, value, at, header string) (Secret, error) {
+	q, err := secretAt(at)
 	switch {
 	case err != nil:
 		return Secret{}, fmt.Errorf("make secret %q: %w", name, err)
@@ -37,7 +39,18 @@ func NewSecret(name, value, host, header string) (Secret, error) {
 	case header != "" && !httpguts.ValidHeaderFieldName(header):
 		return Secret{}, fmt.Errorf("make secret %q: no header has the name %q", name, header)
 	}
-	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), h, http.CanonicalHeaderKey(header)}, nil
+	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), q.Name, q.Port, http.CanonicalHeaderKey(header)}, nil
+}
+
+func secretAt(s string) (q policy.Query, err error) {
+	host, _, found := strings.Cut(s, ":")
+	if q.Port = 443; found {
+		if q, err = splitTarget(s); err != nil {
+			return q, err
+		}
+	}
+	q.Name, err = policy.ParseName(host)
+	return q, err
 }
 
 // Placeholder is what stands for the value inside.
@@ -64,16 +77,19 @@ func (all secrets) values() *redact.Values {
 	return redact.New(values...)
 }
 
-func (all secrets) has(host policy.Name) bool {
-	return slices.ContainsFunc(all, func(s Secret) bool { return s.host == host })
+// isFor says whether q is about where the secret goes.
+func (s Secret) isFor(q policy.Query) bool { return s.host == q.Name && s.port == q.Port }
+
+func (all secrets) has(q policy.Query) bool {
+	return slices.ContainsFunc(all, func(s Secret) bool { return s.isFor(q) })
 }
 
 // errMisused wraps why a placeholder may not go where it was found.
 var errMisused = errors.New("a placeholder in the wrong place")
 
-// swap puts values in place of placeholders in a request to host, or says which one must
-// not be there. A body is sent as it is: with placeholders.
-func (all secrets) swap(r *http.Request, host policy.Name, encrypted bool) error {
+// swap puts values in place of placeholders in a request to where q says, or says which one
+// must not be there. A body is sent as it is: with placeholders.
+func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 	for _, s := range all {
 		if strings.Contains(r.RequestURI, s.placeholder) || strings.Contains(r.URL.String(), s.placeholder) {
 			return fmt.Errorf("%w: that of %q is in the URL", errMisused, s.name)
@@ -86,8 +102,8 @@ func (all secrets) swap(r *http.Request, host policy.Name, encrypted bool) error
 					continue
 				case !encrypted:
 					return fmt.Errorf("%w: that of %q goes over TLS only", errMisused, s.name)
-				case host != s.host:
-					return fmt.Errorf("%w: that of %q is for %s only", errMisused, s.name, s.host)
+				case !s.isFor(q):
+					return fmt.Errorf("%w: that of %q is for %s:%d only", errMisused, s.name, s.host, s.port)
 				case s.header != "" && key != s.header:
 					return fmt.Errorf("%w: that of %q is for the header %s only", errMisused, s.name, s.header)
 				}

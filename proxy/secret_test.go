@@ -169,6 +169,38 @@ func TestEscapeN26Reflection(t *testing.T) {
 	r.proxy.Close()
 }
 
+// TestSecretPort: a secret may be for another port than 443, and is then for that one: swapped
+// there, blanked on the way back, and refused or left alone everywhere else.
+func TestSecretPort(t *testing.T) {
+	s := secret(t, "api.test:8443", "")
+	ca := newAuthority(t)
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %q", r.Host, r.Header.Get("Authorization"))
+	}
+	for _, at := range []string{"8.0.0.2:8443", "8.0.0.2:443"} {
+		ca.serveHTTPS(t, at, echo, "api.test")
+	}
+	serveHTTP(t, "8.0.0.2:80", echo)
+	r := newRig(t, Config{Policy: allow(t, "api.test"), Secrets: []Secret{s}, Roots: ca.pool}, "api.test")
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(r.proxy.CA())
+	text := "GET / HTTP/1.1\r\nHost: api.test:8443\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n"
+	for way, open := range r.ways("api.test", 8443) {
+		c := tls.Client(open(), &tls.Config{RootCAs: trust, ServerName: "api.test"})
+		if code, body := request(t, c, text); code != 200 || body != `api.test:8443 "`+strings.Repeat("*", len(value))+`"` {
+			t.Errorf("%s: %d %s", way, code, body)
+		}
+	}
+	tunnel, _, _ := r.connect("api.test:443")
+	c := tls.Client(tunnel, &tls.Config{RootCAs: ca.pool, ServerName: "api.test"})
+	if _, body := request(t, c, text); !strings.Contains(body, s.Placeholder()) {
+		t.Errorf("port 443: %s", body)
+	}
+	if resp := r.raw(strings.Replace(text, "GET /", "GET http://api.test/", 1)); resp.StatusCode != 403 {
+		t.Errorf("port 80: %s", resp.Status)
+	}
+}
+
 // TestEscapeN8Intercepted: where TLS ends here, another Host inside it is refused, and so is
 // whatever a rule's path and method do not cover.
 func TestEscapeN8Intercepted(t *testing.T) {
@@ -224,6 +256,7 @@ func TestNewSecretRefused(t *testing.T) {
 		{"", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
 		{"a\r\nb", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
 		{"x", "api.test", "a b", `make secret "T": no header has the name "a b"`},
+		{"x", "api.test:0", "", `make secret "T": port "0" is not in 1-65535`},
 		{"x", "*.test", "", `make secret "T": parse name "*.test": not a host name: '*' in it`},
 	} {
 		if _, err := NewSecret("T", c.value, c.host, c.header); err == nil || err.Error() != c.want {

@@ -48,7 +48,7 @@ type Egress struct {
 type Secret struct {
 	Name   string `json:"name"` // of the environment variable inside that holds the placeholder
 	Value  string `json:"value"`
-	Host   string `json:"host"`             // where the value goes, over TLS
+	Host   string `json:"host"`             // where the value goes, over TLS; HOST:PORT where that is not 443
 	Header string `json:"header,omitempty"` // in which header only; empty: any
 }
 

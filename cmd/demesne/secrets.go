@@ -18,8 +18,8 @@ func secretFlags(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "secret", arg: "NAME[=SOURCE]", repeat: true, hide: true, set: n.addSecret,
 			help: "credential that the command has a placeholder of in $NAME; SOURCE is env:VARIABLE (default env:NAME), file:PATH or cmd:TEXT for a shell of yours"},
-		{group: groupNetwork, long: "secret-for", arg: "NAME=HOST[:HEADER]", repeat: true, set: n.addSecretFor,
-			help: "host that gets the credential in the placeholder's place, over TLS, in any header or that one"},
+		{group: groupNetwork, long: "secret-for", arg: "NAME=HOST[:PORT][:HEADER]", repeat: true, set: n.addSecretFor,
+			help: "host that gets the credential in the placeholder's place, over TLS on port 443 or that one, in any header or that one"},
 	}
 }
 
@@ -49,8 +49,11 @@ func (n *network) addSecret(s string) error {
 func (n *network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	host, header, _ := strings.Cut(at, ":")
+	if port, more, _ := strings.Cut(header, ":"); isPort(port) {
+		host, header = host+":"+port, more
+	}
 	if !found || !isEnvName(name) || host == "" {
-		return errors.New("not NAME=HOST or NAME=HOST:HEADER")
+		return errors.New("not NAME=HOST, NAME=HOST:HEADER or NAME=HOST:PORT:HEADER")
 	}
 	k := n.secret(name)
 	if k.host != "" {
@@ -58,6 +61,11 @@ func (n *network) addSecretFor(s string) error {
 	}
 	k.host, k.header = host, header
 	return nil
+}
+
+func isPort(s string) bool {
+	_, ok := parsePort(s)
+	return ok
 }
 
 func (n *network) secret(name string) *secret {

@@ -19,12 +19,12 @@ import (
 type Record struct {
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
-	Via     string    `json:"via"` // connect, socks, http, name, dns, accept
+	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy
 	Host    string    `json:"host"`
 	Port    uint16    `json:"port,omitempty"`
 	Request string    `json:"request,omitempty"` // method and path, where they can be read; the kind of a query
 	Address string    `json:"address,omitempty"` // that was dialled
-	Verdict string    `json:"verdict"`           // allowed, denied
+	Verdict string    `json:"verdict"`           // allowed, denied, changed
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"` // allowed, and did not work
@@ -37,6 +37,7 @@ type Record struct {
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
+	Changed = "changed" // the policy was, from outside: Via is policy
 )
 
 // Decided gives r with what was decided about it.
