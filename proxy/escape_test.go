@@ -380,6 +380,18 @@ func TestEscapeN25Many(t *testing.T) {
 		t.Error("one more was served")
 	}
 	r.blocked("more than 20 connections at once")
+	// One that is too many waits for a place, unless others have waited for long.
+	mine, _ := net.Pipe()
+	long := time.Now().Add(-time.Hour)
+	if err := r.proxy.holdSoon(mine, &long); err == nil {
+		t.Error("there is a place")
+	}
+	time.AfterFunc(patience/10, func() { open[0].Close() })
+	var full time.Time
+	if err := r.proxy.holdSoon(mine, &full); err != nil || !full.IsZero() {
+		t.Errorf("no place when another has ended: %v", err)
+	}
+	r.proxy.release(mine)
 	for _, c := range open {
 		c.Close()
 	}
