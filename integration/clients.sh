@@ -39,6 +39,7 @@ cd "$work/dir"
 
 try_conformance() {
   echo "== conformance"
+  : > "$work/log"
   "$bin/demesne-mcp" --http 127.0.0.1:0 2> "$work/log" &
   server=$!
   until grep -q 'listening on' "$work/log"; do kill -0 "$server"; sleep 0.05; done
