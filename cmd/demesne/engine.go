@@ -31,7 +31,7 @@ type engine interface {
 type box struct {
 	*runner.Sandbox
 	attach func(context.Context) (p process, recent []byte, err error)
-	exec func(context.Context, runner.Command) (process, []runner.Stage, error)
+	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
 // process is a runner.Process.
