@@ -21,6 +21,12 @@ type Client struct {
 	// must end when we do.
 	Enter func(ctx context.Context, c *exec.Cmd) error
 
+	// Unpacked, if not nil, tells whether a layer is unpacked: it spares the start of a program
+	// that would find nothing to do.
+	Unpacked func(diffID Digest) bool
+	// Platform is whose image of an index Pull brings, as "linux/arm64"; "" is this machine's.
+	Platform string
+
 	grace time.Duration // for a program to end; 0: defaultGrace
 }
 
@@ -80,10 +86,7 @@ func (c *Client) Pull(ctx context.Context, ref Reference, progress func(Event)) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	u := c.unpacker(ctx, cancel, progress)
-	result, err := c.run(ctx, job{
-		args: []string{"pull", "--store", c.Store.Dir(), name},
-		on:   u.pulled,
-	})
+	result, err := c.run(ctx, job{args: c.pullArgs(name), on: u.pulled})
 	if err == nil && result.Digest == "" {
 		err = errNoResult
 	}
@@ -97,6 +100,14 @@ func (c *Client) Pull(ctx context.Context, ref Reference, progress func(Event)) 
 		return nil, fmt.Errorf("image %q: %w", ref, err)
 	}
 	return img, nil
+}
+
+func (c *Client) pullArgs(name string) []string {
+	args := []string{"pull", "--store", c.Store.Dir()}
+	if c.Platform != "" {
+		args = append(args, "--platform", c.Platform)
+	}
+	return append(args, name)
 }
 
 // remote returns what demesne-images is to call the image, if it can be pulled at all.

@@ -62,6 +62,38 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestPullUnpacked: nothing is entered for layers that are known to be unpacked.
+func TestPullUnpacked(t *testing.T) {
+	c, _ := newClient(t, "")
+	ref := mustParse(t, "o/n:1")
+	if _, err := c.Pull(t.Context(), ref, nil); err != nil {
+		t.Fatal(err)
+	}
+	asked := map[Digest]bool{}
+	c.Unpacked = func(id Digest) bool { asked[id] = true; return true }
+	c.Enter = func(context.Context, *exec.Cmd) error { return errors.New("entered") }
+	img, err := c.Pull(t.Context(), ref, nil)
+	if err != nil || len(img.Layers) != 4 || len(asked) != 3 {
+		t.Errorf("asked for %v, %v", asked, err)
+	}
+	c.Unpacked = func(Digest) bool { return false }
+	if _, err := c.Pull(t.Context(), ref, nil); err == nil {
+		t.Error("layers that are not unpacked were left so")
+	}
+}
+
+// TestPullPlatform: the platform is passed on where one is wished for.
+func TestPullPlatform(t *testing.T) {
+	c := &Client{Store: newStore(t)}
+	if got := c.pullArgs("n"); !slices.Equal(got, []string{"pull", "--store", c.Store.Dir(), "n"}) {
+		t.Errorf("%q", got)
+	}
+	c.Platform = "linux/arm64"
+	if got := c.pullArgs("n"); !slices.Equal(got, []string{"pull", "--store", c.Store.Dir(), "--platform", "linux/arm64", "n"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestEnsure(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -25,6 +25,15 @@ type Image struct {
 	Size    int64 // of its blobs; unpacked it is larger
 }
 
+// DiffIDs names the unpacked layers, bottom first.
+func (img *Image) DiffIDs() []Digest {
+	var ids []Digest
+	for _, l := range img.Layers {
+		ids = append(ids, l.DiffID)
+	}
+	return ids
+}
+
 // An UnknownError says that a word is no image that we know.
 type UnknownError struct {
 	Name  string

@@ -52,6 +52,10 @@ func (u *unpacker) add(l Layer) {
 	u.mu.Lock()
 	u.blobs[l.DiffID] = l.Digest
 	u.mu.Unlock()
+	if u.c.Unpacked != nil && u.c.Unpacked(l.DiffID) {
+		u.unpacked(Event{Event: EventLayer, State: Present, DiffID: l.DiffID, Total: l.Size})
+		return
+	}
 	if u.ended == nil {
 		u.lines = make(chan string, 2*MaxLayers)
 		u.ended = make(chan struct{})
@@ -91,7 +95,7 @@ func (u *unpacker) unpacked(e Event) {
 // twice.
 func (u *unpacker) finish() error {
 	if u.ended == nil {
-		return nil
+		return nil // nothing was to be done
 	}
 	if u.lines != nil {
 		close(u.lines)

@@ -27,7 +27,7 @@ func TestImagesListed(t *testing.T) {
 		t.Fatalf("images: %+v", all)
 	}
 	i := slices.IndexFunc(all, func(l listed) bool { return l.Digest == digestOf(t, a) })
-	if i < 0 || !slices.Contains(all[i].Names, g.reg.Ref("a:1")) || all[i].Size < 100000 || all[i].Shared <= 0 || all[i].Shared > all[i].Size || all[i].Used == "" {
+	if i < 0 || !slices.Contains(all[i].Names, g.reg.Ref("a:1")) || all[i].Size < 100000 || all[i].Shared <= 0 || all[i].Shared > all[i].Size || all[i].Unpacked < all[i].Size || all[i].Used == "" {
 		t.Errorf("a: %+v", all)
 	}
 	table := g.ok("images")

@@ -59,6 +59,33 @@ func TestMCPScriptOutputs(t *testing.T) {
 	}
 }
 
+// What a run left can be told from what became of it since.
+func TestMCPManifest(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	r := c.must("sandbox_script", args{"command": "mkdir sub; echo made > sub/made; ln -s /etc/passwd link; ln -s ../.manifests up; test -e ../.manifests || echo out of reach"})
+	if r.field("stdout") != "out of reach\n" {
+		t.Errorf("%+v", r.Fields)
+	}
+	dir := r.field("output_dir")
+	if want := filepath.Join(b.out, ".manifests", filepath.Base(dir)+".json"); r.field("manifest") != want || !strings.Contains(readFile(t, want), `"path": "sub/made"`) {
+		t.Errorf("manifest %q, want %q", r.field("manifest"), want)
+	}
+	if r := b.demesne("verify", dir); r.code != 0 || r.stdout != "3 files are as they were\n" {
+		t.Errorf("at first: %+v", r)
+	}
+	// Whoever is given the directory again can change it, and not what is known of it.
+	c.must("sandbox_script", args{"command": "ls -a /in; cat /in/*/sub/made", "directories": []string{dir}})
+	b.sh("cd /out; echo other > sub/made; rm stdout.log; touch new", "--out", dir)
+	if r := b.demesne("verify", dir); r.code != 1 || r.stdout != "missing \"stdout.log\"\nchanged \"sub/made\"\nnew \"new\"\n" {
+		t.Errorf("afterwards: %+v", r)
+	}
+	job := c.must("sandbox_script", args{"command": "echo made > made", "background": true}).field("job_id")
+	if r := c.must("sandbox_wait", args{"job_id": job}); !strings.Contains(readFile(t, r.field("manifest")), `"path": "made"`) {
+		t.Errorf("a job: %+v", r.Fields)
+	}
+}
+
 // What may not be run is refused in words, and nothing is made for it.
 func TestMCPScriptRefused(t *testing.T) {
 	b := newBox(t)

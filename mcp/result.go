@@ -22,6 +22,7 @@ type ran struct {
 	Restarted       bool        `json:"restarted,omitempty"`
 	Reason          string      `json:"reason,omitempty"`
 	Message         string      `json:"message,omitempty"`
+	Manifest        string      `json:"manifest,omitempty"`
 	Outputs         []output    `json:"outputs,omitempty"`
 	Denied          []string    `json:"denied,omitempty"`
 	Receipt         *receipt    `json:"receipt,omitempty"`

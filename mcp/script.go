@@ -26,7 +26,7 @@ func (s *Server) script() tool {
 			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
 			field("job_id", "string", "").must(),
 			field("status", "string", "running or queued, when background"),
-			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"), outputsField,
+			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"), outputsField, manifestField,
 		}, ranFields...)...),
 		hints:  hints{openWorld: true},
 		handle: (*call).runScript,
@@ -55,7 +55,7 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 		where = ""
 	}
 	out := outcome(o, where)
-	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
+	out.OutputDir, out.JobID, out.Manifest, out.Outputs = o.OutputDir, o.Job, o.Manifest, c.written(o.OutputDir)
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
 	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs), nil

@@ -20,7 +20,7 @@ func (s *Server) status() tool {
 		out: object(true, jobField, statusField,
 			field("elapsed_seconds", "number", "since it was started, until it ended").must(),
 			field("stdout_tail", "string", ""), exitField, messageField,
-			field("output_path", "string", "/out, on the host, once it has ended"),
+			field("output_path", "string", "/out, on the host, once it has ended"), manifestField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
 		hints:  hints{readOnly: true, idempotent: true},

@@ -7,7 +7,7 @@ func imageCommands() []command {
 
 func pullCommand() command {
 	return command{
-		name: "pull", usage: []string{"[--json | -q] NAME…"}, summary: "fetch images",
+		name: "pull", usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, summary: "fetch images",
 		about: `Asks the registry what NAME is now, fetches what of it is not here yet, and unpacks it, so
 that a run need not. NAME is a word of the catalogue (demesne images --all), a reference such as
 debian:12 or ghcr.io/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE.
@@ -25,8 +25,8 @@ podman, skopeo and docker keep them.`,
 func imagesCommand() command {
 	return command{
 		name: "images", usage: []string{"[--all] [--json | -q]", "verify [--json]"}, summary: "list images, or verify them",
-		about: `Lists the images that are here: the size on disk, how much of that other images use too, and
-when a sandbox last began on them. demesne images verify reads every byte of them instead,
+		about: `Lists the images that are here: their size as they were fetched, how much of that other
+images have too, what their layers take unpacked, and when a sandbox last began on them. demesne images verify reads every byte of them instead,
 compares it with its digest, removes what is not what it should be, and exits 1 if there was any;
 the next pull or run of such an image fetches it anew.`,
 		examples: []example{

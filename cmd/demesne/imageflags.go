@@ -22,7 +22,9 @@ func quietFlag(o *options, what string) flagSet {
 }
 
 func pullFlags(o *options) flagSet {
-	return join(jsonFlag(o), quietFlag(o, "print the digests alone, and no progress"))
+	return join(flagSet{{group: groupGeneral, long: "platform", arg: "OS/ARCH", set: text(&o.platform),
+		help: "whose image to take where there are several, such as linux/arm64 (default this machine's)"}},
+		jsonFlag(o), quietFlag(o, "print the digests alone, and no progress"))
 }
 
 func imagesFlags(o *options) flagSet {

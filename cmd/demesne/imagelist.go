@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/ground"
 	"demesne/images"
 )
 
@@ -15,8 +16,9 @@ type imageInfo struct {
 	Names    []string       `json:"names"` // full ones
 	Digest   images.Digest  `json:"digest,omitempty"`
 	Index    images.Digest  `json:"index_digest,omitempty"`
-	Size     int64          `json:"size"`   // of its blobs, in bytes
-	Shared   int64          `json:"shared"` // of these, with other images
+	Size     int64          `json:"size"`     // of its blobs, in bytes
+	Shared   int64          `json:"shared"`   // of these, with other images
+	Unpacked int64          `json:"unpacked"` // what its layers take besides, unpacked; 0 if not all are
 	InUse    bool           `json:"in_use"`
 	Platform string         `json:"platform,omitempty"`
 	Layers   []images.Layer `json:"layers,omitempty"`
@@ -54,7 +56,9 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 		}
 		infos := []imageInfo{}
 		for _, l := range list {
-			infos = append(infos, infoOf(l))
+			info := infoOf(l)
+			info.Unpacked, _ = ground.Unpacked(c.Store, l.DiffIDs())
+			infos = append(infos, info)
 		}
 		if o.all {
 			infos = append(infos, notPulled(infos)...)
@@ -94,11 +98,11 @@ func imageNames(infos []imageInfo) string {
 
 // imageTable has a line for each name, and one for an image without.
 func imageTable(infos []imageInfo, now time.Time) string {
-	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "LAST USED"}}
+	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "UNPACKED", "LAST USED"}}
 	for _, i := range infos {
-		row := []string{"-", "-", "-", "-", "-"}
+		row := []string{"-", "-", "-", "-", "-", "-"}
 		if i.Digest != "" {
-			row = []string{"-", shortDigest(i.Digest), formatBytes(i.Size), formatBytes(i.Shared), lastUsed(i, now)}
+			row = []string{"-", shortDigest(i.Digest), formatBytes(i.Size), formatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = shortName(full)
@@ -109,6 +113,13 @@ func imageTable(infos []imageInfo, now time.Time) string {
 		}
 	}
 	return columns(rows)
+}
+
+func unpacked(i imageInfo) string {
+	if i.Unpacked == 0 {
+		return "-"
+	}
+	return formatBytes(i.Unpacked)
 }
 
 func lastUsed(i imageInfo, now time.Time) string {

@@ -18,18 +18,18 @@ import (
 func TestImageTable(t *testing.T) {
 	now := time.Now()
 	infos := []imageInfo{
-		{Names: []string{"docker.io/library/python:3.12", "ghcr.io/o/n:1"}, Digest: digestNamed("a"), Size: 3 << 20, Shared: 1 << 20, Used: now.Add(-49 * time.Hour)},
+		{Names: []string{"docker.io/library/python:3.12", "ghcr.io/o/n:1"}, Digest: digestNamed("a"), Size: 3 << 20, Shared: 1 << 20, Unpacked: 7 << 20, Used: now.Add(-49 * time.Hour)},
 		{Digest: digestNamed("b"), Size: 5, InUse: true},
 		{Names: []string{"docker.io/library/mine:latest"}, Digest: digestNamed("c"), Damage: "gone"},
 	}
 	infos = append(infos, notPulled(infos)...)
 	want := []string{
-		"NAME DIGEST SIZE SHARED LAST USED",
-		"python aaaaaaaaaaaa 3.0 MiB 1.0 MiB 2d ago",
-		"ghcr.io/o/n:1 aaaaaaaaaaaa 3.0 MiB 1.0 MiB 2d ago",
-		"- bbbbbbbbbbbb 5 B 0 B now",
-		"mine cccccccccccc 0 B 0 B damaged",
-		"node - - - -", "go - - - -", "anaconda - - - -", "debian - - - -", "ubuntu - - - -", "alpine - - - -",
+		"NAME DIGEST SIZE SHARED UNPACKED LAST USED",
+		"python aaaaaaaaaaaa 3.0 MiB 1.0 MiB 7.0 MiB 2d ago",
+		"ghcr.io/o/n:1 aaaaaaaaaaaa 3.0 MiB 1.0 MiB 7.0 MiB 2d ago",
+		"- bbbbbbbbbbbb 5 B 0 B - now",
+		"mine cccccccccccc 0 B 0 B - damaged",
+		"node - - - - -", "go - - - - -", "anaconda - - - - -", "debian - - - - -", "ubuntu - - - - -", "alpine - - - - -",
 	}
 	var got []string
 	for line := range strings.Lines(imageTable(infos, now)) {

@@ -36,6 +36,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		c.Platform = o.platform
 		infos := []imageInfo{}
 		for _, ref := range refs {
 			img, err := a.pull(ctx, c, o, ref)

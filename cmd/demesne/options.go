@@ -47,11 +47,13 @@ type options struct {
 	follow   bool
 	markdown bool
 	print    bool
+	write    bool
 
 	all, force bool
 	olderThan  time.Duration
 	file       string // -o
 	format     string
+	platform   string
 }
 
 var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}

@@ -6,7 +6,7 @@
 //
 // All programs run as one ordinary user with one id (started by root: uid 54321), the
 // rounds of all of them interleaved. Egress is measured between real sandboxes and servers
-// in namespaces that this program makes, MCP as a client of demesne-mcp. It prints medians, 99th percentiles and ratios,
+// in namespaces that this program makes, MCP as a client of demesne-mcp. It says on stderr what it measures as it goes, prints medians, 99th percentiles and ratios,
 // then each bound with ok or OVER, and exits 1 if one is over. No test does this:
 // nothing timed belongs in a test.
 //

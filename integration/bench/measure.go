@@ -19,11 +19,14 @@ func (m *machine) add(name, note string, times []time.Duration) time.Duration {
 	slices.Sort(times)
 	r := row{name, times[len(times)/2], times[min(len(times)-1, len(times)*99/100)], note}
 	m.rows = append(m.rows, r)
+	fmt.Fprintf(os.Stderr, "bench: %s: %s (median of %d)\n", name, ms(r.Median), len(times))
 	return r.Median
 }
 
 func (m *machine) limit(name string, ok bool, got, want string) {
-	m.bounds = append(m.bounds, bound{name, want, got, ok})
+	b := bound{name, want, got, ok}
+	m.bounds = append(m.bounds, b)
+	fmt.Fprintf(os.Stderr, "bench: %s: %s, wanted %s: %s\n", name, got, want, b.verdict())
 }
 
 // atMost is a bound on a time.

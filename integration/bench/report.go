@@ -58,17 +58,23 @@ func (m *machine) report() error {
 	fmt.Fprintln(w, "\nbound\twanted\tgot\t\t\t")
 	over := 0
 	for _, b := range m.bounds {
-		verdict := "ok"
 		if !b.OK {
-			verdict, over = "OVER", over+1
+			over++
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.Name, b.Want, b.Got, verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.Name, b.Want, b.Got, b.verdict())
 	}
 	w.Flush()
 	if over > 0 {
 		return fmt.Errorf("%d of %d bounds over", over, len(m.bounds))
 	}
 	return nil
+}
+
+func (b bound) verdict() string {
+	if b.OK {
+		return "ok"
+	}
+	return "OVER"
 }
 
 func times(r row, peer time.Duration) string {

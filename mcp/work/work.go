@@ -77,6 +77,7 @@ type Watch struct {
 type Outcome struct {
 	Job       string // names OutputDir
 	OutputDir string
+	Manifest  string // file with the SHA-256 of each file in OutputDir; empty: there is none
 	Result    *runner.Result
 	Stdout    Tail
 	Stderr    Tail

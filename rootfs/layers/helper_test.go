@@ -77,9 +77,15 @@ func put(t testing.TB, c Cache, id DiffID) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(w.Dir, "file"), string(id))
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// publish is Publish of one layer of a block.
+func publish(w *Writer) error {
+	w.Disk = 4096
+	return Publish(w)
 }
 
 func write(t testing.TB, path, text string) {

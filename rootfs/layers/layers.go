@@ -7,9 +7,8 @@
 //	STORE/trees/KEY/.old-HEX   a layer that a sweep removes
 //
 // KEY names the id map the layer was unpacked under ([Key]): ownership is on the disk as the host
-// sees it, so a tree serves only sandboxes of the same map. A layer is published by one rename after
-// its contents, so whoever finds HEX finds all of it. The package does not call fsync: what a power
-// cut leaves is the file system's business, what a kill leaves is ours.
+// sees it, so a tree serves only sandboxes of the same map. A layer is published by one rename, after
+// its contents are on the disk, so whoever finds HEX finds all of it, after a kill or a power cut too.
 //
 // Every directory is guarded by flock(2) on itself. A reader holds it shared ([Cache.Hold]), a
 // writer or a sweep exclusively, and the lock goes with the process: a directory whose name starts
@@ -70,6 +69,31 @@ func (c Cache) Missing(ids []DiffID) []DiffID {
 		seen[id] = true
 	}
 	return missing
+}
+
+// All tells whether one of the caches of a store has all of the layers, and what they take on the disk, each
+// once: for whoever wants to know that and not under which id map. A cache that the caller may not read is
+// not there.
+func All(store string, ids []DiffID) (disk int64, ok bool) {
+	keys, err := os.ReadDir(filepath.Join(store, treesDir))
+	if err != nil {
+		return 0, false
+	}
+	for _, key := range keys {
+		c := Open(store, key.Name())
+		if len(c.Missing(ids)) > 0 {
+			continue
+		}
+		seen := map[DiffID]bool{}
+		for _, id := range ids {
+			if n, err := c.Size(id); err == nil && !seen[id] {
+				disk += n
+			}
+			seen[id] = true
+		}
+		return disk, true
+	}
+	return 0, false
 }
 
 // Size is what a layer takes on the disk, as its writer counted.

@@ -223,6 +223,29 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// All looks at each cache of a store for itself: layers are unpacked under one id map, or not.
+func TestAll(t *testing.T) {
+	c := newCache(t)
+	if _, ok := All(c.store, []DiffID{id("a")}); ok {
+		t.Error("a store without caches has a layer")
+	}
+	put(t, c, id("a"))
+	put(t, c, id("b"))
+	put(t, Open(c.store, "map-1"), id("c"))
+	for _, tt := range []struct {
+		ids  []DiffID
+		disk int64
+		ok   bool
+	}{
+		{[]DiffID{id("a"), id("b"), id("a")}, 8192, true}, {[]DiffID{id("c")}, 4096, true},
+		{[]DiffID{id("a"), id("c")}, 0, false}, {[]DiffID{"sha256:../x"}, 0, false},
+	} {
+		if disk, ok := All(c.store, tt.ids); disk != tt.disk || ok != tt.ok {
+			t.Errorf("%v: %d, %v", tt.ids, disk, ok)
+		}
+	}
+}
+
 func TestDiffID(t *testing.T) {
 	hex := strings.Repeat("0123456789abcdef", 4)
 	for _, tt := range []struct {

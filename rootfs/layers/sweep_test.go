@@ -37,7 +37,7 @@ func TestSweep(t *testing.T) {
 	if got := entries(t, c); !slices.Equal(got, want) {
 		t.Errorf("a sweep left %q, want %q", got, want)
 	}
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Errorf("a sweep disturbed a writer: %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestSweepHostileTree(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Sweep(nil); err != nil || len(entries(t, c)) != 0 {
@@ -139,7 +139,7 @@ func TestSweepFreed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Fatal(err)
 	}
 	freed, err := c.Sweep(nil)

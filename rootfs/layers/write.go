@@ -14,11 +14,13 @@ import (
 // flock(2) could not be given up.
 const poll = 20 * time.Millisecond
 
-// A Writer fills one layer. Exactly one of Commit and Abort ends it; a Writer that dies with
+// A Writer fills one layer. Exactly one of [Publish] and Abort ends it; a Writer that dies with
 // its process is cleared away by the next writer of the layer, or by a sweep.
 type Writer struct {
 	// Dir is an empty directory for the layer's files, mode 0755 until the layer says otherwise.
 	Dir string
+	// Disk is what the layer takes there, for [Cache.Size]; whoever fills Dir counts it.
+	Disk int64
 
 	at, tree dir
 	name     string
@@ -96,17 +98,34 @@ func (w *Writer) clear() error {
 	return nil
 }
 
-// Commit publishes what is in Dir as the layer. disk is what it takes there, for [Cache.Size].
-func (w *Writer) Commit(disk int64) error {
-	defer w.at.Close()
-	err := w.tree.write(sizeFile, strconv.FormatInt(disk, 10))
+// Publish makes layers of what the writers, which are of one cache, have in their Dirs, and ends them. First
+// all of it goes to the disk, at once for all of them (syncfs(2): what else the file system has to
+// write goes too); then each gets its name. A power cut leaves a layer whole, or not there. After an
+// error those that have no name yet are aborted.
+func Publish(writers ...*Writer) (err error) {
+	if len(writers) == 0 {
+		return nil
+	}
+	for _, w := range writers {
+		err = errors.Join(err, w.tree.write(sizeFile, strconv.FormatInt(w.Disk, 10)))
+	}
 	if err == nil {
-		err = w.at.rename(newPrefix+w.name, w.name)
+		err = unix.Syncfs(writers[0].tree.fd())
+	}
+	for _, w := range writers {
+		if err == nil {
+			err = w.at.rename(newPrefix+w.name, w.name)
+		}
+		if err != nil {
+			err = errors.Join(err, w.drop())
+		}
+		w.tree.Close()
+		w.at.Close()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("publish layer: %w", err), w.drop())
+		return fmt.Errorf("publish layers: %w", err)
 	}
-	return w.tree.Close()
+	return nil
 }
 
 // Abort removes what was written.
@@ -121,5 +140,6 @@ func (w *Writer) Abort() error {
 // drop removes the directory and unlocks it.
 func (w *Writer) drop() error {
 	_, err := removeLocked(w.at, newPrefix+w.name, w.tree)
-	return errors.Join(err, w.tree.Close())
+	w.tree.Close()
+	return err
 }

@@ -48,7 +48,7 @@ func TestBeginWaits(t *testing.T) {
 		_, err := c.Begin(t.Context(), id("a"))
 		waited <- err
 	}()
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-waited; !errors.Is(err, ErrPresent) {
@@ -79,8 +79,32 @@ func TestBeginAfterAbort(t *testing.T) {
 	if list, err := os.ReadDir(w.Dir); err != nil || len(list) != 0 {
 		t.Errorf("the next writer finds %v, %v", list, err)
 	}
-	if err := w.Commit(4096); err != nil {
+	if err := publish(w); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Layers are published together, but each for itself: what has no name after an error is gone.
+func TestPublish(t *testing.T) {
+	c := newCache(t)
+	var all []*Writer
+	for _, name := range []string{"a", "b", "c"} {
+		w, err := c.Begin(t.Context(), id(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, w.Dir+"/file", name)
+		all = append(all, w)
+	}
+	write(t, filepath.Join(c.Dir(), hexOf("b"), "taken"), "") // what a rename meets
+	if err := Publish(all...); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("publishing under a name that is taken: %v", err)
+	}
+	if got := entries(t, c); len(got) != 2 || len(c.Missing([]DiffID{id("a")})) > 0 || len(c.Missing([]DiffID{id("c")})) == 0 {
+		t.Errorf("the cache has %q", got)
+	}
+	if err := Publish(); err != nil {
+		t.Errorf("publishing nothing: %v", err)
 	}
 }
 
@@ -140,7 +164,7 @@ func writeForEver(t *testing.T, c Cache) {
 			if name == "last" {
 				err = w.Abort()
 			} else {
-				err = w.Commit(4096)
+				err = publish(w)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +210,7 @@ func TestAllAtOnce(t *testing.T) {
 						return
 					}
 					write(t, w.Dir+"/file", string(id))
-					if err := w.Commit(4096); err != nil {
+					if err := publish(w); err != nil {
 						t.Error(err)
 					}
 				}

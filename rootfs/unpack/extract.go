@@ -45,12 +45,14 @@ func extract(r io.Reader, f *filter) error {
 		archive = tar.NewReader(r)
 		umoci   = layer.NewTarExtractor(&layer.UnpackOptions{OnDiskFormat: onDisk})
 		data    = &contents{Reader: archive, buf: make([]byte, chunkSize)}
+		quick   = newQuick(data)
 		room    space
 	)
+	defer quick.leave()
 	for {
 		hdr, err := archive.Next()
 		if err == io.EOF {
-			return nil
+			return quick.leave()
 		}
 		if err != nil {
 			return readError(err)
@@ -67,15 +69,26 @@ func extract(r io.Reader, f *filter) error {
 			return err
 		}
 		name := hdr.Name
-		if sparse {
-			err = unpackSparse(umoci, hdr, data)
-		} else {
-			err = umoci.UnpackEntry(".", hdr, data)
-		}
-		if err != nil {
+		if err := unpackEntry(umoci, quick, hdr, data, sparse); err != nil {
 			return entryError(name, err)
 		}
 	}
+}
+
+// unpackEntry makes what an entry says, in the quickest way there is for it.
+func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data *contents, sparse bool) error {
+	if !sparse {
+		if made, err := quick.make(hdr); made || err != nil {
+			return err
+		}
+	}
+	if err := quick.leave(); err != nil {
+		return err
+	}
+	if sparse {
+		return unpackSparse(umoci, hdr, data)
+	}
+	return umoci.UnpackEntry(".", hdr, data)
 }
 
 // readError says what an error of the tar reader is about: the archive, or what it is read from.

@@ -11,8 +11,15 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// unpack puts one layer into the cache.
-func (u *unpacker) unpack(ctx context.Context, l Layer) error {
+// written is a layer whose files are all there, and that has no name yet.
+type written struct {
+	*layers.Writer
+	layer Layer
+	notes Notes
+}
+
+// unpack makes the files of one layer and passes it on, if it is not in the cache.
+func (u *unpacker) unpack(ctx context.Context, l Layer, out chan<- written) error {
 	if !mediaTypes[l.MediaType] {
 		return &RefusedError{Reason: BadMedia, Err: fmt.Errorf("%.100q", l.MediaType)}
 	}
@@ -28,11 +35,32 @@ func (u *unpacker) unpack(ctx context.Context, l Layer) error {
 	if err := u.write(ctx, l, w.Dir, f); err != nil {
 		return errors.Join(err, w.Abort())
 	}
-	if err := w.Commit(f.disk); err != nil {
-		return err
-	}
-	u.tell(Event{Layer: l, State: Done, Bytes: l.Size, Notes: f.notes})
+	w.Disk = f.disk
+	out <- written{w, l, f.notes}
 	return nil
+}
+
+// publish names the layers that arrive. While the disk takes some, others are made: those that wait by
+// then go together.
+func (u *unpacker) publish(in <-chan written) (err error) {
+	for first := range in {
+		batch := []written{first}
+		for len(in) > 0 {
+			batch = append(batch, <-in)
+		}
+		var writers []*layers.Writer
+		for _, w := range batch {
+			writers = append(writers, w.Writer)
+		}
+		if e := layers.Publish(writers...); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		for _, w := range batch {
+			u.tell(Event{Layer: w.layer, State: Done, Bytes: w.layer.Size, Notes: w.notes})
+		}
+	}
+	return err
 }
 
 // write makes the layer's files in dir, and verifies the blob and the archive on the way.

@@ -75,6 +75,5 @@ func restore(fd int, hdr *tar.Header) error {
 	if err := unix.Fchmod(fd, uint32(hdr.Mode)); err != nil {
 		return err
 	}
-	mtime := unix.NsecToTimeval(hdr.ModTime.UnixNano())
-	return unix.Futimes(fd, []unix.Timeval{mtime, mtime})
+	return setTimes(fd, timesOf(hdr))
 }

@@ -1,7 +1,8 @@
 // Package unpack turns the layers of an image, which anybody may have made, into directories
 // that overlayfs can stack.
 //
-// umoci's extractor writes the files; this package stands before and behind it. Before: the
+// umoci's extractor writes the files, but for what is new and plain, which is most of a layer and
+// made as umoci would make it (quick.go); this package stands before and behind both. Before: the
 // blob is hashed while it is read and decompressed by one thread, the archive is hashed, and each
 // entry is judged before anything is done with it (filter). Behind: a layer is published in the
 // cache ([layers]) when the blob's digest and size and the archive's DiffID were right, and nothing
@@ -82,6 +83,9 @@ type Event struct {
 // progress is how many bytes of a blob are between two events.
 const progress = 1 << 20
 
+// waiting is how many layers may wait for the disk to take them, with two descriptors each.
+const waiting = 64
+
 // Run unpacks each layer that arrives, those that are in the cache already excepted, until the
 // channel is closed. It stops at the first error, which names the layer; layers that are done by then stay.
 // A layer that another process is unpacking is waited for. report may be nil; it is called
@@ -116,6 +120,15 @@ type unpacker struct {
 }
 
 func (u *unpacker) run(ctx context.Context, in <-chan Layer) error {
+	made, published := make(chan written, waiting), make(chan error, 1)
+	go func() { published <- u.publish(made) }()
+	err := u.unpackAll(ctx, in, made)
+	close(made)
+	return errors.Join(err, <-published)
+}
+
+// unpackAll unpacks some layers at a time, until there are no more or one cannot be.
+func (u *unpacker) unpackAll(ctx context.Context, in <-chan Layer, out chan<- written) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(u.Jobs)
 	for {
@@ -127,7 +140,7 @@ func (u *unpacker) run(ctx context.Context, in <-chan Layer) error {
 				return g.Wait()
 			}
 			g.Go(func() error {
-				if err := u.unpack(running, l); err != nil {
+				if err := u.unpack(running, l, out); err != nil {
 					return fmt.Errorf("unpack layer %q: %w", l.Digest, err)
 				}
 				return nil

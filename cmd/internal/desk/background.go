@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
+	"demesne/cmd/internal/manifest"
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -86,12 +88,20 @@ func (d *Desk) told(j *jobs.Job, err error) (*work.Job, error) {
 	o := &work.Outcome{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
+		if path := manifest.Path(o.OutputDir); exists(path) {
+			o.Manifest = path
+		}
 	}
 	if o.Stdout, err = d.tail(j.ID, "stdout", work.StdoutMax, j.Stdout); err == nil {
 		o.Stderr, err = d.tail(j.ID, "stderr", work.StderrMax, j.Stderr)
 	}
 	t.Outcome = o
 	return t, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func (d *Desk) tail(id, stream string, most int, all int64) (work.Tail, error) {

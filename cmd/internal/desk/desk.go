@@ -89,7 +89,7 @@ func (d *Desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.
 
 // script is Script with streams that may be somebody's besides. Their text is in the output
 // directory also when there is no outcome.
-func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s streams) (_ *work.Outcome, err error) {
+func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s streams) (*work.Outcome, error) {
 	if r.Spec.Key != "" {
 		return d.keyed(ctx, r, w, s)
 	}
@@ -102,13 +102,12 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 		stop(box)
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.place(out)) }()
 	res, err := d.execute(ctx, box, r, w, s)
-	if err != nil {
+	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}
 	return &work.Outcome{
-		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(),
+		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(), Manifest: out.record(),
 	}, nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/manifest"
 )
 
 // ownerOnly is the mode of directories made for outputs: where others can reach /out, a
@@ -46,6 +48,22 @@ func newUUID() string {
 func (o *outDir) name() string { return filepath.Base(o.path) }
 
 func (o *outDir) close() { o.dir.Close() }
+
+// record writes the directory's manifest and returns where it is. No sandbox has the directory
+// by then. A result without one, for want of room on the disk, is a result.
+func (o *outDir) record() string {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", o.dir.Fd()))
+	if err != nil {
+		return ""
+	}
+	defer root.Close()
+	m, err := manifest.Make(root)
+	path := manifest.Path(o.path)
+	if err != nil || m.Write(path) != nil {
+		return ""
+	}
+	return path
+}
 
 // undo takes the directory away again, unless something is in it.
 func (o *outDir) undo() {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"demesne/images"
+	"demesne/rootfs/layers"
 	"demesne/runner"
 )
 
@@ -32,7 +33,21 @@ func Images() (*images.Client, error) {
 		}
 		return runner.Enter(ctx, c)
 	}
-	return &images.Client{Store: store, Program: program, Enter: enter}, nil
+	unpacked := func(id images.Digest) bool {
+		_, ok := Unpacked(store, []images.Digest{id})
+		return ok
+	}
+	return &images.Client{Store: store, Program: program, Enter: enter, Unpacked: unpacked}, nil
+}
+
+// Unpacked tells whether all of the layers are unpacked, for whatever ids, and what they take on the
+// disk so.
+func Unpacked(store *images.Store, diffIDs []images.Digest) (disk int64, ok bool) {
+	var ids []layers.DiffID
+	for _, id := range diffIDs {
+		ids = append(ids, layers.DiffID(id))
+	}
+	return layers.All(store.Dir(), ids)
 }
 
 // Parse is images.Parse without what its error says of the name, which whoever took the

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/cmd/internal/manifest"
+)
+
+func verifyCommand() command {
+	return command{
+		name: "verify", usage: []string{"[--write] DIR"}, summary: "compare an output directory with its manifest",
+		about: `Says which files of an output directory are not as they were when the run ended: a line for each that
+is changed, missing or new, and then the exit code is 1. The manifest, with the SHA-256 of each file, is
+beside the directory in .manifests; runs that agents start, and background jobs of theirs, have one. --write makes
+one of what is there now. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
+		examples: []example{
+			{"of a run", "demesne verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
+			{"of a directory that has none", "demesne verify --write result"},
+		},
+		flags: verifyOutputFlags, operand: aFile, run: cmdVerifyOutputs,
+	}
+}
+
+func verifyOutputFlags(o *options) flagSet {
+	return flagSet{{group: groupResult, long: "write", set: on(&o.write), help: "make the manifest of what is there now"}}
+}
+
+func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, hinted(errors.New("needs one directory"), "demesne verify DIR")
+	}
+	dir, err := filepath.Abs(args[0])
+	if err != nil {
+		return 0, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, fmt.Errorf("%q: %w", args[0], reason(err))
+	}
+	defer root.Close()
+	if o.write {
+		m, err := manifest.Make(root)
+		if err == nil {
+			err = m.Write(manifest.Path(dir))
+		}
+		if err != nil {
+			return 0, fmt.Errorf("%q: %w", args[0], err)
+		}
+		return a.print(fmt.Sprintf("%d files in %s\n", len(m.Files), manifest.Path(dir)))
+	}
+	m, err := manifest.Read(manifest.Path(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne verify --write %s makes one of what is there now", args[0])
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%q: %w", args[0], err)
+	}
+	return a.differences(m, root)
+}
+
+// differences prints them; the exit code is 1 if there are any.
+func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
+	lines, err := m.Differences(root)
+	if err != nil {
+		return 0, err
+	}
+	if len(lines) == 0 {
+		return a.print(fmt.Sprintf("%d files are as they were\n", len(m.Files)))
+	}
+	if code, err := a.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
+		return code, err
+	}
+	return 1, nil
+}

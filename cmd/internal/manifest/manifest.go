@@ -1,0 +1,227 @@
+// Package manifest writes down what a run left in its output directory: each file with its
+// size and SHA-256. The manifest of DIR/NAME is DIR/.manifests/NAME.json, beside the directory
+// and not in it, so that no sandbox that has the directory as /out, then or later, can change it.
+//
+//	m, err := manifest.Make(root)                  // when no sandbox has it any more
+//	err = m.Write(manifest.Path(dir))
+//	m, err = manifest.Read(manifest.Path(dir))
+//	lines, err := m.Differences(root)              // none: all is as it was
+//
+// It says that files are those of then. It is not signed: whoever may write beside the
+// directory may write another one.
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// Bounds of what a manifest covers; the rest is counted in Uncovered.
+const (
+	filesMax = 5000
+	bytesMax = 256 << 20
+	visitMax = 20_000   // entries of directories that are looked at
+	readMax  = 16 << 20 // bytes of a manifest
+)
+
+// Manifest is what a directory held.
+type Manifest struct {
+	Version int    `json:"version"` // 1
+	Files   []File `json:"files"`   // by path
+	// Uncovered counts what has no line: links and special files, names that are not UTF-8, and
+	// what was too much.
+	Uncovered int `json:"uncovered,omitempty"`
+}
+
+// File is a regular file.
+type File struct {
+	Path   string `json:"path"` // below the directory
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Path is where the manifest of an output directory is.
+func Path(dir string) string {
+	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+".json")
+}
+
+// maker is a manifest under way.
+type maker struct {
+	Manifest
+	root  *os.Root
+	seen  int
+	bytes int64
+}
+
+// Make reads what is in root. No link is followed, and nothing but a file is opened.
+func Make(root *os.Root) (*Manifest, error) {
+	m := &maker{root: root, Manifest: Manifest{Version: 1, Files: []File{}}}
+	if err := m.walk("."); err != nil {
+		return nil, fmt.Errorf("make manifest: %w", err)
+	}
+	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return &m.Manifest, nil
+}
+
+// walk reads directories by the piece: somebody may have made one of millions of entries.
+func (m *maker) walk(dir string) error {
+	f, err := m.root.OpenFile(dir, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		entries, err := f.ReadDir(256)
+		for _, e := range entries {
+			if m.seen++; m.seen > visitMax {
+				m.Uncovered++
+				return nil
+			}
+			m.entry(path.Join(dir, e.Name()), e)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (m *maker) entry(name string, e fs.DirEntry) {
+	err := fs.ErrInvalid
+	switch {
+	case e.IsDir():
+		err = m.walk(name)
+	case e.Type().IsRegular() && utf8.ValidString(name) && len(m.Files) < filesMax:
+		var f File
+		if f, err = sum(m.root, name, bytesMax-m.bytes); err == nil {
+			m.Files, m.bytes = append(m.Files, f), m.bytes+f.Size
+		}
+	}
+	if err != nil {
+		m.Uncovered++
+	}
+}
+
+// errMuch says that a file is larger than there is room for.
+var errMuch = errors.New("too much")
+
+func sum(root *os.Root, name string, most int64) (File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return File{}, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return File{}, errMuch
+	}
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(f, most+1))
+	if err == nil && n > most {
+		err = errMuch
+	}
+	return File{name, n, hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// Write makes or replaces the file at path, in one step.
+func (m *Manifest) Write(path string) error {
+	raw, err := json.MarshalIndent(m, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+	}
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	_, err = f.Write(append(raw, '\n'))
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// Read reads a manifest.
+func Read(path string) (*Manifest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	defer f.Close()
+	m, err := Parse(io.LimitReader(f, readMax))
+	if err != nil {
+		return nil, fmt.Errorf("read manifest %q: %w", path, err)
+	}
+	return m, nil
+}
+
+// Parse reads a manifest from r, and refuses one that names what is not below a directory.
+func Parse(r io.Reader) (*Manifest, error) {
+	var m Manifest
+	if err := json.NewDecoder(r).Decode(&m); err != nil {
+		return nil, err
+	}
+	if m.Version != 1 {
+		return nil, fmt.Errorf("version %d is not known here", m.Version)
+	}
+	for _, f := range m.Files {
+		if !filepath.IsLocal(f.Path) || strings.ContainsRune(f.Path, 0) {
+			return nil, fmt.Errorf("path %q is not below a directory", f.Path)
+		}
+	}
+	return &m, nil
+}
+
+// Differences says, a line each, what is not as the manifest has it: changed, missing or new.
+func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
+	now, err := Make(root)
+	if err != nil {
+		return nil, err
+	}
+	have := map[string]File{}
+	for _, f := range now.Files {
+		have[f.Path] = f
+	}
+	for _, f := range m.Files {
+		switch is, there := have[f.Path]; {
+		case !there:
+			lines = append(lines, fmt.Sprintf("missing %q", f.Path))
+		case is != f:
+			lines = append(lines, fmt.Sprintf("changed %q", f.Path))
+		}
+		delete(have, f.Path)
+	}
+	for _, f := range now.Files {
+		if _, is := have[f.Path]; is {
+			lines = append(lines, fmt.Sprintf("new %q", f.Path))
+		}
+	}
+	if now.Uncovered != m.Uncovered {
+		lines = append(lines, fmt.Sprintf("uncovered: %d, and there were %d", now.Uncovered, m.Uncovered))
+	}
+	return lines, nil
+}
