@@ -25,6 +25,8 @@ type job struct {
 	lines <-chan string
 	// out, if not nil, is the program's descriptor 3.
 	out *os.File
+	// ins are its descriptors from 3 on, instead.
+	ins []*os.File
 	// on is called for each event but the last one, from one goroutine.
 	on func(Event)
 }
@@ -85,6 +87,7 @@ func (c *Client) start(ctx context.Context, j job) (_ *process, err error) {
 		return nil, err
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	p.cmd.ExtraFiles = j.ins
 	if j.out != nil {
 		p.cmd.ExtraFiles = []*os.File{j.out}
 	}

@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,41 @@ func TestSessionTTL(t *testing.T) {
 	}
 	eventually(t, "the time to be up", func() bool { return len(descendants()) == 0 })
 	b.refused(t, id, "exec", id, "--", "true")
+}
+
+// What runs in a sandbox that nobody uses holds still until somebody does.
+func TestSessionFreezeIdle(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "box", "--freeze-idle", "300ms")
+	b.must("exec", "box", "-c", "(while :; do date >> /out/beat; sleep 0.02; done) >/dev/null 2>&1 &")
+	var one struct {
+		info
+		Out string `json:"output_dir"`
+	}
+	state := func() string {
+		if err := json.Unmarshal([]byte(b.must("inspect", "--json", "box")), &one); err != nil {
+			t.Fatal(err)
+		}
+		return one.State
+	}
+	for range 3 {
+		eventually(t, "it to be frozen", func() bool { return state() == "frozen" })
+		before, _ := os.ReadFile(one.Out + "/beat")
+		time.Sleep(100 * time.Millisecond)
+		if after, err := os.ReadFile(one.Out + "/beat"); err != nil || len(before) == 0 || len(after) != len(before) {
+			t.Errorf("frozen, and %d bytes became %d, %v", len(before), len(after), err)
+		}
+		if ls := b.must("ls"); !strings.Contains(ls, "frozen") {
+			t.Errorf("ls says %q", ls)
+		}
+		b.must("exec", "box", "-c", "rm /out/beat; while ! test -s /out/beat; do sleep 0.02; done")
+	}
+	eventually(t, "it to be frozen", func() bool { return state() == "frozen" })
+	b.must("fork", "--name", "other", "box") // which is none of its business
+	if s := state(); s != "frozen" {
+		t.Errorf("after a fork it is %s", s)
+	}
+	b.must("rm", "other", "box")
 }
 
 // A session survives its maker; a one-shot that another caller shares the runner with is

@@ -50,7 +50,8 @@
 //	  - Any TCP connection into the pools arrives at Named, on whatever port: the pools
 //	    are local addresses (AnyIP, a local route), and an nftables tproxy rule
 //	    (nft_tproxy, Linux 4.19) hands it to an IP_TRANSPARENT listener. Nothing is tracked or
-//	    rewritten. Without the rule, [Gateway.Listen] opens single ports.
+//	    rewritten. Without the rule, [Gateway.Listen] opens single ports. [Gateway.Verify]
+//	    tries all of it.
 //	  - What is not TCP, or has no socket, the kernel refuses at once: without a route in
 //	    the sandbox, by reset or ICMP in the gateway. A ping is answered by the
 //	    gateway, for any address of the pools, and goes no further.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
@@ -197,6 +198,54 @@ func TestEscapeN21Sandboxes(t *testing.T) {
 				return nil
 			})
 		}
+	})
+}
+
+// TestVerify: a gateway is verified by what arrives; one without the rule falls back, and one
+// without a socket is refused.
+func TestVerify(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		g := gateway(t)
+		for range 3 {
+			if err := g.Verify(); err != nil || g.NamedErr != nil || len(g.Named) == 0 {
+				t.Fatalf("whole: %v, %v", err, g.NamedErr)
+			}
+		}
+		g.Proxy.Close()
+		if err := g.Verify(); err == nil {
+			t.Error("nothing listens for the proxy")
+		}
+		other := gateway(t)
+		err := (&NS{File: other.namespace}).within(func() error {
+			c, err := nftables.New()
+			if err == nil {
+				c.FlushRuleset()
+				err = c.Flush()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Verify(); err != nil || !errors.Is(other.NamedErr, unix.ECONNREFUSED) || other.Named != nil {
+			t.Errorf("without the rule: %v, %v", err, other.NamedErr)
+		}
+		ports, err := other.Listen(8443)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range ports {
+			go name(listener(t, f))
+		}
+		within(t, other, func() error {
+			if got, err := dial("tcp", "198.19.0.7:8443"); err != nil || got != "198.19.0.7:8443" {
+				return fmt.Errorf("arrived at %q: %v", got, err)
+			}
+			if _, err := dial("tcp", "198.19.0.7:8444"); !errors.Is(err, unix.ECONNREFUSED) {
+				return fmt.Errorf("a port that nobody listens on: %v", err)
+			}
+			return nil
+		})
 	})
 }
 

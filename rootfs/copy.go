@@ -245,14 +245,32 @@ func meansAnything(key string) bool {
 
 // copyXattrs copies what is to be kept, if the copy can hold it.
 func copyXattrs(from, to int, name string, keep func(key string) bool) error {
-	src, dst := fdPath(from)+"/"+name, fdPath(to)+"/"+name
-	list := make([]byte, 64<<10)
-	n, err := unix.Llistxattr(src, list)
-	if err == unix.EOPNOTSUPP {
-		return nil
-	}
+	found, err := xattrs(from, name, keep)
 	if err != nil {
 		return err
+	}
+	for key, value := range found {
+		err := unix.Lsetxattr(fdPath(to)+"/"+name, key, []byte(value), 0)
+		if err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
+			return err
+		}
+	}
+	return nil
+}
+
+// xattrs reads the attributes that are to be kept; nil where there are none.
+func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
+	file := fdPath(at) + "/" + name
+	n, err := unix.Llistxattr(file, nil)
+	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
+		return nil, nil
+	}
+	list := make([]byte, 64<<10)
+	if err == nil {
+		n, err = unix.Llistxattr(file, list)
+	}
+	if err != nil {
+		return nil, err
 	}
 	value := make([]byte, 64<<10)
 	for _, key := range bytes.Split(list[:n], []byte{0}) {
@@ -260,15 +278,16 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 		if !keep(key) {
 			continue
 		}
-		n, err := unix.Lgetxattr(src, key, value)
+		n, err := unix.Lgetxattr(file, key, value)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := unix.Lsetxattr(dst, key, value[:n], 0); err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
-			return err
+		if found == nil {
+			found = map[string]string{}
 		}
+		found[key] = string(value[:n])
 	}
-	return nil
+	return found, nil
 }
 
 // removeAll removes a tree of ours, as deep as copyDepth.

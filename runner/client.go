@@ -156,7 +156,7 @@ func (c *Client) handle(m *wire.Message) {
 // Create makes a sandbox. On an error nothing of it is left.
 //
 // With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
-// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge and the egress log) is
+// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle and the egress log) is
 // removed first. Those who come with the same key at the same time get the same sandbox.
 func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	files, err := c.sources(&spec)

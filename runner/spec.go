@@ -36,12 +36,15 @@ type Spec struct {
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run with less
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
-	Key       string   `json:"key,omitempty"`      // of a Persistent sandbox: see [Client.Create]
-	TTL       Duration `json:"ttl,omitempty"`      // of a Persistent sandbox, since a command in it was started; 0: 48 h
-	MaxAge    Duration `json:"max_age,omitempty"`  // of a Persistent sandbox, used or not; 0: none
-	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
-	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
-	Publish   []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
+	Key       string   `json:"key,omitempty"`     // of a Persistent sandbox: see [Client.Create]
+	TTL       Duration `json:"ttl,omitempty"`     // of a Persistent sandbox, since a command in it was started; 0: 48 h
+	MaxAge    Duration `json:"max_age,omitempty"` // of a Persistent sandbox, used or not; 0: none
+	// FreezeIdle has the processes of a Persistent sandbox hold still (see package freeze) when no command has run in it
+	// for so long; the next command wakes them. 0: never.
+	FreezeIdle Duration `json:"freeze_idle,omitempty"`
+	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
+	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
+	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
 
 	// Exposed is found out by Create: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.
@@ -193,6 +196,7 @@ type State string
 // The states there are.
 const (
 	Running State = "running"
+	Frozen  State = "frozen" // running, and its processes hold still until the next command: see Spec.FreezeIdle
 	Ended   State = "ended"
 	Stopped State = "stopped" // no process is left, the files are: the next command starts it again
 
@@ -213,6 +217,7 @@ const (
 	OpSweep   wire.Op = "sweep"
 	OpFork    wire.Op = "fork"
 	OpDiff    wire.Op = "diff"
+	OpLayer   wire.Op = "layer"
 	OpList    wire.Op = "list"
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"

@@ -2,9 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"demesne/images"
 	"demesne/images/archive"
@@ -49,6 +54,37 @@ func (c *call) load(kind images.Kind, path, tag string, name images.Reference, o
 	}
 	defer src.Close()
 	return pull.Copy(c.ctx, src, name, o)
+}
+
+// commitImage makes an image of another one and of the layers that it was given.
+func commitImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	base, err1 := images.Parse(c.args[0])
+	ref, err2 := images.Parse(c.args[1])
+	n, err3 := strconv.Atoi(cmp.Or(c.options["layers"], "0"))
+	var change images.Change
+	err4 := json.Unmarshal([]byte(cmp.Or(c.options["change"], "{}")), &change)
+	if err := errors.Join(err1, err2, err3, err4); err != nil || n < 0 || n > images.MaxLayers {
+		return usage("commit %q: %v", c.args, err)
+	}
+	img, err := store.Lookup(base)
+	if err != nil {
+		return err
+	}
+	layers := make([]string, n)
+	for i := range layers {
+		layers[i] = fmt.Sprintf("/proc/self/fd/%d", 3+i)
+	}
+	digest, err := archive.Commit(c.ctx, store, img, layers, change, ref)
+	if err != nil {
+		return err
+	}
+	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	return nil
 }
 
 // saveImage writes an image as an archive.

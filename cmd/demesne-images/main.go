@@ -9,6 +9,7 @@
 //
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
+//	demesne-images commit [--store DIR] [--layers N] [--change JSON] DIGEST NAME   an image, and layers on descriptors from 3 on
 //	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
 //	demesne-images export [--store DIR] NAME DST        a root file system as one tar
 //	demesne-images unpack [--store DIR]                 stdin: a layer (JSON) a line
@@ -48,6 +49,7 @@ type command struct {
 var commands = []command{
 	{name: "pull", args: 1, flags: []string{"platform"}, run: pullImage},
 	{name: "import", args: 2, run: importImage},
+	{name: "commit", args: 2, flags: []string{"layers", "change"}, run: commitImage},
 	{name: "save", args: 2, flags: []string{"format"}, run: saveImage},
 	{name: "export", args: 2, run: exportImage},
 	{name: "unpack", feeds: true, run: unpackLayers},

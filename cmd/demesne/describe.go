@@ -20,7 +20,7 @@ func describe(i *runner.Info) string {
 		add("name", i.Name)
 	}
 	state := string(i.State)
-	if i.State == runner.Running {
+	if i.State == runner.Running || i.State == runner.Frozen {
 		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
 	}
 	add("state", state)

@@ -103,6 +103,10 @@ func (b bare) Snapshot(ctx context.Context, id, _ string) (runner.Forked, error)
 	return runner.Forked{ID: "bare-3"}, b.Stop(ctx, id)
 }
 
+func (b bare) Layer(context.Context, string, int, *os.File) (runner.Layered, error) {
+	return runner.Layered{Layers: 1}, nil
+}
+
 func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
 	return &runner.Diff{Truncated: true, Changes: []runner.Change{
 		{Path: wire.Bytes("/a"), Kind: "A"}, {Path: wire.Bytes("/r/.git/hooks/x\n\x1b[2J"), Kind: "M", Executes: "git"},

@@ -37,6 +37,7 @@ shells read, package scripts. What it wrote to /out or a --workspace is not amon
 			examples: []example{{"for reading", "demesne diff build"}},
 			flags:    jsonFlag, operand: aSandbox, run: cmdDiff,
 		},
+		commitCommand(),
 	}
 }
 

@@ -31,6 +31,8 @@ func lifeFlags(o *options) flagSet {
 			help: "how long it stays after the last command in it, unless stopped (default 48h)"},
 		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
 			help: "how long it stays at the most, used or not (default for ever)"},
+		{group: groupSandbox, long: "freeze-idle", arg: "DURATION", set: durationFlag(&o.freezeIdle),
+			help: "stop what runs in it (SIGSTOP) when there was no command for so long, until the next one; servers do not answer meanwhile (default never)"},
 	}
 }
 

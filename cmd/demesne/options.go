@@ -32,6 +32,7 @@ type options struct {
 	background           bool
 	key                  string
 	ttl, maxAge          time.Duration
+	freezeIdle           time.Duration
 	network              network
 
 	shell            *string // -c
@@ -66,7 +67,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge),
+		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {

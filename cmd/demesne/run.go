@@ -38,8 +38,8 @@ func (a *app) newRun(o *options, args []string) (*aRun, error) {
 		return nil, err
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
-	case o.ttl != 0 || o.maxAge != 0:
-		return nil, hinted(errors.New("--ttl and --max-age: a run's sandbox ends with its command"), "--key KEY makes one that stays")
+	case o.ttl != 0 || o.maxAge != 0 || o.freezeIdle != 0:
+		return nil, hinted(errors.New("--ttl, --max-age and --freeze-idle: a run's sandbox ends with its command"), "--key KEY makes one that stays")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {

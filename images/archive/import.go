@@ -208,20 +208,7 @@ func name(ctx context.Context, store *images.Store, ref images.Reference, layer 
 	if err != nil {
 		return "", fmt.Errorf("make configuration: %w", err)
 	}
-	c, err := put(ctx, store, config, typeConfig)
-	if err != nil {
-		return "", err
-	}
-	manifest, err := marshalManifest(c, []images.Descriptor{{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}})
-	if err != nil {
-		return "", err
-	}
-	m, err := put(ctx, store, manifest, images.TypeOCIManifest)
-	if err != nil {
-		return "", err
-	}
-	_, err = store.Add(ctx, images.Record{Ref: ref, Manifest: m})
-	return m.Digest, err
+	return publish(ctx, store, ref, config, []images.Descriptor{{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}})
 }
 
 func put(ctx context.Context, store *images.Store, b []byte, mediaType string) (images.Descriptor, error) {

@@ -176,8 +176,9 @@ func (p Policy) Resolves(name Name) Decision {
 // although it is not public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
 
-// usual are the ports that a rule without any is most likely about.
-var usual = []uint16{22, 80, 443}
+// usual are the ports that a rule without any is most likely about: those of the web, git,
+// ssh, mail and databases.
+var usual = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
 // maxRange bounds the ports of one range that Ports lists.
 const maxRange = 64

@@ -116,6 +116,9 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	if why := leaks(&s.spec, &e, plan.Open); why != "" {
 		return refuse(errors.New(why))
 	}
+	if err := w.follow(plan.Ports); err != nil {
+		return refuse(err)
+	}
 	if err := w.outlet.Change(e, plan); err != nil {
 		return wire.Errorf(codeOf(err), "change egress of sandbox %q: %w", s.id, err)
 	}
@@ -123,7 +126,7 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	defer s.mu.Unlock()
 	s.spec.Egress = public(&e)
 	receipt := *s.receipt
-	receipt.Network = networkWord(plan)
+	receipt.Network, receipt.Layers = networkWord(plan), withLayers(receipt.Layers, w.layers())
 	s.receipt = &receipt
 	return nil
 }

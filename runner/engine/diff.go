@@ -44,22 +44,11 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 }
 
 func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runner.Diff, error) {
-	held, err := box.Hold(base)
+	uppers, letGo, err := uppersOf(box, base)
 	if err != nil {
 		return nil, err
 	}
-	defer held.Close()
-	defer held.CloseUppers()
-	uppers := slices.Clone(held.Uppers)
-	tree, err := box.OpenTree()
-	if err != nil {
-		return nil, err
-	}
-	defer tree.Close()
-	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has none
-		defer up.Close()
-		uppers = append(uppers, up)
-	}
+	defer letGo()
 	image, release, err := e.imageFiles(spec)
 	if err != nil {
 		return nil, err
@@ -70,6 +59,31 @@ func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runne
 		return nil, err
 	}
 	return told(changes, all, spec.Rootfs != nil), nil
+}
+
+// uppersOf opens what a sandbox wrote, the earliest first, and holds it until release is called.
+func uppersOf(box *keep.Box, base []string) (uppers []*os.File, release func(), err error) {
+	held, err := box.Hold(base)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := box.OpenTree()
+	if err != nil {
+		held.CloseUppers()
+		held.Close()
+		return nil, nil, err
+	}
+	defer tree.Close()
+	uppers = slices.Clone(held.Uppers)
+	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has none
+		uppers = append(uppers, up)
+	}
+	return uppers, func() {
+		for _, f := range uppers {
+			f.Close()
+		}
+		held.Close()
+	}, nil
 }
 
 // imageFiles opens what a sandbox was made of.

@@ -155,3 +155,26 @@ func TestMinimalRefusesNetworks(t *testing.T) {
 		}
 	}
 }
+
+func TestMissing(t *testing.T) {
+	many := make([]uint16, 100)
+	for i := range many {
+		many[i] = uint16(1000 + i)
+	}
+	for _, c := range []struct{ there, wanted, want []uint16 }{
+		{nil, []uint16{22, 443}, []uint16{22, 443}},
+		{[]uint16{22}, []uint16{22, 443}, []uint16{443}},
+		{[]uint16{22, 443}, []uint16{443}, nil},
+		{[]uint16{22}, many, many[:mostPorts-1]},
+		{many[:mostPorts], []uint16{22}, nil},
+	} {
+		if got := missing(c.there, c.wanted); !slices.Equal(got, c.want) {
+			t.Errorf("missing(%v, %v) = %v", c.there, c.wanted, got)
+		}
+	}
+	before := []runner.Layer{{Name: "seccomp", Detail: "a"}, {Name: "gateway", Detail: "b"}}
+	after := withLayers(before, []runner.Layer{{Name: "gateway", Detail: "c"}, {Name: "other", Detail: "d"}})
+	if len(after) != 2 || after[0].Detail != "a" || after[1].Detail != "c" || before[1].Detail != "b" {
+		t.Errorf("%v became %v", before, after)
+	}
+}

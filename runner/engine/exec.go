@@ -111,6 +111,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	}
 	s.primary = true
 	s.execs[x.id] = x
+	s.wake()
 	s.renew()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
@@ -122,6 +123,7 @@ func (s *sandbox) enrol() (*execution, error) {
 func (s *sandbox) strike(x *execution) {
 	s.mu.Lock()
 	delete(s.execs, x.id)
+	s.rest()
 	s.primary = s.primary && !x.primary
 	s.mu.Unlock()
 	s.e.mu.Lock()
@@ -290,6 +292,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		s := x.s
 		s.mu.Lock()
 		delete(s.execs, x.id)
+		s.rest()
 		s.renew()
 		verdict, detail := s.verdict, s.detail
 		s.mu.Unlock()

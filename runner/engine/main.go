@@ -17,6 +17,7 @@
 //	spare.go      sandboxes made in advance
 //	state.go      what is on disk about a sandbox
 //	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	fork.go       one that starts with another's files; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them
 //	reap.go       after a runner that was killed

@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"demesne/netns"
 	"demesne/runner"
@@ -26,6 +24,8 @@ type wayOut struct {
 	asked   runner.Egress // with what is in no Spec any more
 	gateway *netns.Gateway
 	golang  *os.File      // the listener of a Go module proxy inside; nil: none
+	ports   []uint16      // served by name, where the kernel has no tproxy
+	ported  []*os.File    // the sockets of those
 	done    chan struct{} // closed when the proxy has answered; nil: it was not asked yet
 	outlet  *outlet.Outlet
 	err     error
@@ -37,10 +37,6 @@ type wayOut struct {
 	waiting map[uint64]chan<- bool // for answers
 	number  uint64
 }
-
-// fallbackPorts are served by name where the kernel has no tproxy: those of the web, git,
-// ssh, mail and databases.
-var fallbackPorts = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
 // begin asks p what the way out amounts to. log may be nil, and is closed with the way out.
 func (w *wayOut) begin(p *outlet.Proxy, id string, log *os.File, ask func(name string, port uint16)) {
@@ -61,7 +57,7 @@ func (w *wayOut) settled() (outlet.Plan, error) {
 	return w.outlet.Plan(), nil
 }
 
-// open makes the gateway, and verifies that the proxy's socket is reached from inside.
+// open makes the gateway, and verifies that its sockets are reached from inside.
 func (w *wayOut) open() (err error) {
 	if w.gateway, err = netns.NewGateway(); err != nil {
 		return &wire.Error{
@@ -69,14 +65,7 @@ func (w *wayOut) open() (err error) {
 			Hint: "demesne check tells what this machine lacks; --egress none needs nothing of it",
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	c, err := w.gateway.Sandbox.DialTCP(ctx, netns.ProxyAddr())
-	if err != nil {
-		return fmt.Errorf("verify gateway: %w", err)
-	}
-	c.Close()
-	if w.asked.GoProxy {
+	if err = w.gateway.Verify(); err == nil && w.asked.GoProxy {
 		w.golang, err = w.gateway.Sandbox.Listen(goProxy)
 	}
 	return err
@@ -84,27 +73,21 @@ func (w *wayOut) open() (err error) {
 
 // serve has the proxy serve the gateway's sockets, once it has answered.
 func (w *wayOut) serve() error {
+	plan, err := w.settled()
+	if err != nil {
+		return err
+	}
 	named := w.gateway.Named
 	if w.gateway.NamedErr != nil {
-		for _, port := range fallbackPorts {
-			l, err := w.gateway.Listen(port)
-			if err != nil {
-				return err
-			}
-			named = append(named, l...)
+		if named, err = w.listenOn(plan.Ports); err != nil {
+			return err
 		}
 	}
 	sockets := wire.Files{outlet.FileProxy: w.gateway.Proxy, outlet.FileDNS: w.gateway.DNS, outlet.FileDNSTCP: w.gateway.DNSTCP}
 	if w.golang != nil {
 		sockets[outlet.FileGo] = w.golang
 	}
-	for i, f := range named {
-		sockets[fmt.Sprintf("%s%d", outlet.FileNamed, i)] = f
-	}
-	if _, err := w.settled(); err != nil {
-		return err
-	}
-	return w.outlet.Listen(outlet.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets)
+	return w.outlet.Listen(outlet.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
 }
 
 // close ends what the sandbox has open, and its gateway.
@@ -117,8 +100,8 @@ func (w *wayOut) close() {
 	if w.gateway != nil {
 		w.gateway.Close()
 	}
-	if w.golang != nil {
-		w.golang.Close()
+	for _, f := range append(w.ported, w.golang) {
+		f.Close() // of one that is nil does nothing
 	}
 }
 
@@ -181,23 +164,6 @@ func since(before, now []runner.Blocked) []runner.Blocked {
 		}
 	}
 	return all
-}
-
-// layers are the receipt's lines about it.
-func (w *wayOut) layers() []runner.Layer {
-	v4, v6 := netns.Pools()
-	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
-	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
-	if err := w.gateway.IPv6Err; err != nil {
-		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v only, no IPv6: %v", v4, err)
-	}
-	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name"}
-	if err := w.gateway.NamedErr; err != nil {
-		names.Status, names.Why = runner.Degraded, err.Error()
-		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", fallbackPorts)
-		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
-	}
-	return []runner.Layer{gateway, names}
 }
 
 // networkWord is the receipt's word for a way out.

@@ -9,6 +9,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/freeze"
 	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/wire"
@@ -60,8 +61,10 @@ type sandbox struct {
 	onDisk    bool      // what it writes is in box
 	written   *os.File  // that
 	restarted bool
-	quiet     bool // nothing ran in it when it was ended
-	news      bool // that it was restarted, until a command has been started; under mu
+	resting   *time.Timer    // until it is frozen; this and frozen are under mu
+	frozen    *freeze.Frozen // what holds still because nobody uses s
+	quiet     bool           // nothing ran in it when it was ended
+	news      bool           // that it was restarted, until a command has been started; under mu
 	clock     *time.Timer
 
 	mu       sync.Mutex
@@ -97,6 +100,9 @@ func (s *sandbox) info() runner.Info {
 	i := runner.Info{
 		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.expires,
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
+	}
+	if s.frozen != nil {
+		i.State = runner.Frozen
 	}
 	if s.over() {
 		i.State, i.PID = runner.Ended, 0
@@ -182,6 +188,7 @@ func (s *sandbox) takeApart() {
 	s.mu.Lock()
 	left := s.execs
 	s.execs = nil
+	s.wake()
 	s.mu.Unlock()
 	for _, x := range left {
 		x.finish(nil)
@@ -213,5 +220,5 @@ func (e *Engine) forget(s *sandbox) {
 	}
 	e.mu.Unlock()
 	e.maybeIdle()
-	e.refillSoon()
+	e.refillAfter(spareDelay)
 }

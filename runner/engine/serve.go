@@ -21,6 +21,7 @@ type caller struct {
 
 	mu   sync.Mutex
 	gone bool
+	made int // sandboxes
 	own  map[*sandbox]bool
 }
 
@@ -179,6 +180,13 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		}
 		diff, err := c.e.diff(t.Sandbox)
 		return diff, nil, err
+	case runner.OpLayer:
+		var t runner.LayerRequest
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		layered, err := c.e.layer(t, m.File(runner.FileLayer))
+		return layered, nil, err
 	case runner.OpFork:
 		var t runner.ForkRequest
 		if err := m.Decode(&t); err != nil {

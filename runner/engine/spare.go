@@ -137,14 +137,29 @@ func (p *spares) raising() (done func()) {
 	return func() { add(-1) }
 }
 
-// refillSoon has spares made, if it then turns out that the runner goes on.
-func (e *Engine) refillSoon() {
+// refillBeside has spares made beside the command that the last one was taken for, if its
+// caller has come before or is not the only one: there is a next one to expect.
+func (c *caller) refillBeside() {
+	c.mu.Lock()
+	c.made++
+	again := c.made > 1
+	c.mu.Unlock()
+	c.e.mu.Lock()
+	again = again || c.e.callers > 1 || len(c.e.boxes) > 1
+	c.e.mu.Unlock()
+	if again {
+		c.e.refillAfter(0)
+	}
+}
+
+// refillAfter has spares made, if the runner then goes on.
+func (e *Engine) refillAfter(delay time.Duration) {
 	p := &e.spares
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && len(p.list) < p.want {
 		p.pending = true
-		time.AfterFunc(spareDelay, e.refill)
+		time.AfterFunc(delay, e.refill)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -52,7 +53,7 @@ func Stop(pid1 int) (*Frozen, error) {
 				seen[pid], still = true, false
 				f.stop(pid1, pid)
 			}
-			still = still && stopped(pid)
+			still = still && all(pid, inert)
 		}
 		if still {
 			return f, nil
@@ -72,7 +73,7 @@ func (f *Frozen) stop(pid1, pid int) {
 	if err != nil {
 		return // it is gone
 	}
-	if !descends(pid, pid1) || stopped(pid) || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+	if !descends(pid, pid1) || all(pid, stopped) || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 		unix.Close(fd)
 		return
 	}
@@ -94,18 +95,18 @@ const mostProcesses = 1 << 16
 // below lists the descendants of pid1, parents first. One that is forked during the walk may be missing;
 // the next walk has it.
 func below(pid1 int) []int {
-	all := []int{pid1}
-	for i := 0; i < len(all) && len(all) < mostProcesses; i++ {
-		for _, t := range tasks(all[i]) {
+	found := []int{pid1}
+	for i := 0; i < len(found) && len(found) < mostProcesses; i++ {
+		for _, t := range tasks(found[i]) {
 			text, _ := os.ReadFile(t + "/children")
 			for word := range bytes.FieldsSeq(text) {
 				if pid, err := strconv.Atoi(string(word)); err == nil {
-					all = append(all, pid)
+					found = append(found, pid)
 				}
 			}
 		}
 	}
-	return all[1:]
+	return found[1:]
 }
 
 // tasks are the directories of a process's threads.
@@ -123,14 +124,34 @@ func tasks(pid int) []string {
 	return names
 }
 
-// stopped says whether no thread of a process can do anything: a process that is dead is stopped too.
-func stopped(pid int) bool {
-	for _, t := range tasks(pid) {
-		if state, _ := stat(t + "/stat"); state != 0 && !bytes.ContainsRune([]byte("TtZX"), rune(state)) {
-			return false
-		}
+// all says whether every thread of a process is like that.
+func all(pid int, like func(task string) bool) bool {
+	return !slices.ContainsFunc(tasks(pid), func(t string) bool { return !like(t) })
+}
+
+// stopped is of a thread that can do nothing, because it is stopped or dead.
+func stopped(task string) bool {
+	state, _ := stat(task + "/stat")
+	return state == 0 || bytes.IndexByte([]byte("TtZX"), state) >= 0
+}
+
+// inert is also of one that will be stopped before it can do anything.
+func inert(task string) bool {
+	state, _ := stat(task + "/stat")
+	return stopped(task) || state == 'D' && waitsForChild(task)
+}
+
+// waitsForChild says whether a thread is in the middle of vfork(2), and so cannot be stopped before its child has executed
+// something. The child is stopped, so neither does anything.
+func waitsForChild(task string) bool {
+	text, err := os.ReadFile(task + "/syscall")
+	if err != nil {
+		return false
 	}
-	return true
+	word, _, _ := bytes.Cut(text, []byte(" "))
+	n, err := strconv.Atoi(string(word))
+	const vfork = 58 // of amd64; arm64 has none
+	return err == nil && (n == unix.SYS_CLONE || n == unix.SYS_CLONE3 || n == vfork && runtime.GOARCH == "amd64")
 }
 
 // descends follows the parents of pid.

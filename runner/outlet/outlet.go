@@ -64,11 +64,12 @@ type Serve struct {
 
 // Plan is what an Egress amounts to.
 type Plan struct {
-	Open   bool   `json:"open"`             // to everybody: by its mode, to learn, or by rules for all addresses
-	Rules  int    `json:"rules"`            // that allow something
-	Env    []Var  `json:"env,omitempty"`    // the placeholders of secrets
-	CA     []byte `json:"ca,omitempty"`     // PEM, of a sandbox with secrets
-	Memory []byte `json:"memory,omitempty"` // for the next process; nobody else reads it. It has the CA's key
+	Open   bool     `json:"open"`             // to everybody: by its mode, to learn, or by rules for all addresses
+	Rules  int      `json:"rules"`            // that allow something
+	Ports  []uint16 `json:"ports,omitempty"`  // that they are about, for who can listen on some only
+	Env    []Var    `json:"env,omitempty"`    // the placeholders of secrets
+	CA     []byte   `json:"ca,omitempty"`     // PEM, of a sandbox with secrets
+	Memory []byte   `json:"memory,omitempty"` // for the next process; nobody else reads it. It has the CA's key
 }
 
 // Var is a variable of the environment inside.
@@ -84,7 +85,8 @@ type Change struct {
 	Egress  runner.Egress `json:"egress"`
 }
 
-// Listen is the body of [OpListen]. A second one for the same sandbox changes nothing.
+// Listen is the body of [OpListen]. A second one for the same sandbox brings further sockets of
+// [FileNamed], and nothing else.
 type Listen struct {
 	Sandbox string `json:"sandbox"`
 	NoIPv6  bool   `json:"no_ipv6,omitempty"` // no answer may name an address of V6: it leads nowhere

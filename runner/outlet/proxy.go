@@ -41,6 +41,7 @@ type Outlet struct {
 	plan    Plan
 	listen  *Listen // nil: not yet
 	sockets wire.Files
+	named   int              // of sockets, those for names
 	before  []runner.Blocked // by processes that are gone
 	last    []runner.Blocked // by all
 }

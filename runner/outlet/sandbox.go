@@ -1,6 +1,9 @@
 package outlet
 
 import (
+	"fmt"
+	"maps"
+	"os"
 	"slices"
 
 	"demesne/runner"
@@ -49,11 +52,32 @@ func (o *Outlet) Egress() runner.Egress {
 	return o.egress
 }
 
-// Listen has sockets served. They stay the caller's, who keeps them open until Close.
-func (o *Outlet) Listen(l Listen, sockets wire.Files) error {
+// Listen has sockets served, and those that are for names. They stay the caller's, who keeps
+// them open until Close.
+func (o *Outlet) Listen(l Listen, sockets wire.Files, named []*os.File) error {
 	l.Sandbox = o.id
+	sockets = maps.Clone(sockets)
+	for i, f := range named {
+		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
+	}
 	o.mu.Lock()
-	o.listen, o.sockets = &l, sockets
+	o.listen, o.sockets, o.named = &l, sockets, len(named)
+	o.mu.Unlock()
+	return o.p.call(OpListen, l, sockets, nil)
+}
+
+// Add has further sockets for names served, after Listen and on its terms.
+func (o *Outlet) Add(named []*os.File) error {
+	sockets := wire.Files{}
+	o.mu.Lock()
+	whole := maps.Clone(o.sockets) // another process may be being told of them
+	for i, f := range named {
+		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
+		whole[fmt.Sprintf("%s%d", FileNamed, o.named+i)] = f
+	}
+	o.named += len(named)
+	o.sockets = whole
+	l := *o.listen
 	o.mu.Unlock()
 	return o.p.call(OpListen, l, sockets, nil)
 }

@@ -1,6 +1,6 @@
-// nons [--hostname] CMD ARG…: executes CMD under a filter like the one Docker has by
+// nons [--hostname | --netfilter] CMD ARG…: executes CMD under a filter like the one Docker has by
 // default: no namespaces, no mounts, no keyrings. clone3 does not exist, so that libc uses
-// clone. With --hostname the filter refuses sethostname alone.
+// clone. With --hostname the filter refuses sethostname alone, with --netfilter sockets to nf_tables.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -16,6 +16,7 @@
 #define LOAD(off) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, off)
 #define NR offsetof(struct seccomp_data, nr)
 #define ARG0 offsetof(struct seccomp_data, args[0])
+#define ARG2 offsetof(struct seccomp_data, args[2])
 #define RET(v) BPF_STMT(BPF_RET | BPF_K, v)
 #define DENY(n, e) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, n, 0, 1), RET(SECCOMP_RET_ERRNO | e)
 #define FLAGS 0x7e020080 // CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET, TIME
@@ -32,10 +33,19 @@ int main(int argc, char **argv) {
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, FLAGS, 0, 1), RET(SECCOMP_RET_ERRNO | EPERM), RET(SECCOMP_RET_ALLOW),
 		RET(SECCOMP_RET_ALLOW)};
 	struct sock_filter host[] = {LOAD(NR), DENY(SYS_sethostname, EPERM), RET(SECCOMP_RET_ALLOW)};
+	struct sock_filter netfilter[] = {
+		LOAD(NR), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5),
+		LOAD(ARG0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 16, 0, 3),  // AF_NETLINK
+		LOAD(ARG2), DENY(12, EPROTONOSUPPORT), RET(SECCOMP_RET_ALLOW)}; // NETLINK_NETFILTER
 	struct sock_fprog p = {sizeof f / sizeof *f, f};
 	if (argc > 2 && !strcmp(argv[1], "--hostname")) {
 		p.len = sizeof host / sizeof *host;
 		p.filter = host;
+		argv++;
+	}
+	if (argc > 2 && !strcmp(argv[1], "--netfilter")) {
+		p.len = sizeof netfilter / sizeof *netfilter;
+		p.filter = netfilter;
 		argv++;
 	}
 	if (argc < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p)) {

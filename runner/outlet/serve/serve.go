@@ -166,7 +166,7 @@ func (s *server) listen(l outlet.Listen, m *wire.Message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.serves {
-		return nil
+		return b.more(m)
 	}
 	k, err := takeSockets(m)
 	if err != nil {
@@ -187,6 +187,15 @@ func (s *server) listen(l outlet.Listen, m *wire.Message) error {
 	go b.proxy.ServeDNS(k.dns)
 	go b.proxy.ServeDNSTCP(k.dnsTCP)
 	return nil
+}
+
+// more serves sockets for names besides.
+func (b *box) more(m *wire.Message) error {
+	named, err := takeNamed(m)
+	for _, n := range named {
+		go b.proxy.ServeNamed(n)
+	}
+	return err
 }
 
 func (s *server) change(c outlet.Change) error {
@@ -257,16 +266,21 @@ func takeSockets(m *wire.Message) (k sockets, err error) {
 			return k, err
 		}
 	}
+	k.named, err = takeNamed(m)
+	return k, err
+}
+
+func takeNamed(m *wire.Message) (all []net.Listener, err error) {
 	for i := 0; ; i++ {
 		f := m.File(fmt.Sprintf("%s%d", outlet.FileNamed, i))
 		if f == nil {
-			return k, nil
+			return all, nil
 		}
 		l, err := listener(f)
 		if err != nil {
-			return k, err
+			return all, err
 		}
-		k.named = append(k.named, l)
+		all = append(all, l)
 	}
 }
 

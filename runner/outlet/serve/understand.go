@@ -99,11 +99,11 @@ func planOf(asked runner.Egress) (*outlet.Plan, error) {
 	if err != nil {
 		return nil, wire.Errorf(wire.CodeInvalid, "%w", err)
 	}
-	return &outlet.Plan{Open: e.open, Rules: len(e.policy.Allowed())}, nil
+	return e.plan(), nil
 }
 
 func (e *egress) plan() *outlet.Plan {
-	p := &outlet.Plan{Open: e.open, Rules: len(e.policy.Allowed())}
+	p := &outlet.Plan{Open: e.open, Rules: len(e.policy.Allowed()), Ports: e.policy.Ports()}
 	for _, s := range e.secrets {
 		p.Env = append(p.Env, outlet.Var{Name: s.String(), Value: s.Placeholder()})
 	}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images"
+	"demesne/runner"
+)
+
+func commitCommand() command {
+	return command{
+		name: "commit", usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, summary: "make an image of what a sandbox changed",
+		about: `Makes an image of a sandbox: the image it runs on, and over it what the sandbox changed of its files. What
+it wrote to /out or a --workspace is not in it, and neither are processes. A sandbox that has processes holds still while
+its files are copied. CMD becomes the image's command; the rest of its configuration is the other image's
+unless flags say otherwise. A sandbox on the host's own files has no image to make another one of.`,
+		examples: []example{
+			{"what was installed", "demesne exec build -- pip install flask; demesne commit build local/flask"},
+			{"with a command of its own", "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
+		},
+		flags: commitFlags, operand: aSandbox, run: cmdCommit,
+	}
+}
+
+func commitFlags(o *options) flagSet {
+	return join(flagSet{
+		{group: groupCommand, long: "env", arg: "NAME[=VALUE]", repeat: true, set: list(&o.env, checkEnv),
+			help: "variable of the image's commands; a NAME alone takes its value from here"},
+		{group: groupCommand, long: "workdir", arg: "PATH", set: o.setWorkdir, help: "directory that they start in"},
+		{group: groupCommand, long: "user", arg: "USER", set: o.setUser, help: "who they run as"},
+	}, entrypointFlag(o), importFlags(o))
+}
+
+func cmdCommit(a *app, o *options, args []string) (int, error) {
+	if len(args) < 2 {
+		return 0, hinted(errors.New("needs a sandbox and a name for the image"), "demesne commit build local/app")
+	}
+	refs, err := named(args[1:2])
+	if err != nil {
+		return 0, err
+	}
+	cmd := args[2:]
+	if len(cmd) > 0 && cmd[0] == "--" {
+		cmd = cmd[1:]
+	}
+	change, err := a.change(o, cmd)
+	if err != nil {
+		return 0, err
+	}
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+		img, err := a.commit(ctx, c, args[0], refs[0], change)
+		if err != nil {
+			return 0, err
+		}
+		if o.json {
+			return a.printJSON(infoOf(images.Listed{Image: img}))
+		}
+		return a.tellImage(o, refs[0], img)
+	})
+}
+
+// change is what the flags of commit say.
+func (a *app) change(o *options, cmd []string) (images.Change, error) {
+	env, err := o.environment(a.env)
+	c := images.Change{Env: env, Entrypoint: o.entrypoint, WorkingDir: o.workdir, User: o.userName}
+	if o.user != nil {
+		c.User = fmt.Sprintf("%d:%d", o.user.UID, o.user.GID)
+	}
+	if len(cmd) > 0 {
+		c.Cmd = &cmd
+	}
+	return c, err
+}
+
+// commit takes a snapshot, so that the sandbox can go on, and makes its layers the image's.
+func (a *app) commit(ctx context.Context, c *images.Client, id string, ref images.Reference, change images.Change) (*images.Image, error) {
+	eng, err := a.connect(ctx, runner.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer eng.Close()
+	info, err := eng.Inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	root := info.Spec.Rootfs
+	switch {
+	case root == nil:
+		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, which are no image", id), "demesne create --image NAME makes one that can be committed")
+	case root.Digest == "" || root.Store != c.Store.Dir():
+		return nil, hinted(fmt.Errorf("sandbox %q: its image is not of the store %q", id, c.Store.Dir()), "demesne import makes a directory an image")
+	}
+	snap, err := eng.Snapshot(ctx, id, "")
+	if err != nil {
+		return nil, err
+	}
+	defer stop(eng, snap.ID)
+	layers, err := a.layersOf(ctx, eng, snap.ID)
+	defer func() {
+		for _, f := range layers {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	img, err := c.Commit(ctx, images.Digest(root.Digest), layers, change, ref)
+	if err == nil {
+		err = c.Unpack(ctx, img, nil) // as a pull does
+	}
+	return img, err
+}
+
+// layersOf writes the layers to files without a name, which nobody has to remove.
+func (a *app) layersOf(ctx context.Context, eng engine, id string) (layers []*os.File, err error) {
+	dir, err := runner.OutputRoot()
+	if err == nil {
+		err = os.MkdirAll(dir, ownerOnly)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for n, of := 0, 1; n < of; n++ {
+		f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+		if err != nil {
+			return layers, fmt.Errorf("make file for a layer: %w", err)
+		}
+		did, err := eng.Layer(ctx, id, n, f)
+		if err == nil && did.Entries > 0 {
+			layers = append(layers, f)
+		} else {
+			f.Close()
+		}
+		if err != nil {
+			return layers, err
+		}
+		of = did.Layers
+	}
+	return layers, nil
+}

@@ -1,0 +1,44 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// A Change is what an image made of another one says differently. What is nil or empty stays.
+type Change struct {
+	Env        []string  `json:"env,omitempty"` // NAME=VALUE; in place of the base's of that name
+	Entrypoint *[]string `json:"entrypoint,omitempty"`
+	Cmd        *[]string `json:"cmd,omitempty"`
+	WorkingDir string    `json:"working_dir,omitempty"`
+	User       string    `json:"user,omitempty"`
+}
+
+// Commit makes an image of another one of the store: its layers, those in the files, each a tar and the lowest first,
+// and its configuration but for the change.
+func (c *Client) Commit(ctx context.Context, base Digest, layers []*os.File, change Change, name Reference) (*Image, error) {
+	if name.Kind != Bare && (name.Kind != Registry || name.Digest() != "") {
+		return nil, fmt.Errorf("commit image %q: no name that an image can be given", name)
+	}
+	held, err := c.Store.Hold(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	text, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"commit", "--store", c.Store.Dir(), "--layers", strconv.Itoa(len(layers)), "--change", string(text), string(base), name.Full}
+	result, err := c.run(ctx, job{args: args, ins: layers})
+	if err == nil && result.Digest == "" {
+		err = errNoResult
+	}
+	if err != nil {
+		return nil, fmt.Errorf("commit image %q: %w", name, err)
+	}
+	return c.Store.Lookup(Reference{Kind: Pinned, Given: string(result.Digest), Full: string(result.Digest)})
+}

@@ -1,0 +1,120 @@
+package netns
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reachTime bounds each try of Verify. What arrives does so at once.
+const reachTime = time.Second
+
+// Verify tries from inside whether what a sandbox sends arrives: at the name server's
+// socket, at the proxy's, and what is for any port of an address that stands for a name, at
+// Named. When only that does not, NamedErr says so and Named is empty. It is for a gateway that
+// nobody serves yet, and leaves nothing in its queues.
+func (g *Gateway) Verify() error {
+	var names error
+	err := g.Sandbox.within(func() error {
+		if err := arrives(g.DNS, DNSAddr(), unix.SOCK_DGRAM); err != nil {
+			return fmt.Errorf("reach the name server: %w", err)
+		}
+		if err := arrives(g.Proxy, ProxyAddr(), unix.SOCK_STREAM); err != nil {
+			return fmt.Errorf("reach the proxy: %w", err)
+		}
+		for i, l := range g.Named {
+			if names = arrives(l, aName(i == 1), unix.SOCK_STREAM); names != nil {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("verify gateway: %w", err)
+	}
+	if names != nil {
+		g.NamedErr = fmt.Errorf("reach an address that stands for a name: %w", names)
+		g.closeNamed()
+	}
+	return nil
+}
+
+// aName is an address of the pools that no name gets, with some port.
+func aName(six bool) netip.AddrPort {
+	pool := pool4
+	if six {
+		pool = pool6
+	}
+	return netip.AddrPortFrom(pool.Addr(), 7)
+}
+
+// arrives sends from the calling thread's namespace to an address and takes what comes at a
+// socket, which has to be that.
+func arrives(at *os.File, to netip.AddrPort, kind int) error {
+	family := unix.AF_INET
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	defer unix.Close(fd)
+	timeout := unix.NsecToTimeval(reachTime.Nanoseconds())
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
+	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // leave no TIME_WAIT
+	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		return fmt.Errorf("connect to %v: %w", to, err)
+	}
+	if kind == unix.SOCK_DGRAM {
+		if _, err := unix.Write(fd, []byte("?")); err != nil {
+			return fmt.Errorf("send to %v: %w", to, err)
+		}
+	}
+	return control(at, func(listener int) error { return take(listener, to, kind) })
+}
+
+// take waits for what was sent, and checks where to.
+func take(fd int, to netip.AddrPort, kind int) error {
+	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(ready, int(reachTime.Milliseconds()))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = unix.ETIMEDOUT
+		}
+		if err != nil {
+			return fmt.Errorf("wait for what was sent to %v: %w", to, err)
+		}
+		break
+	}
+	if kind == unix.SOCK_DGRAM {
+		_, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT)
+		return err
+	}
+	c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("accept: %w", err)
+	}
+	defer unix.Close(c)
+	local, err := unix.Getsockname(c)
+	if err == nil && !same(local, to) {
+		err = fmt.Errorf("what was sent to %v arrived as for another", to)
+	}
+	return err
+}
+
+func same(a unix.Sockaddr, b netip.AddrPort) bool {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)) == b
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)) == b
+	}
+	return false
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strings"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// layer writes one of the layers that a sandbox without processes has over its image's.
+func (e *Engine) layer(t runner.LayerRequest, to *os.File) (did runner.Layered, err error) {
+	if to == nil {
+		return did, wire.Errorf(wire.CodeInvalid, "write layer: no file")
+	}
+	defer to.Close()
+	if err := e.settled(); err != nil {
+		return did, err
+	}
+	live, rec, err := e.locate(t.Sandbox)
+	switch {
+	case err != nil:
+		return did, err
+	case live != nil:
+		return did, wire.Errorf(wire.CodeBusy, "write layer of sandbox %q: it has processes", live.id)
+	}
+	d, err := e.keeper()
+	if err != nil {
+		return did, err
+	}
+	box, rec, err := d.Take(rec.Info.ID)
+	if err != nil {
+		return did, wire.Errorf(wire.CodeBusy, "write layer: %w", err)
+	}
+	defer box.Close()
+	uppers, release, err := uppersOf(box, rec.Base)
+	if err != nil {
+		return did, err
+	}
+	defer release()
+	did.Layers = max(len(uppers), 1)
+	if t.Layer < 0 || t.Layer >= did.Layers {
+		return did, wire.Errorf(wire.CodeInvalid, "write layer %d: there are %d", t.Layer, did.Layers)
+	}
+	if len(uppers) == 0 { // a fork that never ran, of what never wrote
+		return did, nil
+	}
+	image := rec.Info.Spec.Rootfs != nil
+	w := bufio.NewWriterSize(to, 256<<10)
+	did.Entries, err = rootfs.WriteLayer(uppers[t.Layer], w, func(path string) bool { return notItsOwn(path, image) })
+	if err == nil {
+		err = w.Flush()
+	}
+	return did, err
+}
+
+// notItsOwn is of what was made for a sandbox, not by it.
+func notItsOwn(path string, image bool) bool {
+	return slices.Contains(placesOfMounts, path) && path != "workspace" || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
+}

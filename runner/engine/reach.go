@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"demesne/netns"
+	"demesne/runner"
+)
+
+// mostPorts bounds the ports that are served by name where the kernel has no tproxy. Each has a
+// socket for IPv4 and one for IPv6, and all of them go to a new proxy in one message.
+const mostPorts = 56
+
+// listenOn opens sockets for those ports that have none yet, as far as mostPorts goes.
+func (w *wayOut) listenOn(ports []uint16) (opened []*os.File, err error) {
+	for _, port := range missing(w.ports, ports) {
+		files, err := w.gateway.Listen(port)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, files...)
+		w.ports, w.ported = append(w.ports, port), append(w.ported, files...)
+	}
+	return opened, nil
+}
+
+// missing are the ports that are to be opened besides those there are. It is pure.
+func missing(there, wanted []uint16) (all []uint16) {
+	for _, port := range wanted {
+		if !slices.Contains(there, port) && len(there)+len(all) < mostPorts {
+			all = append(all, port)
+		}
+	}
+	return all
+}
+
+// follow opens what ports a changed policy is about, where each has to be opened.
+func (w *wayOut) follow(ports []uint16) error {
+	if w.gateway.NamedErr == nil {
+		return nil
+	}
+	opened, err := w.listenOn(ports)
+	if err != nil || len(opened) == 0 {
+		return err
+	}
+	return w.outlet.Add(opened)
+}
+
+// layers are the receipt's lines about a way out. What they say was tried: see
+// netns.Gateway.Verify.
+func (w *wayOut) layers() []runner.Layer {
+	v4, v6 := netns.Pools()
+	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
+	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
+	if err := w.gateway.IPv6Err; err != nil {
+		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v only, no IPv6: %v", v4, err)
+	}
+	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name"}
+	if err := w.gateway.NamedErr; err != nil {
+		names.Status, names.Why = runner.Degraded, err.Error()
+		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", w.ports)
+		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
+	}
+	return []runner.Layer{gateway, names}
+}
+
+// withLayers are a receipt's layers with those of the same names replaced. It is pure.
+func withLayers(all, newer []runner.Layer) []runner.Layer {
+	all = slices.Clone(all)
+	for i, l := range all {
+		if n := slices.IndexFunc(newer, func(x runner.Layer) bool { return x.Name == l.Name }); n >= 0 {
+			all[i] = newer[n]
+		}
+	}
+	return all
+}
