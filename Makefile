@@ -49,9 +49,10 @@ fuzz:
 	  $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} "$$(dirname "$$file")"; done
 
 chaos: build
-	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled)' ./integration
+	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
 
-# demesne-mcp against the MCP project's conformance suite and inspector, Claude Code and Codex, from npm.
+# demesne-mcp against the MCP project's conformance suite and inspector, Claude Code and Codex, from npm;
+# CLIENTS=conformance is only that.
 clients: build
 	@integration/clients.sh
 

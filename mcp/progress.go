@@ -56,6 +56,7 @@ func (c *call) watch() (w work.Watch, stop func()) {
 		b.output = last
 		b.mu.Unlock()
 	}
+	w.Ask = c.asker()
 	return w, func() { cancel(); <-done }
 }
 

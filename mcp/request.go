@@ -78,6 +78,9 @@ func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
 		return r, err
 	}
+	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {
+		return r, fmt.Errorf("ask: nobody waits for a background job who could be asked")
+	}
 	r.Spec.Limits, err = c.limits()
 	return r, err
 }

@@ -18,7 +18,7 @@ func (s *Server) script() tool {
 			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
 			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
 			field("background", "boolean", "Answer at once; the command goes on as a job.").with("default", false),
-			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, nameField,
+			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, nameField,
 			keyField.with("description", "Run it in the sandbox of this key, which is made if it is not there, and stays: see sandbox_create."), turnField,
 		),
 		out: object(true, append([]property{

@@ -103,13 +103,19 @@ func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string
 // client is a real one, connected in memory.
 func client(t *testing.T, s *Server, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
+	return clientOf(t, s, o, "")
+}
+
+// clientOf is one that speaks a version of the protocol; "": the newest.
+func clientOf(t *testing.T, s *Server, o *sdk.ClientOptions, version string) *sdk.ClientSession {
+	t.Helper()
 	a, b := sdk.NewInMemoryTransports()
 	ss, err := s.sdk.Connect(t.Context(), a, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ss.Close() })
-	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), b, nil)
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), b, &sdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}

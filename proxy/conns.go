@@ -49,6 +49,7 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 		return nil
 	}
 	defer p.release(l)
+	var full time.Time // since when, zero: it is not
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -63,12 +64,34 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 			c.Close()
 			return fmt.Errorf("serve %v: not TCP", l.Addr())
 		}
-		if err := p.hold(tcp); err != nil {
+		if err := p.holdSoon(tcp, &full); err != nil {
 			reset(tcp)
 			p.log.write(decisions.Record{Via: "accept", Host: tcp.LocalAddr().String()}.Decided(policy.Decision{Reason: err.Error()}))
 			continue
 		}
 		go serve(tcp)
+	}
+}
+
+// patience is how long a connection too many waits for others to end: of many short ones
+// some have ended that nobody has come to yet.
+const patience = 100 * time.Millisecond
+
+// holdSoon is hold, and waits for a place if there has been none for less than patience. That
+// time is one for all that come meanwhile: full is since when.
+func (p *Proxy) holdSoon(c io.Closer, full *time.Time) error {
+	for {
+		err := p.hold(c)
+		switch {
+		case err == nil:
+			*full = time.Time{}
+			return nil
+		case full.IsZero():
+			*full = time.Now()
+		case time.Since(*full) > patience, p.ctx.Err() != nil:
+			return err
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

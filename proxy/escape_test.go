@@ -380,6 +380,17 @@ func TestEscapeN25Many(t *testing.T) {
 		t.Error("one more was served")
 	}
 	r.blocked("more than 20 connections at once")
+	// One that is too many waits for a place, unless others have waited for long.
+	mine, _ := net.Pipe()
+	long := time.Now().Add(-time.Hour)
+	if err := r.proxy.holdSoon(mine, &long); err == nil {
+		t.Error("there is a place")
+	}
+	open[0].Close()
+	for full := (time.Time{}); r.proxy.holdSoon(mine, &full) != nil; {
+		full = time.Time{} // on a machine that stalls
+	}
+	r.proxy.release(mine)
 	for _, c := range open {
 		c.Close()
 	}

@@ -1,53 +1,126 @@
 package proxy
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/sys/unix"
 
 	"demesne/proxy/policy"
 )
 
-// serveProxy tells SOCKS5 from HTTP by the first byte, which stays unread.
+// headSize is what of a connection is looked at before anything is read of it. The head of
+// nearly every CONNECT fits in.
+const headSize = 1024
+
+// serveProxy tells SOCKS5, CONNECT and other HTTP from each other by what comes first,
+// which stays unread.
 func (p *Proxy) serveProxy(c *net.TCPConn) {
 	c.SetReadDeadline(time.Now().Add(p.Limits.Head))
-	first, err := peek(c)
+	head, err := peek(c, make([]byte, headSize))
 	if err != nil {
 		p.release(c)
 		return
 	}
-	if first == socksVersion {
+	if head[0] == socksVersion {
 		p.serveSOCKS(c)
 		return
 	}
 	c.SetReadDeadline(time.Time{})
-	p.toHTTP.give(c)
+	if n, target := connectHead(head); n > 0 {
+		p.serveHead(c, head[:n], target)
+		return
+	}
+	p.web().toHTTP.give(c)
 }
 
-// peek looks at the first byte that comes.
-func peek(c *net.TCPConn) (byte, error) {
+// peek looks at what comes first, at least one byte.
+func peek(c *net.TCPConn, b []byte) ([]byte, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var b [1]byte
 	var n int
 	var inner error
 	err = raw.Read(func(fd uintptr) bool {
-		n, _, inner = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK)
+		n, _, inner = unix.Recvfrom(int(fd), b, unix.MSG_PEEK)
 		return inner != syscall.EAGAIN && inner != syscall.EINTR
 	})
 	if err = errors.Join(err, inner); err == nil && n == 0 {
 		err = errors.New("nothing came")
 	}
-	return b[0], err
+	return b[:max(n, 0)], err
+}
+
+// connectHead says how long the head of a CONNECT is, and for what. 0 is for everything that
+// an HTTP server has to look at: other requests, and what is malformed, unusual or not all
+// there yet. It is pure.
+func connectHead(b []byte) (n int, target string) {
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	if end < 0 || !bytes.HasPrefix(b, []byte("CONNECT ")) {
+		return 0, ""
+	}
+	n = end + 4
+	r, err := http.ReadRequest(bufio.NewReaderSize(bytes.NewReader(b[:n]), headSize))
+	if err != nil || r.ProtoMajor != 1 || r.ContentLength != 0 || r.TransferEncoding != nil || r.Header.Get("Expect") != "" {
+		return 0, ""
+	}
+	for name, values := range r.Header {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
+			return 0, ""
+		}
+	}
+	return n, r.RequestURI
+}
+
+// serveHead opens a tunnel as serveCONNECT does, without an HTTP server: that takes as long
+// as the rest of it.
+func (p *Proxy) serveHead(c *net.TCPConn, head []byte, target string) {
+	if _, err := io.ReadFull(c, head); err != nil {
+		p.release(c)
+		return
+	}
+	f := p.askCONNECT(target)
+	why := 0
+	up, ok := f.ready(p.ctx, func(code int) { why = code })
+	if !ok {
+		f.end()
+		refuseHTTP(c, why, f.message())
+		p.release(c)
+		return
+	}
+	if _, err := c.Write(established); err != nil {
+		f.giveUp(up, err)
+		p.release(c)
+		return
+	}
+	f.carry(c, nil, up)
+}
+
+var established = []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+
+// linger is how long who was refused may take to read why.
+const linger = 500 * time.Millisecond
+
+// refuseHTTP answers and waits until the client is gone: closing with something unread would
+// take the answer back.
+func refuseHTTP(c *net.TCPConn, code int, text string) {
+	fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		code, http.StatusText(code), len(text)+1, text)
+	c.CloseWrite()
+	c.SetReadDeadline(time.Now().Add(linger))
+	io.Copy(io.Discard, io.LimitReader(c, 64<<10))
 }
 
 // splitTarget reads host:port, of which both must be there.
@@ -63,15 +136,18 @@ func splitTarget(s string) (policy.Query, error) {
 	return policy.Ask(host, uint16(n))
 }
 
+// askCONNECT decides about what a CONNECT names.
+func (p *Proxy) askCONNECT(target string) *flow {
+	q, err := splitTarget(target)
+	if err != nil {
+		return p.malformed("connect", target, err)
+	}
+	return p.ask("connect", q)
+}
+
 // serveCONNECT opens a tunnel. Bytes that came right behind the request are part of it.
 func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
-	q, err := splitTarget(r.RequestURI)
-	f := (*flow)(nil)
-	if err != nil {
-		f = p.malformed("connect", r.RequestURI, err)
-	} else {
-		f = p.ask("connect", q)
-	}
+	f := p.askCONNECT(r.RequestURI)
 	up, ok := f.ready(r.Context(), func(code int) { http.Error(w, f.message(), code) })
 	if !ok {
 		f.end()
@@ -85,7 +161,7 @@ func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
 	head := make([]byte, buf.Reader.Buffered())
 	buf.Reader.Read(head)
 	conn.SetDeadline(time.Time{})
-	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+	if _, err := conn.Write(established); err != nil {
 		f.giveUp(up, err)
 		p.release(conn)
 		return
@@ -124,7 +200,7 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 	}
 	if ok && f.shape().readable() {
 		f.p.flows.Add(-1) // its requests are flows of their own
-		f.p.toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
+		f.p.web().toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
 	}
 	defer f.end()

@@ -137,11 +137,13 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 	if !bytes.take(int64(len(head))) {
 		return
 	}
-	n, err := up.Write(head)
-	f.out.Add(int64(n))
-	if err != nil {
-		f.rec.Error = err.Error()
-		return
+	if len(head) > 0 {
+		n, err := up.Write(head)
+		f.out.Add(int64(n))
+		if err != nil {
+			f.rec.Error = err.Error()
+			return
+		}
 	}
 	out := make(chan int64, 1)
 	go func() { out <- pump(up, c, bytes) }()

@@ -29,48 +29,6 @@ type forwarder struct {
 
 type flowKey struct{}
 
-// setUpHTTP starts the two servers that read requests: one for what is sent to a proxy,
-// one for what is sent to a name's port 80.
-func (p *Proxy) setUpHTTP() {
-	p.toHTTP, p.toNamed = newHandoff(p.ctx), newHandoff(p.ctx)
-	p.forward = newForwarder(p)
-	p.explicit = p.server(p.serveExplicit)
-	p.byName = p.server(p.serveRequestTo)
-	p.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		h, _ := heldBy(c) // nothing else is given to it
-		return context.WithValue(ctx, flowKey{}, h.flow)
-	}
-	go p.explicit.Serve(p.toHTTP)
-	go p.byName.Serve(p.toNamed)
-}
-
-func (p *Proxy) server(h http.HandlerFunc) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: p.Limits.Head,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0),
-		ConnState:         p.connState,
-		BaseContext:       func(net.Listener) context.Context { return p.ctx },
-	}
-}
-
-// connState releases what an HTTP server is done with. A connection that was taken over
-// (CONNECT, WebSocket) is its taker's.
-func (p *Proxy) connState(c net.Conn, s http.ConnState) {
-	if s == http.StateClosed {
-		p.releaseHTTP(c)
-	}
-}
-
-func (p *Proxy) releaseHTTP(c net.Conn) {
-	if h, ok := heldBy(c); ok {
-		c = h.Conn
-	}
-	p.release(c)
-}
-
 func newForwarder(p *Proxy) *forwarder {
 	f := &forwarder{p: p, goproxy: goproxy.NewProxyHttpServer()}
 	f.transport = &http.Transport{
@@ -121,7 +79,7 @@ func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusBadRequest)
 		return
 	}
-	p.forward.serve(w, r, q, false)
+	p.web().forward.serve(w, r, q, false)
 }
 
 // absoluteTarget reads http://host[:port]/…. The Host header says nothing: net/http has
@@ -161,7 +119,7 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, f.message(), http.StatusForbidden)
 		return
 	}
-	p.forward.serve(w, r, conn.q, r.TLS != nil)
+	p.web().forward.serve(w, r, conn.q, r.TLS != nil)
 }
 
 // serve decides about one request and sends it on, over TLS if encrypted.

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"testing"
 
 	"demesne/proxy/policy"
@@ -50,6 +52,26 @@ func FuzzTarget(f *testing.F) {
 		}
 		if _, _, err := net.SplitHostPort(fl.target()); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzConnectHead: what is taken for a CONNECT is a head, whole and no more, of which an HTTP
+// server would say the same.
+func FuzzConnectHead(f *testing.F) {
+	f.Add([]byte("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\nmore"))
+	f.Add([]byte("CONNECT a.test:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, target := connectHead(b)
+		if n == 0 {
+			return
+		}
+		if n > len(b) || !bytes.HasSuffix(b[:n], []byte("\r\n\r\n")) || bytes.Count(b[:n], []byte("\r\n\r\n")) != 1 {
+			t.Fatalf("%d bytes of %q", n, b)
+		}
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(b)))
+		if err != nil || r.Method != http.MethodConnect || r.RequestURI != target {
+			t.Fatalf("%q is for %q: %+v, %v", b, target, r, err)
 		}
 	})
 }

@@ -3,11 +3,9 @@ package proxy
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -88,11 +86,8 @@ type Proxy struct {
 	hidden  *redact.Values // of the secrets
 	issuer  *issuer        // nil without secrets
 
-	forward  *forwarder
-	explicit *http.Server // of ServeProxy
-	byName   *http.Server // of port 80, by name
-	toHTTP   handoff      // connections for explicit
-	toNamed  handoff      // and for byName
+	web     func() *web         // once
+	started atomic.Pointer[web] // by that
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -130,7 +125,7 @@ func New(c Config) (*Proxy, error) {
 		}
 	}
 	p.SetPolicy(c.Policy)
-	p.setUpHTTP()
+	p.web = sync.OnceValue(p.startWeb)
 	return p, nil
 }
 
@@ -144,7 +139,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 	for _, r := range changes(*before, pol) {
 		p.log.write(r)
 	}
-	p.forward.transport.CloseIdleConnections()
+	p.forget()
 }
 
 // changes are records of what makes one policy another. It is pure.
@@ -177,8 +172,7 @@ func (p *Proxy) Close() error {
 	for c := range held {
 		c.Close()
 	}
-	p.forward.transport.CloseIdleConnections()
-	err := errors.Join(p.explicit.Close(), p.byName.Close())
+	err := p.closeWeb()
 	p.settle()
 	return err
 }

@@ -31,21 +31,44 @@ func pump(dst, src net.Conn, b *budget) (n int64) {
 	return n
 }
 
-// bite is how much is taken from a budget at once.
-const bite = 256 << 10
+// bite is how much is spliced before it is counted. Of a budget with less than plenty left each
+// byte is counted before it goes on: otherwise all connections of a sandbox, both ways, could
+// move more than is left.
+const (
+	bite   = 256 << 10
+	plenty = 2 * 512 * bite
+)
 
 var errSpent = errors.New("budget of bytes is spent")
 
 func pumpBounded(dst, src net.Conn, b *budget) (n int64, err error) {
-	for {
-		some := b.some(bite)
-		if some == 0 {
-			return n, errSpent
-		}
-		m, err := io.Copy(dst, &io.LimitedReader{R: src, N: some})
-		b.giveBack(some - m)
+	for b.left() >= plenty {
+		m, err := io.Copy(dst, &io.LimitedReader{R: src, N: bite})
+		b.take(m)
 		n += m
-		if err != nil || m < some {
+		if err != nil || m < bite {
+			return n, err
+		}
+	}
+	m, err := pumpCounted(dst, src, b)
+	return n + m, err
+}
+
+func pumpCounted(dst, src net.Conn, b *budget) (n int64, err error) {
+	buf := make([]byte, 32<<10)
+	for {
+		got, err := src.Read(buf)
+		some := b.some(int64(got))
+		m, werr := dst.Write(buf[:some])
+		n += int64(m)
+		switch {
+		case werr != nil:
+			return n, werr
+		case some < int64(got):
+			return n, errSpent
+		case err == io.EOF:
+			return n, nil
+		case err != nil:
 			return n, err
 		}
 	}
@@ -62,22 +85,19 @@ type budget struct {
 func (b *budget) bounded() bool   { return b.limit.Bytes > 0 }
 func (b *budget) exhausted() bool { return b.cut.Load() }
 
-// some takes up to n bytes, which may be none.
+func (b *budget) left() int64 { return b.limit.Bytes - b.bytes.Load() }
+
+// some takes up to n bytes. Fewer are the last.
 func (b *budget) some(n int64) int64 {
 	over := b.bytes.Add(n) - b.limit.Bytes
 	if over <= 0 {
 		return n
 	}
-	if over >= n {
-		b.bytes.Add(-n)
-		b.cut.Store(true)
-		return 0
-	}
+	over = min(over, n)
 	b.bytes.Add(-over)
+	b.cut.Store(true)
 	return n - over
 }
-
-func (b *budget) giveBack(n int64) { b.bytes.Add(-n) }
 
 // take takes n bytes that were moved already, or says that they are too many.
 func (b *budget) take(n int64) bool {

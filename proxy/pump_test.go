@@ -73,16 +73,14 @@ func TestBudgetConcurrent(t *testing.T) {
 				if n == 0 {
 					return
 				}
-				back := n / 2
-				b.giveBack(back)
 				mu.Lock()
-				total += n - back
+				total += n
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	if total > 1000 || !b.exhausted() {
+	if total != 1000 || !b.exhausted() {
 		t.Errorf("%d of 1000, exhausted %v", total, b.exhausted())
 	}
 }
@@ -103,5 +101,35 @@ func TestJournal(t *testing.T) {
 	j.write(decisions.Record{Via: "dns", Host: "n0.test"}.Decided(policy.Decision{Reason: "no rule"}))
 	if j.denials()[0].Times != 2 {
 		t.Errorf("%+v", j.denials()[0])
+	}
+}
+
+// TestBudgetBothWays: of what is left neither direction keeps anything for itself, and not a byte
+// more goes through.
+func TestBudgetBothWays(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	rule, _ := policy.ParseRule("good.test")
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: 1000}))}, "good.test")
+	c, _, _ := r.connect("good.test:7")
+	moved, block := 0, make([]byte, 100)
+	for {
+		if _, err := c.Write(block); err != nil {
+			break
+		}
+		moved += len(block)
+		n, err := io.ReadFull(c, block)
+		if moved += n; err != nil {
+			break
+		}
+	}
+	if moved < 1000 || moved > 1100 { // the last block was sent, and came no further than the proxy
+		t.Errorf("%d bytes were moved", moved)
+	}
+	r.idle()
+	r.proxy.Close()
+	for _, rec := range r.records(1) {
+		if rec.In+rec.Out != 1000 || rec.Error != "cut: the rule's budget of bytes is spent" {
+			t.Errorf("%+v", rec)
+		}
 	}
 }

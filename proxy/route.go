@@ -19,13 +19,13 @@ func (p *Proxy) ServeRoute(l net.Listener, host string) error {
 		return fmt.Errorf("serve route: %w", err)
 	}
 	q := policy.Query{Name: name, Port: 443}
-	return p.serveWith(l, func(w http.ResponseWriter, r *http.Request) { p.forward.serve(w, r, q, true) })
+	return p.serveWith(l, func(w http.ResponseWriter, r *http.Request) { p.web().forward.serve(w, r, q, true) })
 }
 
 // serveWith hands all requests that come over l to h.
 func (p *Proxy) serveWith(l net.Listener, h http.HandlerFunc) error {
 	return p.accept(l, func(c *net.TCPConn) {
-		p.toNamed.give(&held{Conn: c, flow: &flow{p: p, route: h}})
+		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: h}})
 	})
 }
 
@@ -49,7 +49,7 @@ func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 	case r.URL.EscapedPath() == sumDB+"/supported": // a question to a proxy; see golang.org/ref/mod
 	default:
 		http.StripPrefix(below, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			p.forward.serve(w, r, q, true)
+			p.web().forward.serve(w, r, q, true)
 		})).ServeHTTP(w, r)
 	}
 }

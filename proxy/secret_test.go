@@ -231,7 +231,7 @@ func TestEscapeN8Intercepted(t *testing.T) {
 func TestSecretServer(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))
-	r.proxy.forward.transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+	r.proxy.web().forward.transport.TLSClientConfig.RootCAs = x509.NewCertPool()
 	code, body := request(t, tls.Client(r.named("api.test", 443), trust), "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: "+s.Placeholder()+"\r\n\r\n")
 	if code != 502 || !strings.Contains(body, "certificate") {
 		t.Error(code, body)

@@ -325,3 +325,61 @@ func TestCloseEndsHalfTunnels(t *testing.T) {
 	}
 	c.Close()
 }
+
+// What is a whole CONNECT and nothing else needs no HTTP server; everything else gets one.
+func TestConnectHead(t *testing.T) {
+	long := strings.Repeat("x", headSize)
+	for _, c := range []struct {
+		in, rest, target string
+	}{
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", "", "a.test:443"},
+		{"CONNECT a.test:443 HTTP/1.0\r\n\r\n", "", "a.test:443"},
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n", "\x16\x03\x01", "a.test:443"},
+		{"CONNECT A.test. HTTP/1.1\r\nHost: x\r\n\r\n", "", "A.test."}, // a name without a port is refused later, as everywhere
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n", "", ""},
+		{"CONNECT a.test:443 HTTP/2.0\r\n\r\n", "", ""},
+		{"CONNECT a.test:443\r\n\r\n", "", ""},
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", "hello", ""},
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "0\r\n\r\n", ""},
+		{"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n", "", ""},
+		{"CONNECT a.test:443 HTTP/1.1\r\nHo st: x\r\n\r\n", "", ""},
+		{"connect a.test:443 HTTP/1.1\r\nHost: x\r\n\r\n", "", ""},
+		{"GET http://a.test/ HTTP/1.1\r\nHost: x\r\n\r\n", "", ""},
+		{"CONNECT a.test:443 HTTP/1.1\r\nX: " + long + "\r\n\r\n", "", ""},
+		{"\x16", "", ""},
+	} {
+		b := []byte(c.in + c.rest)
+		n, target := connectHead(b[:min(len(b), headSize)])
+		want := len(c.in)
+		if c.target == "" {
+			want = 0
+		}
+		if n != want || target != c.target {
+			t.Errorf("%.80q: %d bytes for %q, want %d for %q", c.in, n, target, want, c.target)
+		}
+	}
+}
+
+// A CONNECT gets the same answer whether it comes at once or in pieces.
+func TestConnectPieces(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	for target, want := range map[string]string{"good.test:7": "200", "bad.test:7": "403", "good.test:9": "502", "good.test": "403"} {
+		for _, size := range []int{7, 1 << 10} {
+			c := r.dial(r.addr)
+			defer c.Close()
+			text := "CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n"
+			for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+				io.WriteString(c, rest[:min(size, len(rest))])
+				if size < len(text) {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			io.WriteString(c, "hello")
+			resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: "CONNECT"})
+			if err != nil || !strings.HasPrefix(resp.Status, want) {
+				t.Errorf("%s in pieces of %d: %v %v, want %s", target, size, resp, err, want)
+			}
+		}
+	}
+}

@@ -6,16 +6,18 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"demesne/rootfs/internal/nstest"
 )
 
-// benchInUserns is inUserns for a benchmark: with as many ids as the caller can map.
+// benchInUserns is nstest.Enter for a benchmark: with as many ids as the caller can map.
 func benchInUserns(b *testing.B) bool {
 	b.Helper()
-	if os.Getenv(nsVar) != "" {
+	if nstest.Entered() {
 		return true
 	}
-	cmd := usernsCommand(idMaps()[0])
-	cmd.Args = append(cmd.Args, "-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1000x")
+	cmd := nstest.Self("-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1000x")
+	nstest.Into(cmd, nstest.Maps()[0])
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		b.Skip(err)

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // TestCopied: a copy is like the original in what a program can see.
 func TestCopied(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"file": "content", "dir/closed/x": "y", "link": "→nowhere", "pipe": "|", "old/x": "low", "big": strings.Repeat("z", 3<<20)})
@@ -28,7 +30,7 @@ func TestCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if multi() {
+	if nstest.Many() {
 		if err := os.Chown(path("pipe"), 7, 8); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +53,7 @@ func TestCopied(t *testing.T) {
 		}
 	}
 	var own unix.Stat_t
-	if err := unix.Lstat(inside("pipe"), &own); err != nil || own.Mode&unix.S_IFMT != unix.S_IFIFO || multi() && (own.Uid != 7 || own.Gid != 8) {
+	if err := unix.Lstat(inside("pipe"), &own); err != nil || own.Mode&unix.S_IFMT != unix.S_IFIFO || nstest.Many() && (own.Uid != 7 || own.Gid != 8) {
 		t.Errorf("pipe: %+v %v", own, err)
 	}
 	value := make([]byte, 8)
@@ -65,7 +67,7 @@ func TestCopied(t *testing.T) {
 
 // TestCopiedDeep: an image that is too deep to copy is refused, with nothing left.
 func TestCopiedDeep(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{strings.Repeat("d/", copyDepth+2): ""})

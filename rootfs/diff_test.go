@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // mark makes directories of a layer opaque, as overlayfs does.
@@ -35,7 +37,7 @@ func readable(t *testing.T, layers ...*os.File) (out []*os.File) {
 }
 
 func TestDiff(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	bottom := layer(t, map[string]string{"a": "a", "d/x": "x", "d/y": "y", "e/f": "f", "l": "→d", "was/here": ""})
@@ -77,7 +79,7 @@ func TestDiff(t *testing.T) {
 
 // TestDiffBounded: neither many files, nor long names, nor deep directories make it grow.
 func TestDiffBounded(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	deep := layer(t, map[string]string{})
@@ -116,7 +118,7 @@ func TestDiffBounded(t *testing.T) {
 }
 
 func TestHostFiles(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	f, err := HostFiles(Layout{Hostname: "box", User: User{1000, 1000}})

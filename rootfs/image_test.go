@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // layer makes a directory with files: "name" → content; a name that ends in "/" is a directory,
@@ -66,7 +68,7 @@ func tryImage(t testing.TB, l Layout, i Image, layers ...*os.File) (*Tree, error
 	i.Lowers = append(i.Lowers, layers...)
 	if i.UIDs == 0 {
 		i.UIDs, i.GIDs = 1, 1
-		if multi() {
+		if nstest.Many() {
 			i.UIDs, i.GIDs = 65536, 65536
 		}
 	}
@@ -117,7 +119,7 @@ func trees(t *testing.T, test func(t *testing.T, i Image)) {
 }
 
 func TestImageLayers(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	trees(t, func(t *testing.T, i Image) {
@@ -160,7 +162,7 @@ func TestImageLayers(t *testing.T) {
 // TestImageHostile has the shapes of escapes.md F8 and F9: whatever an image has where something of
 // ours goes, nothing outside of the tree is touched and the tree comes up.
 func TestImageHostile(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	outside := t.TempDir()
@@ -211,7 +213,7 @@ func TestImageHostile(t *testing.T) {
 // TestImageEtc: our three files are there, the image's are not written through, and what else an
 // image has in /etc stays.
 func TestImageEtc(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -262,7 +264,7 @@ func TestImageEtc(t *testing.T) {
 }
 
 func TestImageOneID(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	const conf = "etc/apt/apt.conf.d/99demesne"
@@ -278,7 +280,7 @@ func TestImageOneID(t *testing.T) {
 }
 
 func TestImageWorkingDir(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp"})
@@ -297,7 +299,7 @@ func TestImageWorkingDir(t *testing.T) {
 }
 
 func TestImageDir(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"file": "content", "etc/passwd": "a:x:0:0::/a:"})
@@ -321,7 +323,7 @@ func TestImageDir(t *testing.T) {
 
 // TestImageRoot: / is as the highest layer has it, but never closed to uid 0; nothing is setuid.
 func TestImageRoot(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	for mode, want := range map[fs.FileMode]fs.FileMode{0o755: 0o755, 0o700: 0o755, 0: 0o555, 0o1777: 0o777} {
@@ -343,7 +345,7 @@ func TestImageRoot(t *testing.T) {
 
 // TestImageSize: what the sandbox writes is bounded, also in /dev/shm.
 func TestImageSize(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := image(t, Layout{Size: 1 << 20}, Image{}, layer(t, map[string]string{"file": "x"}))
@@ -361,7 +363,7 @@ func TestImageSize(t *testing.T) {
 
 // TestImageUndo: a mount that fails half-way leaves nothing.
 func TestImageUndo(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"etc/passwd": "root:x:0:0::/:"})
@@ -405,7 +407,7 @@ func descriptors(t *testing.T) int {
 
 // TestImageNested: the layers themselves on an overlay, as in a sandbox in a sandbox.
 func TestImageNested(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	outer := image(t, Layout{}, Image{}, layer(t, map[string]string{"store/l0/a": "zero", "store/l1/b": "one"}))
@@ -432,7 +434,7 @@ func TestImageNested(t *testing.T) {
 
 // CertFile has what the image trusts, or else the host, and what is to be trusted besides.
 func TestImageTrust(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	const own, extra = "-----BEGIN CERTIFICATE-----\nown\n", "-----BEGIN CERTIFICATE-----\nextra\n"

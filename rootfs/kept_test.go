@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // keptDir is a directory for Layout.Kept on the disk that the tests are on.
@@ -42,7 +44,7 @@ func rounds(t *testing.T, mount func(Layout) (*Tree, error), below []*os.File, u
 }
 
 func TestKeptHost(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	rounds(t, MountHost, nil, func(root string) {
@@ -77,7 +79,7 @@ func TestKeptHost(t *testing.T) {
 
 // TestKeptHostile: what a sandbox leaves in the places of mounts leads nowhere when the tree is made again.
 func TestKeptHostile(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	outside := t.TempDir()
@@ -134,7 +136,7 @@ func TestKeptHostile(t *testing.T) {
 }
 
 func TestKeptImage(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	bottom := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "opt/a": "a"})
@@ -176,7 +178,7 @@ func TestKeptImage(t *testing.T) {
 
 // TestKeptNot: where an upper cannot be kept the tree is there all the same, and says so.
 func TestKeptNot(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	kept, err := os.Open("/proc/self/fd") // no directories can be made in it

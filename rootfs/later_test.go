@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // TestComplete starts a process with mounts of its own from a tree that is open: what the tree is lent then
 // is there too, and stays when the tree is detached.
 func TestComplete(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	out, work := t.TempDir(), t.TempDir()
@@ -97,7 +99,7 @@ func elsewhere(t *testing.T, dir string) int {
 }
 
 func TestCompleteRefused(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{Size: 1 << 20})

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestLend(t *testing.T) {
-	if !inUserns(t) || !multi() {
+	if !nstest.Enter(t) || !nstest.Many() {
 		return
 	}
 	for _, mode := range []os.FileMode{0o750, 0o700, 0o755, 0o777, 0o711} {

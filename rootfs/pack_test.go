@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // packed is a line for each entry of the layer that upper is.
@@ -42,7 +44,7 @@ func packed(t *testing.T, upper *os.File) (lines []string, err error) {
 
 // TestWriteLayer: what a tree over an image writes is what a layer says of it.
 func TestWriteLayer(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"gone": "x", "old/x": "low", "dir/a": "a"})

@@ -13,17 +13,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestPTY(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{})
 	withDev(t, tree)
 	for want := range 3 {
 		uid := want * 1000
-		if !multi() {
+		if !nstest.Many() {
 			uid = 0
 		}
 		master, n, err := tree.OpenPTY(uid, -1)
@@ -39,7 +41,7 @@ func TestPTY(t *testing.T) {
 		if err := unix.Stat(slave, &st); err != nil || int(st.Uid) != uid || st.Mode&0o777 != 0o620 {
 			t.Errorf("%s: uid %d mode %o, %v", slave, st.Uid, st.Mode, err)
 		}
-		if wantGID := uint32(ttyID); multi() && st.Gid != wantGID {
+		if wantGID := uint32(ttyID); nstest.Many() && st.Gid != wantGID {
 			t.Errorf("%s: gid %d, want %d", slave, st.Gid, wantGID)
 		}
 		echo(t, tree, master, n)
@@ -48,7 +50,7 @@ func TestPTY(t *testing.T) {
 
 // TestDetach has a sandbox in a mount namespace of its own keep what the runner let go.
 func TestDetach(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	before := mountCount(t)

@@ -4,10 +4,12 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestHostPrograms(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{Size: 64 << 20, Hostname: "box"})

@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestSettle(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir, outside := mountDir(t), filepath.Join(t.TempDir(), "outside")
 	foreign := 1000
-	if !multi() {
+	if !nstest.Many() {
 		foreign = 0
 	}
 	reg, sub := uint32(unix.S_IFREG), uint32(unix.S_IFDIR)
@@ -94,7 +96,7 @@ func checkFile(t *testing.T, path string, mode uint32, owner int) {
 
 // TestDeep settles trees deeper than any path can be long, wide at places, with few descriptors.
 func TestDeep(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000, 500) })
@@ -171,7 +173,7 @@ func mknod(fd int, name string) error {
 
 // TestTooDeep ends at the limit, says so, and still does the rest.
 func TestTooDeep(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir := mountDir(t)
@@ -202,7 +204,7 @@ func TestTooDeep(t *testing.T) {
 // TestMoved moves a directory away while the walk is far below it: the walk gives up that branch,
 // and not the rest.
 func TestMoved(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir := mountDir(t)
@@ -233,7 +235,7 @@ func TestMoved(t *testing.T) {
 
 // What was there before the sandbox keeps its owner and its bits.
 func TestSettleLeavesWhatWasThere(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir := mountDir(t)

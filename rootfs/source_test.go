@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestInputs(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir := t.TempDir()
@@ -84,7 +86,7 @@ func open(t *testing.T, path string) *os.File {
 
 // TestDetached hands in detached mounts, as real root does.
 func TestDetached(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	dir := t.TempDir()
@@ -120,7 +122,7 @@ func TestDetached(t *testing.T) {
 
 // TestVerify refuses a mount that is not what its attributes were to make it.
 func TestVerify(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	fd, err := clone(unix.AT_FDCWD, mountDir(t), unix.MOUNT_ATTR_NOSUID)
@@ -139,9 +141,9 @@ func TestVerify(t *testing.T) {
 }
 
 // TestIdmapped passes a mount made by real root into a user namespace that maps other ids: what
-// is written through it belongs to root outside. The child runs with nsVar and the mount as fd 3.
+// is written through it belongs to root outside. The child is entered with the mount as fd 3.
 func TestIdmapped(t *testing.T) {
-	if os.Getenv(nsVar) != "" {
+	if nstest.Entered() {
 		tree := mounted(t, Layout{Out: Source{Mount: os.NewFile(3, "out")}})
 		if err := os.WriteFile(filepath.Join(tree.Root, "out/f"), []byte("x"), 0o644); err != nil {
 			t.Error(err)
@@ -152,14 +154,14 @@ func TestIdmapped(t *testing.T) {
 		t.Skip("needs real root")
 	}
 	dir := t.TempDir()
-	ids := idMaps()[0]
+	ids := nstest.Maps()[0]
 	mount, err := idmapped(dir, ids)
 	if err != nil {
 		t.Skip("needs idmapped mounts: ", err)
 	}
 	defer mount.Close()
-	cmd := usernsCommand(ids)
-	cmd.Args = append(cmd.Args, "-test.run=^TestIdmapped$")
+	cmd := nstest.Self("-test.run=^TestIdmapped$")
+	nstest.Into(cmd, ids)
 	cmd.ExtraFiles = []*os.File{mount}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestVisible(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{Size: 16 << 20, Inputs: []Bind{{"self", Source{Path: "/usr/bin"}}}})
@@ -52,7 +54,7 @@ func TestVisible(t *testing.T) {
 
 // TestHidden checks that nothing of the host's state shows, also where the host has it.
 func TestHidden(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{})
@@ -81,7 +83,7 @@ func TestHidden(t *testing.T) {
 
 // TestFlags asks the kernel for the attributes of each mount, and tries to write.
 func TestFlags(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	shared := t.TempDir()
@@ -128,7 +130,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{Size: 4 << 20, Inodes: 400})
@@ -152,12 +154,12 @@ func TestLimits(t *testing.T) {
 }
 
 func TestUser(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tree := mounted(t, Layout{User: User{1000, 1001}})
 	var want uint32 = 1000
-	if !multi() {
+	if !nstest.Many() {
 		want = 0 // what the sandbox will map 1000 onto
 	}
 	for _, name := range []string{"home/user", "workspace", "out"} {
@@ -170,7 +172,7 @@ func TestUser(t *testing.T) {
 
 // TestParallel makes many trees at once, under a umask that takes everything away.
 func TestParallel(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	unix.Umask(0o077)
@@ -218,7 +220,7 @@ func TestParallel(t *testing.T) {
 
 // TestUndo checks that a tree that cannot be made leaves nothing, at whatever step it fails.
 func TestUndo(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	file, shared := filepath.Join(t.TempDir(), "file"), t.TempDir()

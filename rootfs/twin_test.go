@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // TestCopyUpper: a tree over a copy of what was written is what the first tree was, and goes its own way.
 func TestCopyUpper(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	low := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "gone": "x", "dir/a": "a", "dir/b": "b", "old/x": "low", "moved/f": "f"})
@@ -94,7 +96,7 @@ func TestCopyUpper(t *testing.T) {
 
 // TestCopyUpperDeep: what is too deep to copy is refused.
 func TestCopyUpperDeep(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	upper := keptDir(t)

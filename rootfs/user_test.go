@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestLookup(t *testing.T) {
@@ -81,7 +83,7 @@ func TestImageAccount(t *testing.T) {
 
 // TestReadUsers: the files of a hostile image.
 func TestReadUsers(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	const line = "root:x:0:0::/r:\n"

@@ -161,8 +161,8 @@ func networked(m *machine) error {
 	return nil
 }
 
-// idleNetworked is what the runner keeps for each sandbox that does nothing: the growth
-// from 10 of them to 50.
+// idleNetworked is what the runner and its proxy keep for each sandbox that does nothing: the
+// growth from 10 of them to 50.
 func idleNetworked(m *machine) error {
 	plain, err := growth(m)
 	if err != nil {
@@ -172,7 +172,7 @@ func idleNetworked(m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.limit("resident in the runner per idle networked sandbox", net <= 64, fmt.Sprintf("%.0f KiB (%.0f without a network)", net, plain), "<= 64 KiB")
+	m.limit("resident in runner and proxy per idle networked sandbox", net <= 64, fmt.Sprintf("%.0f KiB (%.0f without a network)", net, plain), "<= 64 KiB")
 	return nil
 }
 
@@ -193,7 +193,7 @@ func growth(m *machine, flags ...string) (kib float64, err error) {
 		}
 		time.Sleep(time.Second)
 		for _, p := range family() {
-			if p.name == "demesne-runner" {
+			if p.name == "demesne-runner" || p.name == "demesne-proxy" {
 				held[n] += 1024 * anonymous(p.pid)
 			}
 		}

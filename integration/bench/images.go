@@ -161,6 +161,7 @@ func (s *shelf) pulls() error {
 					return err
 				}
 				if d > 0 {
+					fmt.Fprintf(os.Stderr, "bench: one %s: %s\n", name, ms(d))
 					times[name] = append(times[name], d)
 				}
 			}
@@ -177,7 +178,7 @@ func (s *shelf) pulls() error {
 }
 
 const (
-	pullRounds = 5
+	pullRounds = 3
 	patience   = 100 * time.Second
 )
 

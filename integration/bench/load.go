@@ -31,6 +31,9 @@ type client struct {
 	n, workers     int
 }
 
+// loadTime is the most that a load takes: whoever it was for may be gone.
+const loadTime = 2 * time.Minute
+
 // measured is what a client says: how long all of it took, and each request or tunnel.
 type measured struct {
 	Elapsed time.Duration
@@ -49,6 +52,7 @@ func load(args []string) error {
 		return err
 	}
 	runtime.GOMAXPROCS(c.workers + 2) // a worker that waits in the kernel stays what it is
+	time.AfterFunc(loadTime, func() { fail(fmt.Errorf("load %s %s: it takes more than %v", args[0], c.via, loadTime)) })
 	kind := map[string]func() (measured, error){"stream": c.stream, "request": c.request, "tunnel": c.tunnel, "dns": c.dns}[args[0]]
 	if kind == nil {
 		return fmt.Errorf("no such load: %q", args[0])

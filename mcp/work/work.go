@@ -61,6 +61,7 @@ type Request struct {
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: none but the engine's own
+	Ask     bool          `json:",omitempty"` // Watch.Ask decides about names that no rule speaks of
 	InTurn  bool          `json:",omitempty"` // after all that came earlier for the same sandbox and said so too
 }
 
@@ -71,6 +72,9 @@ type Watch struct {
 	// Output takes, when the command starts, a function that tells what it has written to
 	// stdout: the last lines, and the bytes until now. That may be called for ever after.
 	Output func(last func() (tail string, n int64))
+	// Ask puts a name that the sandbox wants to reach to a person, who may take [AskTime]. It is
+	// called for several at once; nil: the answer is no.
+	Ask func(name string, port uint16) (allow bool)
 }
 
 // Outcome is how a command ended and what it wrote.
@@ -95,6 +99,9 @@ const (
 	StdoutMax = 1 << 20
 	StderrMax = 16 << 10
 )
+
+// AskTime is how long a connection waits for somebody's answer.
+const AskTime = 2 * time.Minute
 
 // Created is a sandbox that stays.
 type Created struct {

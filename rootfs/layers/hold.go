@@ -28,10 +28,10 @@ type Held struct {
 // Hold keeps the layers, bottom first, where they are. If some are not there it holds none, and the error is
 // a [*MissingError].
 func (c Cache) Hold(ids []DiffID) (*Held, error) {
-	if missing := c.Missing(ids); missing != nil {
-		return nil, &MissingError{IDs: missing}
-	}
 	at, err := c.open()
+	if errors.Is(err, unix.ENOENT) && len(ids) > 0 {
+		return nil, c.missing(ids[0], ids)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,20 @@ func (c Cache) Hold(ids []DiffID) (*Held, error) {
 			continue
 		}
 		h.Close()
-		if errors.Is(err, unix.ENOENT) { // swept since it was looked for
-			return nil, &MissingError{IDs: []DiffID{id}}
+		if errors.Is(err, unix.ENOENT) || id.Validate() != nil {
+			return nil, c.missing(id, ids)
 		}
 		return nil, fmt.Errorf("hold layer %q: %w", id, err)
 	}
 	return h, nil
+}
+
+// missing says which of the layers are, of which one was when it was opened.
+func (c Cache) missing(one DiffID, ids []DiffID) error {
+	if missing := c.Missing(ids); missing != nil {
+		return &MissingError{IDs: missing}
+	}
+	return &MissingError{IDs: []DiffID{one}} // made since
 }
 
 func (h *Held) hold(at dir, id DiffID) error {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestSweep(t *testing.T) {
@@ -44,7 +46,7 @@ func TestSweep(t *testing.T) {
 
 // A tree may be as its image made it: nothing outside is touched, and everything goes.
 func TestSweepHostileTree(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	c, outside := newCache(t), t.TempDir()
@@ -69,7 +71,7 @@ func TestSweepHostileTree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if os.Getenv(idsVar) != "1" {
+	if nstest.Many() {
 		write(t, w.Dir+"/theirs/file", "")
 		for _, name := range []string{"/theirs/file", "/theirs", "/closed"} {
 			if err := os.Chown(w.Dir+name, 1234, 1234); err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func TestBegin(t *testing.T) {
@@ -119,7 +121,7 @@ func TestWriterKilled(t *testing.T) {
 	}
 	c := newCache(t)
 	for round := range 12 {
-		cmd := again(t)
+		cmd := nstest.Again(t)
 		cmd.Env = append(cmd.Env, killedVar+"="+c.store)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.StdoutPipe()

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // What an honest layer says of its files is what they are.
 func TestFiles(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)
@@ -65,7 +67,7 @@ func TestFiles(t *testing.T) {
 
 // Times are the archive's, of directories too that were written to afterwards.
 func TestTimes(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	var b bytes.Buffer
@@ -93,7 +95,7 @@ func TestTimes(t *testing.T) {
 
 // Owners that the map has are the files' own. Others are root's, without setuid bits, and recorded.
 func TestOwners(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)
@@ -117,7 +119,7 @@ func TestOwners(t *testing.T) {
 		"dir":  {0, 0, os.ModeDir | os.ModeSetgid | 0o755, "\x08\x00\x10\x00"},
 		"link": {0, 0, os.ModeSymlink | 0o777, ""}, // user.* is not for links
 	}
-	if !many() {
+	if !nstest.Many() {
 		wants["user"] = want{0, 0, 0o755, "\x08\xe8\x07\x10\xff\xff\x03"}
 	}
 	for name, w := range wants {
@@ -132,14 +134,14 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%s is %+v, want %+v", name, got, w)
 		}
 	}
-	if n := s.notes().Owners; many() && n != 3 || !many() && n != 4 {
+	if n := s.notes().Owners; nstest.Many() && n != 3 || !nstest.Many() && n != 4 {
 		t.Errorf("notes are %+v", s.notes())
 	}
 }
 
 // A program keeps its capabilities, for this user namespace and those below.
 func TestCapabilities(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	caps := binary.LittleEndian.AppendUint32(nil, 0x02000001) // version 2, effective
@@ -158,7 +160,7 @@ func TestCapabilities(t *testing.T) {
 
 // Stacked by overlayfs, layers hide what their whiteouts say.
 func TestWhiteouts(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)
@@ -193,7 +195,7 @@ func TestWhiteouts(t *testing.T) {
 
 // A layer that is opaque at its root says so to [layers.Cache.Hold].
 func TestOpaqueRoot(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	fs := newStore(t).must(entry{name: "./", kind: dir}, entry{name: ".wh..wh..opq"}, entry{name: "new"})
@@ -204,7 +206,7 @@ func TestOpaqueRoot(t *testing.T) {
 
 // A layer that does not fit is refused before it fills the disk, and the cache is as it was.
 func TestDiskFull(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)

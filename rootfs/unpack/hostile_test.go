@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 const (
@@ -78,7 +80,7 @@ var hostile = []struct {
 
 // Nothing a layer says leaves its directory, and of a layer that is refused nothing stays.
 func TestHostileLayers(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	for _, tt := range hostile {
@@ -129,14 +131,14 @@ func TestNoDevices(t *testing.T) {
 	if os.Geteuid() == 0 {
 		check(t)
 	}
-	if inUserns(t) {
+	if nstest.Enter(t) {
 		check(t)
 	}
 }
 
 // What overlayfs, security modules and ACLs read does not come from an image.
 func TestXattrs(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)
@@ -176,7 +178,7 @@ func xattrs(t testing.TB, path string) string {
 
 // As many entries as are allowed, in the worst order for what is kept in memory; one more is refused.
 func TestLimits(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	for _, tt := range []struct {

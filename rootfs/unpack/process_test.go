@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs/internal/nstest"
 	"demesne/rootfs/layers"
 )
 
@@ -26,7 +27,7 @@ func other(t *testing.T, arg any) (*exec.Cmd, io.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := again(t)
+	cmd := nstest.Again(t)
 	cmd.Env = append(cmd.Env, otherVar+"="+string(text))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -72,7 +73,7 @@ func bigLayer(t *testing.T, s *store) Layer {
 
 // Processes that want the same layer: one unpacks it.
 func TestTwoProcesses(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	if text := os.Getenv(otherVar); text != "" {
@@ -104,7 +105,7 @@ func TestTwoProcesses(t *testing.T) {
 // A process that is killed while it unpacks leaves nothing that is taken for a layer, and nothing
 // that the next one cannot clear away.
 func TestKilled(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	if text := os.Getenv(otherVar); text != "" {
@@ -134,7 +135,7 @@ func TestKilled(t *testing.T) {
 // A confined process has the store, of which it writes the trees, and nothing else: it unpacks, links between directories and
 // makes whiteouts there, and opens no other file, no TCP connection, no device.
 func TestConfine(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	if text := os.Getenv(otherVar); text != "" {

@@ -16,13 +16,14 @@ import (
 	"github.com/opencontainers/umoci/oci/layer"
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs/internal/nstest"
 	"demesne/rootfs/layers"
 )
 
 // TestQuickLikeUmoci: what is made without umoci is what umoci makes of the same archive, to the
 // last nanosecond. Each archive has something that the quick way must see and leave alone.
 func TestQuickLikeUmoci(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	for name, entries := range map[string][]entry{
@@ -57,7 +58,7 @@ func TestQuickLikeUmoci(t *testing.T) {
 
 // TestQuickIsUsed: of an honest layer nothing but its root, hard links and whiteouts goes the long way.
 func TestQuickIsUsed(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	err := within(t.TempDir(), func() error {

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 // Sparse files stay so, in every format that GNU tar writes.
 func TestSparse(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	const size, at = 1 << 30, 1 << 29
@@ -94,7 +96,7 @@ func gnuSparse(t testing.TB, size uint64) []byte {
 
 // A sparse file counts in full: a small archive does not keep us busy with zeros.
 func TestSparseBomb(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	for size, want := range map[uint64]Reason{4096: "", 1 << 62: TooBig, defaultBytes + 1: TooBig} {

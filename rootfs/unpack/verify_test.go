@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
+
+	"demesne/rootfs/internal/nstest"
 )
 
 func zstded(t testing.TB, data []byte, o ...zstd.EOption) []byte {
@@ -25,7 +27,7 @@ func zstded(t testing.TB, data []byte, o ...zstd.EOption) []byte {
 // What a layer is compressed with is told by its first bytes; what follows an archive, or a gzip
 // member, belongs to it.
 func TestMedia(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tar := archive(t, entry{name: "f", body: strings.Repeat("x", 3*chunkSize)})
@@ -78,7 +80,7 @@ func TestMedia(t *testing.T) {
 // A blob that is not what its digest says is told apart from an image that lies, whatever else
 // goes wrong for it.
 func TestCorruptBlob(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	tar := archive(t, entry{name: "f", body: strings.Repeat("x", 100<<10)})
@@ -114,7 +116,7 @@ func TestCorruptBlob(t *testing.T) {
 
 // A few bytes that become many are refused when they are too many, and take no memory.
 func TestBombs(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	big := archive(t, entry{name: "f", body: strings.Repeat("\x00", 32<<20)})
@@ -139,7 +141,7 @@ func TestBombs(t *testing.T) {
 
 // Layers are unpacked once each; what is there already, or is named twice, is present.
 func TestRunEvents(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)
@@ -175,7 +177,7 @@ func TestRunEvents(t *testing.T) {
 
 // The first error ends the run; a run that is given up leaves nothing half done.
 func TestRunEnds(t *testing.T) {
-	if !inUserns(t) {
+	if !nstest.Enter(t) {
 		return
 	}
 	s := newStore(t)

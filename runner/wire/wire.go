@@ -104,8 +104,16 @@ type Files map[string]*os.File
 type Conn struct {
 	f  *os.File
 	mu sync.Mutex // one message's packets are never interleaved with another's
-	in []byte
 }
+
+// packet is what is read at once, and its control message. A connection on which nothing
+// comes has none: there are many of those.
+type packet struct {
+	data [packetSize + 1]byte
+	oob  [1024]byte // of which unix.CmsgSpace(4*maxFiles) are used
+}
+
+var packets = sync.Pool{New: func() any { return new(packet) }}
 
 // NewConn takes over f, a SOCK_SEQPACKET socket in blocking or non-blocking mode.
 func NewConn(f *os.File) *Conn { return &Conn{f: f} }
@@ -183,12 +191,16 @@ func (c *Conn) Recv() (*Message, error) {
 			f.Close()
 		}
 	}
-	if c.in == nil {
-		c.in = make([]byte, packetSize+1)
-	}
-	for first := true; ; first = false {
-		n, got, err := c.read(c.in)
+	for first, last := true, false; !last; first = false {
+		p, n, got, err := c.read()
 		files = append(files, got...)
+		if n > 0 {
+			raw = append(raw, p.data[1:n]...)
+			last = p.data[0] == flagLast
+		}
+		if p != nil {
+			packets.Put(p)
+		}
 		switch {
 		case err != nil:
 			closeAll()
@@ -199,13 +211,9 @@ func (c *Conn) Recv() (*Message, error) {
 		case !first && len(got) > 0:
 			closeAll()
 			return nil, errors.New("receive: descriptors after the first packet")
-		case len(raw)+n > MaxMessage:
+		case len(raw) > MaxMessage:
 			closeAll()
 			return nil, fmt.Errorf("receive: %w", ErrTooLong)
-		}
-		raw = append(raw, c.in[1:n]...)
-		if c.in[0] == flagLast {
-			break
 		}
 	}
 	m := &Message{}
@@ -234,32 +242,36 @@ func (c *Conn) write(p, oob []byte) error {
 	return errors.Join(err, werr)
 }
 
-func (c *Conn) read(p []byte) (n int, files []*os.File, err error) {
+// read reads one packet of n bytes. p is from packets, or nil, and the caller's.
+func (c *Conn) read() (p *packet, n int, files []*os.File, err error) {
 	rc, err := c.f.SyscallConn()
 	if err != nil {
-		return 0, nil, err
+		return nil, 0, nil, err
 	}
-	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
 	var oobn, flags int
 	var rerr error
 	err = rc.Read(func(fd uintptr) bool {
-		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
-		return !again(rerr)
+		p = packets.Get().(*packet)
+		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), p.data[:], p.oob[:unix.CmsgSpace(4*maxFiles)], unix.MSG_CMSG_CLOEXEC)
+		if again(rerr) {
+			packets.Put(p)
+			p = nil
+		}
+		return p != nil
 	})
-	if err != nil {
-		return 0, nil, err
+	switch {
+	case err != nil:
+		return p, 0, nil, err
+	case errors.Is(rerr, unix.ECONNRESET):
+		return p, 0, nil, io.EOF
+	case rerr != nil:
+		return p, 0, nil, os.NewSyscallError("recvmsg", rerr)
 	}
-	if errors.Is(rerr, unix.ECONNRESET) {
-		return 0, nil, io.EOF
-	}
-	if rerr != nil {
-		return 0, nil, os.NewSyscallError("recvmsg", rerr)
-	}
-	files, err = rightsOf(oob[:oobn])
+	files, err = rightsOf(p.oob[:oobn])
 	if err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 {
 		err = fmt.Errorf("receive: %w", ErrTooLong)
 	}
-	return n, files, err
+	return p, n, files, err
 }
 
 func rightsOf(oob []byte) ([]*os.File, error) {

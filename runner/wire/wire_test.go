@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -204,4 +205,28 @@ func FuzzRecv(f *testing.F) {
 			m.Close()
 		}
 	})
+}
+
+// A connection on which nothing comes keeps no buffer: a runner has two for each sandbox.
+func TestIdleConnIsSmall(t *testing.T) {
+	const n = 200
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range n {
+		a, b := pair(t)
+		received := make(chan struct{}, 1)
+		p := NewPeer(a, func(m *Message) { m.Close(); received <- struct{}{} })
+		go p.Serve()
+		if err := b.Send(Message{Op: "event"}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-received
+	}
+	runtime.GC()
+	runtime.GC() // what is in a pool goes with the second
+	runtime.ReadMemStats(&after)
+	if each := int64(after.HeapAlloc-before.HeapAlloc) / n; each > packetSize/4 {
+		t.Errorf("%d bytes each", each)
+	}
 }

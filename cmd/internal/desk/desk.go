@@ -50,6 +50,7 @@ type Desk struct {
 	root string
 	conn connection
 	net  network
+	asks asks
 	swap sync.Mutex // held while a download takes another's place
 }
 
@@ -72,7 +73,10 @@ func New(o Options) (*Desk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make output root: %w", err)
 	}
-	return &Desk{opts: o, root: root, conn: connection{opts: o.Runner}}, nil
+	d := &Desk{opts: o, root: root}
+	o.Runner.Ask = d.asks.put
+	d.conn.opts = o.Runner
+	return d, nil
 }
 
 // OutputRoot is where the output directories are.

@@ -29,6 +29,7 @@ func (d *Desk) execute(ctx context.Context, box *runner.Sandbox, r work.Request,
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = longest
 	}
+	defer d.asks.listen(box.ID, w.Ask)()
 	alone := r.Spec.Lifetime == runner.OneShot
 	p, feed, err := start(ctx, box, cmd, r.Stdin, s)
 	if err != nil {

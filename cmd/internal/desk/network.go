@@ -29,8 +29,17 @@ type meaning struct {
 
 // egress is what a request's words about the network mean to the runner; nil: no network.
 func (n *network) egress(ctx context.Context, r work.Request) (*runner.Egress, error) {
+	e, err := n.ruled(ctx, r)
+	if err == nil && r.Ask {
+		e.Ask = runner.Duration(work.AskTime)
+	}
+	return e, err
+}
+
+// ruled is the rules of it. With Ask it is never nil: there has to be a gateway to ask at.
+func (n *network) ruled(ctx context.Context, r work.Request) (*runner.Egress, error) {
 	if r.Egress == "" || r.Egress == outbound.None {
-		e, _, err := outbound.Find(ctx, outbound.Wants{Allow: r.Domains}, os.Getenv)
+		e, _, err := outbound.Find(ctx, outbound.Wants{Allow: r.Domains, Gateway: r.Ask}, os.Getenv)
 		return e, err
 	}
 	base, err := n.mode(ctx, r.Egress)

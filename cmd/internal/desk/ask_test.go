@@ -1,0 +1,37 @@
+package desk
+
+import (
+	"testing"
+
+	"demesne/runner"
+)
+
+// Who waits for a command is asked, the latest of several, and nobody after that.
+func TestAsks(t *testing.T) {
+	var a asks
+	var asked string
+	who := func(name string, yes bool) func(string, uint16) bool {
+		return func(string, uint16) bool { asked = name; return yes }
+	}
+	put := func(sandbox, want string, yes bool) {
+		t.Helper()
+		asked = ""
+		if got := a.put(runner.Question{Sandbox: sandbox, Name: "x.test", Port: 443}); got != yes || asked != want {
+			t.Errorf("%v, asked %q, want %v of %q", got, asked, yes, want)
+		}
+	}
+	put("s", "", false)
+	first := a.listen("s", who("first", true))
+	put("s", "first", true)
+	put("other", "", false)
+	second := a.listen("s", who("second", false))
+	put("s", "second", false)
+	first()
+	put("s", "second", false)
+	second()
+	a.listen("s", nil)()
+	put("s", "", false)
+	if len(a.who) != 0 {
+		t.Errorf("left: %v", a.who)
+	}
+}

@@ -1,0 +1,51 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
+)
+
+var askField = field("ask", "boolean", "Have the person at the client decide about names that nothing allows, while the command waits. "+
+	"A client that cannot ask (elicitation) says no.").with("default", false)
+
+// asker is who is asked about a name for this call: the person at the client, where the client
+// can put a question to one; nil: nobody. From protocol 2026-07-28 on a server may not ask while a
+// call is under way, and the answer is no.
+func (c *call) asker() func(name string, port uint16) bool {
+	p := c.req.Session.InitializeParams()
+	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {
+		return nil
+	}
+	return func(name string, port uint16) bool {
+		ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
+		defer cancel()
+		r, err := c.req.Session.Elicit(ctx, &sdk.ElicitParams{
+			Message: question(name, port, c.shown()), RequestedSchema: object(false),
+		})
+		return err == nil && r.Action == "accept"
+	}
+}
+
+// shown are the inputs of this call, which is what could leave.
+func (c *call) shown() []string {
+	files, _ := c.args.texts("files")
+	dirs, _ := c.args.texts("directories")
+	return append(files, dirs...)
+}
+
+// question is what the person reads. A name is a sandbox's word: it comes quoted.
+func question(name string, port uint16, inputs []string) string {
+	text := fmt.Sprintf("A command in a sandbox wants to reach %q, which nothing allows. Accept, and it may from now on.", fmt.Sprintf("%s:%d", name, port))
+	if port == 0 {
+		text = strings.Replace(text, ":0\"", "\"", 1)
+	}
+	if len(inputs) > 0 {
+		text += fmt.Sprintf(" It can read %s.", strings.Join(inputs, ", "))
+	}
+	return text
+}

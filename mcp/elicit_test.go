@@ -1,0 +1,61 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
+)
+
+// asking is an engine whose scripts want to reach a name.
+type asking struct {
+	desk
+	allowed []bool
+}
+
+func (a *asking) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
+	a.allowed = append(a.allowed, r.Ask && w.Ask != nil && w.Ask("x.test", 443))
+	return a.desk.Script(ctx, r, w)
+}
+
+// The person at the client decides; where there is none, or none answers, it is no.
+func TestAsk(t *testing.T) {
+	for _, c := range []struct {
+		answer string
+		want   bool
+	}{{"accept", true}, {"decline", false}, {"cancel", false}, {"", false}} {
+		a := &asking{}
+		s, root := serverFor(t, &a.desk)
+		s.engine = a
+		var message string
+		o := &sdk.ClientOptions{}
+		if c.answer != "" {
+			o.ElicitationHandler = func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				message = r.Params.Message
+				return &sdk.ElicitResult{Action: c.answer}, nil
+			}
+		}
+		text, _, isError := callTool(t, clientOf(t, s, o, "2025-11-25"), "sandbox_script", `{"command":"x","ask":true,"directories":["`+root+`"]}`)
+		if isError || len(a.allowed) != 1 || a.allowed[0] != c.want {
+			t.Errorf("%q: %v %s", c.answer, a.allowed, text)
+		}
+		want := `A command in a sandbox wants to reach "x.test:443", which nothing allows. Accept, and it may from now on. It can read ` + root + "."
+		if c.answer != "" && message != want {
+			t.Errorf("asked %q, want %q", message, want)
+		}
+	}
+}
+
+func TestAskRefused(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	r, err := client(t, s, nil).CallTool(t.Context(), &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x","ask":true,"background":true}`)})
+	if err != nil || !r.IsError {
+		t.Errorf("%+v %v", r, err)
+	}
+	if got := question("a\nb", 0, nil); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
+		t.Errorf("%s", got)
+	}
+}

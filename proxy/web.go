@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+)
+
+// web is what reads HTTP requests: a server for what is sent to a proxy, one for what is
+// sent to a name's port, and what sends them on. Most sandboxes never send one, or nothing
+// but CONNECT, so it comes with the first connection that needs it.
+type web struct {
+	forward          *forwarder
+	explicit, byName *http.Server
+	toHTTP, toNamed  handoff // connections for the two
+}
+
+// startWeb is called once.
+func (p *Proxy) startWeb() *web {
+	w := &web{
+		forward: newForwarder(p), toHTTP: newHandoff(p.ctx), toNamed: newHandoff(p.ctx),
+		explicit: p.server(p.serveExplicit), byName: p.server(p.serveRequestTo),
+	}
+	w.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		h, _ := heldBy(c) // nothing else is given to it
+		return context.WithValue(ctx, flowKey{}, h.flow)
+	}
+	go w.explicit.Serve(w.toHTTP)
+	go w.byName.Serve(w.toNamed)
+	p.started.Store(w)
+	return w
+}
+
+func (p *Proxy) server(h http.HandlerFunc) *http.Server {
+	var only http.Protocols
+	only.SetHTTP1(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &only,
+		ReadHeaderTimeout: p.Limits.Head,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ConnState:         p.connState,
+		BaseContext:       func(net.Listener) context.Context { return p.ctx },
+	}
+}
+
+// connState releases what an HTTP server is done with. A connection that was taken over
+// (CONNECT, WebSocket) is its taker's.
+func (p *Proxy) connState(c net.Conn, s http.ConnState) {
+	if s == http.StateClosed {
+		p.releaseHTTP(c)
+	}
+}
+
+func (p *Proxy) releaseHTTP(c net.Conn) {
+	if h, ok := heldBy(c); ok {
+		c = h.Conn
+	}
+	p.release(c)
+}
+
+// forget ends connections that a policy of before may have allowed and that nobody uses.
+func (p *Proxy) forget() {
+	if w := p.started.Load(); w != nil {
+		w.forward.transport.CloseIdleConnections()
+	}
+}
+
+// closeWeb ends what was started. What starts later finds p.ctx done.
+func (p *Proxy) closeWeb() error {
+	p.forget()
+	w := p.started.Load()
+	if w == nil {
+		return nil
+	}
+	return errors.Join(w.explicit.Close(), w.byName.Close())
+}
