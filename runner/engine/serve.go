@@ -21,6 +21,7 @@ type caller struct {
 
 	mu   sync.Mutex
 	gone bool
+	made int // sandboxes
 	own  map[*sandbox]bool
 }
 
