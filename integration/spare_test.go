@@ -49,21 +49,28 @@ func (b *box) warm(flags ...string) {
 	})
 }
 
-// own are the parts of a receipt that are another's in each sandbox.
-var own = regexp.MustCompile(`"sandbox":"[0-9a-f]+"|:\[[0-9]+\]`)
+// own are the parts of a receipt that are another's in each sandbox: names, and what a loaded machine
+// answers in time when it is asked whether tproxy works.
+var own = regexp.MustCompile(`"sandbox":"[0-9a-f]+"|:\[[0-9]+\]|{"Name":"egress-by-name"[^}]*}|"level":"[a-z]*"`)
 
 // A sandbox that was made in advance has the receipt of one that was not, and what it is made of
 // is the same for a program in it.
 func TestSpareReceipt(t *testing.T) {
 	const look = `sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* //; s/ shared:[0-9]*//; s/ master:[0-9]*//; s/'"$OUT"'[^ ]*//' /proc/self/mountinfo | sort
 		grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups)' /proc/self/status; id; ulimit -a; env | grep -v ^OUT= | sort; ls -la / /dev /root /tmp /in | sed 's/^\(.[a-z-]*\) *[0-9]*/\1/'; hostname`
+	for _, network := range [][]string{nil, {"--allow-domain", "good.test"}} {
+		t.Run(fmt.Sprint(network), func(t *testing.T) { sameOnSpare(t, look, network) })
+	}
+}
+
+func sameOnSpare(t *testing.T, look string, network []string) {
 	b := spareBox(t)
-	flags := []string{"--trace", "--env", "OUT=" + strings.ReplaceAll(b.out, "/", `\/`)}
+	flags := append([]string{"--trace", "--env", "OUT=" + strings.ReplaceAll(b.out, "/", `\/`)}, network...)
 	cold, _ := b.report(flags, "sh", "-c", look)
 	if onSpare(cold) {
 		t.Fatal("the first is made in advance already")
 	}
-	b.warm()
+	b.warm(network...)
 	warm, _ := b.report(flags, "sh", "-c", look)
 	if !onSpare(warm) {
 		t.Fatal("no spare was used")
@@ -127,7 +134,7 @@ func TestSpareShape(t *testing.T) {
 		{[]string{"--pids", "99"}, false},
 		{[]string{"--in", in}, false},
 		{[]string{"--nesting"}, false},
-		{[]string{"--allow-domain", "example.com"}, false},
+		{[]string{"--allow-domain", "example.com"}, false}, // of a spare without a gateway
 	} {
 		b.warm()
 		p, r := b.report(append([]string{"--trace"}, c.flags...), "true")
@@ -135,6 +142,40 @@ func TestSpareShape(t *testing.T) {
 			t.Errorf("%q: in a spare: %v; %s", c.flags, onSpare(p), r.stdout)
 		}
 	}
+}
+
+// What is allowed is what the caller of the moment says, also where the gateway was there before.
+func TestSpareNetwork(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		n.demesne("create", "--name", "holder")
+		defer n.demesne("stop", "holder")
+		n.warm("--allow-domain", "dark.test")
+		r := n.demesne("run", "--json", "--trace", "--allow-domain", "good.test", "--", "sh", "-c",
+			"curl -sS http://good.test/; curl -sS --noproxy '*' http://good.test/; curl -sS http://dark.test/ >&2; curl -sS --noproxy '*' http://dark.test/")
+		var p struct {
+			report
+			Log    string `json:"egress_log"`
+			Denied []struct{ Host string }
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil {
+			n.Fatalf("%v: %+v", err, r)
+		}
+		if !onSpare(p.report) || p.Stdout != strings.Repeat("hello from good.test\n", 2) || !strings.Contains(p.Stderr, "blocked by demesne: dark.test:80: no rule") {
+			n.Errorf("in a spare: %v; %s", onSpare(p.report), r.stdout)
+		}
+		if text, err := os.ReadFile(p.Log); err != nil || strings.Count(string(text), "good.test") < 2 || !strings.Contains(string(text), "dark.test") {
+			n.Errorf("log: %s, %v", text, err)
+		}
+		for _, d := range p.Denied {
+			if d.Host != "dark.test" {
+				n.Errorf("denied: %+v", p.Denied)
+			}
+		}
+		if n.heard("dark.test") || len(p.Denied) == 0 {
+			n.Errorf("dark.test was asked: %q; denied: %+v", n.seen, p.Denied)
+		}
+	})
 }
 
 // A spare is in no list, is not made for a caller that turns it off, and a wrong number is told.
@@ -218,6 +259,7 @@ func TestSpareKilled(t *testing.T) {
 			for _, pid := range named(name) {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
+			time.Sleep(50 * time.Millisecond) // a spare that is taken while it dies is lost as any sandbox is
 			b.sh("true")
 			b.demesne("stop", "holder")
 			eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })

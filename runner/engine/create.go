@@ -28,8 +28,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	if err != nil {
 		return nil, err
 	}
-	s := c.sandboxFor(spec)
-	s.egress = egress
+	s := c.sandboxFor(spec, egress)
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		s.policy = policyOf(spec)
@@ -57,6 +56,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
+	c.refillBeside()
 	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 
@@ -149,9 +149,11 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	if err != nil {
 		return err
 	}
-	admitted, err := s.openNetwork(m)
-	if err != nil {
-		return err
+	admitted := func() error { return nil }
+	if !s.spare {
+		if admitted, err = s.openNetwork(m); err != nil {
+			return err
+		}
 	}
 	ns := net.ns
 	if ns.Sysfs != nil {

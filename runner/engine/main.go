@@ -13,6 +13,7 @@
 //	egress.go     what a sandbox may have of the network; pure
 //	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
 //	publish.go    and the ways in
+//	attach.go     its terminal, and who has that
 //	exec.go       a command in a sandbox, its end and its Result
 //	spare.go      sandboxes made in advance
 //	state.go      what is on disk about a sandbox

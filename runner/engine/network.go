@@ -45,19 +45,28 @@ func makeNetwork(w *wayOut) (*network, error) {
 	return &network{ns: w.gateway.Sandbox, out: w}, nil
 }
 
-// wayOut begins the way out of a sandbox that has one.
+// wayOut begins the way out of a sandbox that has one. What a spare's is to amount to
+// nobody knows yet.
 func (s *sandbox) wayOut(m *wire.Message) *wayOut {
 	if s.egress == nil {
 		return nil
 	}
-	s.e.proxy.Program(m.File(runner.FileProxy))
-	var ask func(name string, port uint16) // nil: nobody
-	if s.egress.Ask > 0 {
-		ask = s.ask
+	w := &wayOut{asked: *s.egress, waiting: map[uint64]chan<- bool{}}
+	if !s.spare {
+		s.askProxy(w, m)
 	}
-	w := newWayOut(&s.e.proxy, s.id, *s.egress, m.File(runner.FileLog), ask)
 	s.undo.add(w.close)
 	return w
+}
+
+// askProxy has the proxy understand what was asked for.
+func (s *sandbox) askProxy(w *wayOut, m *wire.Message) {
+	s.e.proxy.Program(m.File(runner.FileProxy))
+	var ask func(name string, port uint16) // nil: nobody
+	if w.asked.Ask > 0 {
+		ask = s.ask
+	}
+	w.begin(&s.e.proxy, s.id, m.File(runner.FileLog), ask)
 }
 
 // openNetwork has the sandbox's network served, both ways. admitted says at last whether the

@@ -26,7 +26,7 @@ type wayOut struct {
 	golang  *os.File      // the listener of a Go module proxy inside; nil: none
 	ports   []uint16      // served by name, where the kernel has no tproxy
 	ported  []*os.File    // the sockets of those
-	done    chan struct{} // closed when the proxy has answered
+	done    chan struct{} // closed when the proxy has answered; nil: it was not asked yet
 	outlet  *outlet.Outlet
 	err     error
 
@@ -38,16 +38,14 @@ type wayOut struct {
 	number  uint64
 }
 
-// newWayOut begins to ask p what a way out amounts to, which has no gateway yet. log may be
-// nil, and is closed with the way out.
-func newWayOut(p *outlet.Proxy, id string, asked runner.Egress, log *os.File, ask func(name string, port uint16)) *wayOut {
-	w := &wayOut{asked: asked, done: make(chan struct{}), waiting: map[uint64]chan<- bool{}}
+// begin asks p what the way out amounts to. log may be nil, and is closed with the way out.
+func (w *wayOut) begin(p *outlet.Proxy, id string, log *os.File, ask func(name string, port uint16)) {
+	w.done = make(chan struct{})
 	v4, v6 := netns.Pools()
 	go func() {
 		defer close(w.done)
-		w.outlet, w.err = p.Open(outlet.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
+		w.outlet, w.err = p.Open(outlet.Config{Sandbox: id, Egress: w.asked, V4: v4, V6: v6, Log: log, Ask: ask})
 	}()
-	return w
 }
 
 // settled waits for the proxy's answer.
@@ -94,8 +92,10 @@ func (w *wayOut) serve() error {
 
 // close ends what the sandbox has open, and its gateway.
 func (w *wayOut) close() {
-	if _, err := w.settled(); err == nil {
-		w.outlet.Close()
+	if w.done != nil {
+		if _, err := w.settled(); err == nil {
+			w.outlet.Close()
+		}
 	}
 	if w.gateway != nil {
 		w.gateway.Close()

@@ -21,6 +21,7 @@ type caller struct {
 
 	mu   sync.Mutex
 	gone bool
+	made int // sandboxes
 	own  map[*sandbox]bool
 }
 
@@ -108,6 +109,7 @@ func (c *caller) run() {
 		wg.Go(func() { s.end("its caller ended") })
 	}
 	wg.Wait()
+	c.e.left(c)
 	c.e.leave()
 }
 
@@ -171,7 +173,14 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return s.exec(req, m)
+		return s.exec(c, req, m)
+	case runner.OpAttach:
+		var t runner.Target
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		attached, files, err := c.attach(t)
+		return attached, files, err
 	case runner.OpDiff:
 		var t runner.Target
 		if err := m.Decode(&t); err != nil {

@@ -15,9 +15,10 @@ import (
 
 // A runner that goes on after a sandbox has ended keeps spares: sandboxes that are made
 // in advance as any other is, restricted and verified, of the shape that was asked for
-// last. What is open is whose they will be: /out and /workspace are mounted in one when
-// it is taken, and only then has it a name, an owner and a receipt. A spare was never
-// anybody else's, is used once, is in no list and does not keep the runner alive.
+// last. What is open is whose they will be: when one is taken, /out and /workspace are
+// mounted in it, its gateway, if it has one, is given to the proxy with what is allowed,
+// and only then has it a name, an owner and a receipt. A spare was never anybody else's,
+// is used once, is in no list and does not keep the runner alive.
 const (
 	// spareDelay is how long the end of a sandbox lies back before a spare is made: a
 	// caller that came for one command is gone by then, and often the runner with it.
@@ -50,33 +51,39 @@ type spare struct {
 
 // shapeOf is all of an admitted Spec that matters before it is known whose a sandbox will
 // be; ok is false if no spare can be made for it. It is pure.
-func shapeOf(spec runner.Spec) (shape string, rest runner.Spec, ok bool) {
-	if spec.Rootfs != nil || spec.Lifetime != runner.OneShot || spec.Nesting ||
-		spec.Egress != nil || len(spec.Publish) > 0 || len(spec.Inputs) > 0 {
+func shapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner.Spec, ok bool) {
+	if spec.Rootfs != nil || spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 {
 		return "", spec, false
 	}
 	rest = spec
+	if egress != nil {
+		if len(egress.Secrets) > 0 { // whose authority is one of the tree's files
+			return "", spec, false
+		}
+		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
+	}
 	rest.Name, rest.Out, rest.Workspace, rest.Require = "", "", "", ""
 	rest.Exposed = false // of files that an image's packages have
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil
 }
 
-// sandboxFor is a spare for an admitted Spec or, to be made, a new sandbox.
-func (c *caller) sandboxFor(spec runner.Spec) *sandbox {
-	s := c.e.takeSpare(spec)
+// sandboxFor is a spare for an admitted Spec and the whole of its Egress or, to be made, a
+// new sandbox.
+func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox {
+	s := c.e.takeSpare(spec, egress)
 	if s == nil {
 		s = c.e.newSandbox(newID(), spec)
 	}
 	now := time.Now()
-	s.spec, s.asker, s.created, s.began = spec, c, now, now
+	s.spec, s.egress, s.asker, s.created, s.began = spec, egress, c, now, now
 	return s
 }
 
 // takeSpare returns a spare of the Spec's shape, or nil. One that is being made is waited
 // for: it has a lead.
-func (e *Engine) takeSpare(spec runner.Spec) *sandbox {
-	shape, rest, ok := shapeOf(spec)
+func (e *Engine) takeSpare(spec runner.Spec, egress *runner.Egress) *sandbox {
+	shape, rest, ok := shapeOf(spec, egress)
 	if !ok || e.boot.Mode == userns.ModeMinimal {
 		return nil
 	}
@@ -130,14 +137,29 @@ func (p *spares) raising() (done func()) {
 	return func() { add(-1) }
 }
 
-// refillSoon has spares made, if it then turns out that the runner goes on.
-func (e *Engine) refillSoon() {
+// refillBeside has spares made beside the command that the last one was taken for, if its
+// caller has come before or is not the only one: there is a next one to expect.
+func (c *caller) refillBeside() {
+	c.mu.Lock()
+	c.made++
+	again := c.made > 1
+	c.mu.Unlock()
+	c.e.mu.Lock()
+	again = again || c.e.callers > 1 || len(c.e.boxes) > 1
+	c.e.mu.Unlock()
+	if again {
+		c.e.refillAfter(0)
+	}
+}
+
+// refillAfter has spares made, if the runner then goes on.
+func (e *Engine) refillAfter(delay time.Duration) {
 	p := &e.spares
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && len(p.list) < p.want {
 		p.pending = true
-		time.AfterFunc(spareDelay, e.refill)
+		time.AfterFunc(delay, e.refill)
 	}
 }
 
@@ -170,7 +192,7 @@ func (p *spares) begin(e *Engine) *spare {
 		return nil
 	}
 	s := e.newSandbox(newID(), p.spec)
-	s.spare = true
+	s.spare, s.egress = true, p.spec.Egress
 	sp := &spare{s: s, made: make(chan struct{})}
 	p.list = append(p.list, sp)
 	return sp
@@ -243,8 +265,16 @@ func (s *sandbox) undoSpare() {
 	close(s.finished)
 }
 
-// handOver mounts in a spare what is its caller's.
+// handOver gives a spare what is its caller's.
 func (s *sandbox) handOver(m *wire.Message) error {
+	if w := s.net.out; w != nil {
+		w.asked = *s.egress
+		s.askProxy(w, m)
+	}
+	admitted, err := s.openNetwork(m)
+	if err != nil {
+		return err
+	}
 	if err := s.tree.Complete(source(m, runner.SourceOut, s.spec.Out), source(m, runner.SourceWorkspace, s.spec.Workspace)); err != nil {
 		return err
 	}
@@ -252,5 +282,5 @@ func (s *sandbox) handOver(m *wire.Message) error {
 		return err
 	}
 	s.detach()
-	return nil
+	return admitted()
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"reflect"
 	"testing"
 
 	"demesne/runner"
@@ -8,7 +9,7 @@ import (
 
 func TestShapeOf(t *testing.T) {
 	plain := runner.Spec{Image: "host", Hostname: "h", Out: "/o", Limits: runner.Limits{Memory: 1 << 30}}
-	want, rest, ok := shapeOf(plain)
+	want, rest, ok := shapeOf(plain, nil)
 	if !ok || rest.Out != "" || rest.Limits != plain.Limits || rest.Hostname != "h" {
 		t.Fatalf("%q, %+v, %v", want, rest, ok)
 	}
@@ -29,7 +30,8 @@ func TestShapeOf(t *testing.T) {
 		{"hostname", func(s *runner.Spec) { s.Hostname = "i" }, true, false},
 		{"inputs", func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/i", Name: "i"}} }, false, false},
 		{"nesting", func(s *runner.Spec) { s.Nesting = true }, false, false},
-		{"network", func(s *runner.Spec) { s.Egress = &runner.Egress{} }, false, false},
+		{"network", func(s *runner.Spec) { s.Egress = &runner.Egress{Allow: []string{"a.test"}} }, true, false},
+		{"secrets", func(s *runner.Spec) { s.Egress = &runner.Egress{Secrets: []runner.Secret{{}}} }, false, false},
 		{"port", func(s *runner.Spec) { s.Publish = []runner.Port{{}} }, false, false},
 		{"image", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{} }, false, false},
 		{"persistent", func(s *runner.Spec) { s.Lifetime = runner.Persistent }, false, false},
@@ -37,9 +39,23 @@ func TestShapeOf(t *testing.T) {
 	} {
 		spec := plain
 		c.change(&spec)
-		if got, _, ok := shapeOf(spec); ok != c.fits || (got == want) != c.same {
+		if got, _, ok := shapeOf(spec, spec.Egress); ok != c.fits || (got == want) != c.same {
 			t.Errorf("%s: %q, %v", c.name, got, ok)
 		}
+	}
+}
+
+// What is allowed does not matter before it is known whose a sandbox will be, and is in no spare.
+func TestShapeOfNetwork(t *testing.T) {
+	one, rest, ok := shapeOf(runner.Spec{}, &runner.Egress{Mode: "open", Allow: []string{"a.test"}, Log: "/l", Upstream: map[string]string{"A": "b"}})
+	if !ok || !reflect.DeepEqual(rest.Egress, &runner.Egress{}) {
+		t.Errorf("%+v, %v", rest.Egress, ok)
+	}
+	if other, _, _ := shapeOf(runner.Spec{}, &runner.Egress{Learn: true}); other != one {
+		t.Errorf("%q is not %q", other, one)
+	}
+	if other, _, _ := shapeOf(runner.Spec{}, &runner.Egress{GoProxy: true}); other == one {
+		t.Error("a server inside is no shape of its own")
 	}
 }
 

@@ -39,7 +39,8 @@ func TestTrust(t *testing.T) {
 	if err := s.trust(&wayOut{}); err != nil || len(s.trusts.Extra) != 0 {
 		t.Errorf("without secrets: %v, %v", s.trusts, err)
 	}
-	w := newWayOut(&outlet.Proxy{}, "id", runner.Egress{Secrets: []runner.Secret{{}}}, nil, nil)
+	w := &wayOut{asked: runner.Egress{Secrets: []runner.Secret{{}}}}
+	w.begin(&outlet.Proxy{}, "id", nil, nil)
 	if err := s.trust(w); err == nil {
 		t.Error("a sandbox with secrets was made without a proxy")
 	}
