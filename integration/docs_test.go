@@ -83,7 +83,7 @@ func matches(text, pattern string) bool {
 // --help works on everything, on stdout, and shows examples; shells are taught.
 func TestDocsHelp(t *testing.T) {
 	b := newBox(t)
-	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "check", "completion", "version", "verify", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp"} {
+	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "verify", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp"} {
 		r := b.demesne(verb, "--help")
 		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: demesne "+verb) || !strings.Contains(r.stdout, "Examples:") || r.stderr != "" {
 			t.Errorf("demesne %s --help: %+v", verb, r)

@@ -209,6 +209,7 @@ const (
 	OpCreate  wire.Op = "create"
 	OpOpen    wire.Op = "open"
 	OpExec    wire.Op = "exec"
+	OpAttach  wire.Op = "attach"
 	OpWait    wire.Op = "wait"
 	OpSignal  wire.Op = "signal"
 	OpResize  wire.Op = "resize"

@@ -67,7 +67,7 @@ stopped, and snapshots. Their output stays.`,
 			},
 			flags: removeFlags, operand: aSandbox, run: cmdRemove,
 		},
-		copyCommand(), verifyCommand(),
+		attachCommand(), copyCommand(), verifyCommand(),
 	}, forkCommands(), jobCommands(), imageCommands(), []command{
 		egressCommand(), mcpCommand(),
 		{
@@ -94,7 +94,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "cp", "verify", "fork", "snapshot", "diff", "commit",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "verify", "fork", "snapshot", "diff", "commit",
 	"jobs", "wait", "logs", "cancel",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",

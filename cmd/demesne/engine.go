@@ -30,7 +30,8 @@ type engine interface {
 // box is a sandbox and the way to start commands in it.
 type box struct {
 	*runner.Sandbox
-	exec func(context.Context, runner.Command) (process, []runner.Stage, error)
+	attach func(context.Context) (p process, recent []byte, err error)
+	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
 // process is a runner.Process.
@@ -64,7 +65,14 @@ func boxed(s *runner.Sandbox, err error) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &box{s, func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
+	attach := func(ctx context.Context) (process, []byte, error) {
+		p, recent, err := s.Attach(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, recent, nil
+	}
+	return &box{s, attach, func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
 		p, err := s.Exec(ctx, cmd)
 		if err != nil {
 			return nil, nil, err

@@ -25,6 +25,7 @@ type job struct {
 	doc     *document
 	started bool
 	ended   chan struct{} // closed when result is there
+	left    bool          // the caller, and the command runs on: there will be no result
 	result  *runner.Result
 }
 
@@ -82,7 +83,7 @@ func (j *job) execute(b *box, kill func()) (err error) {
 	j.stages.add(trace...)
 	j.stages.executed()
 	if j.o.tty {
-		return j.overTerminal(p)
+		return j.overTerminal(p, nil)
 	}
 	s.start()
 	// Waiting does not depend on copying: a caller that does not read cannot keep
@@ -93,17 +94,41 @@ func (j *job) execute(b *box, kill func()) (err error) {
 	return s.drain(j.patience())
 }
 
-func (j *job) overTerminal(p process) error {
+// overTerminal goes on with a command that has a terminal, on which recent was written already.
+func (j *job) overTerminal(p process, recent []byte) error {
 	defer j.term.restore()
 	if err := j.term.makeRaw(); err != nil {
 		return err
 	}
+	if err := writeAll(fdOf(j.app.stdout), recent); err != nil {
+		return err
+	}
+	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
+		j.term.keys = newDetachKeys()
+	}
 	out := j.term.connect(j.app, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
-	if err := j.wait(p); err != nil {
+	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
 	settleTerminal(out)
 	return out.copyError()
+}
+
+// waitOrLeave is wait until the caller types the keys that leave the command.
+func (j *job) waitOrLeave(p process) error {
+	if j.term.keys == nil {
+		return j.wait(p)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- j.wait(p) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-j.term.keys.left:
+	}
+	j.term.restore()
+	j.left = true
+	return nil
 }
 
 func (j *job) wait(p process) (err error) {
@@ -132,6 +157,10 @@ func (j *job) finish(err error) (int, error) {
 	}
 	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
 		j.result.EgressLog = tidyLog(j.result.EgressLog)
+	}
+	if j.left {
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
+		return 0, nil
 	}
 	trace := j.stages.all(j.began)
 	if werr := j.doc.write(j.result, trace, j.kept, err); err == nil {

@@ -27,8 +27,9 @@ type pump struct {
 	src   *os.File
 	dst   *os.File // nil: keep
 	keep  *tail
-	first func() // called once, when the first bytes are through
-	end   func() // called when the source has ended or the destination is closed
+	edit  func([]byte) ([]byte, error) // nil: what is copied stays as it is
+	first func()                       // called once, when the first bytes are through
+	end   func()                       // called when the source has ended or the destination is closed
 
 	rc      syscall.RawConn
 	polled  bool // src is non-blocking and in Go's poller
@@ -45,7 +46,7 @@ type pump struct {
 // a caller that neither writes nor reads can block it for as long as it likes.
 func (p *pump) start() {
 	p.done = make(chan struct{})
-	p.splices = p.dst != nil && isPipe(p.src) && isPipe(p.dst)
+	p.splices = p.dst != nil && p.edit == nil && isPipe(p.src) && isPipe(p.dst)
 	p.rc, p.err = p.src.SyscallConn()
 	if p.err != nil {
 		close(p.done)
@@ -146,7 +147,11 @@ func (p *pump) copy() (int64, error) {
 		return 0, err
 	}
 	p.last = p.buf[n-1]
-	return int64(n), p.put(p.buf[:n])
+	if p.edit == nil {
+		return int64(n), p.put(p.buf[:n])
+	}
+	edited, err := p.edit(p.buf[:n])
+	return int64(n), errors.Join(p.put(edited), err)
 }
 
 func (p *pump) put(b []byte) error {

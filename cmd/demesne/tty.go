@@ -16,6 +16,7 @@ type terminal struct {
 	mu    sync.Mutex
 	saved *unix.Termios
 	raw   *unix.Termios
+	keys  *detachKeys // nil: none leave the command
 }
 
 // openTerminal finds the caller's terminal, if stdin is one.
@@ -92,6 +93,9 @@ func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capt
 	out.start()
 	if t.fd >= 0 || interactive {
 		in := &pump{src: a.stdin, dst: master}
+		if t.keys != nil {
+			in.edit = t.keys.edit
+		}
 		if t.fd < 0 {
 			in.end = func() { endOfFile(master, in.last) }
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,7 @@ import (
 // egress measures what the network of a sandbox costs, against the same program and the
 // same servers on lo.
 func egress(m *machine) error {
-	for _, part := range []func(*machine) error{throughput, requests, tunnels, answers, networked, idleNetworked} {
+	for _, part := range []func(*machine) error{throughput, requests, tunnels, answers, networked, rival, idleNetworked} {
 		if err := part(m); err != nil {
 			return err
 		}
@@ -22,7 +23,16 @@ func egress(m *machine) error {
 // load runs a client, in a sandbox unless it connects directly.
 func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	argv := []string{"bench", "load", kind, via, to, strconv.Itoa(n), strconv.Itoa(workers)}
-	if via != "direct" {
+	switch via {
+	case "direct":
+	case "srt":
+		srt, err := m.srt()
+		if err != nil {
+			return measured{}, err
+		}
+		argv[0], argv[3] = m.bin+"/bench", "connect"
+		argv = append(srt, argv...)
+	default:
 		argv[0] = "/in/bench"
 		argv = append([]string{"demesne", "run", "--in", m.bin + "/bench", "--allow-domain", "good.test", "--"}, argv...)
 	}
@@ -158,6 +168,35 @@ func networked(m *machine) error {
 	}
 	base := m.add("demesne run, no network", "cold, single-id", without)
 	m.atMost("the network over a cold run", max(0, m.add("demesne run, networked", "cold, single-id", with)-base), 3*time.Millisecond)
+	return nil
+}
+
+// rival is the same of srt, where it is installed: it has no bound.
+func rival(m *machine) error {
+	srt, err := m.srt()
+	if err != nil || srt == nil {
+		fmt.Fprintln(os.Stderr, "bench: srt: not compared (npm install -g @anthropic-ai/sandbox-runtime; it needs bwrap, socat and ripgrep)")
+		return err
+	}
+	var cold []time.Duration
+	for range min(m.rounds, 10) {
+		d, err := m.time(append(srt[:len(srt):len(srt)], "true")...)
+		if err != nil {
+			return err
+		}
+		cold = append(cold, d)
+	}
+	m.add("srt, one domain", "cold", cold)
+	const size = 256 << 20
+	r, err := m.load("stream", "srt", streamServer, size, 1)
+	if err != nil {
+		return err
+	}
+	m.add("srt, 1 stream through CONNECT", fmt.Sprintf("%.2f GB/s", size/1e9/r.Elapsed.Seconds()), []time.Duration{r.Elapsed})
+	if r, err = m.load("tunnel", "srt", tunnelServer, 100, 8); err != nil {
+		return err
+	}
+	m.add("srt, new tunnel, 8 clients", fmt.Sprintf("%.0f/s", float64(len(r.Each))/r.Elapsed.Seconds()), r.Each)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -26,9 +27,10 @@ import (
 // (as any program connects), or outside of one, where it is direct. It prints what it
 // measured as JSON. It uses blocking system calls, so as to cost less than what it measures.
 type client struct {
-	via, to, proxy string
-	at             unix.SockaddrInet4
-	n, workers     int
+	via, to    string
+	auth       string // header line for the proxy, or ""
+	at         unix.SockaddrInet4
+	n, workers int
 }
 
 // loadTime is the most that a load takes: whoever it was for may be gone.
@@ -73,6 +75,9 @@ func (c *client) resolve() error {
 			return fmt.Errorf("find proxy: https_proxy is %q", os.Getenv("https_proxy"))
 		}
 		to = u.Host
+		if password, has := u.User.Password(); has {
+			c.auth = "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password)) + "\r\n"
+		}
 	}
 	a, err := net.ResolveTCPAddr("tcp4", to)
 	if err != nil {
@@ -111,7 +116,7 @@ func (c *client) dial() (conn, error) {
 	if c.via != "connect" {
 		return s, nil
 	}
-	fmt.Fprintf(s, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", c.to, c.to)
+	fmt.Fprintf(s, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", c.to, c.to, c.auth)
 	var head [1024]byte
 	for n := 0; ; {
 		m, err := s.Read(head[n:])

@@ -1,5 +1,5 @@
 // Command bench measures demesne's programs against the bounds they were given, and
-// against bwrap, runc, skopeo, umoci and podman where those are installed, in the same run: figures of
+// against bwrap, runc, srt, skopeo, umoci and podman where those are installed, in the same run: figures of
 // different machines, or of different minutes, compare badly; ratios do better.
 //
 //	go run ./integration/bench -bin bin

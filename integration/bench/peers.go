@@ -86,3 +86,14 @@ func (m *machine) runc() ([]string, error) {
 	}
 	return []string{p, "--root", m.dir + "/r/runc", "run", "--bundle", bundle}, os.WriteFile(bundle+"/config.json", raw, 0o644)
 }
+
+// srt is how a command line begins that runs in Anthropic's sandbox-runtime with one domain
+// allowed; nil where that is not installed.
+func (m *machine) srt() ([]string, error) {
+	p := find("srt")
+	if p == "" {
+		return nil, nil
+	}
+	settings := filepath.Join(m.dir, "srt.json")
+	return []string{p, "-s", settings}, os.WriteFile(settings, []byte(`{"network":{"allowedDomains":["good.test"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["/tmp"],"denyWrite":[]}}`), 0o644)
+}

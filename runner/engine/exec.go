@@ -26,7 +26,8 @@ type execution struct {
 	s       *sandbox
 	id      uint64
 	started time.Time
-	tty     *os.File // our copy, for resize
+	tty     *os.File // our copy, for resize and attach
+	screen  screen   // of it
 	timer   *time.Timer
 	blocked []runner.Blocked // before it
 	primary bool             // of a one-shot sandbox, which ends with it
@@ -41,7 +42,7 @@ type execution struct {
 
 // exec starts a command and answers with its number, and its terminal if it has
 // one.
-func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
@@ -57,6 +58,7 @@ func (s *sandbox) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecRep
 	files := wire.Files{}
 	reply := wire.Files{}
 	if req.TTY != nil {
+		x.screen.holder = c
 		if err := x.openTTY(req, &g); err != nil {
 			s.strike(x)
 			return nil, nil, err
@@ -200,18 +202,36 @@ func (x *execution) openTTY(req runner.ExecRequest, g *wire.GuestExec) error {
 }
 
 func dup(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	var fd int
+	err := control(f, func(n uintptr) (err error) {
+		fd, err = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 3)
+		return err
+	})
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
+// control does something to a descriptor that stays non-blocking, which f.Fd would not leave it.
+func control(f *os.File, do func(fd uintptr) error) error {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := rc.Control(func(fd uintptr) { err = do(fd) }); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
 func (x *execution) resize(w *runner.Winsize) error {
 	if x.tty == nil || w == nil {
 		return wire.Errorf(wire.CodeInvalid, "resize terminal: the command has none")
 	}
-	return unix.IoctlSetWinsize(int(x.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+	return control(x.tty, func(fd uintptr) error {
+		return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+	})
 }
 
 // arm starts the clock.

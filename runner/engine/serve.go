@@ -108,6 +108,7 @@ func (c *caller) run() {
 		wg.Go(func() { s.end("its caller ended") })
 	}
 	wg.Wait()
+	c.e.left(c)
 	c.e.leave()
 }
 
@@ -171,7 +172,14 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return s.exec(req, m)
+		return s.exec(c, req, m)
+	case runner.OpAttach:
+		var t runner.Target
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		attached, files, err := c.attach(t)
+		return attached, files, err
 	case runner.OpDiff:
 		var t runner.Target
 		if err := m.Decode(&t); err != nil {

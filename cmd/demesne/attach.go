@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/jobs"
+	"demesne/runner/wire"
+)
+
+func attachCommand() command {
+	return command{
+		name: "attach", usage: []string{"ID | JOB"}, summary: "go back to a command's terminal, or to a job",
+		about: `Takes over the terminal of the command that demesne exec -t started last in a sandbox, when whoever had it
+has left it or was killed; what it wrote meanwhile is shown, the last 64 KiB. Where no command has a terminal a shell is
+started. Ctrl-P Ctrl-Q leaves the command running, as it does in demesne exec -t on a terminal; a command whose terminal
+nobody has goes on. Of a background job it prints the output from its beginning and exits as demesne wait does.`,
+		examples: []example{
+			{"start, leave with Ctrl-P Ctrl-Q, come back", "demesne exec -t build -- top; demesne attach build"},
+			{"watch a job", "demesne attach $(demesne run --background -- make)"},
+		},
+		flags: noFlags, operand: aSandbox, run: cmdAttach,
+	}
+}
+
+// shellCommand is the best shell there is.
+var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
+
+func cmdAttach(a *app, o *options, args []string) (int, error) {
+	id, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	if strings.HasPrefix(id, "job-") {
+		return a.withJobs(o, args, a.followJob)
+	}
+	o.tty, o.interactive = true, true
+	j, err := a.newJob(o, shellCommand)
+	if err != nil {
+		return 0, err
+	}
+	return j.finish(j.attach(id))
+}
+
+// followJob is logs --follow, with the exit code of wait.
+func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	j, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+	if err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	return a.outcomeOf(j), nil
+}
+
+// attach goes on with a command that has a terminal, or starts a shell.
+func (j *job) attach(id string) error {
+	eng, err := j.app.connect(j.sig.ctx, runner.Options{})
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	b, err := eng.Open(j.sig.ctx, id)
+	if err != nil {
+		return err
+	}
+	j.app.tellRestarted("attach", b)
+	p, recent, err := b.attach(j.sig.ctx)
+	var e *wire.Error
+	switch {
+	case errors.As(err, &e) && e.Code == wire.CodeUnknown:
+		return j.execute(b, func() {})
+	case errors.As(err, &e) && e.Code == wire.CodeBusy:
+		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)
+	case err != nil:
+		return err
+	}
+	j.started = true
+	j.sig.attach(p, func() {})
+	p.Resize(j.term.size()) // which also has a full-screen program draw itself again
+	return j.overTerminal(p, recent)
+}
+
+// errDetached ends the input of a command that its caller leaves.
+var errDetached = errors.New("detached")
+
+// detachKeys are Ctrl-P and Ctrl-Q, one after the other, as docker has them.
+type detachKeys struct {
+	half bool // Ctrl-P was typed, and is not passed on yet
+	left chan struct{}
+}
+
+func newDetachKeys() *detachKeys { return &detachKeys{left: make(chan struct{})} }
+
+const (
+	ctrlP = 0x10
+	ctrlQ = 0x11
+)
+
+// edit passes on what was typed, but for the keys.
+func (k *detachKeys) edit(typed []byte) ([]byte, error) {
+	out := make([]byte, 0, len(typed)+1)
+	for _, c := range typed {
+		if k.half && c == ctrlQ {
+			close(k.left)
+			return out, errDetached
+		}
+		if k.half {
+			out = append(out, ctrlP)
+		}
+		if k.half = c == ctrlP; !k.half {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}

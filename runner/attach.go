@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"context"
+
+	"demesne/runner/wire"
+)
+
+// Attached is the reply to an attach call, with the terminal as descriptor.
+type Attached struct {
+	Exec   uint64     `json:"exec"`
+	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
+}
+
+// Attach takes over the terminal of the command with one that was started last, once whoever had it has gone. Before it
+// can be read, what was written meanwhile comes in recent. It is an error with wire.CodeUnknown if no command has a
+// terminal, and with wire.CodeBusy if somebody has that.
+func (s *Sandbox) Attach(ctx context.Context) (p *Process, recent []byte, err error) {
+	m, err := s.client.peer.CallMessage(ctx, OpAttach, Target{Sandbox: s.ID}, nil)
+	if err != nil {
+		return nil, nil, s.client.lost(err)
+	}
+	defer m.Close()
+	var reply Attached
+	if err := m.Decode(&reply); err != nil {
+		return nil, nil, err
+	}
+	return &Process{sandbox: s, exec: reply.Exec, tty: m.File("tty")}, reply.Recent, nil
+}

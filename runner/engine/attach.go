@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"os"
+	"sync"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// scrollback is how much is kept of what a command writes on its terminal while nobody has that.
+const scrollback = 64 << 10
+
+// screen is a command's terminal and who has it: one caller at a time. While none has, what is written is read, so
+// that the command goes on, and its end kept for the next one.
+type screen struct {
+	mu     sync.Mutex
+	holder *caller
+	reader *os.File // a descriptor of our own, of the same terminal
+	read   chan struct{}
+	recent []byte
+}
+
+// attach hands the terminal of the command that was started last to c.
+func (c *caller) attach(t runner.Target) (*runner.Attached, wire.Files, error) {
+	s, rec, err := c.e.locate(t.Sandbox)
+	if err == nil && s == nil {
+		err = stopped(rec)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	x := s.lastTerminal()
+	if x == nil {
+		return nil, nil, wire.Errorf(wire.CodeUnknown, "attach to sandbox %q: no command in it has a terminal", s.id)
+	}
+	recent, ok := x.screen.take(c)
+	if !ok {
+		return nil, nil, wire.Errorf(wire.CodeBusy, "attach to sandbox %q: somebody has the terminal of its command", s.id)
+	}
+	tty, err := dup(x.tty)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &runner.Attached{Exec: x.id, Recent: recent}, wire.Files{"tty": tty}, nil
+}
+
+func (s *sandbox) lastTerminal() (last *execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.execs {
+		if x.tty != nil && (last == nil || x.id > last.id) {
+			last = x
+		}
+	}
+	return last
+}
+
+// take makes c the holder, if there is none, and returns what was written meanwhile.
+func (t *screen) take(c *caller) (recent []byte, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holder != nil {
+		return nil, false
+	}
+	t.holder = c
+	if t.reader != nil {
+		t.reader.Close()
+		<-t.read
+		t.reader = nil
+	}
+	recent, t.recent = t.recent[max(0, len(t.recent)-scrollback):], nil
+	return recent, true
+}
+
+// left is told that c is gone.
+func (e *Engine) left(c *caller) {
+	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+		s.mu.Lock()
+		for _, x := range s.execs {
+			if x.tty != nil {
+				x.screen.leave(c, x.tty)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// leave has tty read, if c had it.
+func (t *screen) leave(c *caller, tty *os.File) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holder != c {
+		return
+	}
+	t.holder = nil
+	own, err := dup(tty) // non-blocking, so that closing it ends a read
+	if err != nil {
+		return // the command waits when the terminal is full
+	}
+	t.reader, t.read = own, make(chan struct{})
+	go t.keep(t.reader, t.read)
+}
+
+// keep reads until the terminal is taken, or gone with its command.
+func (t *screen) keep(from *os.File, done chan struct{}) {
+	defer close(done)
+	defer from.Close()
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := from.Read(buf)
+		t.recent = append(t.recent, buf[:n]...) // nobody else looks at it before done
+		if over := len(t.recent) - scrollback; over > scrollback {
+			t.recent = append(t.recent[:0], t.recent[over:]...)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
