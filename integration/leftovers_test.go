@@ -150,6 +150,29 @@ func TestLeftoversNone(t *testing.T) {
 	}
 }
 
+// A check that is killed, or whose runner is, at any moment: the box's own check says what stays of the trees that
+// it tries overlayfs on.
+func TestLeftoversCheckKilled(t *testing.T) {
+	b := newBox(t)
+	rng := rand.New(rand.NewSource(1))
+	for round := range max(16, rounds()/8) {
+		cmd := b.command("demesne", "check")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rng.Intn(120)) * time.Millisecond)
+		victims := []int{cmd.Process.Pid}
+		if round%2 == 1 {
+			victims = runners(true)
+		}
+		for _, pid := range victims {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		ended(t, cmd)
+	}
+	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
+}
+
 // P20: what a killed caller or runner means for the exit code of the one that is left.
 func TestEscapeP20SupervisorDies(t *testing.T) {
 	b := newBox(t)

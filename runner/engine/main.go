@@ -77,14 +77,17 @@ type Engine struct {
 // Main runs until nobody needs the runner any more and returns its exit code.
 func Main() int {
 	life, err := lifeline()
+	clean := false
 	if err == nil {
-		err = serveAll()
+		clean, err = serveAll()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
 		return 1
 	}
-	life.Write([]byte("c"))
+	if clean {
+		life.Write([]byte("c"))
+	}
 	return 0
 }
 
@@ -99,7 +102,8 @@ func lifeline() (*os.File, error) {
 	return os.NewFile(userns.FDLife, "life"), nil
 }
 
-func serveAll() error {
+// serveAll says whether nothing is left for the reaper.
+func serveAll() (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
@@ -107,10 +111,10 @@ func serveAll() error {
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()
 	if err != nil {
-		return fmt.Errorf("read boot message: %w", err)
+		return false, fmt.Errorf("read boot message: %w", err)
 	}
 	if err := json.Unmarshal(line, &e.boot); err != nil {
-		return fmt.Errorf("read boot message: %w", err)
+		return false, fmt.Errorf("read boot message: %w", err)
 	}
 	e.spares.most = e.boot.Spares
 	// Callers are greeted meanwhile: they have something to prepare, too.
@@ -127,7 +131,7 @@ func serveAll() error {
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}
-	return nil
+	return len(probesLeft(e.boot.RunDir, e.boot.Key)) == 0, nil
 }
 
 // settled waits for setUp and returns its error.

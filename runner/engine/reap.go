@@ -23,6 +23,12 @@ func Reap() int {
 	openState(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
 	code := 0
+	for _, dir := range probesLeft(run, key) {
+		if err := removeProbe(dir); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
+			code = 1
+		}
+	}
 	for _, path := range strings.Split(os.Getenv(userns.EnvClean), ":") {
 		if err := removeOne(path); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)

@@ -35,7 +35,7 @@ func probeOverlay(_ context.Context, e *Env) []answer {
 
 // probeOverlayDisk tries it on the file system that demesne's own files are on.
 func probeOverlayDisk(_ context.Context, e *Env) []answer {
-	dir, err := tempDir(e.Disk)
+	dir, err := tempDir(e.Disk, e.Prefix)
 	switch {
 	case err != nil:
 		return []answer{{status: runner.Missing, why: err.Error()}}
@@ -62,10 +62,10 @@ func overlayDiagnosis(err error) diagnosis {
 }
 
 // tempDir makes a directory in the first of dirs that allows it; "" without any.
-func tempDir(dirs []string) (string, error) {
+func tempDir(dirs []string, prefix string) (string, error) {
 	var errs []error
 	for _, d := range dirs {
-		dir, err := os.MkdirTemp(d, ".probe-")
+		dir, err := os.MkdirTemp(d, prefix+".probe-")
 		if err == nil {
 			return dir, nil
 		}

@@ -49,6 +49,7 @@ type Env struct {
 	Limits Limits
 	Dir    string   // an existing directory, to mount on in a namespace of our own
 	Disk   []string // directories demesne may write; the first that is writable is probed
+	Prefix string   // of what is made there for a moment; who is killed meanwhile leaves it
 	Runner string   // path of demesne-runner; empty: /proc/self/exe's
 
 	// Facts, unless nil, stand for the machine's own.
