@@ -39,7 +39,8 @@ func TestAttach(t *testing.T) {
 	if code := third.wait(); code != 0 {
 		t.Errorf("the command exits %d", code)
 	}
-	// No command has a terminal now: it is a shell.
+	// No command has a terminal now: it is a shell, for a person.
+	b.refused(t, "no command in it has a terminal", "attach", "box")
 	shell := b.terminal("attach", "box")
 	shell.typ("echo shell-$((3+4)); exit 5\r")
 	shell.expect("shell-7")

@@ -68,6 +68,8 @@ func (j *job) attach(id string) error {
 	p, recent, err := b.attach(j.sig.ctx)
 	var e *wire.Error
 	switch {
+	case errors.As(err, &e) && e.Code == wire.CodeUnknown && j.term.fd < 0:
+		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
 	case errors.As(err, &e) && e.Code == wire.CodeUnknown:
 		return j.execute(b, func() {})
 	case errors.As(err, &e) && e.Code == wire.CodeBusy:
