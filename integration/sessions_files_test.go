@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -170,4 +171,45 @@ func TestSessionForkRunning(t *testing.T) {
 	}
 	b.must("exec", "one", "-c", "rm /tmp/beat; while ! test -s /tmp/beat; do sleep 0.05; done; kill -0 $(cat /root/pid)")
 	b.must("rm", "idle", "running")
+}
+
+// A reboot loses processes, never files: another boot's id, an empty run directory, and nobody alive.
+func TestSessionReboot(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--name", "box", "--memory", "256m")
+	short := b.create("--ttl", "2s")
+	b.must("exec", "box", "-c", "echo kept > /root/f; rm -f /etc/services; sleep 1000 >/dev/null 2>&1 &")
+	for _, p := range descendants() {
+		syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+	eventually(t, "everything to be gone", func() bool { return len(descendants()) == 0 })
+	if err := os.RemoveAll(b.run + "/demesne"); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := b.dir + "/k/" + id + "/spec.json"
+	text, err := os.ReadFile(spec)
+	if err != nil || !strings.Contains(string(text), strings.TrimSpace(string(boot))) {
+		t.Fatalf("%s, %v", text, err)
+	}
+	text = []byte(strings.ReplaceAll(string(text), strings.TrimSpace(string(boot)), "00000000-0000-0000-0000-000000000000"))
+	if err := os.WriteFile(spec, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ls := b.must("ls"); !strings.Contains(ls, "stopped") {
+		t.Errorf("ls: %s", ls)
+	}
+	r := b.demesne("exec", "box", "-c", "cat /root/f; ls /etc/services 2>/dev/null; pgrep sleep; true")
+	if r.code != 0 || r.stdout != "kept\n" || !strings.Contains(r.stderr, "without its processes") {
+		t.Errorf("after a reboot: %+v", r)
+	}
+	// What expired meanwhile goes with gc, whoever made it.
+	eventually(t, "it to expire", func() bool {
+		b.must("gc")
+		_, err := os.Stat(b.dir + "/k/" + short)
+		return err != nil
+	})
 }

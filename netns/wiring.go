@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -50,6 +51,7 @@ func (w *wiring) steps() []step {
 		{StepAddress, w.addAddresses},
 		{StepAnyIP, w.routeAnyIP},
 		{StepVeth, w.waitUp},
+		{StepAddress, w.waitOwn},
 	}
 }
 
@@ -208,6 +210,31 @@ func (w *wiring) waitUp() error {
 			}
 			if time.Now().After(deadline) {
 				return unix.ETIMEDOUT
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	return nil
+}
+
+// waitOwn waits until both ends take what is for their own IPv6 addresses. The kernel makes
+// the route for that, and joins the group in which neighbours ask for the address, in the
+// background too, also where no duplicate is looked for: what is sent before is lost, and
+// sent again only after a second. The group is joined first (addrconf_dad_begin).
+func (w *wiring) waitOwn() error {
+	if w.ipv6Err != nil {
+		return nil
+	}
+	deadline := time.Now().Add(wiringTime)
+	for s, own := range map[*side]netip.Prefix{&w.gateway: gateway6, &w.sandbox: sandbox6} {
+		for {
+			routes, err := s.nl.RouteGet(own.Addr().AsSlice())
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+				break
+			}
+			if time.Now().After(deadline) {
+				w.ipv6Err = fmt.Errorf("wait for %v: %w", own.Addr(), errors.Join(unix.ETIMEDOUT, err))
+				return nil
 			}
 			time.Sleep(50 * time.Microsecond)
 		}

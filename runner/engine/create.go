@@ -56,7 +56,6 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
-	c.refillBeside()
 	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 

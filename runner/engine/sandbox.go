@@ -220,5 +220,5 @@ func (e *Engine) forget(s *sandbox) {
 	}
 	e.mu.Unlock()
 	e.maybeIdle()
-	e.refillAfter(spareDelay)
+	e.refillSoon()
 }

@@ -21,7 +21,6 @@ type caller struct {
 
 	mu   sync.Mutex
 	gone bool
-	made int // sandboxes
 	own  map[*sandbox]bool
 }
 

@@ -137,29 +137,15 @@ func (p *spares) raising() (done func()) {
 	return func() { add(-1) }
 }
 
-// refillBeside has spares made beside the command that the last one was taken for, if its
-// caller has come before or is not the only one: there is a next one to expect.
-func (c *caller) refillBeside() {
-	c.mu.Lock()
-	c.made++
-	again := c.made > 1
-	c.mu.Unlock()
-	c.e.mu.Lock()
-	again = again || c.e.callers > 1 || len(c.e.boxes) > 1
-	c.e.mu.Unlock()
-	if again {
-		c.e.refillAfter(0)
-	}
-}
-
-// refillAfter has spares made, if the runner then goes on.
-func (e *Engine) refillAfter(delay time.Duration) {
+// refillSoon has spares made, if it then turns out that the runner goes on. Not beside a
+// command: that is slower by more than the next one is faster.
+func (e *Engine) refillSoon() {
 	p := &e.spares
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && len(p.list) < p.want {
 		p.pending = true
-		time.AfterFunc(delay, e.refill)
+		time.AfterFunc(spareDelay, e.refill)
 	}
 }
 
