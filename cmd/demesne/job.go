@@ -152,15 +152,15 @@ func (j *job) patience() time.Duration {
 // can come.
 func (j *job) finish(err error) (int, error) {
 	j.term.restore()
+	if j.left {
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
+		return 0, nil
+	}
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
 		return code, nil
 	}
 	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
 		j.result.EgressLog = tidyLog(j.result.EgressLog)
-	}
-	if j.left {
-		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
-		return 0, nil
 	}
 	trace := j.stages.all(j.began)
 	if werr := j.doc.write(j.result, trace, j.kept, err); err == nil {

@@ -38,6 +38,7 @@ func (c *caller) attach(t runner.Target) (*runner.Attached, wire.Files, error) {
 	if !ok {
 		return nil, nil, wire.Errorf(wire.CodeBusy, "attach to sandbox %q: somebody has the terminal of its command", s.id)
 	}
+	x.leaveIfGone(c)
 	tty, err := dup(x.tty)
 	if err != nil {
 		return nil, nil, err
@@ -71,6 +72,16 @@ func (t *screen) take(c *caller) (recent []byte, ok bool) {
 	}
 	recent, t.recent = t.recent[max(0, len(t.recent)-scrollback):], nil
 	return recent, true
+}
+
+// leaveIfGone is for a caller that was gone before it had the terminal.
+func (x *execution) leaveIfGone(c *caller) {
+	c.mu.Lock()
+	gone := c.gone
+	c.mu.Unlock()
+	if gone {
+		x.screen.leave(c, x.tty)
+	}
 }
 
 // left is told that c is gone.

@@ -58,8 +58,7 @@ func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*run
 	files := wire.Files{}
 	reply := wire.Files{}
 	if req.TTY != nil {
-		x.screen.holder = c
-		if err := x.openTTY(req, &g); err != nil {
+		if err := x.openTTY(c, req, &g); err != nil {
 			s.strike(x)
 			return nil, nil, err
 		}
@@ -88,6 +87,9 @@ func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*run
 		return nil, nil, err
 	}
 	x.arm(time.Duration(req.Timeout))
+	if x.tty != nil {
+		x.leaveIfGone(c)
+	}
 	s.mu.Lock()
 	news := s.news
 	s.news = false
@@ -189,7 +191,7 @@ func lastWins(env []string) []string {
 
 // openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
 // end only; ours goes to the caller.
-func (x *execution) openTTY(req runner.ExecRequest, g *wire.GuestExec) error {
+func (x *execution) openTTY(c *caller, req runner.ExecRequest, g *wire.GuestExec) error {
 	if x.s.tree == nil {
 		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
 	}
@@ -197,7 +199,10 @@ func (x *execution) openTTY(req runner.ExecRequest, g *wire.GuestExec) error {
 	if err != nil {
 		return err
 	}
-	x.tty, g.TTY = master, &n
+	x.s.mu.Lock() // others may look for a terminal already
+	x.tty, x.screen.holder = master, c
+	x.s.mu.Unlock()
+	g.TTY = &n
 	return x.resize(req.TTY)
 }
 
