@@ -40,8 +40,20 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
+// toolsVar is where the helpers are, for a test that runs in a child.
+const toolsVar = "DEMESNE_TEST_TOOLS"
+
 // build finds or makes the programs, and compiles the helpers of testdata/c.
 func build(dir string) error {
+	if tools = os.Getenv(toolsVar); tools == "" {
+		if err := compile(dir); err != nil {
+			return err
+		}
+	}
+	return programs(dir)
+}
+
+func compile(dir string) error {
 	tools = filepath.Join(dir, "tools")
 	if err := os.Mkdir(tools, 0o755); err != nil {
 		return err
@@ -56,6 +68,10 @@ func build(dir string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func programs(dir string) (err error) {
 	if bin = os.Getenv("DEMESNE_BIN"); bin != "" {
 		bin, err = filepath.Abs(bin)
 		return err

@@ -92,8 +92,8 @@ func TestRules(t *testing.T) {
 	}{
 		{"", "", outbound.Rules{Mode: "none"}},
 		{"open", "", outbound.Rules{Mode: "open"}},
-		{"package-managers", "", outbound.Rules{Mode: "package-managers", Allow: []string{"npm.corp.test:443"}}},
-		{"", "/p.toml", outbound.Rules{Mode: "package-managers", Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}},
+		{"package-managers", "", outbound.Rules{Mode: "package-managers", Go: true, Allow: []string{"npm.corp.test:443"}}},
+		{"", "/p.toml", outbound.Rules{Mode: "package-managers", Go: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}},
 		{"none", "/p.toml", outbound.Rules{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}},
 	} {
 		k := &call{host: h, mode: c.mode}

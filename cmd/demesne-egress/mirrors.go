@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/proxy/modes"
+	"demesne/proxy/mirrors"
 	"demesne/proxy/policy"
 )
 
@@ -37,7 +37,7 @@ const most = 1 << 20
 // mirrors reads what the host's tools are told. What cannot be read or understood is in
 // notes, and the rest is good.
 func (h host) mirrors() (found []mirror, notes []string) {
-	take := func(t modes.Tool, from string, rules []policy.Rule, err error) {
+	take := func(t mirrors.Tool, from string, rules []policy.Rule, err error) {
 		for _, r := range rules {
 			found = append(found, mirror{t.Name, from, r})
 		}
@@ -45,7 +45,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 			notes = append(notes, oneLine(fmt.Sprintf("%s: %v", from, err)))
 		}
 	}
-	for _, t := range modes.Tools() {
+	for _, t := range mirrors.Tools() {
 		for _, path := range h.files(t) {
 			text, err := readSome(path)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +66,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 }
 
 // files are the places of t's configuration, with "~" and "*" resolved.
-func (h host) files(t modes.Tool) (paths []string) {
+func (h host) files(t mirrors.Tool) (paths []string) {
 	for _, f := range t.Files {
 		if rest, ok := strings.CutPrefix(f, "~/"); ok {
 			if h.home == "" {

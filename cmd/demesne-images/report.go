@@ -49,7 +49,11 @@ func (r *reporter) fail(err error) {
 	if errors.As(err, &known) {
 		e.Code, e.Hint = known.Code, known.Hint
 	}
-	if e.Hint == "" {
+	var invalid *archive.InvalidError
+	switch {
+	case e.Hint == "" && errors.As(err, &invalid):
+		e.Hint = notArchive
+	case e.Hint == "":
 		e.Hint = hints[e.Code]
 	}
 	r.send(e)
@@ -71,6 +75,8 @@ func classify(err error) images.Code {
 	}
 	return pull.Classify(err)
 }
+
+const notArchive = "what is imported is a directory, a tar of one (gzip or zstd too), or an archive that podman save, docker save or demesne save wrote"
 
 // hints say what to do about a failure; one that has none speaks for itself.
 var hints = map[images.Code]string{

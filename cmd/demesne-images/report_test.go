@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -68,6 +69,9 @@ func TestFail(t *testing.T) {
 		var e images.Event
 		if err := json.Unmarshal(out.Bytes(), &e); err != nil {
 			t.Fatal(err)
+		}
+		if c.code == images.CodeUnsupported && (e.Hint == notArchive) != errors.As(c.err, new(*archive.InvalidError)) {
+			t.Errorf("%v: hint %q", c.err, e.Hint)
 		}
 		if e.Event != images.EventError || e.Code != c.code || (e.Hint != "") != c.hint || strings.ContainsAny(e.Text, "\n\x1b") {
 			t.Errorf("%v: %+v", c.err, e)

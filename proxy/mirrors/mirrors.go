@@ -1,4 +1,14 @@
-package modes
+// Package mirrors turns what the host's own tools are told of mirrors into rules.
+//
+//	for _, t := range mirrors.Tools() {       // what stands in t.Files and t.Env is the caller's to read
+//		rules, err := t.Mirrors(text)
+//		p = p.Allow(rules...)
+//	}
+//
+// Everything is a pure function of its text: no file is read, no name resolved. A
+// mirror is allowed as the exact name and port that the tool would connect to, and may
+// be on a private network. Credentials in its URL go nowhere.
+package mirrors
 
 import (
 	"errors"
