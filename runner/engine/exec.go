@@ -189,56 +189,6 @@ func lastWins(env []string) []string {
 	return out
 }
 
-// openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
-// end only; ours goes to the caller.
-func (x *execution) openTTY(c *caller, req runner.ExecRequest, g *wire.GuestExec) error {
-	if x.s.tree == nil {
-		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
-	}
-	master, n, err := x.s.tree.OpenPTY(int(g.UID), int(g.GID))
-	if err != nil {
-		return err
-	}
-	x.s.mu.Lock() // others may look for a terminal already
-	x.tty, x.screen.holder = master, c
-	x.s.mu.Unlock()
-	g.TTY = &n
-	return x.resize(req.TTY)
-}
-
-func dup(f *os.File) (*os.File, error) {
-	var fd int
-	err := control(f, func(n uintptr) (err error) {
-		fd, err = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 3)
-		return err
-	})
-	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}
-
-// control does something to a descriptor that stays non-blocking, which f.Fd would not leave it.
-func control(f *os.File, do func(fd uintptr) error) error {
-	rc, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if cerr := rc.Control(func(fd uintptr) { err = do(fd) }); cerr != nil {
-		return cerr
-	}
-	return err
-}
-
-func (x *execution) resize(w *runner.Winsize) error {
-	if x.tty == nil || w == nil {
-		return wire.Errorf(wire.CodeInvalid, "resize terminal: the command has none")
-	}
-	return control(x.tty, func(fd uintptr) error {
-		return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
-	})
-}
-
 // arm starts the clock.
 func (x *execution) arm(timeout time.Duration) {
 	if timeout <= 0 {

@@ -5,16 +5,18 @@
 // namespace in which it has all capabilities, in a mount namespace of its own, and
 // in the host's network and pid namespaces. The way of one run:
 //
-//	serve.go      a caller's messages, one goroutine a call
-//	create.go     Spec → sandbox: the order of making, and its undoing
+//	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
+//	create.go     what a Spec must be to become a sandbox
+//	raise.go      the order of making one, and its undoing
+//	tree.go       its mounts; image.go  those of an image
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	receipt.go    what was verified → Receipt, pure
 //	egress.go     what a sandbox may have of the network; pure
 //	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
 //	publish.go    and the ways in
-//	attach.go     its terminal, and who has that
 //	exec.go       a command in a sandbox, its end and its Result
+//	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance
 //	state.go      what is on disk about a sandbox
 //	keep.go       a sandbox that outlives its processes: its directory, and its clock

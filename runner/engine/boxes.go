@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// claim registers s under its id and name; a name belongs to one sandbox that lives or is kept.
+func (e *Engine) claim(s *sandbox) error {
+	if s.spec.Name != "" {
+		if rec, err := e.asleep(s.spec.Name); err == nil {
+			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, rec.Info.ID)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, other := range e.boxes {
+		if s.spec.Name != "" && !other.over() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, other.id)
+		}
+	}
+	e.boxes[s.id] = s
+	return nil
+}
+
+// adopt makes c the owner of a one-shot sandbox; false if c is gone already.
+func (c *caller) adopt(s *sandbox) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.own[s] = true
+	}
+	return !c.gone
+}
+
+func (c *caller) disown(s *sandbox) {
+	c.mu.Lock()
+	delete(c.own, s)
+	c.mu.Unlock()
+}
+
+// find returns the sandbox with that id, or that name: one that lives before one that
+// is being forgotten.
+func (e *Engine) find(idOrName string) (*sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.boxes[idOrName]; s != nil {
+		return s, nil
+	}
+	var over *sandbox
+	for _, s := range e.boxes {
+		switch {
+		case idOrName == "" || s.spec.Name != idOrName:
+		case s.over():
+			over = s
+		default:
+			return s, nil
+		}
+	}
+	if over != nil {
+		return over, nil
+	}
+	return nil, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
+}
+
+func (e *Engine) findExec(t runner.ExecTarget) (*execution, error) {
+	e.mu.Lock()
+	x := e.recent[execKey{t.Sandbox, t.Exec}]
+	e.mu.Unlock()
+	if x == nil {
+		return nil, wire.Errorf(wire.CodeUnknown, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
+	}
+	return x, nil
+}
+
+func (e *Engine) list() []runner.Info {
+	e.mu.Lock()
+	var boxes []*sandbox
+	for _, s := range e.boxes {
+		boxes = append(boxes, s)
+	}
+	e.mu.Unlock()
+	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
+	for _, s := range boxes {
+		if s.over() && s.stays() {
+			continue
+		}
+		infos, live[s.id] = append(infos, s.info()), true
+	}
+	return append(infos, e.listAsleep(live)...)
+}
+
+// validName is what a name may be: it is also a file name and a word in a shell.
+func validName(name string) error {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	switch {
+	case name == "":
+		return nil
+	case len(name) > 64:
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: name is longer than 64 bytes")
+	case strings.Trim(name, letters+"_.-") != "", strings.IndexAny(name[:1], letters) != 0:
+		return wire.Errorf(wire.CodeInvalid, "create sandbox %q: name may have letters, digits and _.-, the first a letter or digit", name)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+// stages measures the making of a sandbox.
+type stages struct {
+	last time.Time
+	list []runner.Stage
+}
+
+func (t *stages) mark(name string) {
+	now := time.Now()
+	t.list = append(t.list, runner.Stage{Name: name, MS: float64(now.Sub(t.last).Microseconds()) / 1000})
+	t.last = now
+}
+
+// make is the order in which a sandbox comes to be. Each step pushes its undoing.
+func (s *sandbox) make(m *wire.Message) (err error) {
+	t := &stages{last: time.Now()}
+	defer func() { s.trace = t.list }()
+	if s.e.boot.Mode == userns.ModeMinimal {
+		return s.makeMinimal(m, t)
+	}
+	if !s.spare {
+		defer s.e.spares.raising()()
+		if err := s.raise(m, t); err != nil {
+			return err
+		}
+	}
+	return s.complete(m, t)
+}
+
+// raise brings a sandbox up to where PID 1 waits for commands, restricted. Of a spare it does
+// not know yet whose it will be.
+func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
+	if err := s.userFits(); err != nil {
+		return err
+	}
+	if err := s.keep(); err != nil {
+		return err
+	}
+	if s.group, err = s.e.host.New(s.id, s.spec.Limits); err != nil {
+		return err
+	}
+	s.undo.add(func() { s.group.Close() })
+	t.mark("limits")
+	// Both wait in the kernel, and neither for the other.
+	out := s.wayOut(m)
+	join := newNetwork(out)
+	if err = s.trust(out); err == nil {
+		err = s.mount(m)
+	}
+	t.mark("mounts")
+	net, nerr := join()
+	if nerr != nil {
+		return errors.Join(err, nerr)
+	}
+	s.net = net
+	s.undo.add(net.close)
+	if err != nil {
+		return err
+	}
+	admitted := func() error { return nil }
+	if !s.spare {
+		if admitted, err = s.openNetwork(m); err != nil {
+			return err
+		}
+	}
+	ns := net.ns
+	if ns.Sysfs != nil {
+		if err := s.tree.MountSys(ns.Sysfs); err != nil {
+			return err
+		}
+	}
+	t.mark("netns")
+	start, err := s.start(ns)
+	if err != nil {
+		return err
+	}
+	if !s.spare {
+		s.detach()
+	}
+	masked := s.mask(start)
+	t.mark("clone")
+	net.started()
+	err = s.group.Add(s.pid)
+	if err = errors.Join(err, <-masked); err != nil {
+		return err
+	}
+	names := make(chan []runner.Layer, 1)
+	go func() { names <- namespaceLayers(s.pid) }()
+	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
+	if err != nil {
+		return s.explainInit(err)
+	}
+	s.seen = seen{facts, start, <-names, ns.SysfsErr}
+	t.mark("guest")
+	if err := admitted(); err != nil {
+		return err
+	}
+	t.mark("proxy")
+	t.list = append(t.list,
+		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
+	return nil
+}
+
+// seen is what was found out while a sandbox was raised, for its receipt.
+type seen struct {
+	facts      wire.GuestFacts
+	start      started
+	namespaces []runner.Layer
+	sysfsErr   error
+}
+
+// complete makes a raised sandbox its caller's.
+func (s *sandbox) complete(m *wire.Message, t *stages) error {
+	if s.spare {
+		if err := s.handOver(m); err != nil {
+			return err
+		}
+		t.mark("spare")
+	}
+	s.receipt = s.account(s.seen)
+	if err := meets(s.receipt, s.spec.Require); err != nil {
+		return err
+	}
+	s.watch()
+	return nil
+}
+
+// detach gives up our own view of the mounts: PID 1 has its copy, and ours would only be
+// copied into each sandbox that comes after. An unmount waits for the whole machine
+// (RCU): beside PID 1's own start.
+func (s *sandbox) detach() {
+	detached := make(chan struct{})
+	go func() { s.tree.Detach(); close(detached) }()
+	s.undoLate(func() { <-detached })
+}
+
+// mask starts masking /proc and returns where its end is told. A masked /proc is one
+// that a nested sandbox may not mount anew; the outer one, bound, is not ours to mask.
+func (s *sandbox) mask(st started) <-chan error {
+	done := make(chan error, 1)
+	if s.spec.Nesting || st.rung.procBound {
+		close(done)
+		return done
+	}
+	go func() { done <- maskProc(s.mounts) }()
+	return done
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// mount lays the tree out and opens what is read back at the end.
+func (s *sandbox) mount(m *wire.Message) (err error) {
+	dir := filepath.Join(s.e.dir, s.id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	s.undoLate(func() { os.Remove(dir) })
+	init, err := s.e.initProgram(m)
+	if err != nil {
+		return err
+	}
+	l := rootfs.Layout{
+		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
+		NameServer: nameServer(s.egress), Trust: s.trusts,
+		Init: init, Out: source(m, runner.SourceOut, s.spec.Out),
+	}
+	if u := s.spec.User; u != nil {
+		l.User = rootfs.User{UID: u.UID, GID: u.GID}
+	}
+	if s.spec.Workspace != "" {
+		l.Workspace = source(m, runner.SourceWorkspace, s.spec.Workspace)
+	}
+	for i, in := range s.spec.Inputs {
+		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
+	}
+	release, err := s.keepIn(&l)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if s.spec.Rootfs != nil {
+		s.tree, err = s.mountImage(l, m)
+	} else {
+		s.tree, err = rootfs.MountHost(l)
+	}
+	if err != nil {
+		return err
+	}
+	s.undoLate(func() { s.tree.Unmount() })
+	if err := s.keptOnDisk(l); err != nil {
+		return err
+	}
+	if s.scratch != "" {
+		if err := s.watchScratch(); err != nil {
+			return err
+		}
+	}
+	s.undo.add(s.giveBack)
+	if s.spare {
+		return s.tree.Open()
+	}
+	return s.openShared()
+}
+
+// openShared opens what the sandbox shares with its caller, for the watch and for the end.
+func (s *sandbox) openShared() (err error) {
+	if s.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
+		return err
+	}
+	s.lendOut()
+	if s.spec.Workspace != "" {
+		s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace"))
+	}
+	return err
+}
+
+// inodes bounds what a tree of empty files takes: inodes are kernel memory, which no
+// size= counts.
+func inodes(bytes int64) int64 {
+	const most = 256 << 10
+	if bytes <= 0 {
+		return most
+	}
+	return min(max(bytes/4096, 1024), most)
+}
+
+// giveBack makes /out and /workspace the caller's: no process of the sandbox is alive any more.
+func (s *sandbox) giveBack() {
+	if s.work != nil {
+		s.settleWork()
+	}
+	if s.out == nil {
+		return
+	}
+	var errs []error
+	if s.takeBack != nil {
+		errs = append(errs, s.takeBack())
+	}
+	if err := errors.Join(append(errs, rootfs.Settle(s.out, s.began))...); err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+	}
+	s.out.Close()
+}
+
+func source(m *wire.Message, name, path string) rootfs.Source {
+	return rootfs.Source{Path: path, Same: m.File(runner.FileSame + name), Mount: m.File(runner.FileMount + name)}
+}
+
+// watch starts what looks after the limits that no kernel mechanism holds.
+func (s *sandbox) watch() {
+	dirs := []*os.File{s.out}
+	for _, d := range []*os.File{s.work, s.upper} {
+		if d != nil {
+			dirs = append(dirs, d)
+		}
+	}
+	var whole []*os.File
+	if s.written != nil {
+		whole = append(whole, s.written)
+	}
+	stop := s.group.Watch(s.pid, dirs, whole, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
+	s.undo.add(stop)
+}
+
+// initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a
+// mount, for its path may be one that the runner's ids cannot search: the first one is kept,
+// since a spare has no caller.
+func (e *Engine) initProgram(m *wire.Message) (rootfs.Source, error) {
+	sent := source(m, runner.SourceInit, e.boot.Init)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sent.Mount != nil && e.init == "" {
+		at := filepath.Join(e.dir, "init")
+		if err := keepMount(sent.Mount, at); err != nil {
+			return rootfs.Source{}, fmt.Errorf("keep init: %w", err)
+		}
+		e.init = at
+	}
+	if e.init != "" {
+		return rootfs.Source{Path: e.init}, nil
+	}
+	return sent, nil
+}
+
+// keepMount attaches a detached mount of a file.
+func keepMount(mount *os.File, at string) error {
+	defer mount.Close()
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		return err
+	}
+	return unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
