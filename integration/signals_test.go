@@ -2,7 +2,9 @@ package integration
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +34,9 @@ func (b *box) started(flags []string, script string) (*exec.Cmd, *bufio.Reader) 
 // Signals reach the command, and only its answer decides.
 func TestSignalsForwarded(t *testing.T) {
 	b := newBox(t)
+	heard := make(chan os.Signal, 1) // or a hang-up would be ignored by all we start, where these tests run under nohup
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
 	for _, s := range []struct {
 		sig  syscall.Signal
 		name string

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 // ready.
 func start(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
+	heedHangUp(t)
 	cmd := exec.Command("bare", args...)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	out, err := cmd.StdoutPipe()
@@ -32,6 +34,13 @@ func start(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 		t.Fatalf("said %q: %v", line, err)
 	}
 	return cmd, r
+}
+
+// heedHangUp lets what is started from here on have its hang-ups, also where these tests run under nohup.
+func heedHangUp(t *testing.T) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(c) })
 }
 
 // code waits for cmd, whose output was read by others, and returns its exit code.
