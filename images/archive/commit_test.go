@@ -3,6 +3,7 @@ package archive
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 // TestCommitted: what a configuration says stays, known or not, but for the layers and the change.
 func TestCommitted(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	layer := images.Layer{DiffID: "sha256:bb"}
+	hex := strings.NewReplacer("sha256:aa", "sha256:"+strings.Repeat("aa", 32), "sha256:bb", "sha256:"+strings.Repeat("bb", 32)).Replace
+	layer := images.Layer{DiffID: images.Digest(hex("sha256:bb"))}
 	words := func(w ...string) *[]string { return &w }
 	const date = `"created":"2026-01-02T03:04:05Z"`
 	for name, c := range map[string]struct {
@@ -35,7 +37,7 @@ func TestCommitted(t *testing.T) {
 		"no object": {`[]`, nil, images.Change{}, ""},
 		"odd env":   {`{"config":{"Env":7},"rootfs":{}}`, nil, images.Change{Env: []string{"A=1"}}, ""},
 	} {
-		got, err := committed([]byte(c.base), c.added, c.change, now)
+		got, err := committed([]byte(hex(c.base)), c.added, c.change, now)
 		if c.want == "" {
 			if err == nil {
 				t.Errorf("%s: %s", name, got)
@@ -43,7 +45,7 @@ func TestCommitted(t *testing.T) {
 			continue
 		}
 		var a, b any
-		if err != nil || json.Unmarshal(got, &a) != nil || json.Unmarshal([]byte(c.want), &b) != nil || !reflect.DeepEqual(a, b) {
+		if err != nil || json.Unmarshal(got, &a) != nil || json.Unmarshal([]byte(hex(c.want)), &b) != nil || !reflect.DeepEqual(a, b) {
 			t.Errorf("%s:\n%s\n%s\n%v", name, got, c.want, err)
 		}
 	}
