@@ -108,7 +108,7 @@ func TestMCPExecBackground(t *testing.T) {
 	if !strings.HasPrefix(r.field("stdout"), "started\n") && !strings.HasPrefix(r.field("stdout"), "beat\n") {
 		t.Errorf("%+v", r.Fields)
 	}
-	r = c.must("sandbox_exec", args{"sandbox_id": box, "command": "sleep 0.3; rm -f /tmp/beat; sleep 0.3; test -s /tmp/beat && echo beating"})
+	r = c.must("sandbox_exec", args{"sandbox_id": box, "command": "rm -f /tmp/beat; for i in $(seq 500); do sleep 0.02; test -s /tmp/beat && echo beating && exit; done"})
 	if r.field("stdout") != "beating\n" {
 		t.Errorf("what was left running is gone: %+v", r.Fields)
 	}

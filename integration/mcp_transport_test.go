@@ -254,7 +254,7 @@ func TestMCPArguments(t *testing.T) {
 		}
 	}
 	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=none")
-	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_JOB_SLOTS "none": not a number of jobs`) {
+	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_JOB_SLOTS "none": not a number from 1 on`) {
 		t.Errorf("%+v", r)
 	}
 }
