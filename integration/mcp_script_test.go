@@ -210,6 +210,7 @@ func TestMCPParallel(t *testing.T) {
 // notifications/cancelled ends what the call started, whatever that was.
 func TestMCPCancelled(t *testing.T) {
 	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SPARES=0") // the only PID 1 is the call's
 	c := b.mcp()
 	tree := "setsid sleep 3333 & (sleep 3333 & sleep 3333) & echo up; sleep 3333"
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond} {

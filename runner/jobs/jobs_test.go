@@ -215,8 +215,12 @@ func TestFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if j, err := s.Follow(ctx, start(t, s, "stay").ID, 4, &out, &errs); err != nil || j.Status.Over() {
+	j = start(t, s, "stay")
+	if j, err := s.Follow(ctx, j.ID, 4, &out, &errs); err != nil || j.Status.Over() {
 		t.Errorf("given up: %+v, %v", j, err)
+	}
+	if _, err := s.Cancel(t.Context(), j.ID); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := s.Follow(t.Context(), "job-none", 4, &out, &errs); !errors.Is(err, ErrUnknown) {
 		t.Errorf("of none: %v", err)
