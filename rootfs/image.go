@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,10 +50,12 @@ func MountImage(l Layout, i Image) (*Tree, error) {
 }
 
 func (t *Tree) mountImage(l Layout, i Image) (*plan, error) {
+	began := time.Now()
 	p, err := t.overlay(l, i)
 	if err != nil {
 		return nil, fmt.Errorf("mount image: %w", err)
 	}
+	t.Stacked = time.Since(began)
 	for _, step := range []func(Layout) error{p.bare, p.imageEtc} {
 		if err := step(l); err != nil {
 			return p, err

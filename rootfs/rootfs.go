@@ -38,6 +38,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -95,10 +96,11 @@ type Tree struct {
 	CertFile string // see Trust; "" without one
 
 	// Of an image's tree, but Upper and KeptWhy of every one.
-	Upper    Upper // where what is written goes
-	UpperWhy error // why not to a better place
-	KeptWhy  error // why not to Layout.Kept
-	Users    Users // that the image knew before anything ran
+	Upper    Upper         // where what is written goes
+	UpperWhy error         // why not to a better place
+	KeptWhy  error         // why not to Layout.Kept
+	Stacked  time.Duration // how long putting the layers together took, without what is mounted in them
+	Users    Users         // that the image knew before anything ran
 	Account  Account
 	Unmapped *User // whom Account stands in for
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,14 +90,18 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 	if r.Dir != "" {
 		image.Dir = source(m, runner.SourceRootfs, r.Dir)
 	} else {
+		began := time.Now()
 		held, err := s.hold(cache)
 		if err != nil {
 			return nil, err
 		}
 		defer held.CloseFS()
-		image.Lowers = held.FS
+		image.Lowers, s.stacked = held.FS, time.Since(began)
 	}
 	t, err := rootfs.MountImage(l, image)
+	if err == nil {
+		s.stacked += t.Stacked
+	}
 	switch {
 	case errors.Is(err, rootfs.ErrNoUser):
 		return nil, wire.Errorf(wire.CodeInvalid, "%w", err)

@@ -58,6 +58,9 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 		err = s.mount(m)
 	}
 	t.mark("mounts")
+	if s.spec.Rootfs != nil {
+		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.stacked)})
+	}
 	net, nerr := join()
 	if nerr != nil {
 		return errors.Join(err, nerr)

@@ -50,7 +50,8 @@ type sandbox struct {
 
 	trusts *rootfs.Trust // nil: nobody besides
 
-	scratch string // the directory that upper is
+	scratch string        // the directory that upper is
+	stacked time.Duration // of an image: how long its layers took to be opened and mounted
 	undo    undo
 	late    undo // see undoLate
 
