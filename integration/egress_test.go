@@ -149,6 +149,10 @@ func TestEgressBadRules(t *testing.T) {
 			t.Errorf("rule %q: %+v", rule, r)
 		}
 	}
+	r := b.demesne("run", "--secret", "T=env:PATH", "--secret-for", "T=good.test", "--", "true")
+	if r.code != 125 || !strings.Contains(r.stderr, "nothing may be reached") {
+		t.Errorf("a secret without a network: %+v", r)
+	}
 }
 
 // The host's own proxy is asked for names, with its password, which no sandbox learns.

@@ -49,8 +49,11 @@ func (n *network) addSecret(s string) error {
 func (n *network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	host, header, _ := strings.Cut(at, ":")
-	if port, more, _ := strings.Cut(header, ":"); isPort(port) {
+	switch port, more, _ := strings.Cut(header, ":"); {
+	case isPort(port):
 		host, header = host+":"+port, more
+	case port != "" && strings.Trim(port, "0123456789") == "":
+		return fmt.Errorf("port %q: not a number from 1 to 65535", port)
 	}
 	if !found || !isEnvName(name) || host == "" {
 		return errors.New("not NAME=HOST, NAME=HOST:HEADER or NAME=HOST:PORT:HEADER")

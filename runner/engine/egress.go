@@ -38,6 +38,13 @@ func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Eg
 	if err := check(*asked); err != nil {
 		return nil, wire.Errorf(wire.CodeInvalid, "create sandbox: %w", err)
 	}
+	if len(asked.Secrets) > 0 {
+		return nil, &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("create sandbox: secret %q is for a host, and nothing may be reached", asked.Secrets[0].Name),
+			Hint: "--allow-domain " + asked.Secrets[0].Host + " allows it",
+		}
+	}
 	return nil, nil
 }
 
