@@ -88,9 +88,6 @@ func Find(name string) (Client, error) {
 	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, ErrUnknown, strings.Join(Names(), ", "))
 }
 
-// Path is the client's file.
-func (c Client) Path(p Place) string { return c.path(p) }
-
 // Text is what the file is to be, when it has nothing else in it.
 func (c Client) Text(program string) (string, error) { return c.add("", c.entry(program)) }
 

@@ -144,8 +144,8 @@ func TestPaths(t *testing.T) {
 		"claude-desktop": "/home/me/.config/Claude/claude_desktop_config.json",
 	} {
 		k, err := Find(name)
-		if err != nil || k.Path(set) != want {
-			t.Errorf("%s: %s, %v", name, k.Path(set), err)
+		if err != nil || k.path(set) != want {
+			t.Errorf("%s: %s, %v", name, k.path(set), err)
 		}
 	}
 	if _, err := Find("emacs"); !errors.Is(err, ErrUnknown) {

@@ -249,5 +249,3 @@ func (d *Dir) Chown(uid int, files ...string) error {
 
 // Close releases the descriptor; the group stays.
 func (d *Dir) Close() error { return d.f.Close() }
-
-func (d *Dir) String() string { return d.name }
