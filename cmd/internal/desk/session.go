@@ -15,6 +15,7 @@ import (
 	"demesne/runner/files"
 	"demesne/runner/tarball"
 	"demesne/runner/turns"
+	"demesne/runner/wire"
 )
 
 // Create makes a sandbox that stays, or with a key finds it.
@@ -24,7 +25,7 @@ func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.
 }
 
 func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
-	box, out, err := d.make(ctx, r, w, runner.Persistent)
+	box, out, err := d.make(ctx, r, w, runner.Persistent, d.conn.create)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,9 @@ func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
 // attach finds a sandbox that stays.
 func (d *Desk) attach(ctx context.Context, id string) (box *runner.Sandbox, err error) {
 	err = d.conn.with(ctx, func(client *runner.Client) error {
-		box, err = client.Open(ctx, id)
+		if box, err = client.Open(ctx, id); err == nil {
+			d.conn.know(client, box)
+		}
 		return err
 	})
 	if err != nil {
@@ -99,12 +102,26 @@ func attached(id string, err error) error {
 
 // Exec runs a command in a sandbox that stays. Its output is nowhere but in the outcome.
 func (d *Desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
+	if box := d.conn.known(id); box != nil {
+		o, err := d.within(ctx, box, r, w, newStreams())
+		if !lookAgain(err) {
+			return o, explained(err)
+		}
+		d.conn.unknow(id)
+	}
 	box, err := d.attach(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	o, err := d.within(ctx, box, r, w, streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)})
+	o, err := d.within(ctx, box, r, w, newStreams())
 	return o, explained(err)
+}
+
+// lookAgain says of an error that the runner does not know the sandbox, and so has done nothing
+// with it.
+func lookAgain(err error) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == wire.CodeUnknown
 }
 
 // within runs a command in a sandbox that stays, when its turn has come.
@@ -120,7 +137,7 @@ func (d *Desk) within(ctx context.Context, box *runner.Sandbox, r work.Request, 
 		}
 	}
 	r.Spec.Lifetime = runner.Persistent
-	res, err := d.execute(ctx, box, r, w, s)
+	res, err := d.execute(ctx, in(ctx, box), r, w, s)
 	if err != nil {
 		return nil, err
 	}
