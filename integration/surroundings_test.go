@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -105,5 +106,40 @@ func TestSurroundingsLittleMemory(t *testing.T) {
 		if r := <-ends; r.code != 0 {
 			t.Errorf("exec: %+v", r)
 		}
+	}
+}
+
+// What a demesne made that has been replaced since, or that stands beside this one, is
+// seen by this one, its name is taken, and it can be ended, kept and removed.
+func TestSurroundingsReplaced(t *testing.T) {
+	b := newBox(t)
+	for _, p := range names(bin) {
+		b.file("new/"+p, readFile(t, filepath.Join(bin, p)), 0o755)
+	}
+	b.must("create", "--name", "one")
+	b.must("exec", "one", "-c", "echo kept > f; sleep 1000 >/dev/null 2>&1 &")
+	b.must("create", "--name", "two")
+	replaced := func(args ...string) result { return b.finish(b.command(b.dir+"/new/demesne", args...)) }
+	if r := replaced("ls"); !strings.Contains(r.stdout, "one") || !strings.Contains(r.stdout, "two") {
+		t.Errorf("ls: %+v", r)
+	}
+	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner has it\nhint: demesne stop --keep ID ") {
+		t.Errorf("exec: %+v", r)
+	}
+	if r := replaced("create", "--name", "one"); r.code != 125 || !strings.Contains(r.stderr, "is in use") {
+		t.Errorf("create: %+v", r)
+	}
+	if r := replaced("stop", "--keep", "one"); r.code != 0 {
+		t.Errorf("stop --keep: %+v", r)
+	}
+	if r := replaced("rm", "two"); r.code != 0 {
+		t.Errorf("rm: %+v", r)
+	}
+	eventually(t, "the runner to end with its last sandbox", func() bool { return len(runners(true)) == 0 })
+	if r := replaced("exec", "one", "--", "cat", "f"); r.code != 0 || r.stdout != "kept\n" {
+		t.Errorf("exec, later: %+v", r)
+	}
+	if r := replaced("rm", "one"); r.code != 0 || len(names(b.dir+"/k")) > 0 {
+		t.Errorf("rm, later: %+v", r)
 	}
 }
