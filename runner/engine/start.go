@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"demesne/netns"
@@ -69,6 +70,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	p := &libcontainer.Process{
 		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
 		ExtraFiles: []*os.File{theirs},
+		LogLevel:   strconv.Itoa(int(logrus.GetLevel())), // or it sends us all it has to say, line by line
 	}
 	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
 	if err := c.Run(p); err != nil {
