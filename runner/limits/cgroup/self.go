@@ -40,9 +40,8 @@ func ParseMemberships(text string) []Membership {
 }
 
 // Self returns the process's memberships, as the calling thread's cgroup namespace shows
-// them. It is not asked of /proc/thread-self: what was looked up below a thread's own
-// directory goes while the thread ends, and whoever waits for the process spins until it
-// has gone, 2.4 ms of a run.
+// them. Not of /proc/thread-self: a thread that ends takes away what was looked up in its
+// directory, and who waits for the process spins meanwhile, 2.4 ms of a run.
 func Self() ([]Membership, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
