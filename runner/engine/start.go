@@ -30,9 +30,8 @@ type started struct {
 // start starts PID 1 on the best rung that works on this machine.
 func (s *sandbox) start(ns *netns.NS) (started, error) {
 	s.e.mu.Lock()
-	first := s.e.rung
+	first, why := s.e.rung, s.e.rungWhy
 	s.e.mu.Unlock()
-	why := s.e.rungWhy
 	for i := first; ; i++ {
 		err := s.startOn(rungs[i], ns)
 		if err == nil {
