@@ -33,6 +33,51 @@ func TestMCPAsk(t *testing.T) {
 	})
 }
 
+// From protocol 2026-07-28 on the call itself is answered with the question, and comes again with
+// what the person said; the command waits meanwhile.
+func TestMCPAskInRounds(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		for _, c := range []struct {
+			action string
+			want   int // greetings of good.test
+		}{{"decline", 0}, {"accept", 2}} {
+			m := n.mcpRaw()
+			params := args{"name": "sandbox_script", "arguments": args{"ask": true, "egress": "none",
+				"command": "echo once >> /out/begun; curl -sS http://good.test/; curl -sS --noproxy '*' -m 20 http://good.test/; cat /out/begun"},
+				"_meta": args{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": args{"elicitation": args{}}}}
+			var r struct {
+				ResultType, RequestState string
+				InputRequests            map[string]struct{ Params struct{ Message string } }
+				StructuredContent        struct{ Stdout string }
+			}
+			ask := func() {
+				a := m.ask("tools/call", params)
+				if err := json.Unmarshal(a.Result, &r); err != nil || a.IsError {
+					n.Fatalf("%+v: %v", a, err)
+				}
+			}
+			ask()
+			if r.ResultType != "input_required" || len(r.InputRequests) != 1 {
+				n.Errorf("at first: %+v", r)
+			}
+			answers := args{}
+			for id, q := range r.InputRequests {
+				if !strings.Contains(q.Params.Message, `"good.test:80"`) {
+					n.Errorf("asked: %s", q.Params.Message)
+				}
+				answers[id] = args{"action": c.action}
+			}
+			params["requestState"], params["inputResponses"] = r.RequestState, answers
+			ask()
+			out := r.StructuredContent.Stdout
+			if got := strings.Count(out, "hello from good.test"); r.ResultType != "complete" || got != c.want || strings.Count(out, "once") != 1 {
+				n.Errorf("%s: %+v", c.action, r)
+			}
+			m.close()
+		}
+	})
+}
+
 // questions counts those to the person that have about in them.
 func (c *mcpClient) questions(about string) (count int) {
 	c.mu.Lock()

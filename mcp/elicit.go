@@ -14,21 +14,27 @@ var askField = field("ask", "boolean", "Have the person at the client decide abo
 	"A client that cannot ask (elicitation) says no.").with("default", false)
 
 // asker is who is asked about a name for this call: the person at the client, where the client
-// can put a question to one; nil: nobody. From protocol 2026-07-28 on a server may not ask while a
-// call is under way, and the answer is no.
+// can put a question to one; nil: nobody.
 func (c *call) asker() func(name string, port uint16) bool {
-	p := c.req.Session.InitializeParams()
-	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {
+	if !c.canAsk() {
 		return nil
 	}
 	return func(name string, port uint16) bool {
 		ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
 		defer cancel()
-		r, err := c.req.Session.Elicit(ctx, &sdk.ElicitParams{
-			Message: question(name, port, c.shown()), RequestedSchema: object(false),
-		})
+		p := &sdk.ElicitParams{Message: wording(name, port, c.shown()), RequestedSchema: object(false)}
+		if c.talk != nil {
+			return c.talk.ask(ctx, p)
+		}
+		r, err := c.req.Session.Elicit(ctx, p)
 		return err == nil && r.Action == "accept"
 	}
+}
+
+// canAsk says whether there may be a person at the client.
+func (c *call) canAsk() bool {
+	p := c.req.ClientCapabilities()
+	return p != nil && p.Elicitation != nil
 }
 
 // shown are the inputs of this call, which is what could leave.
@@ -38,8 +44,8 @@ func (c *call) shown() []string {
 	return append(files, dirs...)
 }
 
-// question is what the person reads. A name is a sandbox's word: it comes quoted.
-func question(name string, port uint16, inputs []string) string {
+// wording is what the person reads. A name is a sandbox's word: it comes quoted.
+func wording(name string, port uint16, inputs []string) string {
 	text := fmt.Sprintf("A command in a sandbox wants to reach %q, which nothing allows. Accept, and it may from now on.", fmt.Sprintf("%s:%d", name, port))
 	if port == 0 {
 		text = strings.Replace(text, ":0\"", "\"", 1)

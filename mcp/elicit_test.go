@@ -24,9 +24,12 @@ func (a *asking) Script(ctx context.Context, r work.Request, w work.Watch) (*wor
 // The person at the client decides; where there is none, or none answers, it is no.
 func TestAsk(t *testing.T) {
 	for _, c := range []struct {
-		answer string
-		want   bool
-	}{{"accept", true}, {"decline", false}, {"cancel", false}, {"", false}} {
+		version, answer string
+		want            bool
+	}{
+		{"2025-11-25", "accept", true}, {"2025-11-25", "decline", false}, {"2025-11-25", "cancel", false}, {"2025-11-25", "", false},
+		{severalRounds, "accept", true}, {severalRounds, "decline", false}, {severalRounds, "cancel", false}, {severalRounds, "", false},
+	} {
 		a := &asking{}
 		s, root := serverFor(t, &a.desk)
 		s.engine = a
@@ -38,9 +41,9 @@ func TestAsk(t *testing.T) {
 				return &sdk.ElicitResult{Action: c.answer}, nil
 			}
 		}
-		text, _, isError := callTool(t, clientOf(t, s, o, "2025-11-25"), "sandbox_script", `{"command":"x","ask":true,"directories":["`+root+`"]}`)
+		text, _, isError := callTool(t, clientOf(t, s, o, c.version), "sandbox_script", `{"command":"x","ask":true,"directories":["`+root+`"]}`)
 		if isError || len(a.allowed) != 1 || a.allowed[0] != c.want {
-			t.Errorf("%q: %v %s", c.answer, a.allowed, text)
+			t.Errorf("%+v: %v %s", c, a.allowed, text)
 		}
 		want := `A command in a sandbox wants to reach "x.test:443", which nothing allows. Accept, and it may from now on. It can read ` + root + "."
 		if c.answer != "" && message != want {
@@ -55,7 +58,7 @@ func TestAskRefused(t *testing.T) {
 	if err != nil || !r.IsError {
 		t.Errorf("%+v %v", r, err)
 	}
-	if got := question("a\nb", 0, nil); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
+	if got := wording("a\nb", 0, nil); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
 		t.Errorf("%s", got)
 	}
 }

@@ -86,9 +86,11 @@ func (s *Server) cancel() tool {
 // announce sends the one notice of a job's end to whoever started it, if the client has
 // asked for such messages (logging/setLevel).
 func (c *call) announce(id string) {
-	session := c.req.Session
+	session, ctx := c.req.Session, context.Background()
+	if c.req.ProtocolVersion() >= severalRounds { // there it is the call that asks for messages
+		ctx = context.WithoutCancel(c.ctx)
+	}
 	go func() {
-		ctx := context.Background()
 		j, err := c.engine.Wait(ctx, id, longest)
 		if err != nil || !j.Status.Over() {
 			return

@@ -25,11 +25,10 @@ func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.Cal
 // beat is one call's signs of life. Clients give a silent call up: some after 60 s, some
 // after 300 s, whatever its progress was until then.
 type beat struct {
-	session *sdk.ServerSession
-	token   any
-	began   time.Time
+	began time.Time
 
 	mu      sync.Mutex
+	req     *sdk.CallToolRequest // whose client they are for; nil: nobody waits just now
 	message string
 	output  func() (tail string, n int64)
 	sent    float64
@@ -39,7 +38,10 @@ type beat struct {
 // watch starts the signs of life of a call and returns what feeds them. stop ends them,
 // and waits until none is under way.
 func (c *call) watch() (w work.Watch, stop func()) {
-	b := &beat{session: c.req.Session, token: c.req.Params.GetProgressToken(), began: time.Now()}
+	b := &beat{req: c.req, began: time.Now()}
+	if c.talk != nil {
+		c.talk.has(b)
+	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan struct{})
 	go func() {
@@ -73,15 +75,40 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// send tells how the call goes on, or without a progress token only that it does.
-func (b *beat) send(ctx context.Context) {
-	if b.token == nil {
-		b.ping()
+// to has signs of life go to whoever sent req from now on, or with nil to nobody.
+func (b *beat) to(req *sdk.CallToolRequest) {
+	if b == nil {
 		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.req = req
+}
+
+// send tells how the call goes on, or without a progress token only that it does.
+func (b *beat) send(ctx context.Context) {
+	b.mu.Lock()
+	req := b.req
+	b.mu.Unlock()
+	if req == nil {
+		return
+	}
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		b.ping(req)
+		return
+	}
+	p := b.progress()
+	p.ProgressToken = token
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	req.Session.NotifyProgress(ctx, p)
+}
+
+// progress is what there is to tell now.
+func (b *beat) progress() *sdk.ProgressNotificationParams {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	elapsed := time.Since(b.began).Truncate(time.Second)
 	message := fmt.Sprintf("%s elapsed", elapsed)
 	if b.message != "" {
@@ -94,22 +121,21 @@ func (b *beat) send(ctx context.Context) {
 	}
 	// It must grow with each notification, whatever the clock says.
 	b.sent = max(b.sent+0.001, elapsed.Seconds())
-	n := b.sent
-	b.mu.Unlock()
-	b.session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: b.token, Progress: n, Message: message})
+	return &sdk.ProgressNotificationParams{Progress: b.sent, Message: message}
 }
 
 // ping asks the client for a sign of life, which is one of ours too. It is not waited for
-// and not taken back: a call that ends meanwhile is answered at once.
-func (b *beat) ping() {
+// and not taken back: a call that ends meanwhile is answered at once. A client of a protocol
+// without it, which sent no token, gets none.
+func (b *beat) ping(req *sdk.CallToolRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pinging {
+	if b.pinging || req.ProtocolVersion() >= severalRounds {
 		return
 	}
 	b.pinging = true
 	go func() {
-		b.session.Ping(context.Background(), nil)
+		req.Session.Ping(context.Background(), nil)
 		b.mu.Lock()
 		b.pinging = false
 		b.mu.Unlock()

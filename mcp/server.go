@@ -38,6 +38,7 @@ type Server struct {
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
+	parked  parked
 
 	mu    sync.Mutex
 	calls int       // under way
@@ -81,6 +82,7 @@ type call struct {
 	ctx  context.Context
 	args args
 	req  *sdk.CallToolRequest
+	talk *talk // nil: this is all of it, and whoever is asked is asked meanwhile
 }
 
 // New makes a server over e.
@@ -157,16 +159,33 @@ func (s *Server) add(t tool) {
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		s.count(1)
 		defer s.count(-1)
-		a, err := parseArgs(req.Params.Arguments)
-		if err != nil {
-			return failure(err), nil
-		}
-		r, err := t.handle(&call{Server: s, ctx: ctx, args: a, req: req})
-		if err != nil {
-			return failure(err), nil
-		}
-		return r, nil
+		return s.serve(ctx, t, req), nil
 	})
+}
+
+// serve answers a call, or one round of it.
+func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *sdk.CallToolResult {
+	if req.Params.RequestState != "" {
+		return s.resume(ctx, t, req)
+	}
+	a, err := parseArgs(req.Params.Arguments)
+	if err != nil {
+		return failure(err)
+	}
+	c := &call{Server: s, ctx: ctx, args: a, req: req}
+	if c.req.ProtocolVersion() >= severalRounds && c.canAsk() {
+		return c.begin(t)
+	}
+	return c.run(t)
+}
+
+// run has t's handler do it.
+func (c *call) run(t tool) *sdk.CallToolResult {
+	r, err := t.handle(c)
+	if err != nil {
+		return failure(err)
+	}
+	return r
 }
 
 // refuseUnknown words the one error of a tool that is a JSON-RPC error.

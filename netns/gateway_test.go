@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -247,6 +248,43 @@ func TestVerify(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// TestVerifyInterrupted: signals, which the Go runtime sends its own threads at any time, do not make
+// a gateway look broken.
+func TestVerifyInterrupted(t *testing.T) {
+	g := gateway(t)
+	over := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				interruptThreads()
+			}
+		}
+	}()
+	for range 100 {
+		if err := g.Verify(); err != nil || g.NamedErr != nil {
+			t.Errorf("interrupted: %v, %v", err, g.NamedErr)
+			break
+		}
+	}
+	close(over)
+	<-stopped
+}
+
+// interruptThreads sends every thread of this process what the runtime preempts goroutines with.
+func interruptThreads() {
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
+		}
+	}
 }
 
 // listener serves a socket of a gateway, as another process would.

@@ -48,17 +48,16 @@ func (g *Gateway) Verify() error {
 func aName() netip.AddrPort { return netip.AddrPortFrom(pool4.Addr(), 7) }
 
 // arrives sends from the calling thread's namespace to an address and takes what comes at a
-// socket, which has to be that.
+// socket, which has to be that. Nothing in it blocks but the wait: a connect that is interrupted by
+// a signal is not begun again (signal(7)), and the Go runtime signals its own threads.
 func arrives(at *os.File, to netip.AddrPort, kind int) error {
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
 	defer unix.Close(fd)
-	timeout := unix.NsecToTimeval(reachTime.Nanoseconds())
-	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
 	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // leave no TIME_WAIT
-	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+	if err := unix.Connect(fd, sockaddr(to)); err != nil && err != unix.EINPROGRESS {
 		return fmt.Errorf("connect to %v: %w", to, err)
 	}
 	if kind == unix.SOCK_DGRAM {
@@ -66,25 +65,39 @@ func arrives(at *os.File, to netip.AddrPort, kind int) error {
 			return fmt.Errorf("send to %v: %w", to, err)
 		}
 	}
-	return control(at, func(listener int) error { return take(listener, to, kind) })
-}
-
-// take waits for what was sent, and checks where to.
-func take(fd int, to netip.AddrPort, kind int) error {
-	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(ready, int(reachTime.Milliseconds()))
-		if err == unix.EINTR {
-			continue
-		}
-		if err == nil && n == 0 {
-			err = unix.ETIMEDOUT
-		}
-		if err != nil {
+	return control(at, func(listener int) error {
+		if err := arrival(listener, fd); err != nil {
 			return fmt.Errorf("wait for what was sent to %v: %w", to, err)
 		}
-		break
+		return take(listener, to, kind)
+	})
+}
+
+// arrival waits until something is at a socket, or what sent it was told that it will not arrive.
+func arrival(listener, sender int) error {
+	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}, {Fd: int32(sender)}}
+	for {
+		n, err := unix.Poll(fds, int(reachTime.Milliseconds()))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.ETIMEDOUT
+		case fds[0].Revents != 0:
+			return nil
+		}
+		code, err := unix.GetsockoptInt(sender, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil {
+			err = unix.Errno(code)
+		}
+		return err
 	}
+}
+
+// take takes what has arrived, and checks where to it was sent.
+func take(fd int, to netip.AddrPort, kind int) error {
 	if kind == unix.SOCK_DGRAM {
 		_, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT)
 		return err
