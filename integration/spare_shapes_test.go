@@ -40,7 +40,8 @@ func TestSpareImage(t *testing.T) {
 	g.ok("create", "--name", "holder")
 	defer g.do("stop", "holder")
 	flags := []string{"--trace", "--image", ref}
-	const look = "sed 's/.* - //; s/lowerdir.*//' /proc/self/mountinfo | sort; id; pwd; ls -l /; grep -E '^(Cap|Seccomp)' /proc/self/status"
+	const look = `sed 's/.* - //; s/lowerdir.*//' /proc/self/mountinfo | sort; id; pwd; grep -E '^(Cap|Seccomp)' /proc/self/status
+		ls -l / | sed '1d; s/^\([a-z-]*\) *[0-9]* *\([a-z]* *[a-z]*\) .* /\1 \2 /'`
 	cold, _ := g.report(flags, "sh", "-c", look)
 	g.warm("--image", ref)
 	warm, r := g.report(flags, "sh", "-c", look)
