@@ -25,6 +25,11 @@ type terminal struct {
 
 func (b *box) terminal(args ...string) *terminal {
 	b.Helper()
+	return b.terminalOf(b.command("demesne", args...))
+}
+
+func (b *box) terminalOf(cmd *exec.Cmd) *terminal {
+	b.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -38,7 +43,7 @@ func (b *box) terminal(args ...string) *terminal {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: b.command("demesne", args...)}
+	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd}
 	t.resize(24, 80)
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
 	t.cmd.SysProcAttr.Setsid, t.cmd.SysProcAttr.Setctty = true, true
@@ -135,6 +140,48 @@ func TestPTYInterruptAndJobControl(t *testing.T) {
 	if code := term.wait(); code != 4 {
 		t.Errorf("exit %d, want 4", code)
 	}
+}
+
+// In the caller's shell a run is a job as any: Ctrl-Z stops it, with and without a terminal
+// of its own it waits in the background for what only the foreground has, and Ctrl-C ends it.
+func TestPTYJobOfAShell(t *testing.T) {
+	b := newBox(t)
+	term := b.terminalOf(b.command(program(t, "bash"), "--norc", "-i"))
+	demesne := bin + "/demesne run "
+	// What is typed while a terminal changes hands is thrown away.
+	prompt := func() {
+		t.Helper()
+		eventually(t, "a prompt", func() bool { return strings.HasSuffix(term.screen(), "# ") || strings.HasSuffix(term.screen(), "$ ") })
+	}
+	prompt()
+	term.typ(demesne + "-c 'echo be''gun; sleep 1; echo fin''ished'\n")
+	term.expect("begun")
+	term.typ("\x1a")
+	term.expect("Stopped")
+	prompt()
+	term.typ("fg\n")
+	term.expect("finished")
+	prompt()
+	term.typ(demesne + "-it -- sh -c 'echo sh''own; read line; echo go''t $line' &\n")
+	eventually(t, "the background to stop at the terminal", func() bool {
+		prompt()
+		term.typ("jobs -s\n")
+		time.Sleep(50 * time.Millisecond)
+		return strings.Count(term.screen(), "Stopped") > 1
+	})
+	prompt()
+	term.typ("fg\n")
+	term.expect("shown")
+	term.typ("it\n")
+	term.expect("got it")
+	prompt()
+	term.typ(demesne + "-c 'echo wai''ting; exec sleep 1000'; echo co''de $?\n")
+	term.expect("waiting")
+	term.typ("\x03")
+	term.expect("code 130")
+	prompt()
+	term.typ("exit\n")
+	term.wait()
 }
 
 // The caller's terminal is as it was: raw mode is undone, also after a kill inside.

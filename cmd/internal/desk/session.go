@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/room"
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/files"
@@ -53,9 +54,6 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 	return c, nil
 }
 
-// ErrMany says that a user has as many sandboxes as are allowed.
-var ErrMany = errors.New("too many sandboxes")
-
 // roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
 // that come at once cannot both be the last one.
 func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
@@ -67,14 +65,11 @@ func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
 		all, err = client.List(ctx)
 		return err
 	})
-	n := 0
-	for _, info := range all {
-		if info.Spec.Lifetime == runner.Persistent && (info.State == runner.Running || info.State == runner.Stopped) {
-			n++
-		}
+	if err == nil {
+		err = room.Full(all, d.opts.Most)
 	}
-	if err == nil && n > d.opts.Most {
-		err = &hinted{fmt.Errorf("create sandbox: %w (%d)", ErrMany, d.opts.Most), "sandbox_destroy ends one; demesne ls lists them"}
+	if errors.Is(err, room.ErrFull) {
+		err = &hinted{err, "sandbox_destroy ends one; demesne ls lists them"}
 	}
 	if err != nil {
 		stop(box)
