@@ -77,7 +77,7 @@ func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.
 // expect waits for text; it must not be part of what was typed, which is echoed.
 func (t *terminal) expect(text string) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if strings.Contains(t.screen(), text) {
 			return
 		}
@@ -93,7 +93,7 @@ func (t *terminal) wait() int {
 	go func() { t.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("still running; the terminal says:\n%q", t.screen())
 	}
 	return t.cmd.ProcessState.ExitCode()
@@ -121,8 +121,9 @@ func TestPTY(t *testing.T) {
 func TestPTYInterruptAndJobControl(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "bash", "--norc", "-i")
+	term.typ("echo u$((1))p\n") // before it has begun Ctrl-C would end it
+	term.expect("u1p")
 	term.typ("sleep 1000; echo after $?\n")
-	time.Sleep(300 * time.Millisecond)
 	eventually(t, "Ctrl-C to reach sleep", func() bool {
 		term.typ("\x03")
 		time.Sleep(100 * time.Millisecond)
@@ -131,9 +132,11 @@ func TestPTYInterruptAndJobControl(t *testing.T) {
 		return strings.Contains(term.screen(), "st1ll")
 	})
 	term.typ("cat\n")
-	time.Sleep(300 * time.Millisecond)
-	term.typ("\x1a")
-	term.expect("Stopped")
+	eventually(t, "Ctrl-Z to reach cat", func() bool {
+		term.typ("\x1a")
+		time.Sleep(100 * time.Millisecond)
+		return strings.Contains(term.screen(), "Stopped")
+	})
 	term.typ("kill %1; jobs; exit 4\n")
 	time.Sleep(100 * time.Millisecond)
 	term.typ("exit 4\n")
