@@ -30,7 +30,7 @@ type BlobWriter struct {
 // names an image that has it, or [Store.Close]. What is there of the blob is read and hashed: what
 // is to be written starts at [BlobWriter.Offset].
 func (s *Store) Begin(ctx context.Context, d Digest, size int64) (*BlobWriter, error) {
-	if d == "" || size < 0 || size > maxBlob {
+	if d == "" || size < 0 || size > MaxBlob {
 		return nil, fmt.Errorf("begin blob %q: no digest, or a size of %d bytes", d, size)
 	}
 	w, err := s.begin(ctx, d, size)
@@ -141,7 +141,7 @@ func (w *BlobWriter) commit(ctx context.Context) error {
 	if w.n < w.size {
 		return fmt.Errorf("%d of %d bytes: %w", w.n, w.size, io.ErrUnexpectedEOF)
 	}
-	if got := digestFrom(w.hash.Sum(nil)); got != w.digest {
+	if got := DigestFrom(w.hash.Sum(nil)); got != w.digest {
 		w.discard()
 		return fmt.Errorf("%w: its digest is %s", ErrCorrupt, got)
 	}

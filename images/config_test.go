@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 // The rows are what `docker run` does.
 func TestCommand(t *testing.T) {
 	list := func(s ...string) []string { return s }
@@ -53,7 +55,7 @@ func TestCommandCopies(t *testing.T) {
 
 func manifestJSON(mediaType string, layers ...string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"digest":"sha256:%s","size":2,"new":1},"layers":[%s],"later":{"a":[]}}`,
-		mediaType, someHex, strings.Join(layers, ","))
+		mediaType, digits, strings.Join(layers, ","))
 }
 
 func layerJSON(digest string, size int64) string {
@@ -68,8 +70,8 @@ func TestParseManifest(t *testing.T) {
 			t.Errorf("%q: %+v, %v", mt, m, err)
 			continue
 		}
-		if len(m.blobs()) != 2 {
-			t.Errorf("%q: the same layer twice is %d blobs", mt, len(m.blobs()))
+		if len(m.Blobs()) != 2 {
+			t.Errorf("%q: the same layer twice is %d blobs", mt, len(m.Blobs()))
 		}
 	}
 }
@@ -89,7 +91,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{manifestJSON("", layerJSON(other, -1)), "-1 bytes"},
 		{manifestJSON("", layerJSON(other, 1<<50)), "bytes"},
 		{manifestJSON("", layerJSON(other, 1), layerJSON(other, 2)), "two sizes"},
-		{manifestJSON("", layerJSON("sha512:"+someHex+someHex, 1)), "only sha256"},
+		{manifestJSON("", layerJSON("sha512:"+digits+digits, 1)), "only sha256"},
 		{strings.Replace(manifestJSON(""), `"size":2`, `"size":9000000`, 1), "configuration of 9000000"},
 		{strings.Replace(manifestJSON(""), `"size":2`, `"size":"2"`, 1), "cannot unmarshal"},
 		{manifestJSON("", slices.Repeat([]string{layerJSON(other, 1)}, MaxLayers+1)...), "513 layers"},
@@ -100,7 +102,9 @@ func TestParseManifestRefuses(t *testing.T) {
 			t.Errorf("%.100s: %+v", c.in, m)
 			continue
 		}
-		contains(t, err.Error(), "parse manifest: ", c.why)
+		if text := err.Error(); !strings.HasPrefix(text, "parse manifest: ") || !strings.Contains(text, c.why) {
+			t.Errorf("%.100s: %v, want %q", c.in, err, c.why)
+		}
 		if len(err.Error()) > 300 {
 			t.Errorf("%.50s: an error of %d bytes", c.in, len(err.Error()))
 		}
@@ -110,7 +114,7 @@ func TestParseManifestRefuses(t *testing.T) {
 func TestParseConfig(t *testing.T) {
 	in := `{"architecture":"arm64","variant":"v8","os":"linux","created":"2026-01-02T03:04:05.5Z","author":7,
 		"config":{"Env":["A=b"],"Entrypoint":["e"],"Cmd":null,"WorkingDir":"/w","User":"me:us","StopSignal":"SIGINT","Labels":{"k":"v"},"Architecture":"lie"},
-		"rootfs":{"type":"layers","diff_ids":["sha256:` + someHex + `"]}}`
+		"rootfs":{"type":"layers","diff_ids":["sha256:` + digits + `"]}}`
 	c, err := ParseConfig([]byte(in), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +123,7 @@ func TestParseConfig(t *testing.T) {
 	if a, b := jsonOf(t, c.Config), jsonOf(t, want); a != b {
 		t.Errorf("got %s, want %s", a, b)
 	}
-	if !c.Created.Equal(time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC)) || c.DiffIDs[0].Encoded() != someHex {
+	if !c.Created.Equal(time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC)) || c.DiffIDs[0].Encoded() != digits {
 		t.Errorf("got %v, %v", c.Created, c.DiffIDs)
 	}
 }
@@ -147,7 +151,9 @@ func TestParseConfigRefuses(t *testing.T) {
 			t.Errorf("%.100s is parsed", c.in)
 			continue
 		}
-		contains(t, err.Error(), "parse configuration: ", c.why)
+		if text := err.Error(); !strings.HasPrefix(text, "parse configuration: ") || !strings.Contains(text, c.why) {
+			t.Errorf("%.100s: %v, want %q", c.in, err, c.why)
+		}
 	}
 	if _, err := ParseConfig([]byte(`{"created":5,"rootfs":{}}`), 0); err != nil {
 		t.Errorf("a strange date: %v", err)
@@ -155,14 +161,14 @@ func TestParseConfigRefuses(t *testing.T) {
 }
 
 func FuzzParseManifest(f *testing.F) {
-	f.Add([]byte(manifestJSON("", layerJSON("sha256:"+someHex, 2))))
+	f.Add([]byte(manifestJSON("", layerJSON("sha256:"+digits, 2))))
 	f.Add([]byte(`{"schemaVersion":2,"layers":null}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := ParseManifest(b)
 		if err != nil {
 			return
 		}
-		for _, d := range m.blobs() {
+		for _, d := range m.Blobs() {
 			if _, err := ParseDigest(string(d.Digest)); err != nil || d.Size < 0 {
 				t.Errorf("blob %+v: %v", d, err)
 			}
@@ -171,7 +177,7 @@ func FuzzParseManifest(f *testing.F) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte(`{"config":{"Env":["A"]},"rootfs":{"diff_ids":["sha256:` + someHex + `"]}}`))
+	f.Add([]byte(`{"config":{"Env":["A"]},"rootfs":{"diff_ids":["sha256:` + digits + `"]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := ParseConfig(b, 1)
 		if err != nil {
@@ -181,4 +187,19 @@ func FuzzParseConfig(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestParseDigest(t *testing.T) {
+	d, err := ParseDigest("sha256:" + digits)
+	if err != nil || d.Encoded() != digits || d.String() != "sha256:"+digits {
+		t.Errorf("got %q, %v", d, err)
+	}
+	for _, bad := range []string{"", digits, "sha512:" + digits + digits, "sha256:../../../../etc/passwd", "sha256:" + digits[:63] + "/"} {
+		if d, err := ParseDigest(bad); err == nil {
+			t.Errorf("ParseDigest(%q) = %q", bad, d)
+		}
+	}
+	if got := DigestOf(nil); got != "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" {
+		t.Errorf("the digest of nothing is %s", got)
+	}
 }

@@ -14,16 +14,17 @@ import (
 // regular expressions before main, 0.25 ms that each `demesne run` would pay.
 type Digest string
 
-const algorithm = "sha256:"
+// Algorithm begins every [Digest].
+const Algorithm = "sha256:"
 
 // ParseDigest returns s as a digest.
 func ParseDigest(s string) (Digest, error) {
-	rest, ok := strings.CutPrefix(s, algorithm)
+	rest, ok := strings.CutPrefix(s, Algorithm)
 	if !ok {
-		return "", fmt.Errorf("parse digest %q: only sha256 is supported", clip(s))
+		return "", fmt.Errorf("parse digest %q: only sha256 is supported", Clip(s))
 	}
-	if len(rest) != 2*sha256.Size || !isHex(rest) {
-		return "", fmt.Errorf("parse digest %q: not 64 lower-case hex digits", clip(s))
+	if len(rest) != 2*sha256.Size || !IsHex(rest) {
+		return "", fmt.Errorf("parse digest %q: not 64 lower-case hex digits", Clip(s))
 	}
 	return Digest(s), nil
 }
@@ -31,13 +32,14 @@ func ParseDigest(s string) (Digest, error) {
 // DigestOf returns the digest of b.
 func DigestOf(b []byte) Digest {
 	sum := sha256.Sum256(b)
-	return digestFrom(sum[:])
+	return DigestFrom(sum[:])
 }
 
-func digestFrom(sum []byte) Digest { return Digest(algorithm + hex.EncodeToString(sum)) }
+// DigestFrom returns the digest that a SHA-256 sum is.
+func DigestFrom(sum []byte) Digest { return Digest(Algorithm + hex.EncodeToString(sum)) }
 
 // Encoded returns the hex digits.
-func (d Digest) Encoded() string { return strings.TrimPrefix(string(d), algorithm) }
+func (d Digest) Encoded() string { return strings.TrimPrefix(string(d), Algorithm) }
 
 func (d Digest) String() string { return string(d) }
 
@@ -52,12 +54,13 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	return err
 }
 
-func isHex(s string) bool {
+// IsHex says whether s has lower-case hex digits and nothing else.
+func IsHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// clip shortens what somebody else wrote, for an error.
-func clip(s string) string {
+// Clip shortens what somebody else wrote, for an error.
+func Clip(s string) string {
 	if len(s) <= 80 {
 		return s
 	}

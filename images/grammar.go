@@ -55,11 +55,11 @@ func parseNamed(s string) (named, error) {
 	}
 	name, tag, tagged := cutTag(name)
 	if tagged && !isTag(tag) {
-		return n, fmt.Errorf("tag %q: not 1 to %d letters, digits, or any of \"_.-\"", clip(tag), maxTag)
+		return n, fmt.Errorf("tag %q: not 1 to %d letters, digits, or any of \"_.-\"", Clip(tag), maxTag)
 	}
 	n.domain, n.path = splitDomain(name)
 	if why := badName(n.domain, n.path); why != "" {
-		return n, fmt.Errorf("name %q: %s", clip(name), why)
+		return n, fmt.Errorf("name %q: %s", Clip(name), why)
 	}
 	switch {
 	case pinned:
@@ -107,7 +107,7 @@ func badName(domain, path string) string {
 	case path == "" || path == defaultPrefix:
 		return "empty"
 	case !isDomain(domain):
-		return fmt.Sprintf("%q is no host name with an optional port", clip(domain))
+		return fmt.Sprintf("%q is no host name with an optional port", Clip(domain))
 	case len(domain)+1+len(path) > maxName:
 		return fmt.Sprintf("longer than %d bytes", maxName)
 	}
@@ -121,7 +121,7 @@ func badPath(path string) string {
 	}
 	for c := range strings.SplitSeq(path, "/") {
 		if !isComponent(c) {
-			return fmt.Sprintf("%q is not lower-case letters and digits joined by single \".\", \"_\", \"__\" or dashes", clip(c))
+			return fmt.Sprintf("%q is not lower-case letters and digits joined by single \".\", \"_\", \"__\" or dashes", Clip(c))
 		}
 	}
 	return ""

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"demesne/images/spell"
@@ -42,7 +41,7 @@ type UnknownError struct {
 }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("image %q: not known", clip(e.Name))
+	return fmt.Sprintf("image %q: not known", Clip(e.Name))
 }
 
 func (e *UnknownError) Unwrap() error { return ErrNotFound }
@@ -80,8 +79,7 @@ func unknown(name string, entries []entry) error {
 	e := &UnknownError{Name: name, Known: Catalogue()}
 	for _, entry := range entries {
 		for _, full := range entry.names {
-			word, ok := strings.CutPrefix(full, defaultDomain+"/"+defaultPrefix)
-			if word, latest := strings.CutSuffix(word, ":"+defaultTag); ok && latest {
+			if word, ok := Word(full); ok {
 				e.Known = append(e.Known, word)
 			}
 		}
@@ -128,7 +126,7 @@ func (s *Store) load(e entry) (*Image, error) {
 	for i, l := range m.Layers {
 		img.Layers = append(img.Layers, Layer{l.Digest, c.DiffIDs[i], l.Size, l.MediaType})
 	}
-	for _, b := range m.blobs() {
+	for _, b := range m.Blobs() {
 		img.Size += b.Size
 	}
 	if st, err := os.Stat(s.usedPath(e.Digest)); err == nil {

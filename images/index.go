@@ -68,7 +68,7 @@ func (s *Store) readIndex() ([]entry, error) {
 func parseEntry(d Descriptor) (entry, error) {
 	e := entry{Descriptor: d}
 	if d.Digest == "" || d.Size <= 0 || d.Size > MaxManifest {
-		return e, fmt.Errorf("image %q: no digest, or a size of %d bytes", clip(string(d.Digest)), d.Size)
+		return e, fmt.Errorf("image %q: no digest, or a size of %d bytes", Clip(string(d.Digest)), d.Size)
 	}
 	if name := d.Annotations[annoName]; name != "" {
 		e.names = append(e.names, name)

@@ -12,7 +12,7 @@ const (
 	MaxManifest = 4 << 20
 	MaxConfig   = 8 << 20
 	MaxLayers   = 512
-	maxBlob     = 1 << 40
+	MaxBlob     = 1 << 40
 )
 
 // The media types of manifests that the store keeps. Schema 1, which pins no configuration, is not
@@ -52,8 +52,8 @@ type platform struct {
 	Variant      string `json:"variant,omitempty"`
 }
 
-// blobs returns the configuration and the layers, each blob once.
-func (m *Manifest) blobs() []Descriptor {
+// Blobs returns the configuration and the layers, each blob once.
+func (m *Manifest) Blobs() []Descriptor {
 	all := append([]Descriptor{m.Config}, m.Layers...)
 	seen := map[Digest]bool{}
 	return slices.DeleteFunc(all, func(d Descriptor) bool {
@@ -87,7 +87,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	case raw.SchemaVersion != 2:
 		return nil, fmt.Errorf("parse manifest: schema version %d is not supported", raw.SchemaVersion)
 	case m.MediaType != TypeOCIManifest && m.MediaType != TypeDockerManifest:
-		return nil, fmt.Errorf("parse manifest: media type %q is not supported", clip(m.MediaType))
+		return nil, fmt.Errorf("parse manifest: media type %q is not supported", Clip(m.MediaType))
 	case raw.Manifests != nil: // two readings of one document: CVE-2021-41190
 		return nil, fmt.Errorf("parse manifest: it is an index as well")
 	case len(m.Layers) > MaxLayers:
@@ -104,7 +104,7 @@ func (m *Manifest) check() error {
 		if d.Digest == "" {
 			return fmt.Errorf("parse manifest: a blob without a digest")
 		}
-		if d.Size < 0 || d.Size > maxBlob {
+		if d.Size < 0 || d.Size > MaxBlob {
 			return fmt.Errorf("parse manifest: blob %s: a size of %d bytes", d.Digest, d.Size)
 		}
 		if n, ok := sizes[d.Digest]; ok && n != d.Size {

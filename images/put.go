@@ -39,7 +39,7 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 	if size > limit {
 		return "", 0, fmt.Errorf("longer than %d bytes", limit)
 	}
-	d := digestFrom(h.Sum(nil))
+	d := DigestFrom(h.Sum(nil))
 	switch err := s.pin(ctx, d, size); {
 	case err == nil:
 		return d, size, errors.Join(os.Remove(f.Name()), f.Close())

@@ -50,6 +50,16 @@ func (r Reference) local() bool { return r.Kind == OCILayout || archive(r.Kind) 
 
 func archive(k Kind) bool { return k == OCIArchive || k == DockerArchive }
 
+// Word is the one word that stands for an image's full name, if one does: for what Docker's registry
+// has under no owner, in its latest version.
+func Word(full string) (word string, ok bool) {
+	word, ok = strings.CutPrefix(full, defaultDomain+"/"+defaultPrefix)
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(word, ":"+defaultTag)
+}
+
 // minPrefix is how many digits of a digest one has to type.
 const minPrefix = 12
 
@@ -71,7 +81,7 @@ var foreign = []string{"docker-daemon", "containers-storage", "sif", "tarball", 
 func Parse(s string) (Reference, error) {
 	r, err := parse(s)
 	if err != nil {
-		return Reference{}, fmt.Errorf("parse image %q: %w", clip(s), err)
+		return Reference{}, fmt.Errorf("parse image %q: %w", Clip(s), err)
 	}
 	r.Given = s
 	return r, nil
@@ -98,8 +108,8 @@ func parse(s string) (Reference, error) {
 			}
 		}
 	}
-	if hex := strings.TrimPrefix(s, algorithm); len(hex) >= minPrefix && len(hex) <= 64 && isHex(hex) {
-		return Reference{Kind: Pinned, Full: algorithm + hex}, nil
+	if hex := strings.TrimPrefix(s, Algorithm); len(hex) >= minPrefix && len(hex) <= 64 && IsHex(hex) {
+		return Reference{Kind: Pinned, Full: Algorithm + hex}, nil
 	}
 	return parseRegistry(strings.TrimPrefix(s, "docker://"))
 }

@@ -140,7 +140,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 		return err
 	}
 	return s.eachFile("blobs/sha256", func(name, path string) error {
-		if keep[Digest(algorithm+name)] {
+		if keep[Digest(Algorithm+name)] {
 			return nil
 		}
 		n, err := removeUnlocked(path)
@@ -169,7 +169,7 @@ func (s *Store) reachable(entries []entry) (map[Digest]bool, error) {
 		if err != nil {
 			continue
 		}
-		for _, b := range m.blobs() {
+		for _, b := range m.Blobs() {
 			keep[b.Digest] = true
 		}
 	}

@@ -182,7 +182,7 @@ func TestAddRefuses(t *testing.T) {
 		{"a:1", Descriptor{Digest: good.Digest, Size: good.Size - 1}, "more than"},
 		{"a:1", Descriptor{Digest: good.Digest, Size: good.Size + 1}, "another content"},
 		{"a:1", bad(`{"schemaVersion":1}`), "schema version"},
-		{"a:1", bad(manifestJSON("")), "missing"},
+		{"a:1", bad(`{"schemaVersion":2,"config":{"digest":"sha256:` + someHex + `","size":2}}`), "missing"},
 	} {
 		_, err := s.Add(t.Context(), Record{Ref: mustParse(t, c.name), Manifest: c.manifest})
 		if err == nil {

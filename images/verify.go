@@ -66,7 +66,7 @@ func (v *verifier) image(e entry) {
 		v.report(e.Digest, err)
 		return
 	}
-	for _, b := range m.blobs() {
+	for _, b := range m.Blobs() {
 		v.need(b, e.names)
 	}
 	if raw, err = v.s.readBlob(m.Config); err != nil {
@@ -97,7 +97,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 		})
 	}
 	err := v.s.eachFile("blobs/sha256", func(name, _ string) error {
-		d, err := ParseDigest(algorithm + name)
+		d, err := ParseDigest(Algorithm + name)
 		if err != nil {
 			return nil // no file of ours
 		}
@@ -143,7 +143,7 @@ func compare(ctx context.Context, f *os.File, d Digest, size int64) error {
 		return err
 	case size >= 0 && n != size:
 		return fmt.Errorf("%d bytes, not %d", n, size)
-	case digestFrom(h.Sum(nil)) != d:
+	case DigestFrom(h.Sum(nil)) != d:
 		return errors.New("it has another content")
 	}
 	return nil
