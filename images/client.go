@@ -61,7 +61,7 @@ func (c *Client) Ensure(ctx context.Context, ref Reference, policy PullPolicy, p
 // fresh says whether a file is what it was when the image was read from it: its inode has not
 // changed since, which nobody can set back.
 func fresh(ref Reference, img *Image) bool {
-	if !ref.local() {
+	if !ref.Local() {
 		return true
 	}
 	path := ref.Path

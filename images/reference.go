@@ -45,8 +45,8 @@ func (r Reference) Digest() Digest {
 // Stored says whether the reference is of a kind that has an image in the store.
 func (r Reference) Stored() bool { return r.Kind != Host && r.Kind != Directory }
 
-// local says whether the image is read from a file or directory of this machine.
-func (r Reference) local() bool { return r.Kind == OCILayout || archive(r.Kind) }
+// Local says whether the image is read from a file or directory of this machine.
+func (r Reference) Local() bool { return r.Kind == OCILayout || archive(r.Kind) }
 
 func archive(k Kind) bool { return k == OCIArchive || k == DockerArchive }
 
