@@ -234,9 +234,9 @@ func TestPullCancelled(t *testing.T) {
 	ref := mustParse(t, "o/n:1")
 	for i := range 12 {
 		ctx, cancel := context.WithCancel(t.Context())
-		events := 0
+		told := 0
 		_, err := c.Pull(ctx, ref, func(Event) {
-			if events++; events > i {
+			if told++; told > i {
 				cancel()
 			}
 		})
