@@ -38,7 +38,7 @@ check:
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
 	$(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
-	$(GO) test -count=1 -run '^TestRule' ./integration
+	DEMESNE_BIN=$(BIN) $(GO) test -count=1 -run '^TestRule' ./integration
 
 bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
