@@ -87,7 +87,7 @@ func TestProxyConfined(t *testing.T) {
 			if err != nil {
 				n.Fatal(err)
 			}
-			for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+			for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
 				if !strings.Contains(string(status), want) {
 					n.Errorf("%s has not %q:\n%s", task, want, status)
 				}
