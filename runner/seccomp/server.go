@@ -24,6 +24,7 @@ func serverRules(pid int) []rule {
 		{do: allow, calls: serverCalls},
 		{do: allow, when: []cond{is(0, unix.CLONE_THREAD, unix.CLONE_THREAD)}, calls: []uint32{unix.SYS_CLONE}},
 		{do: allow, when: []cond{is(0, all, unix.PR_SET_VMA)}, calls: []uint32{unix.SYS_PRCTL}}, // names of memory
+		{do: allow, when: []cond{is(0, all, 0)}, calls: []uint32{unix.SYS_PRLIMIT64}},           // of itself
 		{do: allow, when: []cond{is(0, all, uint32(pid))}, calls: []uint32{unix.SYS_TGKILL}},
 		{do: allow, when: []cond{is(2, unix.PROT_EXEC, 0)}, calls: []uint32{unix.SYS_MMAP, unix.SYS_MPROTECT}},
 	}

@@ -49,6 +49,8 @@ func TestServer(t *testing.T) {
 		{"ptrace", sys(unix.SYS_PTRACE), eperm},
 		{"a name for memory", sys(unix.SYS_PRCTL, unix.PR_SET_VMA), allow},
 		{"dumpable", sys(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1), eperm},
+		{"its limits", sys(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE), allow},
+		{"another's limits", sys(unix.SYS_PRLIMIT64, 1, unix.RLIMIT_NOFILE), eperm},
 		{"an unknown number", sys(4000), eperm},
 	} {
 		if got := run(t, prog, auditArch, c.call); got != c.want {

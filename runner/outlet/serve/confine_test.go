@@ -72,6 +72,9 @@ func TestConfine(t *testing.T) {
 	if _, err := os.ReadFile("/etc/hosts"); err != nil {
 		t.Error(err)
 	}
+	if descriptors() == 0 {
+		t.Error("how many descriptors there may be is not known")
+	}
 	if _, err := net.InterfaceAddrs(); err != nil {
 		t.Error(err)
 	}

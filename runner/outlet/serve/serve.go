@@ -123,7 +123,7 @@ func (s *server) newBox(b outlet.Serve, log *os.File) (*box, *outlet.Plan, error
 	e.hold(past)
 	c := proxy.Config{
 		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets,
-		CA: past.CA, Generation: past.Generation,
+		CA: past.CA, Generation: past.Generation, Limits: proxy.Limits{Connections: connections(descriptors())},
 	}
 	s.note(&c, b)
 	if log != nil {
