@@ -133,19 +133,12 @@ func (s *Store) claim(d Digest) (*os.File, error) {
 
 // reviveUsed makes the used file of an image that was named by another tool.
 func (s *Store) reviveUsed(ctx context.Context, d Digest) error {
-	lock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	entries, err := s.readIndex()
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == d }) {
-		return ErrNotFound
-	}
-	return s.ensureUsed(d)
+	return s.update(ctx, func(entries []entry) ([]entry, bool, error) {
+		if !slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == d }) {
+			return nil, false, ErrNotFound
+		}
+		return nil, false, s.ensureUsed(d)
+	})
 }
 
 // ensureUsed makes the used file where there is none, and leaves one that is there.

@@ -13,8 +13,6 @@ type Config struct {
 	Cmd          []string
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; looked up in the image
-	StopSignal   string
-	Labels       map[string]string
 }
 
 // ErrNoCommand says that neither the caller nor the image names a command.

@@ -108,7 +108,10 @@ func TestEscapeF17SetuidOut(t *testing.T) {
 	b.sh(`for d in /out /workspace; do cp /bin/sh $d/sh; chmod 6755 $d/sh; mkdir $d/dir; chmod 2777 $d/dir; touch $d/later; chown 7:7 $d/later 2>/dev/null
 		setcap cap_setuid+ep $d/later 2>/dev/null; done; (sleep 0.2; chmod 4755 /out/later) & true`, "--out", out, "--workspace", work)
 	for _, dir := range []string{out, work} {
-		filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err != nil {
+				t.Fatal(err)
+			}
 			st, err := os.Lstat(path)
 			if err != nil {
 				t.Fatal(err)

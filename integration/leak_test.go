@@ -146,12 +146,9 @@ func descendantsOf(root int) (out []process) {
 	return out
 }
 
-func mountPoints() (all []string) {
+func mountPoints() []string {
 	raw, _ := os.ReadFile("/proc/self/mountinfo")
-	for _, l := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
-		all = append(all, l)
-	}
-	return all
+	return strings.Split(strings.TrimSpace(string(raw)), "\n")
 }
 
 // controlGroups lists demesne's, by the name all of them have, but for those that

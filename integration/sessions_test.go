@@ -79,6 +79,75 @@ func TestSessionConcurrentExecs(t *testing.T) {
 	wg.Wait()
 }
 
+// A command in a sandbox that stays can be a job: its output and end are kept, and to cancel it leaves the sandbox as it is.
+func TestSessionBackground(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "box")
+	job := strings.TrimSpace(b.must("exec", "--background", "box", "-c", "echo out; echo err >&2; echo kept > /root/f; exit 7"))
+	if r := b.demesne("wait", job); r.code != 7 {
+		t.Errorf("wait: %+v", r)
+	}
+	if r := b.demesne("logs", job); r.stdout != "out\n" || r.stderr != "err\n" {
+		t.Errorf("logs: %+v", r)
+	}
+	job = strings.TrimSpace(b.must("exec", "--background", "box", "-c", "echo $$ > /root/pid; sleep 1000 & wait"))
+	eventually(t, "it to begin", func() bool { return b.demesne("exec", "box", "--", "test", "-s", "/root/pid").code == 0 })
+	if ls := b.must("jobs"); !strings.Contains(ls, "running") || !strings.Contains(ls, "box -c echo") {
+		t.Errorf("jobs: %s", ls)
+	}
+	b.must("cancel", job)
+	b.must("cancel", job)
+	if r := b.demesne("wait", job); r.code != 125 || !strings.Contains(r.stderr, "cancelled") {
+		t.Errorf("wait for what was cancelled: %+v", r)
+	}
+	eventually(t, "its processes to be gone", func() bool { return b.must("exec", "box", "-c", "pgrep -c sleep; true") == "0\n" })
+	if got := b.must("exec", "box", "--", "cat", "/root/f"); got != "kept\n" {
+		t.Errorf("the sandbox has %q", got)
+	}
+	b.refused(t, "no such sandbox", "exec", "--background", "nosuch", "--", "true")
+	os.RemoveAll(b.home + "/.demesne/jobs")
+}
+
+// A user has so many sandboxes that stay and no more, however many are made at once; snapshots are none of them.
+func TestSessionMany(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=2")
+	id := b.create("--key", "k")
+	b.create()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { b.refused(t, "too many sandboxes (2)", "create") })
+	}
+	wg.Wait()
+	b.refused(t, "too many sandboxes (2)", "fork", id)
+	b.refused(t, "too many sandboxes (2)", "run", "--key", "other", "--", "true")
+	if again := strings.TrimSpace(b.must("create", "--key", "k")); again != id {
+		t.Errorf("the key's: %s, not %s", again, id)
+	}
+	b.must("run", "--", "true")
+	snap := strings.TrimSpace(b.must("snapshot", id))
+	if all := strings.Fields(b.must("ls", "-q")); len(all) != 3 {
+		t.Errorf("there are %q", all)
+	}
+	b.must("rm", snap)
+	if left := names(b.out); len(left) != 3 { // of the two, and of the run
+		t.Errorf("output directories: %q", left)
+	}
+}
+
+// A terminal whose input is no terminal ends with that input.
+func TestSessionTerminalEnd(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "box")
+	for in, want := range map[string]string{"": "exit", "echo $((40+2))": "42"} {
+		cmd := b.command("demesne", "exec", "-it", "box", "--", "bash", "--norc")
+		cmd.Stdin = strings.NewReader(in)
+		if r := b.finish(cmd); r.code != 0 || !strings.Contains(r.stdout, want) {
+			t.Errorf("%q: %+v", in, r)
+		}
+	}
+}
+
 // A sandbox that stays ends by itself when its time is up.
 func TestSessionTTL(t *testing.T) {
 	b := newBox(t)

@@ -22,7 +22,7 @@ type Gateway struct {
 	Named  []*os.File // every other TCP port of every address in the pools; the local address of a connection is the one it was made to
 
 	NamedErr error // why Named is empty: no nft_tproxy. [Gateway.Listen] does for single ports
-	IPv6Err  error // why there is no IPv6 on the pair
+	IPv6Err  error // why there is no IPv6
 
 	namespace *os.File
 }
@@ -145,4 +145,11 @@ func (g *Gateway) closeNamed() {
 		l.Close()
 	}
 	g.Named = nil
+}
+
+func (g *Gateway) closeNamed6() {
+	if len(g.Named) == 2 {
+		g.Named[1].Close()
+		g.Named = g.Named[:1]
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,8 +45,8 @@ func within(t *testing.T, g *Gateway, f func() error) {
 	}
 }
 
-// name serves a listener by saying where each connection was made to.
-func name(l net.Listener) {
+// serveNames serves a listener by saying where each connection was made to.
+func serveNames(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -76,7 +77,7 @@ func TestEscapeN1NoWayOut(t *testing.T) {
 			t.Errorf("a sandbox with a way out is alone: %v", err)
 		}
 		for _, f := range append(g.Named, g.Proxy, g.DNSTCP) {
-			go name(listener(t, f))
+			go serveNames(listener(t, f))
 		}
 		within(t, g, func() (err error) {
 			for _, to := range []string{
@@ -236,7 +237,7 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range ports {
-			go name(listener(t, f))
+			go serveNames(listener(t, f))
 		}
 		within(t, other, func() error {
 			if got, err := dial("tcp", "198.19.0.7:8443"); err != nil || got != "198.19.0.7:8443" {
@@ -247,6 +248,80 @@ func TestVerify(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// inGateway runs f on a thread in the gateway's own namespace.
+func inGateway(t *testing.T, g *Gateway, f func() error) {
+	t.Helper()
+	if err := (&NS{File: g.namespace}).within(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVerifyIPv6: IPv6 is tried like IPv4, and where it does not arrive IPv4 goes on alone.
+func TestVerifyIPv6(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		lost := gateway(t)
+		inGateway(t, lost, func() error { // nobody answers for the gateway's address
+			link, err := netlink.LinkByName(pairName)
+			if err != nil {
+				return err
+			}
+			return netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(gateway6)})
+		})
+		deaf := gateway(t)
+		deaf.Named[1].Close() // no listener where the rule sends it
+		deaf.Named[1], _ = os.Open(os.DevNull)
+		for name, g := range map[string]*Gateway{"no neighbour": lost, "no listener": deaf} {
+			if err := g.Verify(); err != nil || g.NamedErr != nil || g.IPv6Err == nil || len(g.Named) != 1 {
+				t.Errorf("%s: %v, %v, %v, %d sockets", name, err, g.NamedErr, g.IPv6Err, len(g.Named))
+			}
+			go serveNames(listener(t, g.Named[0]))
+			within(t, g, func() error {
+				if got, err := dial("tcp", "198.19.0.7:443"); err != nil || got != "198.19.0.7:443" {
+					return fmt.Errorf("%s: IPv4 arrived at %q: %v", name, got, err)
+				}
+				return nil
+			})
+		}
+		ports := gateway(t)
+		ports.closeNamed() // as without the rule
+		if err := ports.Verify(); err != nil || ports.IPv6Err != nil {
+			t.Errorf("without the rule: %v, %v", err, ports.IPv6Err)
+		}
+	})
+}
+
+// TestFirstPackets: in a new gateway not even the first packet is lost, over IPv4 or IPv6: TCP had to
+// send none again.
+func TestFirstPackets(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		for range 40 {
+			g := gateway(t)
+			for _, f := range g.Named {
+				go serveNames(listener(t, f))
+			}
+			within(t, g, func() error {
+				for _, to := range []string{"[fd64:6d65:736e:1::7]:443", "198.19.0.7:443"} {
+					c, err := net.DialTimeout("tcp", to, 20*time.Second)
+					if err != nil {
+						return err
+					}
+					raw, _ := c.(*net.TCPConn).SyscallConn()
+					raw.Control(func(fd uintptr) {
+						if info, e := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); e != nil || info.Total_retrans != 0 {
+							err = fmt.Errorf("to %s: %d packets were sent again: %v", to, info.Total_retrans, e)
+						}
+					})
+					if c.Close(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			g.Close()
+		}
 	})
 }
 
@@ -322,7 +397,7 @@ func TestListen(t *testing.T) {
 			}
 			for _, f := range all {
 				t.Cleanup(func() { f.Close() })
-				go name(listener(t, f))
+				go serveNames(listener(t, f))
 			}
 		}
 		within(t, g, func() error {

@@ -73,7 +73,7 @@ func TestServersInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go name(listener(t, l))
+		go serveNames(listener(t, l))
 		if _, err := n.Listen(at); !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("a second listener: %v", err)
 		}

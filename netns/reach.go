@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,28 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reachTime bounds each try of Verify. What arrives does so at once; a first packet that got lost
-// is sent again after a second.
-const reachTime = 10 * time.Second
+// reachTime bounds each try of Verify, and reach6Time all those over IPv6. What arrives does so
+// at once.
+const (
+	reachTime  = 10 * time.Second
+	reach6Time = time.Second
+	again6Time = 5 * time.Millisecond // after which another packet is sent: a first one may be lost
+)
 
 // Verify tries from inside whether what a sandbox sends arrives: at the name server's
 // socket, at the proxy's, and what is for any port of an address that stands for a name, at
-// Named. When only that does not, NamedErr says so and Named is empty. It is for a gateway that
+// Named, over IPv4 and IPv6. When only names do not, NamedErr says so and Named is empty; when
+// only IPv6 does not, IPv6Err does, and Named has no socket for it. It is for a gateway that
 // nobody serves yet, and leaves nothing in its queues.
-//
-// It tries IPv4. IPv6 has the same rule and the same kind of socket, but for some milliseconds
-// after an address was added the kernel may lose a packet, which is sent again after a second.
 func (g *Gateway) Verify() error {
-	var names error
+	var names, six error
 	err := g.Sandbox.within(func() error {
-		if err := arrives(g.DNS, DNSAddr(), unix.SOCK_DGRAM); err != nil {
+		if err := arrives(g.DNS, DNSAddr(), unix.SOCK_DGRAM, reachTime); err != nil {
 			return fmt.Errorf("reach the name server: %w", err)
 		}
-		if err := arrives(g.Proxy, ProxyAddr(), unix.SOCK_STREAM); err != nil {
+		if err := arrives(g.Proxy, ProxyAddr(), unix.SOCK_STREAM, reachTime); err != nil {
 			return fmt.Errorf("reach the proxy: %w", err)
 		}
 		if len(g.Named) > 0 {
-			names = arrives(g.Named[0], aName(), unix.SOCK_STREAM)
+			names = arrives(g.Named[0], aName(pool4), unix.SOCK_STREAM, reachTime)
+		}
+		if g.IPv6Err == nil {
+			six = g.reaches6()
 		}
 		return nil
 	})
@@ -41,43 +47,112 @@ func (g *Gateway) Verify() error {
 		g.NamedErr = fmt.Errorf("reach an address that stands for a name: %w", names)
 		g.closeNamed()
 	}
+	if six != nil {
+		g.IPv6Err = fmt.Errorf("reach an IPv6 address that stands for a name: %w", six)
+		g.closeNamed6()
+	}
 	return nil
 }
 
 // aName is an address of a pool that no name gets, with some port.
-func aName() netip.AddrPort { return netip.AddrPortFrom(pool4.Addr(), 7) }
+func aName(pool netip.Prefix) netip.AddrPort { return netip.AddrPortFrom(pool.Addr(), 7) }
+
+// reaches6 tries IPv6. Where nothing listens yet, as the kernel has no rule, the gateway's word for that
+// does: what is not refused does not arrive there.
+func (g *Gateway) reaches6() error {
+	to := aName(pool6)
+	for late := time.Now().Add(reach6Time); ; {
+		var err error
+		if len(g.Named) == 2 {
+			err = errors.Join(arrives(g.Named[1], to, unix.SOCK_STREAM, again6Time), drain(g.Named[1]))
+		} else {
+			err = refuses(to, again6Time)
+		}
+		if !errors.Is(err, unix.ETIMEDOUT) || time.Now().After(late) {
+			return err
+		}
+	}
+}
+
+// drain takes what arrived at a listener after its time.
+func drain(at *os.File) error {
+	return control(at, func(fd int) error {
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil || n == 0 {
+				return err
+			}
+			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			if err != nil {
+				return err
+			}
+			unix.Close(c)
+		}
+	})
+}
 
 // arrives sends from the calling thread's namespace to an address and takes what comes at a
 // socket, which has to be that. Nothing in it blocks but the wait: a connect that is interrupted by
 // a signal is not begun again (signal(7)), and the Go runtime signals its own threads.
-func arrives(at *os.File, to netip.AddrPort, kind int) error {
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+func arrives(at *os.File, to netip.AddrPort, kind int, patience time.Duration) error {
+	fd, err := send(to, kind)
 	if err != nil {
-		return fmt.Errorf("socket: %w", err)
+		return err
 	}
 	defer unix.Close(fd)
-	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // leave no TIME_WAIT
-	if err := unix.Connect(fd, sockaddr(to)); err != nil && err != unix.EINPROGRESS {
-		return fmt.Errorf("connect to %v: %w", to, err)
-	}
-	if kind == unix.SOCK_DGRAM {
-		if _, err := unix.Write(fd, []byte("?")); err != nil {
-			return fmt.Errorf("send to %v: %w", to, err)
-		}
-	}
 	return control(at, func(listener int) error {
-		if err := arrival(listener, fd); err != nil {
+		if err := arrival(listener, fd, patience); err != nil {
 			return fmt.Errorf("wait for what was sent to %v: %w", to, err)
 		}
 		return take(listener, to, kind)
 	})
 }
 
+// refuses sends to an address where nothing is, and wants to be told so.
+func refuses(to netip.AddrPort, patience time.Duration) error {
+	fd, err := send(to, unix.SOCK_STREAM)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := arrival(-1, fd, patience); !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("wait for a refusal of %v: %w", to, err)
+	}
+	return nil
+}
+
+// send connects a new socket, which leaves no TIME_WAIT.
+func send(to netip.AddrPort, kind int) (fd int, err error) {
+	family := unix.AF_INET
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	if err = unix.Connect(fd, sockaddr(to)); err != nil && err != unix.EINPROGRESS {
+		err = fmt.Errorf("connect to %v: %w", to, err)
+	} else if err = nil; kind == unix.SOCK_DGRAM {
+		if _, err = unix.Write(fd, []byte("?")); err != nil {
+			err = fmt.Errorf("send to %v: %w", to, err)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
+}
+
 // arrival waits until something is at a socket, or what sent it was told that it will not arrive.
-func arrival(listener, sender int) error {
+// A listener of -1 is none.
+func arrival(listener, sender int, patience time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}, {Fd: int32(sender)}}
 	for {
-		n, err := unix.Poll(fds, int(reachTime.Milliseconds()))
+		n, err := unix.Poll(fds, int(patience.Milliseconds()))
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -108,13 +183,18 @@ func take(fd int, to netip.AddrPort, kind int) error {
 	}
 	defer unix.Close(c)
 	local, err := unix.Getsockname(c)
-	if err == nil && !same(local, to) {
+	if err == nil && addrPort(local) != to {
 		err = fmt.Errorf("what was sent to %v arrived as for another", to)
 	}
 	return err
 }
 
-func same(a unix.Sockaddr, b netip.AddrPort) bool {
-	in4, ok := a.(*unix.SockaddrInet4)
-	return ok && netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port)) == b
+func addrPort(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
 }

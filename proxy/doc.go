@@ -47,8 +47,8 @@
 // Every decision is a record of package decisions, written when the connection, request or
 // query it was about is over; [Proxy.Blocked] has the denials for the result.
 //
-// Tunnels are copied between plain *net.TCPConn, so that the kernel moves the bytes
-// (splice(2)).
+// Tunnels are copied between plain *net.TCPConn: small messages by read(2) and write(2), and
+// what is more by the kernel alone (splice(2)).
 //
 // The package makes no namespaces and reads no configuration.
 package proxy

@@ -50,7 +50,7 @@ type Config struct {
 
 // Limits bound what a sandbox can use up. Zero: the default.
 type Limits struct {
-	Connections int           // at once, of all kinds: 512. A tunnel takes six descriptors
+	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it moves much
 	Names       int           // that DNS gives addresses for: 16384
 	Log         int64         // bytes: 64 MiB
 	Head        time.Duration // for a request's head, a ClientHello: 10 s

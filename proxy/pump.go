@@ -13,13 +13,13 @@ import (
 
 // pump copies from src to dst until the end, which it passes on, or until an error or
 // the end of the budget, which end both. Between plain TCP connections io.Copy splices,
-// also below a LimitedReader.
+// also below a LimitedReader; see relay.
 func pump(dst, src net.Conn, b *budget) (n int64) {
 	var err error
 	if b.bounded() {
 		n, err = pumpBounded(dst, src, b)
 	} else {
-		n, err = io.Copy(dst, src)
+		n, err = passOn(dst, src)
 	}
 	half, ok := dst.(interface{ CloseWrite() error })
 	if err != nil || !ok {
@@ -29,6 +29,16 @@ func pump(dst, src net.Conn, b *budget) (n int64) {
 	}
 	half.CloseWrite()
 	return n
+}
+
+// passOn copies to the end.
+func passOn(dst, src net.Conn) (n int64, err error) {
+	to, ok1 := dst.(*net.TCPConn)
+	from, ok2 := src.(*net.TCPConn)
+	if ok1 && ok2 {
+		return relay(to, from)
+	}
+	return io.Copy(dst, src) // one is TLS to the host's own proxy
 }
 
 // bite is how much is spliced before it is counted. Of a budget with less than plenty left each

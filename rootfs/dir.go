@@ -44,7 +44,9 @@ func (d dir) symlink(target, name string) error {
 	return nil
 }
 
-func (d dir) write(name string, mode uint32, content []byte) error {
+// write makes a file that everybody may read.
+func (d dir) write(name string, content []byte) error {
+	const mode = 0o644
 	if len(content) == 0 {
 		return d.touch(name, mode)
 	}

@@ -73,7 +73,7 @@ const copyMax = 16 << 10
 // etc makes /etc: the synthetic files first, then the rows that the host has.
 func (p *plan) etc(l Layout) error {
 	for _, f := range syntheticEtc(l) {
-		if err := p.write("etc/"+f.name, 0o644, []byte(f.content)); err != nil {
+		if err := p.write("etc/"+f.name, []byte(f.content)); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (h *hostEtc) copyRow(name string) error {
 	if err := h.parents(name); err != nil {
 		return err
 	}
-	return h.write("etc/"+name, 0o644, h.buf[:n])
+	return h.write("etc/"+name, h.buf[:n])
 }
 
 // java adds the directories of Debian's Javas.

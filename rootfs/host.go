@@ -76,7 +76,7 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 	}
 	p.shm = &place{p.fd, "dev/shm"}
 	if text := l.Trust.certFile(hostFile); text != nil {
-		if err := p.write(CertFile[1:], 0o644, text); err != nil {
+		if err := p.write(CertFile[1:], text); err != nil {
 			return p, err
 		}
 		t.CertFile = CertFile

@@ -173,7 +173,7 @@ func (d dir) replace(name, content string) error {
 		return nil
 	}
 	if err == nil {
-		err = d.write(name, 0o644, []byte(content))
+		err = d.write(name, []byte(content))
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOVERFLOW) {
 		err = ErrForeign

@@ -71,7 +71,7 @@ func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
 		return p, nil
 	}
 	t.UpperWhy = err
-	return t.onDisk(l, i, o)
+	return t.onDisk(i, o)
 }
 
 // empty is the tree of an image without layers, which overlayfs does not know: FROM scratch and
@@ -107,7 +107,7 @@ func (t *Tree) onTmpfs(l Layout, o *overlay) (*plan, error) {
 
 // onDisk stands in where a tmpfs cannot be an upper: before Linux 6.6 it has no user.* attributes.
 // Without any, the image is copied.
-func (t *Tree) onDisk(l Layout, i Image, o *overlay) (*plan, error) {
+func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 	scratch, err := "", errNoScratch
 	if i.Scratch != nil {
 		scratch, err = i.Scratch()

@@ -53,7 +53,7 @@ func (p *packer) visit(at int, name string, st *unix.Statx_t) error {
 		return nil
 	}
 	if strings.HasPrefix(name, whiteoutPrefix) {
-		p.fail(full, errors.New("a layer has no names that begin with .wh."))
+		p.fail(full, errors.New(`a layer has no names that begin with ".wh."`))
 		return nil
 	}
 	if err := p.entry(at, name, full, st); err != nil {

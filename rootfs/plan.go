@@ -46,7 +46,7 @@ func (p *plan) mount(m planned) error {
 	if m.kind == unix.S_IFDIR {
 		return p.mkdir(m.at, 0o755)
 	}
-	return p.write(m.at, 0o644, nil)
+	return p.write(m.at, nil)
 }
 
 // bind plans to mount a copy of the host's path, which may be missing or unreadable: then it will

@@ -67,35 +67,31 @@ func (w *walk) run(top *os.File) error {
 	}
 	w.mount, w.levels[0].id = st.Mnt_id, idOf(st)
 	if err := w.visit(fd, "", st); err != nil {
-		return w.result(err)
+		return err
 	}
 	for len(w.levels) > 0 && !w.enough {
-		if err := w.step(); err != nil {
-			return w.result(err)
-		}
+		w.step()
 	}
-	return w.result(nil)
+	return w.result()
 }
 
 // step goes down into one directory, or reads on in this one, or goes up.
-func (w *walk) step() error {
+func (w *walk) step() {
 	here := &w.levels[len(w.levels)-1]
 	if n := len(here.pending); n > 0 {
 		next := here.pending[n-1]
 		here.pending = here.pending[:n-1]
 		w.down(here.fd, next)
-		return nil
+		return
 	}
-	more, err := w.read(here)
-	if !more && err == nil {
+	if !w.read(here) {
 		w.up()
 	}
-	return err
 }
 
 // read visits one buffer of names and notes the directories among them. The deeper, the smaller
 // the buffer, so that what is noted stays bounded.
-func (w *walk) read(here *level) (more bool, err error) {
+func (w *walk) read(here *level) (more bool) {
 	buf := w.buf[:]
 	if len(w.levels) > maxOpen {
 		buf = buf[:512]
@@ -105,7 +101,7 @@ func (w *walk) read(here *level) (more bool, err error) {
 		w.note("", err)
 	}
 	if n <= 0 {
-		return false, nil
+		return false
 	}
 	for _, e := range entries(buf[:n]) {
 		here.next = e.next
@@ -124,7 +120,7 @@ func (w *walk) read(here *level) (more bool, err error) {
 			here.pending = append(here.pending, child{e.name, idOf(st)})
 		}
 	}
-	return true, nil
+	return true
 }
 
 // down enters a directory, and closes the one that is maxOpen levels above.
@@ -214,11 +210,8 @@ func (w *walk) note(name string, err error) {
 	}
 }
 
-func (w *walk) result(err error) error {
-	switch {
-	case err != nil:
-		return err
-	case w.failed > 1:
+func (w *walk) result() error {
+	if w.failed > 1 {
 		return fmt.Errorf("%w (and %d more)", w.err, w.failed-1)
 	}
 	return w.err

@@ -41,6 +41,7 @@ type Client struct {
 	start []Stage // of the runner, if we started it
 	ask   func(Question) bool
 	again func(*Spec)
+	ends  endings
 }
 
 // Hello is the runner's first message on a new connection.
@@ -142,14 +143,20 @@ func firstLine(s string) string {
 	return s
 }
 
+// Done is closed when the runner has gone.
+func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
+
 // Close ends the connection, and with it the one-shot sandboxes made through it.
 func (c *Client) Close() error { return c.peer.Close() }
 
 // handle takes the runner's events.
 func (c *Client) handle(m *wire.Message) {
 	defer m.Close()
-	if m.Op == OpAsk {
+	switch m.Op {
+	case OpAsk:
 		go c.asked(m)
+	case OpEnded:
+		c.ends.told(m)
 	}
 }
 
@@ -262,11 +269,12 @@ type Sandbox struct {
 	// since.
 	Restarted bool
 
-	client *Client
+	client  *Client
+	account account
 }
 
-// Account fetches the receipt, for s and for the results of its commands. Nobody else
-// pays for it: to encode and decode it takes as long as all other messages of a run.
+// Account fetches the receipt. Nobody else pays for it: to encode and decode it takes as
+// long as all other messages of a run. Results have it by [Command.Account].
 func (s *Sandbox) Account(ctx context.Context) error {
 	if s.Receipt != nil {
 		return nil
@@ -280,110 +288,3 @@ func (s *Sandbox) Account(ctx context.Context) error {
 
 // Stop ends the sandbox and everything in it, and removes its files.
 func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }
-
-// ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
-// stderr.
-type ExecRequest struct {
-	Sandbox string       `json:"sandbox"`
-	Argv    []wire.Bytes `json:"argv"`
-	Env     []wire.Bytes `json:"env,omitempty"`
-	Dir     wire.Bytes   `json:"dir,omitempty"`
-	User    *User        `json:"user,omitempty"`
-	Timeout Duration     `json:"timeout,omitempty"`
-	TTY     *Winsize     `json:"tty,omitempty"`
-}
-
-// ExecReply answers it, with the terminal as descriptor if one was asked for.
-type ExecReply struct {
-	Exec  uint64  `json:"exec"`
-	PID   int     `json:"pid"` // inside the sandbox
-	Trace []Stage `json:"trace"`
-
-	Restarted bool `json:"restarted,omitempty"` // see Result
-}
-
-// ExecTarget names a running command.
-type ExecTarget struct {
-	Sandbox string   `json:"sandbox"`
-	Exec    uint64   `json:"exec"`
-	Signal  int      `json:"signal,omitempty"`
-	TTY     *Winsize `json:"tty,omitempty"`
-}
-
-// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
-// CodeNotExecutable where the command is at fault.
-func (s *Sandbox) Exec(ctx context.Context, cmd Command) (*Process, error) {
-	req := ExecRequest{
-		Sandbox: s.ID, Argv: wire.ByteStrings(cmd.Argv), Env: wire.ByteStrings(cmd.Env),
-		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: Duration(cmd.Timeout), TTY: cmd.TTY,
-	}
-	files := wire.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
-	if cmd.TTY != nil {
-		files = nil
-	}
-	m, err := s.client.peer.CallMessage(ctx, OpExec, req, files)
-	if hasCode(err, wire.CodeStopped) {
-		if s, err = s.client.Open(ctx, s.ID); err != nil {
-			return nil, err
-		}
-		m, err = s.client.peer.CallMessage(ctx, OpExec, req, files)
-	}
-	if err != nil {
-		return nil, s.client.lost(err)
-	}
-	defer m.Close()
-	var reply ExecReply
-	if err := m.Decode(&reply); err != nil {
-		return nil, err
-	}
-	return &Process{Trace: reply.Trace, PID: reply.PID, sandbox: s, exec: reply.Exec, restarted: reply.Restarted, tty: m.File("tty")}, nil
-}
-
-// Process is a command in a sandbox.
-type Process struct {
-	PID   int // inside the sandbox
-	Trace []Stage
-
-	sandbox   *Sandbox
-	exec      uint64
-	restarted bool
-	tty       *os.File
-}
-
-// Terminal is the controlling end of the command's terminal, nil without one. The
-// caller closes it.
-func (p *Process) Terminal() *os.File { return p.tty }
-
-// Signal sends sig to the command's process group.
-func (p *Process) Signal(sig syscall.Signal) error {
-	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, Signal: int(sig)}
-	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), OpSignal, t, nil, nil))
-}
-
-// Resize tells the command's terminal its new size.
-func (p *Process) Resize(w Winsize) error {
-	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, TTY: &w}
-	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), OpResize, t, nil, nil))
-}
-
-// Wait returns how the command ended. When the sandbox is OneShot it is gone by
-// then: no process of it is left and /out is settled. A runner that died meanwhile
-// makes a Result with Reason Lost, not an error.
-func (p *Process) Wait(ctx context.Context) (*Result, error) {
-	var r Result
-	t := ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}
-	err := p.sandbox.client.peer.Call(ctx, OpWait, t, nil, &r)
-	if errors.Is(err, wire.ErrClosed) {
-		r = Result{
-			Sandbox: p.sandbox.ID, ExitCode: 125, Reason: Lost, Out: p.sandbox.Out,
-			Detail: "the runner was killed",
-		}
-		err = nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.Receipt = p.sandbox.Receipt // it does not change while a sandbox lives
-	r.Restarted = p.restarted
-	return &r, nil
-}

@@ -4,7 +4,6 @@
 //
 //	c, err := runner.Connect(ctx, runner.Options{})      // finds or starts demesne-runner
 //	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox
-//	err = s.Account(ctx)                                 // and its receipt
 //	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
 //	r, err := p.Wait(ctx)                                // its result
 //
@@ -127,6 +126,9 @@ type Command struct {
 
 	// TTY asks for a terminal made inside; its controlling end is [Process.Terminal].
 	TTY *Winsize
+
+	// Account asks for the sandbox's receipt in the result: that of when the command was started.
+	Account bool
 }
 
 // Winsize is a terminal's size in characters.
@@ -162,7 +164,7 @@ type Result struct {
 	EgressLog string    `json:"egress_log,omitempty"`
 	MaxRSS    int64     `json:"max_rss_bytes,omitempty"`
 	CPU       float64   `json:"cpu_seconds,omitempty"`
-	Receipt   *Receipt  `json:"receipt,omitempty"` // only after [Sandbox.Account]
+	Receipt   *Receipt  `json:"receipt,omitempty"` // only if [Command.Account] asked for it
 	Trace     []Stage   `json:"trace,omitempty"`
 
 	// Restarted says that the sandbox had lost its processes, and the command, the first one since, found its files only.
@@ -209,6 +211,8 @@ const (
 	OpCreate  wire.Op = "create"
 	OpOpen    wire.Op = "open"
 	OpExec    wire.Op = "exec"
+	OpRun     wire.Op = "run"   // create and exec at once
+	OpEnded   wire.Op = "ended" // an event of the runner's
 	OpAttach  wire.Op = "attach"
 	OpWait    wire.Op = "wait"
 	OpSignal  wire.Op = "signal"

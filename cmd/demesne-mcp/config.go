@@ -5,12 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"demesne/cmd/internal/desk"
 	"demesne/cmd/internal/ground"
 	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/room"
 	"demesne/cmd/internal/version"
 	"demesne/images"
 	"demesne/mcp"
@@ -23,10 +23,8 @@ import (
 const (
 	varPaths  = "DEMESNE_ALLOWED_PATHS"
 	varImages = "DEMESNE_IMAGES_ALLOWED"
-	varSlots  = "DEMESNE_JOB_SLOTS"
 	varToken  = "DEMESNE_MCP_TOKEN"
 	varTools  = "DEMESNE_TOOLS"
-	varMost   = "DEMESNE_MAX_SANDBOXES"
 )
 
 // openDesk opens what the environment says.
@@ -39,10 +37,10 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if store.Slots, err = number(varSlots, store.Slots); err != nil {
+	if store.Slots, err = room.Slots(os.Getenv, store.Slots); err != nil {
 		return nil, nil, err
 	}
-	most, err := number(varMost, mostSandboxes)
+	most, err := room.Sandboxes(os.Getenv)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,22 +52,6 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		Jobs: store, Attend: []string{self, "job"}, Turns: filepath.Join(filepath.Dir(dir), "turns"), Most: most, Runner: runner.Options{Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
-}
-
-// mostSandboxes is how many of those that stay a user may have, unless the environment says.
-const mostSandboxes = 64
-
-// number is what the environment says, or fallback.
-func number(variable string, fallback int) (int, error) {
-	v := os.Getenv(variable)
-	if v == "" {
-		return fallback, nil
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s %q: not a number from 1 on", variable, v)
-	}
-	return n, nil
 }
 
 // serverOptions is what the server offers. tools are the sets that the command line names; if it

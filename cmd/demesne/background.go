@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/room"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -27,7 +28,16 @@ const attendVerb = "attend-job"
 // Jobs of demesne-mcp have other words.
 type jobLine struct {
 	Dir  string   `json:"dir"`
-	Args []string `json:"run"`
+	Run  []string `json:"run,omitempty"`  // arguments of demesne run
+	Exec []string `json:"exec,omitempty"` // or of demesne exec
+}
+
+// command is what the job is, and its arguments.
+func (l jobLine) command() (command, []string) {
+	if l.Exec != nil {
+		return execCommand(), l.Exec
+	}
+	return runCommand(), l.Run
 }
 
 // jobKept bounds what is kept of each stream of a job.
@@ -38,10 +48,14 @@ func openJobs() (*jobs.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jobs.Open(dir)
+	store, err := jobs.Open(dir)
+	if err == nil {
+		store.Slots, err = room.Slots(os.Getenv, store.Slots)
+	}
+	return store, err
 }
 
-// startJob leaves a run to a process of its own, and prints the job's id. What can be
+// startJob leaves a run or an exec to a process of its own, and prints the job's id. What can be
 // checked about it was.
 func (a *app) startJob(o *options) (int, error) {
 	switch {
@@ -62,7 +76,11 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	j, err := store.Start([]string{self, attendVerb}, jobLine{dir, o.line})
+	line := jobLine{Dir: dir, Run: o.line}
+	if o.verb == "exec" {
+		line = jobLine{Dir: dir, Exec: o.line}
+	}
+	j, err := store.Start([]string{self, attendVerb}, line)
 	if err != nil {
 		return 0, err
 	}
@@ -81,8 +99,8 @@ func (a *app) attend(id string) int {
 	return 0
 }
 
-// doJob is a run whose streams go to out and errs, with its credentials blanked. What run
-// says about it goes there too.
+// doJob is a run, or an exec, whose streams go to out and errs, with its credentials blanked. What it
+// says itself goes there too.
 func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var line jobLine
 	if err := json.Unmarshal(what, &line); err != nil {
@@ -98,9 +116,9 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	defer in.Close()
 	mine := *a
 	mine.stdin = in
-	c := runCommand()
+	c, args := line.command()
 	o := &options{verb: c.name}
-	args, err := c.arguments(o, line.Args)
+	args, err = c.arguments(o, args)
 	if err == nil {
 		err = o.network.findSecrets(&mine)
 	}
@@ -113,7 +131,11 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if s.err != nil {
 		return nil, s.err
 	}
-	r, err := mine.newRun(o, args)
+	prepare := mine.newRun
+	if c.name == "exec" {
+		prepare = mine.newExec
+	}
+	r, err := prepare(o, args)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +188,8 @@ func (j *job) abandon() {
 // shell text.
 func commandOf(j *jobs.Job) string {
 	var what struct {
-		Run     []string `json:"run"`
-		Command string   `json:"Command"`
+		jobLine
+		Command string `json:"Command"`
 	}
 	if json.Unmarshal(j.Request, &what) != nil {
 		return ""
@@ -175,6 +197,7 @@ func commandOf(j *jobs.Job) string {
 	if what.Command != "" {
 		return what.Command
 	}
-	rest := slices.DeleteFunc(slices.Clone(what.Run), func(s string) bool { return s == "--background" || s == "--" })
+	_, args := what.command()
+	rest := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "--background" || s == "--" })
 	return strings.Join(rest, " ")
 }

@@ -149,10 +149,12 @@ func execCommand() command {
 		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
 Exit codes are those of run. What the command leaves in the background lives on;
 its output ends with the command. A sandbox that is stopped is started again over its files, with what
-it was made with; only its secrets have to be given again, for no file keeps them.`,
+it was made with; only its secrets have to be given again, for no file keeps them.
+With --background it is a job, as that of run is; demesne cancel ends the command's process group, and not the sandbox.`,
 		examples: []example{
 			{"a command", "demesne exec build -- make test"},
 			{"a shell", "demesne exec -it build -- bash"},
+			{"a job", "demesne wait $(demesne exec --background build -- make test)"},
 			{"shell text", `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 		},
 		flags: execFlags, operand: aSandbox, run: cmdExec,

@@ -40,9 +40,23 @@ func splitInside(arg string) (id, inside string) {
 	return id, inside
 }
 
+// notRelative refuses ID:PATH with a relative path, which would name a file of this machine that nobody means.
+func notRelative(arg string) error {
+	id, inside, found := strings.Cut(arg, ":")
+	if !found || !isName(id) || strings.HasPrefix(inside, "/") {
+		return nil
+	}
+	return hinted(fmt.Errorf("path %q: inside a sandbox a path is absolute", arg), "%s:/workspace/%s, or ./%s if it is a file of this machine", id, inside, arg)
+}
+
 func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
+	}
+	for _, arg := range args {
+		if err := notRelative(arg); err != nil {
+			return 0, err
+		}
 	}
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])

@@ -71,6 +71,9 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		f, err := eng.Fork(ctx, from, o.name, out.path)
+		if err == nil {
+			err = a.roomFor(ctx, eng, f.ID)
+		}
 		if err != nil {
 			out.undo()
 			return 0, err

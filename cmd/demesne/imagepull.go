@@ -66,7 +66,7 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref images
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
 	if err != nil {
-		return nil, nameImage(ref, err)
+		return nil, ground.Named(ref, err)
 	}
 	return img, nil
 }
@@ -101,7 +101,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force takes the names away all the same")
 			}
 			if err != nil {
-				code = a.report("rmi", nameImage(ref, err))
+				code = a.report("rmi", ground.Named(ref, err))
 			}
 		}
 		return code, nil

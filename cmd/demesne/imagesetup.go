@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
 	"demesne/images"
 )
@@ -21,17 +18,4 @@ func (a *app) withImages(f func(context.Context, *images.Client) (int, error)) (
 		return gave, nil
 	}
 	return code, err
-}
-
-// nameImage says which image err is about, unless it does so itself.
-func nameImage(ref images.Reference, err error) error {
-	var unknown *images.UnknownError
-	if !errors.As(err, &unknown) {
-		return err
-	}
-	maybe := ""
-	if unknown.Near != "" {
-		maybe = fmt.Sprintf("did you mean %q? ", unknown.Near)
-	}
-	return fmt.Errorf("image %q: not known (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", "))
 }

@@ -53,11 +53,7 @@ func (a *app) newJob(o *options, argv []string) (*job, error) {
 
 // execute runs the command in b. kill is for a command that does not end by SIGKILL.
 func (j *job) execute(b *box, kill func()) (err error) {
-	if j.doc != nil {
-		if err := b.Account(j.sig.ctx); err != nil {
-			return err
-		}
-	}
+	j.cmd.Account = j.doc != nil
 	var s *stdio
 	if j.o.tty {
 		size := j.term.size()

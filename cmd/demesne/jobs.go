@@ -10,7 +10,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// jobCommands are the verbs about what run --background started.
+// jobCommands are the verbs about what run and exec --background started.
 func jobCommands() []command {
 	return []command{
 		{

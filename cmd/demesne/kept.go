@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/room"
 	"demesne/images"
 	"demesne/runner"
 )
@@ -34,6 +35,25 @@ func lifeFlags(o *options) flagSet {
 		{group: groupSandbox, long: "freeze-idle", arg: "DURATION", set: durationFlag(&o.freezeIdle),
 			help: "stop what runs in it (SIGSTOP) when there was no command for so long, until the next one; servers do not answer meanwhile (default never)"},
 	}
+}
+
+// roomFor removes a sandbox that was just made if there are more of those that stay than may be.
+func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
+	most, err := room.Sandboxes(func(k string) string { v, _ := a.env(k); return v })
+	var all []runner.Info
+	if err == nil {
+		all, err = eng.List(ctx)
+	}
+	if err == nil {
+		err = room.Full(all, most)
+	}
+	if err != nil {
+		stop(eng, id)
+	}
+	if errors.Is(err, room.ErrFull) {
+		return hinted(err, "demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", room.VarSandboxes)
+	}
+	return err
 }
 
 // ofKey is the id of the sandbox with that key.

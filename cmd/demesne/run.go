@@ -23,15 +23,15 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 	return r.finish()
 }
 
-// aRun is a command and what it is to run on, checked as far as that needs no sandbox.
-type aRun struct {
-	job  *job
-	spec runner.Spec
-	root *root
-	args []string
+// checked is a command that was checked as far as that needs no sandbox, and the way to run it.
+type checked struct {
+	job *job
+	run func() error
 }
 
-func (a *app) newRun(o *options, args []string) (*aRun, error) {
+func (c *checked) finish() (int, error) { return c.job.finish(c.run()) }
+
+func (a *app) newRun(o *options, args []string) (*checked, error) {
 	spec, err := o.spec()
 	switch {
 	case err != nil:
@@ -53,10 +53,8 @@ func (a *app) newRun(o *options, args []string) (*aRun, error) {
 		return nil, err
 	}
 	j, err := a.newJob(o, argv)
-	return &aRun{j, spec, r, args}, err
+	return &checked{j, func() error { return j.run(spec, r, args) }}, err
 }
-
-func (r *aRun) finish() (int, error) { return r.job.finish(r.job.run(r.spec, r.root, r.args)) }
 
 func (j *job) run(spec runner.Spec, r *root, args []string) error {
 	wanted := r.o.network.find(j.sig.ctx, j.app, r.o.verb)
@@ -124,6 +122,9 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-c
 		return nil, nil, nil, err
 	}
 	b, err := r.create(ctx, eng, spec)
+	if err == nil && spec.Lifetime == runner.Persistent && b.Out == out.path { // else it was there
+		err = a.roomFor(ctx, eng, b.ID)
+	}
 	if err != nil {
 		eng.Close()
 		if spec.Egress != nil {
@@ -213,25 +214,52 @@ type created struct {
 }
 
 func cmdExec(a *app, o *options, args []string) (int, error) {
+	x, err := a.newExec(o, args)
+	switch {
+	case err != nil:
+		return 0, err
+	case o.background:
+		if err := a.isThere(o, args); err != nil {
+			return 0, err
+		}
+		return a.startJob(o)
+	}
+	return x.finish()
+}
+
+func (a *app) newExec(o *options, args []string) (*checked, error) {
 	id := ""
 	if o.key == "" {
 		if len(args) == 0 {
-			return 0, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
+			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
 		}
 		id, args = args[0], args[1:]
 	}
 	argv, err := o.argv(args)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if o.userName != "" {
-		return 0, fmt.Errorf("user %q: %w", o.userName, errUser)
+		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
 	j, err := a.newJob(o, argv)
-	if err != nil {
+	return &checked{j, func() error { return j.exec(id) }}, err
+}
+
+// isThere looks for the sandbox of a command that is about to be left to a job.
+func (a *app) isThere(o *options, args []string) error {
+	_, err := a.with(func(ctx context.Context, eng engine) (int, error) {
+		if o.key != "" {
+			_, err := ofKey(ctx, eng, o.key)
+			return 0, err
+		}
+		i, err := eng.Inspect(ctx, args[0])
+		if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
+			err = hinted(fmt.Errorf("sandbox %q: nothing can be executed in it: %s", args[0], i.State), "demesne ls lists the sandboxes there are")
+		}
 		return 0, err
-	}
-	return j.finish(j.exec(id))
+	})
+	return err
 }
 
 func (j *job) exec(id string) error {

@@ -87,7 +87,7 @@ func createFlags(o *options) flagSet {
 }
 
 func execFlags(o *options) flagSet {
-	return join(commandFlags(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
+	return join(commandFlags(o), backgroundFlag(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
 }
 
 func jsonFlag(o *options) flagSet {

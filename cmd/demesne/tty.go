@@ -97,21 +97,46 @@ func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capt
 			in.edit = t.keys.edit
 		}
 		if t.fd < 0 {
-			in.end = func() { endOfFile(master, in.last) }
+			in.end = func() { endInput(master, in.last, out.done) }
 		}
 		in.start()
 	}
 	return out
 }
 
-// endOfFile types what ends a file on a terminal: Ctrl-D, which in the middle of a
-// line only sends that line off, so there it takes two.
-func endOfFile(master *os.File, last byte) {
-	eof := []byte{4}
-	if last != '\n' && last != 0 {
-		eof = []byte{4, 4}
+// endInput types what ends a file until nobody reads it any more. Once is not enough: a terminal has no end, and a shell that
+// turns its line editing on takes what was typed before that for something else.
+func endInput(master *os.File, last byte, ended <-chan struct{}) {
+	midLine := last != '\n' && last != 0
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		modes, err := unix.IoctlGetTermios(fdOf(master), unix.TCGETS) // the other end's, tty_ioctl(4)
+		if err != nil {
+			return
+		}
+		edited := modes.Lflag&unix.ICANON == 0
+		if writeAll(fdOf(master), endOfFile(edited, midLine)) != nil {
+			return
+		}
+		midLine = midLine && !edited
+		select {
+		case <-ended:
+			return
+		case <-time.After(pause):
+		}
 	}
-	writeAll(fdOf(master), eof)
+}
+
+// endOfFile is what ends a file on a terminal: Ctrl-D, which in the middle of a line only sends that line off, so there it
+// takes two. Where a program edits the line itself, only Enter sends it off.
+func endOfFile(edited, midLine bool) []byte {
+	const eof, enter = 4, '\r'
+	switch {
+	case midLine && edited:
+		return []byte{enter, eof}
+	case midLine:
+		return []byte{eof, eof}
+	}
+	return []byte{eof}
 }
 
 // settleTerminal waits for the output of a terminal whose command has ended. It is over when

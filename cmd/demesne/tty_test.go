@@ -154,3 +154,42 @@ func TestOutputTold(t *testing.T) {
 	a = onTerminal(t, "run", "--env", "HOME", "-c", `touch "$HOME/.demesne/out/$(ls "$HOME/.demesne/out")/file"`)
 	a.expect("hint: output is in ")
 }
+
+// TestTerminalEnd: input that is no terminal has an end, which a shell gets whenever it begins to read, and its last line with it.
+func TestTerminalEnd(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                             "",
+		"echo $((40+2))\n":             "42",
+		"echo $((40+2))":               "42", // without its newline
+		"sleep 0.3\necho $((40+2))":    "42",
+		"read x; echo \"<$?>\"":        "<1>",
+		"cat; cat; echo $((40+2))\n":   "42",
+		"stty raw; sleep 0.2; exit 42": "",
+	} {
+		for _, argv := range [][]string{{"bash", "--norc", "-i"}, {"sh"}} {
+			cmd := exec.Command("bare", append([]string{"run", "-it", "--"}, argv...)...)
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+			cmd.Stdin = strings.NewReader(in)
+			var out bytes.Buffer
+			cmd.Stdout = &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			code(t, cmd)
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q to %q: %q", in, argv, out.String())
+			}
+		}
+	}
+}
+
+func TestEndOfFile(t *testing.T) {
+	for _, c := range []struct {
+		edited, midLine bool
+		want            string
+	}{{false, false, "\x04"}, {false, true, "\x04\x04"}, {true, false, "\x04"}, {true, true, "\r\x04"}} {
+		if got := string(endOfFile(c.edited, c.midLine)); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

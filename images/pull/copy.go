@@ -23,7 +23,7 @@ func (p *puller) copy(ctx context.Context, src Source, ref images.Reference) (im
 		return "", err
 	}
 	r.Index = index
-	if err := p.retry(ctx, "", func(ctx context.Context) error { return allow(ctx, p.sys, img) }); err != nil {
+	if err := p.retry(ctx, func(ctx context.Context) error { return allow(ctx, p.sys, img) }); err != nil {
 		return "", err
 	}
 	raw, mediaType, err := p.manifest(ctx, img)
@@ -62,7 +62,7 @@ func (p *puller) choose(ctx context.Context) (types.UnparsedImage, images.Digest
 
 // manifest reads one, once: the library keeps it with img.
 func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []byte, mediaType string, err error) {
-	err = p.retry(ctx, "", func(ctx context.Context) error {
+	err = p.retry(ctx, func(ctx context.Context) error {
 		raw, mediaType, err = img.Manifest(ctx)
 		return err
 	})

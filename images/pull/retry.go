@@ -13,13 +13,13 @@ import (
 const tries = 5
 
 // retry does what may be done again, with a context that ends when the registry falls silent.
-func (p *puller) retry(ctx context.Context, d images.Digest, do func(context.Context) error) error {
+func (p *puller) retry(ctx context.Context, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := p.once(ctx, func(ctx context.Context, _ *idle) error { return do(ctx) })
 		if err == nil || try == tries || ctx.Err() != nil || !transient(err) {
 			return err
 		}
-		if err := p.pause(ctx, d, try, err); err != nil {
+		if err := p.pause(ctx, "", try, err); err != nil {
 			return err
 		}
 	}

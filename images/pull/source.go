@@ -95,7 +95,7 @@ func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error
 			return nil, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
 		}
 		var src types.ImageSource
-		err = p.retry(ctx, "", func(ctx context.Context) (err error) {
+		err = p.retry(ctx, func(ctx context.Context) (err error) {
 			src, err = ref.NewImageSource(ctx, p.sys)
 			return err
 		})
@@ -122,7 +122,7 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 		return false, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
 	}
 	var now digest.Digest
-	err = p.retry(ctx, "", func(ctx context.Context) (err error) {
+	err = p.retry(ctx, func(ctx context.Context) (err error) {
 		now, err = docker.GetDigest(ctx, p.sys, ref)
 		return err
 	})

@@ -86,7 +86,7 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 		}
 		seen := map[DiffID]bool{}
 		for _, id := range ids {
-			if n, err := c.Size(id); err == nil && !seen[id] {
+			if n, err := c.size(id); err == nil && !seen[id] {
 				disk += n
 			}
 			seen[id] = true
@@ -96,8 +96,8 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 	return 0, false
 }
 
-// Size is what a layer takes on the disk, as its writer counted.
-func (c Cache) Size(id DiffID) (int64, error) {
+// size is what a layer takes on the disk, as its writer counted.
+func (c Cache) size(id DiffID) (int64, error) {
 	name, err := id.encoded()
 	if err != nil {
 		return 0, err

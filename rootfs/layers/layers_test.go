@@ -208,17 +208,17 @@ func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 func TestSize(t *testing.T) {
 	c := newCache(t)
 	put(t, c, id("a"))
-	if n, err := c.Size(id("a")); n != 4096 || err != nil {
+	if n, err := c.size(id("a")); n != 4096 || err != nil {
 		t.Errorf("Size = %d, %v", n, err)
 	}
-	if _, err := c.Size(id("b")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.size(id("b")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Size of what is not there: %v", err)
 	}
-	if _, err := c.Size("sha256:../x"); err == nil {
+	if _, err := c.size("sha256:../x"); err == nil {
 		t.Error("Size of no DiffID")
 	}
 	write(t, filepath.Join(c.Dir(), hexOf("a"), sizeFile), "many")
-	if _, err := c.Size(id("a")); err == nil {
+	if _, err := c.size(id("a")); err == nil {
 		t.Error("a size that is no number was read")
 	}
 }

@@ -19,7 +19,7 @@ const poll = 20 * time.Millisecond
 type Writer struct {
 	// Dir is an empty directory for the layer's files, mode 0755 until the layer says otherwise.
 	Dir string
-	// Disk is what the layer takes there, for [Cache.Size]; whoever fills Dir counts it.
+	// Disk is what the layer takes there, for [All]; whoever fills Dir counts it.
 	Disk int64
 
 	at, tree dir

@@ -24,7 +24,6 @@ type entry struct {
 	uid, gid         int
 	xattrs           map[string]string
 	pax              map[string]string
-	size             int64 // that is claimed of a body that is not there
 }
 
 func (e entry) header() *tar.Header {

@@ -30,6 +30,12 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		}
 		reply, err := c.create(spec, m)
 		return reply, nil, err
+	case runner.OpRun:
+		var req runner.RunRequest
+		if err := m.Decode(&req); err != nil {
+			return nil, nil, err
+		}
+		return c.launch(req, m)
 	case runner.OpExec:
 		var req runner.ExecRequest
 		if err := m.Decode(&req); err != nil {
@@ -42,7 +48,8 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return s.exec(c, req, m)
+		reply, files, err := s.exec(c, req, m)
+		return reply, files, err
 	case runner.OpAttach:
 		var t runner.Target
 		if err := m.Decode(&t); err != nil {

@@ -52,6 +52,28 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 
+// launch makes a sandbox for one command and starts that. A sandbox whose command did not start
+// is nobody's: it goes.
+func (c *caller) launch(req runner.RunRequest, m *wire.Message) (any, wire.Files, error) {
+	if req.Spec.Lifetime != runner.OneShot {
+		return nil, nil, wire.Errorf(wire.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
+	}
+	made, err := c.create(req.Spec, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.e.find(made.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	started, files, err := s.exec(c, req.Exec, m)
+	if err != nil {
+		s.end("its command was not started")
+		return nil, nil, err
+	}
+	return &runner.RunReply{Created: *made, Exec: *started}, files, nil
+}
+
 func codeOf(err error) wire.Code { return wire.AsError(err).Code }
 
 // admit refuses what no sandbox can be, and fills in what was left open.

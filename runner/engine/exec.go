@@ -31,6 +31,8 @@ type execution struct {
 	timer   *time.Timer
 	blocked []runner.Blocked // before it
 	primary bool             // of a one-shot sandbox, which ends with it
+	asker   *caller          // who is told the end of it,
+	tag     uint64           // by this word; 0: nobody
 
 	once   sync.Once
 	done   chan struct{} // closed when result is there
@@ -46,7 +48,7 @@ func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*run
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
-	x, err := s.enrol()
+	x, err := s.enrol(c, req.Tag)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,11 +97,15 @@ func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*run
 	s.news = false
 	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	return &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}, reply, nil
+	started := &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}
+	if req.Receipt != nil {
+		started.Digest, started.Receipt = s.accountFor(*req.Receipt)
+	}
+	return started, reply, nil
 }
 
 // enrol numbers a new execution and makes it findable.
-func (s *sandbox) enrol() (*execution, error) {
+func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	<-s.built
 	blocked := s.net.blocked()
 	s.mu.Lock()
@@ -111,7 +117,7 @@ func (s *sandbox) enrol() (*execution, error) {
 	x := &execution{
 		s: s, id: s.next, started: time.Now(), done: make(chan struct{}),
 		primary: s.spec.Lifetime == runner.OneShot && !s.primary,
-		blocked: blocked,
+		blocked: blocked, asker: c, tag: tag,
 	}
 	s.primary = true
 	s.execs[x.id] = x
@@ -299,6 +305,9 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		s.e.ended = append(s.e.ended, execKey{s.id, x.id})
 		s.e.mu.Unlock()
 		close(x.done)
+		if x.tag != 0 { // who may be slow to read, and is not waited for
+			go x.asker.peer.Event(runner.OpEnded, runner.ExecEnded{Tag: x.tag, Result: r})
+		}
 	})
 }
 

@@ -55,9 +55,12 @@ func (w *wayOut) layers() []runner.Layer {
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
 	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
 	if err := w.gateway.IPv6Err; err != nil {
-		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v only, no IPv6: %v", v4, err)
+		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v, and no IPv6: %v", v4, err)
 	}
-	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name"}
+	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name, over IPv4 and IPv6"}
+	if w.gateway.IPv6Err != nil {
+		names.Detail = "tproxy: any TCP port of an allowed name, over IPv4"
+	}
 	if err := w.gateway.NamedErr; err != nil {
 		names.Status, names.Why = runner.Degraded, err.Error()
 		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", w.ports)

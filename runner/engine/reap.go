@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,13 +31,32 @@ func Reap() int {
 			code = 1
 		}
 	}
-	for _, path := range strings.Split(os.Getenv(userns.EnvClean), ":") {
-		if err := removeOne(path); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
-			code = 1
-		}
+	for _, err := range removeAll(strings.Split(os.Getenv(userns.EnvClean), ":"), removeOne, time.Sleep) {
+		fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
+		code = 1
 	}
 	return code
+}
+
+// reapFor bounds the pauses of a reaper. What is busy for longer, such as the group of a process that a dead disk holds,
+// is left to the next runner of the same name.
+const reapFor = time.Minute
+
+// removeAll removes each path, one after the other: the last is the lock. On a starved machine what was killed may take long to be
+// gone, and its control group with it: nobody but us will look after that, so what is busy is tried again, after ever longer pauses.
+func removeAll(paths []string, remove func(string) error, sleep func(time.Duration)) (errs []error) {
+	slept, pause := time.Duration(0), 10*time.Millisecond
+	for _, path := range paths {
+		err := remove(path)
+		for ; errors.Is(err, unix.EBUSY) && slept < reapFor; err = remove(path) {
+			sleep(pause)
+			slept, pause = slept+pause, min(2*pause, 5*time.Second)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 func removeOne(path string) error {

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"os"
 	"sync"
 	"time"
@@ -30,6 +32,7 @@ type sandbox struct {
 	began   time.Time // this time; later than created if it was restarted
 	expires time.Time
 	receipt *runner.Receipt
+	sent    sentReceipt // receipt as it travels; under mu
 	trace   []runner.Stage
 
 	tree  *rootfs.Tree
@@ -109,6 +112,31 @@ func (s *sandbox) info() runner.Info {
 		i.State, i.PID = runner.Ended, 0
 	}
 	return i
+}
+
+// sentReceipt is a receipt as it is sent with the results of many commands.
+type sentReceipt struct {
+	of     *runner.Receipt
+	digest string
+	text   []byte
+}
+
+// accountFor is the receipt's digest and, unless the caller has that receipt, its text.
+func (s *sandbox) accountFor(known string) (digest string, text []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := &s.sent; t.of != s.receipt {
+		b, err := json.Marshal(s.receipt)
+		if err != nil {
+			return "", nil
+		}
+		sum := sha256.Sum256(b)
+		*t = sentReceipt{s.receipt, hex.EncodeToString(sum[:8]), b}
+	}
+	if s.sent.digest == known {
+		return known, nil
+	}
+	return s.sent.digest, s.sent.text
 }
 
 // open says what s is to whoever found it, once it is made.

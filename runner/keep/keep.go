@@ -80,9 +80,6 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path: path, root: root}, nil
 }
 
-// Path is where it is.
-func (d *Dir) Path() string { return d.path }
-
 // Box is one sandbox's directory, locked until Close.
 type Box struct {
 	d    *Dir

@@ -40,7 +40,7 @@ func add(t *testing.T, d *Dir, id, name string, life time.Duration) *Box {
 
 func list(t *testing.T, d *Dir) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(d.Path())
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 	if left := list(t, d); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
-	for _, who := range []string{"aa", "web", "", "../" + filepath.Base(d.Path())} {
+	for _, who := range []string{"aa", "web", "", "../" + filepath.Base(d.path)} {
 		if _, err := d.Find(who); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("find %q: %v", who, err)
 		}
@@ -132,11 +132,11 @@ func TestSweep(t *testing.T) {
 	}
 	left.Close()
 	for _, dir := range []string{".old-removed/tree/up/" + strings.Repeat("d/", 300)} {
-		if err := os.MkdirAll(filepath.Join(d.Path(), dir), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(d.path, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("/", d.Path()+"/link"); err != nil {
+	if err := os.Symlink("/", d.path+"/link"); err != nil {
 		t.Fatal(err)
 	}
 	other := add(t, d, "other-version", "", time.Hour)
@@ -337,7 +337,7 @@ func TestFreezeKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if moved {
-			if err := os.Rename(b.Tree(), d.Path()+"/"+base); err != nil {
+			if err := os.Rename(b.Tree(), d.path+"/"+base); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -351,7 +351,7 @@ func TestFreezeKilled(t *testing.T) {
 		}
 		_, err = os.Stat(b.Tree() + "/up/f")
 		if moved {
-			_, err = os.Stat(d.Path() + "/" + base + "/up/f")
+			_, err = os.Stat(d.path + "/" + base + "/up/f")
 		}
 		if err != nil {
 			t.Error(err)

@@ -151,18 +151,6 @@ func (h *Host) Probe() runner.Probe {
 	return p
 }
 
-// Close forgets the groups' parents. They are removed by whoever made them: the
-// reaper, or systemd.
-func (h *Host) Close() error {
-	var errs []error
-	for _, p := range h.places {
-		errs = append(errs, p.dir.Close())
-		p.thread.end()
-	}
-	h.places = nil
-	return errors.Join(errs...)
-}
-
 // surroundings decide what to type to get a control group.
 type surroundings struct {
 	root    bool // outside any user namespace

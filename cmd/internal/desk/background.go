@@ -48,7 +48,7 @@ func (d *Desk) Attend(ctx context.Context, id string) error {
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		s := streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)}
+		s := newStreams()
 		s.out.also, s.errs.also = out, errs
 		o, err := d.script(ctx, r, work.Watch{}, s)
 		if err != nil {

@@ -17,6 +17,7 @@ type connection struct {
 
 	mu     sync.Mutex
 	client *runner.Client
+	boxes  map[string]*runner.Sandbox // opened with client; see known
 }
 
 // with calls f with a live client. A runner may have ended since the last call, or be about
@@ -44,14 +45,34 @@ func (c *connection) with(ctx context.Context, f func(*runner.Client) error) err
 func (c *connection) get(ctx context.Context) (*runner.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client == nil {
+	if !c.live() {
 		client, err := runner.Connect(ctx, c.opts)
 		if err != nil {
 			return nil, err
 		}
-		c.client = client
+		c.client, c.boxes = client, map[string]*runner.Sandbox{}
 	}
 	return c.client, nil
+}
+
+// live says whether there is a runner, and forgets one that has gone. c.mu is held.
+func (c *connection) live() bool {
+	if c.client == nil {
+		return false
+	}
+	select {
+	case <-c.client.Done():
+		c.drop()
+	default:
+	}
+	return c.client != nil
+}
+
+func (c *connection) drop() {
+	if c.client != nil {
+		c.client.Close()
+		c.client, c.boxes = nil, nil
+	}
 }
 
 func (c *connection) forget(client *runner.Client) {
@@ -59,17 +80,47 @@ func (c *connection) forget(client *runner.Client) {
 	defer c.mu.Unlock()
 	client.Close()
 	if c.client == client {
-		c.client = nil
+		c.drop()
 	}
 }
 
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client != nil {
-		c.client.Close()
-		c.client = nil
+	c.drop()
+}
+
+// known is a sandbox that was opened by this id with the runner that there is, or nil. It may have
+// ended since.
+func (c *connection) known(id string) *runner.Sandbox {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.live() {
+		return nil
 	}
+	return c.boxes[id]
+}
+
+// knownMost is how many opened sandboxes are known at once.
+const knownMost = 1024
+
+// know notes a sandbox that client has opened. It goes by its id: a name may be another's tomorrow.
+func (c *connection) know(client *runner.Client, box *runner.Sandbox) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client != client {
+		return
+	}
+	if len(c.boxes) >= knownMost {
+		clear(c.boxes)
+	}
+	c.boxes[box.ID] = box
+}
+
+func (c *connection) unknow(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.boxes, id)
 }
 
 func gone(err error) bool {
@@ -91,6 +142,16 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (box *runner.
 		return nil, context.Cause(ctx)
 	}
 	return box, err
+}
+
+// run makes a sandbox with its command, and does not leave that half-way either. It is made
+// again only where nothing has happened.
+func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Command) (box *runner.Sandbox, p *runner.Process, err error) {
+	err = c.with(ctx, func(client *runner.Client) error {
+		box, p, err = client.Run(context.WithoutCancel(ctx), spec, cmd)
+		return err
+	})
+	return box, p, err
 }
 
 // stopTime bounds the end of what nobody waits for any more.

@@ -87,7 +87,7 @@ func (d *Desk) Close() { d.conn.close() }
 
 // Script runs a command in a sandbox of its own.
 func (d *Desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
-	o, err := d.script(ctx, r, w, streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)})
+	o, err := d.script(ctx, r, w, newStreams())
 	return o, explained(err)
 }
 
@@ -97,16 +97,30 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 	if r.Spec.Key != "" {
 		return d.keyed(ctx, r, w, s)
 	}
-	box, out, err := d.make(ctx, r, w, runner.OneShot)
-	if err != nil {
-		return nil, err
-	}
-	defer out.close()
 	if err := errors.Join(s.out.keep(d.root), s.errs.keep(d.root)); err != nil {
-		stop(box)
 		return nil, err
 	}
-	res, err := d.execute(ctx, box, r, w, s)
+	var out *outDir
+	heard := func() {}
+	res, err := d.execute(ctx, func(cmd runner.Command) (box *runner.Sandbox, p *runner.Process, err error) {
+		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (_ *runner.Sandbox, err error) {
+			if w.Ask == nil {
+				box, p, err = d.conn.run(ctx, spec, cmd)
+				return box, err
+			}
+			// Whom to ask has to be known before the command is there to ask for something.
+			if box, err = d.conn.create(ctx, spec); err != nil {
+				return nil, err
+			}
+			heard = d.asks.listen(box.ID, w.Ask)
+			if p, err = box.Exec(context.WithoutCancel(ctx), cmd); err != nil {
+				stop(box)
+			}
+			return box, err
+		})
+		return box, p, err
+	}, r, w, s)
+	defer func() { heard() }()
 	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}
@@ -115,8 +129,11 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 	}, nil
 }
 
-// make makes a sandbox and its output directory.
-func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runner.Lifetime) (_ *runner.Sandbox, _ *outDir, err error) {
+// creator makes a sandbox, and may start something in it.
+type creator func(context.Context, runner.Spec) (*runner.Sandbox, error)
+
+// make makes an output directory and, by create, the sandbox that has it.
+func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runner.Lifetime, create creator) (_ *runner.Sandbox, _ *outDir, err error) {
 	ref, err := ground.Parse(r.Image)
 	if err != nil {
 		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)
@@ -146,6 +163,6 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 			return nil, nil, err
 		}
 	}
-	box, err := ground.Create(ctx, g, spec, d.conn.create)
+	box, err := ground.Create(ctx, g, spec, create)
 	return box, out, err
 }

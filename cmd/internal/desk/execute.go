@@ -17,11 +17,24 @@ const longest = 48 * time.Hour
 // outside is where a command runs that names no directory.
 const outside = "/out"
 
-// execute runs a request's command in box and takes its output. When ctx ends first, so
-// does what was started, and the error is why it ended.
-func (d *Desk) execute(ctx context.Context, box *runner.Sandbox, r work.Request, w work.Watch, s streams) (*runner.Result, error) {
+// beginning starts a command, in a sandbox that it may have to make first. On an error nothing
+// of it is left. It does not end half-way: then nobody could tell what is to be ended.
+type beginning func(runner.Command) (*runner.Sandbox, *runner.Process, error)
+
+// in begins in a sandbox that is there.
+func in(ctx context.Context, box *runner.Sandbox) beginning {
+	return func(cmd runner.Command) (*runner.Sandbox, *runner.Process, error) {
+		p, err := box.Exec(context.WithoutCancel(ctx), cmd)
+		return box, p, err
+	}
+}
+
+// execute runs a request's command, as begin starts it, and takes its output. When ctx ends
+// first, so does what was started, and the error is why it ended.
+func (d *Desk) execute(ctx context.Context, begin beginning, r work.Request, w work.Watch, s streams) (*runner.Result, error) {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: r.Dir, User: r.Spec.User, Timeout: r.Timeout,
+		Account: true,
 	}
 	if cmd.Dir == "" {
 		cmd.Dir = outside
@@ -29,21 +42,16 @@ func (d *Desk) execute(ctx context.Context, box *runner.Sandbox, r work.Request,
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = longest
 	}
-	defer d.asks.listen(box.ID, w.Ask)()
 	alone := r.Spec.Lifetime == runner.OneShot
-	p, feed, err := start(ctx, box, cmd, r.Stdin, s)
+	box, p, feed, err := start(begin, cmd, r.Stdin, s)
 	if err != nil {
-		if alone {
-			stop(box)
-		}
 		return nil, err
 	}
+	defer d.asks.listen(box.ID, w.Ask)()
 	if w.Output != nil {
 		w.Output(s.out.glimpse)
 	}
 	defer context.AfterFunc(ctx, func() { end(box, p, alone) })()
-	// While the command runs, nobody waits for this. A result without it is one still.
-	box.Account(ctx)
 	res, err := p.Wait(context.Background())
 	if err != nil {
 		end(box, p, alone) // or its output might go on for ever
@@ -66,22 +74,20 @@ func end(box *runner.Sandbox, p *runner.Process, alone bool) {
 	p.Signal(syscall.SIGKILL)
 }
 
-// start starts cmd with pipes; to close feed ends what it has on stdin. It does not end
-// half-way with ctx: then nobody could tell what is to be ended.
-func start(ctx context.Context, box *runner.Sandbox, cmd runner.Command, stdin string, s streams) (_ *runner.Process, feed io.Closer, err error) {
+// start starts cmd with pipes; to close feed ends what it has on stdin.
+func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *runner.Sandbox, p *runner.Process, feed io.Closer, err error) {
 	var in *os.File
 	if stdin != "" {
 		if cmd.Stdin, in, err = os.Pipe(); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	cmd.Stdout, err = s.out.open()
 	if err == nil {
 		cmd.Stderr, err = s.errs.open()
 	}
-	var p *runner.Process
 	if err == nil {
-		p, err = box.Exec(context.WithoutCancel(ctx), cmd)
+		box, p, err = begin(cmd)
 	}
 	// The command has its own by now. To close one that is nil does nothing.
 	for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
@@ -91,11 +97,13 @@ func start(ctx context.Context, box *runner.Sandbox, cmd runner.Command, stdin s
 		in.Close()
 		s.out.abandon()
 		s.errs.abandon()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	go func() {
-		io.WriteString(in, stdin)
-		in.Close()
-	}()
-	return p, in, nil
+	if in != nil {
+		go func() {
+			io.WriteString(in, stdin)
+			in.Close()
+		}()
+	}
+	return box, p, in, nil
 }

@@ -10,11 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/room"
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/tarball"
 	"demesne/runner/turns"
+	"demesne/runner/wire"
 )
 
 // Create makes a sandbox that stays, or with a key finds it.
@@ -24,7 +26,7 @@ func (d *Desk) Create(ctx context.Context, r work.Request, w work.Watch) (*work.
 }
 
 func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.Created, error) {
-	box, out, err := d.make(ctx, r, w, runner.Persistent)
+	box, out, err := d.make(ctx, r, w, runner.Persistent, d.conn.create)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +54,6 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 	return c, nil
 }
 
-// ErrMany says that a user has as many sandboxes as are allowed.
-var ErrMany = errors.New("too many sandboxes")
-
 // roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
 // that come at once cannot both be the last one.
 func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
@@ -66,14 +65,11 @@ func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
 		all, err = client.List(ctx)
 		return err
 	})
-	n := 0
-	for _, info := range all {
-		if info.Spec.Lifetime == runner.Persistent && (info.State == runner.Running || info.State == runner.Stopped) {
-			n++
-		}
+	if err == nil {
+		err = room.Full(all, d.opts.Most)
 	}
-	if err == nil && n > d.opts.Most {
-		err = &hinted{fmt.Errorf("create sandbox: %w (%d)", ErrMany, d.opts.Most), "sandbox_destroy ends one; demesne ls lists them"}
+	if errors.Is(err, room.ErrFull) {
+		err = &hinted{err, "sandbox_destroy ends one; demesne ls lists them"}
 	}
 	if err != nil {
 		stop(box)
@@ -84,7 +80,9 @@ func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
 // attach finds a sandbox that stays.
 func (d *Desk) attach(ctx context.Context, id string) (box *runner.Sandbox, err error) {
 	err = d.conn.with(ctx, func(client *runner.Client) error {
-		box, err = client.Open(ctx, id)
+		if box, err = client.Open(ctx, id); err == nil {
+			d.conn.know(client, box)
+		}
 		return err
 	})
 	if err != nil {
@@ -99,12 +97,26 @@ func attached(id string, err error) error {
 
 // Exec runs a command in a sandbox that stays. Its output is nowhere but in the outcome.
 func (d *Desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
+	if box := d.conn.known(id); box != nil {
+		o, err := d.within(ctx, box, r, w, newStreams())
+		if !lookAgain(err) {
+			return o, explained(err)
+		}
+		d.conn.unknow(id)
+	}
 	box, err := d.attach(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	o, err := d.within(ctx, box, r, w, streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)})
+	o, err := d.within(ctx, box, r, w, newStreams())
 	return o, explained(err)
+}
+
+// lookAgain says of an error that the runner does not know the sandbox, and so has done nothing
+// with it.
+func lookAgain(err error) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == wire.CodeUnknown
 }
 
 // within runs a command in a sandbox that stays, when its turn has come.
@@ -120,7 +132,7 @@ func (d *Desk) within(ctx context.Context, box *runner.Sandbox, r work.Request, 
 		}
 	}
 	r.Spec.Lifetime = runner.Persistent
-	res, err := d.execute(ctx, box, r, w, s)
+	res, err := d.execute(ctx, in(ctx, box), r, w, s)
 	if err != nil {
 		return nil, err
 	}

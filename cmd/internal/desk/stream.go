@@ -18,7 +18,11 @@ import (
 // streams are a command's two outputs.
 type streams struct{ out, errs *stream }
 
-// place gives what was kept its names in the output directory.
+func newStreams() streams {
+	return streams{out: newStream(work.StdoutMax), errs: newStream(work.StderrMax)}
+}
+
+// place gives what was kept its names in the output directory; without one it is gone.
 func (s streams) place(o *outDir) error {
 	return errors.Join(s.out.place(o, "stdout.log"), s.errs.place(o, "stderr.log"))
 }
@@ -58,6 +62,9 @@ func (s *stream) place(o *outDir, name string) error {
 		return nil
 	}
 	defer s.file.Close()
+	if o == nil {
+		return nil
+	}
 	return errors.Join(s.log.Flush(), o.place(s.file, name))
 }
 
@@ -71,10 +78,14 @@ func (s *stream) open() (theirs *os.File, err error) {
 	return theirs, nil
 }
 
+var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
 // read ends at the pipe's end, or soon after finish has set a deadline.
 func (s *stream) read() {
 	defer close(s.done)
-	buf := make([]byte, 64<<10)
+	held := buffers.Get().(*[64 << 10]byte)
+	defer buffers.Put(held)
+	buf := held[:]
 	for {
 		n, err := s.pipe.Read(buf)
 		s.take(buf[:n])

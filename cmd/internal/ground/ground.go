@@ -72,7 +72,7 @@ func Find(ctx context.Context, ref images.Reference, o Options) (*Ground, error)
 			break
 		}
 	}
-	return g, named(ref, err)
+	return g, Named(ref, err)
 }
 
 // fetchable says whether an image that is not in the store can be brought there.
@@ -154,13 +154,13 @@ func Create[S any](ctx context.Context, g *Ground, spec runner.Spec, create func
 		return s, err
 	}
 	if err := g.client.Unpack(ctx, g.Image, g.progress); err != nil {
-		return s, named(g.Ref, err)
+		return s, Named(g.Ref, err)
 	}
 	return create(ctx, spec)
 }
 
-// named says which image err is about, unless it does so itself.
-func named(ref images.Reference, err error) error {
+// Named says which image err is about, unless it does so itself.
+func Named(ref images.Reference, err error) error {
 	var unknown *images.UnknownError
 	if !errors.As(err, &unknown) {
 		return err
