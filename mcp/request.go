@@ -40,7 +40,7 @@ var (
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
 	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
-	limitsField  = property{name: "limits", schema: object(false,
+	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
 	)}
