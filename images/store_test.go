@@ -112,7 +112,7 @@ func TestAddLookup(t *testing.T) {
 func TestNamesMove(t *testing.T) {
 	s := newStore(t)
 	one := addImage(t, s, "a/b:1", []byte("one"))
-	m := Descriptor{TypeOCIManifest, one.Digest, sizeOf(t, s, one.Digest), nil, nil}
+	m := Descriptor{MediaType: TypeOCIManifest, Digest: one.Digest, Size: sizeOf(t, s, one.Digest)}
 	index := DigestOf([]byte("index"))
 	for range 2 {
 		if _, err := s.Add(t.Context(), Record{Ref: mustParse(t, "a/b:latest"), Manifest: m, Index: index}); err != nil {
