@@ -68,6 +68,7 @@ type Engine struct {
 	rungWhy   error                  // why not a better one
 	callers   int
 	keys      keyLocks
+	types     sync.Once // see learnTypes
 	spares    spares
 	init      string        // see initProgram
 	proxy     outlet.Proxy  // of all sandboxes
