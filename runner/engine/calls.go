@@ -76,7 +76,7 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 		if err := m.Decode(&t); err != nil {
 			return nil, nil, err
 		}
-		forked, err := c.e.fork(t)
+		forked, err := c.fork(t)
 		return forked, nil, err
 	case runner.OpRestart:
 		var t runner.Restart

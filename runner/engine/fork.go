@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,8 +17,44 @@ import (
 // snapshotLife is longer than anybody waits: a snapshot does not expire.
 const snapshotLife = 100 * 365 * 24 * time.Hour
 
+// passingLife is that of a snapshot which nobody is left to remove.
+const passingLife = 24 * time.Hour
+
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
+
+// fork has what c asked for in passing removed when c ends.
+func (c *caller) fork(t runner.ForkRequest) (runner.Forked, error) {
+	f, err := c.e.fork(t)
+	if err != nil || !t.Passing {
+		return f, err
+	}
+	c.mu.Lock()
+	c.passing = append(c.passing, f.ID)
+	gone := c.gone
+	c.mu.Unlock()
+	if gone {
+		c.pass()
+	}
+	return f, nil
+}
+
+// pass removes what c had in passing, unless c did.
+func (c *caller) pass() {
+	c.mu.Lock()
+	ids := c.passing
+	c.passing = nil
+	c.mu.Unlock()
+	for _, id := range ids {
+		rec, err := c.e.asleep(id)
+		if err != nil {
+			continue
+		}
+		if err := c.e.stopAsleep(rec, false); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
+		}
+	}
+}
 
 // fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
 func (e *Engine) fork(t runner.ForkRequest) (runner.Forked, error) {
@@ -156,7 +193,10 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (ru
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = box.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key = t.Name, t.Out, ""
 	i.Expires = expiry(i.Spec, now, now)
-	if t.Snapshot {
+	switch {
+	case t.Passing:
+		i.Expires = now.Add(passingLife)
+	case t.Snapshot:
 		i.Expires = now.Add(snapshotLife)
 	}
 	if err := box.Write(keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}); err != nil {
