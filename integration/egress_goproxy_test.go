@@ -38,10 +38,10 @@ func TestEgressGoProxy(t *testing.T) {
 		}
 		script := `at=http://127.0.0.1:8087; echo $GOPROXY; curl -sS $at/go.test/left/@v/v1.0.0.info; echo
 curl -sS -o /dev/null -w '%{http_code}\n' $at/sumdb/sum.golang.org/supported; curl -sS $at/sumdb/sum.golang.org/latest
-curl -sSL -m 5 $at/moved 2>&1 | grep -c 403
+curl -sSL -m 20 $at/moved 2>&1 | grep -c 403
 curl -sS -X POST -d secret $at/go.test/left/@v/list; curl -sS $at//evil.test/x > /dev/null
 curl -sS -H 'Host: elsewhere.test' $at/go.test/left/@v/v1.0.0.mod
-for way in '' '--noproxy *'; do curl -sS -m 5 $way https://proxy.golang.org/go.test/left/@v/v1.0.0.info; echo; done`
+for way in '' '--noproxy *'; do curl -sS -m 20 $way https://proxy.golang.org/go.test/left/@v/v1.0.0.info; echo; done`
 		want := "http://127.0.0.1:8087,direct\n{\"Version\":\"v1.0.0\"}\n200\ngo.sum database tree\n1\n" +
 			"blocked by demesne: \"proxy.golang.org\": the Go proxy is for GET and HEAD, not for \"POST\"\nmodule go.test/left\n\n\n"
 		if r := n.inside(script, "--go-proxy"); r.stdout != want || n.heard("other POST") || n.heard("elsewhere.test") {

@@ -3,6 +3,7 @@ package integration
 import (
 	"math/rand"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,11 +69,9 @@ func TestImagePullInterrupted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGallery(t)
 			ref, layer := g.large("big:1")
-			var under atomic.Bool
 			g.reg.Fail(func(r *http.Request) *fixture.Fault {
 				if strings.Contains(r.URL.Path, layer.Hex) {
-					under.Store(true)
-					return &fixture.Fault{Rate: 4 << 20}
+					return &fixture.Fault{Rate: 2 << 20}
 				}
 				return nil
 			})
@@ -80,8 +79,10 @@ func TestImagePullInterrupted(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the layer to be under way", under.Load)
-			time.Sleep(700 * time.Millisecond)
+			eventually(t, "a part of the layer", func() bool {
+				st, err := os.Stat(g.store + "/partial/" + layer.Hex)
+				return err == nil && st.Size() > 1<<20
+			})
 			pids := []int{cmd.Process.Pid}
 			if c.victim != "" {
 				pids = named(c.victim)

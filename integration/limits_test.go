@@ -15,7 +15,7 @@ func usable(t *testing.T) {
 	if err := tool("/bin/sh", "-c", "for i in 1 2 3 4 5; do /bin/true || exit 1; done; head -c 1048576 /dev/zero >/dev/null"); err != nil {
 		t.Errorf("the host suffers: %v", err)
 	}
-	if d := time.Since(start); d > 10*time.Second {
+	if d := time.Since(start); d > time.Minute {
 		t.Errorf("the host answers after %v", d)
 	}
 }

@@ -97,9 +97,16 @@ func TestMCPSecondSignal(t *testing.T) {
 	c := b.mcp()
 	_, ch := c.start("sandbox_script", args{"command": "sleep 3333"})
 	eventually(t, "the command to start", func() bool { return sleepers("3333") == 1 })
-	c.cmd.Process.Signal(syscall.SIGTERM)
-	time.Sleep(50 * time.Millisecond)
-	c.cmd.Process.Signal(syscall.SIGTERM)
+	// Two signals that come before the first is taken are one.
+	eventually(t, "its end", func() bool {
+		c.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-c.ended:
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	})
 	if r := c.await(ch); !r.Lost {
 		t.Errorf("%+v", r)
 	}

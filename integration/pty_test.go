@@ -25,6 +25,11 @@ type terminal struct {
 
 func (b *box) terminal(args ...string) *terminal {
 	b.Helper()
+	return b.terminalOf(b.command("demesne", args...))
+}
+
+func (b *box) terminalOf(cmd *exec.Cmd) *terminal {
+	b.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -38,7 +43,7 @@ func (b *box) terminal(args ...string) *terminal {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: b.command("demesne", args...)}
+	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd}
 	t.resize(24, 80)
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
 	t.cmd.SysProcAttr.Setsid, t.cmd.SysProcAttr.Setctty = true, true
@@ -72,7 +77,7 @@ func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.
 // expect waits for text; it must not be part of what was typed, which is echoed.
 func (t *terminal) expect(text string) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if strings.Contains(t.screen(), text) {
 			return
 		}
@@ -88,7 +93,7 @@ func (t *terminal) wait() int {
 	go func() { t.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("still running; the terminal says:\n%q", t.screen())
 	}
 	return t.cmd.ProcessState.ExitCode()
@@ -116,8 +121,9 @@ func TestPTY(t *testing.T) {
 func TestPTYInterruptAndJobControl(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "bash", "--norc", "-i")
+	term.typ("echo u$((1))p\n") // before it has begun Ctrl-C would end it
+	term.expect("u1p")
 	term.typ("sleep 1000; echo after $?\n")
-	time.Sleep(300 * time.Millisecond)
 	eventually(t, "Ctrl-C to reach sleep", func() bool {
 		term.typ("\x03")
 		time.Sleep(100 * time.Millisecond)
@@ -126,15 +132,59 @@ func TestPTYInterruptAndJobControl(t *testing.T) {
 		return strings.Contains(term.screen(), "st1ll")
 	})
 	term.typ("cat\n")
-	time.Sleep(300 * time.Millisecond)
-	term.typ("\x1a")
-	term.expect("Stopped")
+	eventually(t, "Ctrl-Z to reach cat", func() bool {
+		term.typ("\x1a")
+		time.Sleep(100 * time.Millisecond)
+		return strings.Contains(term.screen(), "Stopped")
+	})
 	term.typ("kill %1; jobs; exit 4\n")
 	time.Sleep(100 * time.Millisecond)
 	term.typ("exit 4\n")
 	if code := term.wait(); code != 4 {
 		t.Errorf("exit %d, want 4", code)
 	}
+}
+
+// In the caller's shell a run is a job as any: Ctrl-Z stops it, with and without a terminal
+// of its own it waits in the background for what only the foreground has, and Ctrl-C ends it.
+func TestPTYJobOfAShell(t *testing.T) {
+	b := newBox(t)
+	term := b.terminalOf(b.command(program(t, "bash"), "--norc", "-i"))
+	demesne := bin + "/demesne run "
+	// What is typed while a terminal changes hands is thrown away.
+	prompt := func() {
+		t.Helper()
+		eventually(t, "a prompt", func() bool { return strings.HasSuffix(term.screen(), "# ") || strings.HasSuffix(term.screen(), "$ ") })
+	}
+	prompt()
+	term.typ(demesne + "-c 'echo be''gun; sleep 1; echo fin''ished'\n")
+	term.expect("begun")
+	term.typ("\x1a")
+	term.expect("Stopped")
+	prompt()
+	term.typ("fg\n")
+	term.expect("finished")
+	prompt()
+	term.typ(demesne + "-it -- sh -c 'echo sh''own; read line; echo go''t $line' &\n")
+	eventually(t, "the background to stop at the terminal", func() bool {
+		prompt()
+		term.typ("jobs -s\n")
+		time.Sleep(50 * time.Millisecond)
+		return strings.Count(term.screen(), "Stopped") > 1
+	})
+	prompt()
+	term.typ("fg\n")
+	term.expect("shown")
+	term.typ("it\n")
+	term.expect("got it")
+	prompt()
+	term.typ(demesne + "-c 'echo wai''ting; exec sleep 1000'; echo co''de $?\n")
+	term.expect("waiting")
+	term.typ("\x03")
+	term.expect("code 130")
+	prompt()
+	term.typ("exit\n")
+	term.wait()
 }
 
 // The caller's terminal is as it was: raw mode is undone, also after a kill inside.

@@ -259,8 +259,8 @@ func TestSpareKilled(t *testing.T) {
 			for _, pid := range named(name) {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
-			time.Sleep(50 * time.Millisecond) // a spare that is taken while it dies is lost as any sandbox is
-			b.sh("true")
+			// A spare that is taken while it dies is lost as any sandbox is.
+			eventually(t, "a run that is not", func() bool { return b.demesne("run", "--", "true").code == 0 })
 			b.demesne("stop", "holder")
 			eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 		}

@@ -58,7 +58,7 @@ func serveNames(l net.Listener) {
 }
 
 func dial(network, to string) (string, error) {
-	d := net.Dialer{Timeout: 5 * time.Second}
+	d := net.Dialer{Timeout: 30 * time.Second}
 	d.SetMultipathTCP(false)
 	c, err := d.Dial(network, to)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestEscapeN1NoWayOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer packets.Close()
-		packets.SetReadDeadline(time.Now().Add(5 * time.Second))
+		packets.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if n, from, err := packets.(*net.UDPConn).ReadFromUDPAddrPort(b); err != nil || string(b[:n]) != "hello" || from.Addr() != sandbox4.Addr() {
 			t.Errorf("%q from %v: %v", b[:n], from, err)
 		}
@@ -130,7 +130,7 @@ func refusals() (all error) {
 }
 
 func refused(network, to string) error {
-	c, err := net.DialTimeout(network, to, 5*time.Second)
+	c, err := net.DialTimeout(network, to, 30*time.Second)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func refused(network, to string) error {
 		return nil
 	}
 	c.Write([]byte("hello"))
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	_, err = c.Read(make([]byte, 1))
 	return err
 }

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wiringTime bounds every wait for the kernel. All of it takes a few milliseconds.
-const wiringTime = time.Second
+// wiringTime bounds every wait for the kernel. All of it takes a few milliseconds, where there is
+// nothing else to do.
+const wiringTime = 10 * time.Second
 
 // wiring is a gateway in the making. One thread makes it all: it goes into the sandbox's
 // namespace first and stays in the gateway's, where the sockets are to be. What has to

@@ -330,7 +330,7 @@ func TestEscapeN24Upgrade(t *testing.T) {
 // idle waits until the proxy holds no connection.
 func (r *rig) idle() {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.proxy.mu.Lock()
 		n := r.proxy.conns
 		r.proxy.mu.Unlock()

@@ -25,7 +25,7 @@ func (r *rig) client(a *authority) *http.Client {
 		tr.TLSClientConfig = &tls.Config{RootCAs: a.pool}
 	}
 	r.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tr, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 func get(t testing.TB, c *http.Client, u string) (int, string, error) {
@@ -261,7 +261,7 @@ func talk(at string) (int64, error) {
 		return 0, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return io.Copy(io.Discard, c)
 }
 

@@ -212,7 +212,7 @@ func (r *rig) dial(at string) net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 
@@ -236,7 +236,7 @@ func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 // records waits until there are n, and gives them.
 func (r *rig) records(n int) []decisions.Record {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.log.mu.Lock()
 		d := json.NewDecoder(bytes.NewReader(r.log.b.Bytes()))
 		r.log.mu.Unlock()
@@ -260,7 +260,7 @@ func (r *rig) records(n int) []decisions.Record {
 // blocked waits for a denial with this reason.
 func (r *rig) blocked(reason string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		all := r.proxy.Blocked()
 		if slices.ContainsFunc(all, func(b decisions.Blocked) bool { return b.Reason == reason }) {
 			return

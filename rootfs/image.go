@@ -115,12 +115,19 @@ func (p *plan) bare(Layout) error {
 }
 
 // within opens a path of the image. A link leads to where it would lead a process whose root this
-// is, and never out.
-func (d dir) within(name string, flags uint64) (int, error) {
-	return unix.Openat2(d.fd, name, &unix.OpenHow{
-		Flags:   flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
+// is, and never out. A ".." in such a link is refused while anybody on the machine renames or mounts
+// something (openat2(2), EAGAIN), and so is tried again; who renames without an end has no say for ever.
+func (d dir) within(name string, flags uint64) (fd int, err error) {
+	for range 1000 {
+		fd, err = unix.Openat2(d.fd, name, &unix.OpenHow{
+			Flags:   flags | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		})
+		if err != unix.EAGAIN {
+			break
+		}
+	}
+	return fd, err
 }
 
 // mkdirOrLink is mkdir, but a link to a directory is good enough.

@@ -476,3 +476,34 @@ func TestImageTrust(t *testing.T) {
 		})
 	}
 }
+
+// TestWithinBusy: a link with ".." in it is followed while others rename.
+func TestWithinBusy(t *testing.T) {
+	at := layer(t, map[string]string{"a/b": "b", "c/d/link": "→../../a/../a/b", "c/e": "e"})
+	other := t.TempDir()
+	if err := os.WriteFile(other+"/0", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	over, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+				os.Rename(fmt.Sprint(other, "/", i), fmt.Sprint(other, "/", i+1))
+			}
+		}
+	}()
+	for range 20_000 {
+		fd, err := dir{fd: int(at.Fd())}.within("c/d/link", unix.O_PATH)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		unix.Close(fd)
+	}
+	close(over)
+	<-stopped
+}

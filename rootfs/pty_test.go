@@ -107,7 +107,7 @@ func echo(t *testing.T, tree *Tree, master *os.File, n int) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := master.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := master.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal("the master does not poll: ", err)
 	}
 	in := bufio.NewReader(master)

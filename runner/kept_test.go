@@ -107,7 +107,7 @@ func (c corner) boxes() (names []string) {
 
 func (c corner) eventually(what string, done func() bool) {
 	c.Helper()
-	for range 1000 {
+	for range 6000 {
 		if done() {
 			return
 		}
@@ -353,15 +353,15 @@ func TestKeptTTL(t *testing.T) {
 	if left := time.Until(expires(aged.ID)); left > time.Minute {
 		t.Errorf("an age of a minute ends in %v", left)
 	}
-	brief := c.create(client, Spec{TTL: Duration(time.Second)})
-	c.sh(brief, "sleep 1.5") // a command that runs is a use
+	brief := c.create(client, Spec{TTL: Duration(3 * time.Second)})
+	c.sh(brief, "sleep 3.2") // a command that runs is a use
 	c.kill(client)
 	client = c.connect()
 	defer client.Close()
 	if now := expires(s.ID); now.Sub(old).Abs() > time.Second {
 		t.Errorf("expires %v, and %v after the runner was killed", old, now)
 	}
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(time.Until(expires(brief.ID)) + 10*time.Millisecond)
 	if _, err := client.Open(ctx, brief.ID); code(err) != wire.CodeUnknown {
 		t.Errorf("open what expired: %v", err)
 	}

@@ -74,7 +74,7 @@ func runDirs() []string {
 	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
 		dirs = append(dirs, filepath.Join(x, "demesne"))
 	}
-	if home, err := os.UserHomeDir(); err == nil {
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
 		dirs = append(dirs, filepath.Join(home, ".demesne", "run"))
 	}
 	uid := strconv.Itoa(os.Getuid())

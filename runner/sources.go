@@ -89,6 +89,12 @@ func (c *Client) sources(spec *Spec) (_ *sourceFiles, err error) {
 			return nil, fmt.Errorf("open init: %w", err)
 		}
 	}
+	if len(s.byName) > wire.MaxFiles {
+		return nil, &wire.Error{
+			Code: wire.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than one sandbox can be given", len(spec.Inputs)),
+			Hint: "put files that belong together in a directory, and give that",
+		}
+	}
 	return s, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"demesne/proxy/mirrors"
 	"demesne/proxy/policy"
@@ -86,7 +87,7 @@ func (h host) files(t mirrors.Tool) (paths []string) {
 }
 
 func readSome(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for who writes to it
 	if err != nil {
 		return "", err
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 
@@ -57,8 +59,12 @@ func words(rules []policy.Rule) (all []string) {
 
 func readPolicy(path string) (policyfile.File, error) {
 	text, err := readSome(path)
-	if err != nil {
-		return policyfile.File{}, err
+	var named *fs.PathError
+	switch {
+	case errors.As(err, &named):
+		return policyfile.File{}, &policyfile.Error{File: path, Err: named.Err}
+	case err != nil:
+		return policyfile.File{}, &policyfile.Error{File: path, Err: err}
 	}
 	return policyfile.Parse(path, text)
 }

@@ -282,8 +282,12 @@ func TestUnpackBadLines(t *testing.T) {
 
 // TestSignal: an interrupt is an end like any other.
 func TestSignal(t *testing.T) {
-	p := start(t, true, "unpack", "--store", filepath.Join(t.TempDir(), "store"))
-	time.AfterFunc(200*time.Millisecond, func() { p.Process.Signal(syscall.SIGTERM) })
+	dir := filepath.Join(t.TempDir(), "store")
+	p := start(t, true, "unpack", "--store", dir)
+	for _, err := os.Stat(dir); err != nil; _, err = os.Stat(dir) { // made by who has asked for signals
+		time.Sleep(time.Millisecond)
+	}
+	p.Process.Signal(syscall.SIGTERM)
 	all := p.finish(t)
 	if len(all) != 1 || all[0].Code != images.CodeCanceled {
 		t.Errorf("%+v", all)

@@ -50,17 +50,17 @@ func prepareOut(arg string) (*outDir, error) {
 func freshOut() (*outDir, error) {
 	root, err := runner.OutputRoot()
 	if err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+		return nil, elsewhere(fmt.Errorf("output: %w", err))
 	}
 	d := &outDir{}
 	if err := d.mkdirAll(root, ownerOnly); err != nil {
 		d.undo()
-		return nil, fmt.Errorf("output root %q: %w", root, err)
+		return nil, elsewhere(fmt.Errorf("output root %q: %w", root, err))
 	}
 	real, err := writableDir(root)
 	if err != nil {
 		d.undo()
-		return nil, fmt.Errorf("output root %q: %w", root, err)
+		return nil, elsewhere(fmt.Errorf("output root %q: %w", root, err))
 	}
 	for {
 		d.path = filepath.Join(real, freshName(time.Now(), rand.Uint32()))
@@ -71,9 +71,14 @@ func freshOut() (*outDir, error) {
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			d.undo()
-			return nil, fmt.Errorf("output root %q: %w", root, reason(err))
+			return nil, elsewhere(fmt.Errorf("output root %q: %w", root, reason(err)))
 		}
 	}
+}
+
+// elsewhere adds to an error of the output root what names another one.
+func elsewhere(err error) error {
+	return hinted(err, "--out DIR names a directory for this one, $DEMESNE_OUTPUT_ROOT the place of all")
 }
 
 // freshName sorts by time and does not repeat.
@@ -143,6 +148,9 @@ func writableDir(path string) (string, error) {
 	info, err := os.Stat(real)
 	if err != nil {
 		return "", reason(err)
+	}
+	if err := printable(real); err != nil {
+		return "", err
 	}
 	switch {
 	case !info.IsDir():

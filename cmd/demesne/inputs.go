@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"demesne/runner"
 )
@@ -55,6 +56,9 @@ func resolveInput(arg string) (runner.Input, error) {
 		}
 		return runner.Input{}, reason(err)
 	}
+	if err := printable(real, name); err != nil {
+		return runner.Input{}, err
+	}
 	info, err := os.Stat(real)
 	if err != nil {
 		return runner.Input{}, reason(err)
@@ -96,6 +100,17 @@ func checkInputName(name string) error {
 		return errors.New("name longer than 255 bytes")
 	case strings.ContainsAny(name, "/\x00\n"):
 		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
+	}
+	return nil
+}
+
+// printable refuses names that are not UTF-8: they travel in JSON, to the runner and in
+// receipts, which would make others of them. What is below a directory may be called anything.
+func printable(names ...string) error {
+	for _, n := range names {
+		if !utf8.ValidString(n) {
+			return hinted(fmt.Errorf("%q is not UTF-8", n), "name a directory above it; what is in that may have such names")
+		}
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ func TestInputs(t *testing.T) {
 	os.WriteFile("file", nil, 0o644)
 	os.Mkdir("sub", 0o755)
 	os.Symlink("../file", "sub/link")
+	os.WriteFile("sub/odd\xff", nil, 0o644)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -74,6 +75,9 @@ func TestInputs(t *testing.T) {
 		{[]string{"/:root"}, "/ root", ""},
 		{[]string{"file", "sub/link:file"}, "", `mount basename "file" would collide: ` + dir + "/file and " + dir + "/file"},
 		{[]string{"/"}, "", "its own name"},
+		{[]string{"sub/odd\xff"}, "", "is not UTF-8"},
+		{[]string{"sub/odd\xff:even"}, "", "is not UTF-8"},
+		{[]string{"file:odd\xff"}, "", "is not UTF-8"},
 		{[]string{"/dev/null"}, "", "not a regular file"},
 		{[]string{"file/x"}, "", "not a directory"},
 		{[]string{"sub/link/x"}, "", "not a directory"},

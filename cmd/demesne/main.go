@@ -39,12 +39,16 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/cmd/internal/ground"
 	"demesne/images"
 	"demesne/runner"
 )
 
 func main() {
+	// What is ours stays ours: without its owner's bits in the umask nobody could open a lock twice.
+	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,

@@ -114,7 +114,7 @@ func listenAt(s string) (string, error) {
 	}
 	at, err := netip.ParseAddrPort(s)
 	if err != nil || at.Port() == 0 {
-		return "", errors.New("does not begin with a port, ADDRESS:PORT or unix:PATH")
+		return "", fmt.Errorf("%q is not a port, an ADDRESS:PORT or a unix:PATH to listen on (such as 127.0.0.1:8080)", s)
 	}
 	return at.String(), nil
 }

@@ -211,7 +211,7 @@ func partial(s *images.Store) (most int64) {
 
 func waitFor(t *testing.T, what func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !what(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !what(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}

@@ -175,14 +175,14 @@ func (r *reader) word(n node) (rule policy.Rule, ok bool) {
 
 // rule reads one [[rule]].
 func (r *reader) rule(n node) {
-	var allow, deny, private bool
+	var allow, deny, ok, private bool
 	var rule policy.Rule
 	var methods []string
 	var below string
 	var b policy.Budget
 	r.fields(n, map[string]func(node){
-		"allow": func(n node) { rule, allow = r.word(n) },
-		"deny":  func(n node) { rule, deny = r.word(n) },
+		"allow": func(n node) { allow = true; rule, ok = r.word(n) },
+		"deny":  func(n node) { deny = true; rule, ok = r.word(n) },
 		"methods": func(n node) {
 			r.each(n, func(n node) { methods = append(methods, ""); scalar(r, n, &methods[len(methods)-1]) })
 		},
@@ -192,8 +192,11 @@ func (r *reader) rule(n node) {
 		"max-requests":    func(n node) { r.bound(n, &b.Requests) },
 		"max-connections": func(n node) { r.bound(n, &b.Connections) },
 	})
-	if allow == deny {
-		r.wrong(n, "a rule has one good allow or deny")
+	switch {
+	case allow == deny:
+		r.wrong(n, "a rule has an allow or a deny, and not both")
+		return
+	case !ok: // which was told
 		return
 	}
 	rule, err := rule.Limited(b).Requests(methods, below)

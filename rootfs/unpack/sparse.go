@@ -26,10 +26,13 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) er
 	if err := umoci.UnpackEntry(".", hdr, bytes.NewReader(nil)); err != nil {
 		return err
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
-		Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT,
-	})
+	fd, err := -1, error(unix.EAGAIN) // while anybody on the machine renames or mounts something, for ".." (openat2(2))
+	for tries := 0; err == unix.EAGAIN && tries < 1000; tries++ {
+		fd, err = unix.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
+			Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT,
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -54,12 +57,17 @@ func writeHoles(fd int, r *contents, size int64) error {
 			return io.ErrUnexpectedEOF
 		}
 		for piece := range slices.Chunk(r.buf[:n], block) {
-			if !bytes.Equal(piece, zero[:len(piece)]) {
-				if _, err := unix.Pwrite(fd, piece, at); err != nil {
+			if bytes.Equal(piece, zero[:len(piece)]) {
+				at += int64(len(piece))
+				continue
+			}
+			for len(piece) > 0 { // a disk that becomes full takes a part
+				n, err := unix.Pwrite(fd, piece, at)
+				if err != nil {
 					return err
 				}
+				piece, at = piece[n:], at+int64(n)
 			}
-			at += int64(len(piece))
 		}
 	}
 	return unix.Ftruncate(fd, size)

@@ -37,7 +37,7 @@ func probeDirs(run string) []string {
 
 func probePrefix(key string) string { return "." + key }
 
-// probesLeft finds what the checks of a runner have not removed: they answer within a second,
+// probesLeft finds what the checks of a runner have not removed: they answer in time,
 // whatever hangs, and a runner may be killed.
 func probesLeft(run, key string) (left []string) {
 	for _, dir := range probeDirs(run) {

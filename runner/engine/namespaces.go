@@ -18,7 +18,7 @@ func namespaceLayers(pid int) []runner.Layer {
 	} {
 		l := runner.Layer{Name: ns.name, Status: runner.Held}
 		theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns.file))
-		ours, err2 := os.Readlink("/proc/thread-self/ns/" + ns.file)
+		ours, err2 := os.Readlink("/proc/self/ns/" + ns.file)
 		switch {
 		case err1 != nil:
 			l.Status, l.Why = runner.Missing, err1.Error()

@@ -134,14 +134,19 @@ func (e *Engine) absent(op wire.Op, t runner.Target, rec keep.Record, unknown er
 	return info, nil
 }
 
-// stopAsleep removes the files of a sandbox that has no processes.
+// stopAsleep removes the files of a sandbox that has no processes of ours, once it has none at all.
 func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
-	if keepFiles {
-		return nil
-	}
 	d, err := e.keeper()
 	if err != nil {
 		return err
+	}
+	if rec.Info.State == runner.Running {
+		if err := evict(d, rec); err != nil {
+			return err
+		}
+	}
+	if keepFiles {
+		return nil
 	}
 	box, _, err := d.Take(rec.Info.ID)
 	if err != nil {
@@ -152,6 +157,23 @@ func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
 	}
 	e.state.ended(rec.Info)
 	return nil
+}
+
+// evict ends a sandbox that another runner of this user has: that of a demesne that was replaced meanwhile, mostly,
+// which nobody can ask any more. Without a PID 1 it gives the files up.
+func evict(d *keep.Dir, rec keep.Record) error {
+	if err := rec.Init.Kill(); err != nil {
+		return wire.Errorf(wire.CodeInternal, "end sandbox %q of another runner: %w", rec.Info.ID, err)
+	}
+	for deadline := time.Now().Add(initTimeout); ; time.Sleep(time.Millisecond) {
+		now, err := d.Find(rec.Info.ID)
+		switch {
+		case err != nil || now.Info.State != runner.Running: // or its time was up
+			return nil
+		case time.Now().After(deadline):
+			return wire.Errorf(wire.CodeBusy, "end sandbox: %w", stopped(now))
+		}
+	}
 }
 
 // stop ends a live sandbox, and removes its files unless they are to stay.

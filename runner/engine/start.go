@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"demesne/netns"
@@ -29,9 +30,8 @@ type started struct {
 // start starts PID 1 on the best rung that works on this machine.
 func (s *sandbox) start(ns *netns.NS) (started, error) {
 	s.e.mu.Lock()
-	first := s.e.rung
+	first, why := s.e.rung, s.e.rungWhy
 	s.e.mu.Unlock()
-	why := s.e.rungWhy
 	for i := first; ; i++ {
 		err := s.startOn(rungs[i], ns)
 		if err == nil {
@@ -69,6 +69,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	p := &libcontainer.Process{
 		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
 		ExtraFiles: []*os.File{theirs},
+		LogLevel:   strconv.Itoa(int(logrus.GetLevel())), // or it sends us all it has to say, line by line
 	}
 	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
 	if err := c.Run(p); err != nil {

@@ -6,9 +6,9 @@
 //
 // It is SIGSTOP, sent by pidfd to each descendant of PID 1, which itself goes on: it only does what
 // it is told. So it works where there is no control group to freeze, and is not hidden: a process
-// that handles SIGCONT is told, and a system call that signal(7) lists may return EINTR. Parents are stopped before their
-// children and continued after them; so a shell never sees a job of its own stopped. What was stopped already
-// stays so.
+// that handles SIGCONT is told, and a system call that signal(7) lists may return EINTR. Parents have stopped before their
+// children are told to, and are continued after them; so a shell never sees a job of its own stopped. What was
+// stopped already stays so.
 //
 // A process that is stopped writes no more, in none of its threads. What it cannot be kept from is to be killed.
 package freeze
@@ -31,7 +31,7 @@ import (
 var ErrRestless = errors.New("its processes do not hold still")
 
 // patience bounds a Stop. What is not still by then, such as a fork bomb, will not be soon.
-const patience = time.Second
+const patience = 5 * time.Second
 
 // Frozen is what was stopped. The zero value is nothing.
 type Frozen struct {
@@ -50,8 +50,11 @@ func Stop(pid1 int) (*Frozen, error) {
 		still := true
 		for _, pid := range below(pid1) {
 			if !seen[pid] {
-				seen[pid], still = true, false
-				f.stop(pid1, pid)
+				still = false
+				if _, parent := stat("/proc/" + strconv.Itoa(pid) + "/stat"); parent == pid1 || all(parent, inert) {
+					seen[pid] = true
+					f.stop(pid1, pid)
+				}
 			}
 			still = still && all(pid, inert)
 		}

@@ -27,8 +27,9 @@
 //
 // Resource limits are process-wide and are set on PID 1 itself before its first fork,
 // see [rlimits]. For the same reason, and because a cgroup's pids.max counts PID 1's
-// threads, the threads it may ever need are made at the start ([warm]): a fork bomb
-// must not end PID 1.
+// threads, the threads it may ever need are made before the first command ([warm]): a
+// fork bomb must not end PID 1. They are made after the restriction, which they inherit:
+// each thread that is there already costs a signal for every part of it.
 //
 // # What it does not do
 //
@@ -83,7 +84,6 @@ func Main() int {
 	// Not of a 64-core machine's size in each of a hundred sandboxes.
 	runtime.GOMAXPROCS(2)
 	harden()
-	warm()
 
 	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1)}
 	// Not os.OpenFile, which would start the poller. Without it, a command that has no

@@ -140,7 +140,7 @@ func wide() []wire.PathRule {
 
 func (s *sandbox) call(op wire.Op, body any, files wire.Files, reply any) error {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := s.peer.Call(ctx, op, body, files, reply)
 	if ctx.Err() != nil {
@@ -194,7 +194,7 @@ func sh(script string) wire.GuestExec { return args("sh", "-c", script) }
 // wait returns how the command ended.
 func (p *process) wait() wire.GuestExited {
 	p.s.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case e := <-p.s.exited:

@@ -18,7 +18,7 @@ type rlimits map[int]uint64
 // RLIMIT_NPROC has none: see [warm]. RLIMIT_CPU and RLIMIT_AS would end PID 1 itself.
 var floors = map[int]uint64{
 	unix.RLIMIT_NOFILE: 64,
-	unix.RLIMIT_DATA:   48 << 20,
+	unix.RLIMIT_DATA:   96 << 20,
 	unix.RLIMIT_STACK:  256 << 10,
 	unix.RLIMIT_CPU:    unix.RLIM_INFINITY,
 	unix.RLIMIT_AS:     unix.RLIM_INFINITY,

@@ -57,7 +57,9 @@ func (g *guest) handleSetup(m *wire.Message) error {
 		defaultSignal(perThreadSyscall) // no call for all threads comes after this
 	}
 	g.readFacts()
-	return g.peer.Reply(m, g.facts, nil)
+	err := g.peer.Reply(m, g.facts, nil)
+	warm() // while the runner thinks about it; the next request is read afterwards
+	return err
 }
 
 func (g *guest) filter() error {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process tells a process from any other there ever was on this machine
@@ -39,6 +41,19 @@ func Identify(pid int) (Process, error) {
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return Process{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
+}
+
+// Kill ends it with SIGKILL, and nobody that has its pid since. That it is gone already is no error.
+func (p Process) Kill() error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return nil // no process has it
+	}
+	defer unix.Close(fd)
+	if !p.Alive() {
+		return nil
+	}
+	return os.NewSyscallError("pidfd_send_signal", unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 }
 
 // Alive says whether it still is.

@@ -109,7 +109,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		began := time.Now()
 		g := group(t, h, "receipt", runner.Limits{Memory: 64 << 20, PIDs: 100, CPUs: 0.5})
 		made := time.Since(began)
-		start(t, g, "sleep 5")
+		start(t, g, "sleep 60")
 		began = time.Now()
 		r := g.Receipt()
 		t.Logf("made in %v, told in %v: %+v", made, time.Since(began), r)
@@ -126,11 +126,12 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 	t.Run("memory bomb", func(t *testing.T) { memoryBomb(t, h) })
 	t.Run("processors", func(t *testing.T) {
 		g := group(t, h, "cpu", runner.Limits{CPUs: 0.2})
+		began := time.Now()
 		s := start(t, g, "while :; do :; done")
 		time.Sleep(1500 * time.Millisecond)
 		s.end()
-		if used := s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime(); used > 800*time.Millisecond {
-			t.Errorf("used %v of 1.5 s with 0.2 processors", used)
+		if took, used := time.Since(began), s.cmd.ProcessState.UserTime()+s.cmd.ProcessState.SystemTime(); used > took/2 {
+			t.Errorf("used %v of %v with 0.2 processors", used, took)
 		}
 	})
 	t.Run("many", func(t *testing.T) { many(t, h) })
@@ -162,14 +163,14 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 func memoryBomb(t *testing.T, h *Host) {
 	g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
 	a := newAlarm()
-	s := start(t, g, bomb(256)+"; echo $?; sleep 20")
+	s := start(t, g, bomb(256)+"; echo $?; sleep 60")
 	defer g.Watch(s.pid(), nil, nil, a.over)()
 	got := s.line()
 	if h.place("memory").version == 1 {
 		if got != "137" {
 			t.Errorf("bomb ended with %q", got)
 		}
-		a.wait(t, runner.OOM, 3*time.Second)
+		a.wait(t, runner.OOM)
 	} else if got != "" {
 		t.Errorf("PID 1 outlived the kill and said %q", got)
 	}

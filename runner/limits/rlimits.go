@@ -15,6 +15,10 @@ const (
 	// against a cgroup, filesAlone where nothing counts it.
 	filesInGroup = 65536
 	filesAlone   = 4096
+
+	// leastData is what PID 1 needs: it has the same limits as the commands, and of a Go
+	// program some 78 MiB count, of which it touches 5. Below it the watchdog is alone.
+	leastData = 128 << 20
 )
 
 // Rlimits returns what every command of the sandbox is to be started with. None is
@@ -42,7 +46,7 @@ func (g *Group) Rlimits() []wire.Rlimit {
 	// RLIMIT_DATA counts what may be written, RLIMIT_AS what may be addressed:
 	// node, go and wasm reserve far more of the latter than they use.
 	if g.want.Memory != None && !memory {
-		add(unix.RLIMIT_DATA, uint64(g.want.Memory))
+		add(unix.RLIMIT_DATA, max(uint64(g.want.Memory), leastData))
 	}
 	if g.want.Disk != None {
 		add(unix.RLIMIT_FSIZE, uint64(g.want.Disk))

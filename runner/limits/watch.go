@@ -111,19 +111,24 @@ func (w *watch) kills(d *cgroup.Dir, file string) {
 // memory is the watchdog. What the machine has left is cheap to ask and asked for
 // all sandboxes together; only when it fell is the sandbox itself looked at, and
 // every lookAnew in case somebody else gave back what this one took.
+//
+// Not when it starts, with PID 1 alone in it: a look leaves the kernel with directories of
+// PID 1's threads, and who waits for its end spins until the last of these is gone, 6 ms of
+// a run on a busy machine.
 func (w *watch) memory(pid1 int) {
 	const lookAnew = 2 * time.Second
 	p := &w.g.host.pressure
 	defer p.forget(w.g)
 	limit, total := w.g.want.Memory, meminfo("MemTotal")
 	start := p.available(time.Now())
-	var used, then int64
-	var looked time.Time
+	var used int64
+	then, looked := start, time.Now()
 	var cost time.Duration
-	for {
+	for w.sleep(pause(used, limit, cost)) {
 		now := time.Now()
 		left := p.available(now)
-		if now.Sub(looked) >= lookAnew || then-left > (limit-used)/4 {
+		scarce := short(left, total, start)
+		if scarce || now.Sub(looked) >= lookAnew || then-left > (limit-used)/4 {
 			var alive bool
 			if used, alive = hold(pid1, limit); !alive {
 				return
@@ -135,11 +140,8 @@ func (w *watch) memory(pid1 int) {
 			w.fire(runner.OOM, size(used)+" used of "+size(limit)+" (watchdog)")
 			return
 		}
-		if short(left, total, start) && p.largest(w.g, now) {
+		if scarce && p.largest(w.g, now) {
 			w.fire(runner.OOM, "the machine has "+size(left)+" left (watchdog)")
-			return
-		}
-		if !w.sleep(pause(used, limit, cost)) {
 			return
 		}
 	}

@@ -31,9 +31,9 @@ func TestWatchdogMemory(t *testing.T) {
 	}
 	t.Logf("%+v", r)
 	a := newAlarm()
-	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+hold20(48)+" & done; wait")
+	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+heldBomb(48)+" & done; wait")
 	defer g.Watch(s.pid(), nil, nil, a.over)()
-	a.wait(t, runner.OOM, 15*time.Second)
+	a.wait(t, runner.OOM)
 	if !g.OOMKilled() {
 		t.Error("not told as an OOM kill")
 	}
@@ -46,7 +46,7 @@ func TestWatchdogShared(t *testing.T) {
 	}
 	g := group(t, bare(), "shared", runner.Limits{Memory: 160 << 20})
 	a := newAlarm()
-	s := start(t, g, `x=$(head -c 30000000 /dev/zero | tr '\0' x); for i in 1 2 3 4 5 6 7 8; do (sleep 9; : $x) & done; echo up; wait`)
+	s := start(t, g, `x=$(head -c 30000000 /dev/zero | tr '\0' x); for i in 1 2 3 4 5 6 7 8; do (sleep 60; : $x) & done; echo up; wait`)
 	if s.line() != "up" {
 		t.Fatal("not up")
 	}
@@ -100,7 +100,7 @@ func TestAffinity(t *testing.T) {
 		return
 	}
 	g := group(t, bare(), "cpus", runner.Limits{CPUs: 0.5})
-	s := start(t, g, "sleep 5")
+	s := start(t, g, "sleep 60")
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(s.pid(), &set); err != nil || set.Count() != 1 {
 		t.Errorf("%d processors, %v", set.Count(), err)
@@ -120,9 +120,9 @@ func TestWatchdogDisk(t *testing.T) {
 		name, script string
 		over         bool
 	}{
-		{"below", `head -c 1500000 /dev/zero > "$1/a"; sleep 5`, false},
-		{"files", `for i in 1 2 3 4 5; do head -c 1000000 /dev/zero > "$1/$i"; done; sleep 9`, true},
-		{"nameless", `exec 7> "$1/x"; exec 8> "$1/y"; rm "$1/x" "$1/y"; head -c 3000000 /dev/zero >&7; head -c 3000000 /dev/zero >&8; sleep 9`, true},
+		{"below", `head -c 1500000 /dev/zero > "$1/a"; sleep 60`, false},
+		{"files", `for i in 1 2 3 4 5; do head -c 1000000 /dev/zero > "$1/$i"; done; sleep 60`, true},
+		{"nameless", `exec 7> "$1/x"; exec 8> "$1/y"; rm "$1/x" "$1/y"; head -c 3000000 /dev/zero >&7; head -c 3000000 /dev/zero >&8; sleep 60`, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestWatchdogDisk(t *testing.T) {
 			s := start(t, g, "sleep 0.3;"+c.script, dir)
 			stop := g.Watch(s.pid(), []*os.File{f}, nil, a.over)
 			if c.over {
-				a.wait(t, runner.DiskFull, 5*time.Second)
+				a.wait(t, runner.DiskFull)
 				stop()
 				return
 			}

@@ -42,8 +42,8 @@ const (
 	// MaxMessage bounds a whole message: ARG_MAX is 2 MiB by default, base64 and
 	// the rest of a command fit twice over.
 	MaxMessage = 8 << 20
-	// maxFiles is what one message may carry; SCM_MAX_FD is 253.
-	maxFiles = 128
+	// MaxFiles is what one message may carry; SCM_MAX_FD is 253.
+	MaxFiles = 250
 
 	flagLast = 0
 	flagMore = 1
@@ -110,7 +110,7 @@ type Conn struct {
 // comes has none: there are many of those.
 type packet struct {
 	data [packetSize + 1]byte
-	oob  [1024]byte // of which unix.CmsgSpace(4*maxFiles) are used
+	oob  [1024]byte // of which unix.CmsgSpace(4*MaxFiles) are used
 }
 
 var packets = sync.Pool{New: func() any { return new(packet) }}
@@ -155,7 +155,7 @@ func (c *Conn) Send(m Message, body any, files Files) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", m.Op, err)
 	}
-	if len(raw) > MaxMessage || len(rights) > maxFiles {
+	if len(raw) > MaxMessage || len(rights) > MaxFiles {
 		return fmt.Errorf("send %s: %w", m.Op, ErrTooLong)
 	}
 	var oob []byte
@@ -252,7 +252,7 @@ func (c *Conn) read() (p *packet, n int, files []*os.File, err error) {
 	var rerr error
 	err = rc.Read(func(fd uintptr) bool {
 		p = packets.Get().(*packet)
-		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), p.data[:], p.oob[:unix.CmsgSpace(4*maxFiles)], unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, rerr = unix.Recvmsg(int(fd), p.data[:], p.oob[:unix.CmsgSpace(4*MaxFiles)], unix.MSG_CMSG_CLOEXEC)
 		if again(rerr) {
 			packets.Put(p)
 			p = nil

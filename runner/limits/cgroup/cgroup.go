@@ -64,14 +64,19 @@ func (d *Dir) Make(name string) (*Dir, error) {
 	return d.Sub(name)
 }
 
-// Write writes value to a file of the group, in the one write(2) the kernel wants.
+// Write writes value to a file of the group, in the one write(2) the kernel wants. Some files take
+// nothing while a signal is on its way to the writer, as the Go runtime's own may be at any time:
+// version 1's memory limits answer EINTR (mem_cgroup_resize_max).
 func (d *Dir) Write(file, value string) error {
 	fd, err := unix.Openat(int(d.f.Fd()), file, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", file, err)
 	}
 	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(value)); err != nil {
+	for err = unix.EINTR; err == unix.EINTR; {
+		_, err = unix.Write(fd, []byte(value))
+	}
+	if err != nil {
 		return fmt.Errorf("write %s to %s: %w", value, file, err)
 	}
 	return nil

@@ -1,10 +1,12 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +163,7 @@ func TestPrepareReap(t *testing.T) {
 		if !strings.Contains(s, "killed") {
 			t.Error(s)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the process in the group lives on")
 	}
 	if err := Reap(dirs); err != nil {
@@ -170,6 +172,59 @@ func TestPrepareReap(t *testing.T) {
 	for _, d := range dirs {
 		if _, err := os.Lstat(d); err == nil {
 			t.Errorf("%s is left", d)
+		}
+	}
+}
+
+// Signals, which the Go runtime sends its own threads at any time, do not keep a limit from being set.
+func TestWriteInterrupted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dirs, err := Prepare(fmt.Sprintf("interrupted%d", os.Getpid()), 100000)
+	if len(dirs) == 0 {
+		t.Skip("no cgroup can be prepared here: ", err)
+	}
+	defer Reap(dirs)
+	over, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				interruptThreads()
+			}
+		}
+	}()
+	defer func() { close(over); <-stopped }()
+	for _, path := range dirs {
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, file := range []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max", "pids.max"} {
+			for i := range 20_000 {
+				err := d.Write(file, []string{"1000000", "100000000"}[i%2])
+				if errors.Is(err, unix.ENOENT) {
+					break
+				}
+				if errors.Is(err, unix.EINTR) {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// interruptThreads sends every thread of this process what the runtime preempts goroutines with.
+func interruptThreads() {
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
 		}
 	}
 }

@@ -1,0 +1,145 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// surroundings are shells that demesne is started from, $0 in the scripts, in a directory
+// of the test's own. A code of 125 wants one line that says it.
+var surroundings = []struct {
+	name, script string
+	code         int
+	says         string // all of stdout, or a part of stderr with code 125
+}{
+	{"cron", `exec env -i HOME="$HOME" PATH=/usr/bin:/bin DEMESNE_SANDBOXES="$DEMESNE_SANDBOXES" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" setsid "$0" run -- echo ok </dev/null`, 0, "ok\n"},
+	{"stdin closed", `exec "$0" run -i -- wc -c <&-`, 0, "0\n"},
+	{"stderr closed", `exec "$0" run -c 'echo out; echo err >&2' 2>&-`, 0, "out\n"},
+	{"all closed", `"$0" run -c 'exit 3' <&- >&- 2>&-; echo $?`, 0, "3\n"},
+	{"stdout full", `exec "$0" run -- echo lost >/dev/full`, 125, "demesne: run: write stdout: no space left on device\n"},
+	{"result full", `exec "$0" run --json -- echo lost >/dev/full`, 125, "demesne: run: write JSON: no space left on device\n"},
+	{"directory gone", `mkdir gone; cd gone; rmdir ../gone; exec "$0" run -- pwd`, 0, "/workspace\n"},
+	{"input beside a directory that is gone", `mkdir gone; cd gone; rmdir ../gone; exec "$0" run --in x -- pwd`, 125, `input "x": `},
+	{"umask of nothing", `umask 777; "$0" run -c umask; umask 022; exec "$0" run -- echo ok`, 0, "0022\nok\n"},
+	{"umask of all", `umask 0; "$0" run --out o -c 'umask; echo > /out/f'; stat -c %a o o/f`, 0, "0022\n700\n644\n"},
+	{"few descriptors", `ulimit -n 64; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"too few descriptors", `ulimit -n 24; exec "$0" run -- echo ok`, 125, "too many open files"},
+	{"files of no size", `ulimit -f 0; exec "$0" run -- echo ok`, 125, "file too large"},
+	{"core files", `ulimit -c unlimited; "$0" run -c 'kill -SEGV $$'; ls`, 0, ""},
+	{"no HOME", `unset HOME; exec "$0" run -- true`, 125, "hint: --out DIR"},
+	{"no HOME, and an output", `unset HOME; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
+	{"a HOME that cannot be", `HOME=/proc/nosuch; exec "$0" run -- true`, 125, "hint: --out DIR"},
+	{"a relative HOME", `unset XDG_RUNTIME_DIR; HOME=here; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
+	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"a relative XDG_RUNTIME_DIR", `XDG_RUNTIME_DIR=here; "$0" run -- echo ok; ls`, 0, "ok\n"},
+	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"names with blanks", `mkdir 'a b' "t	ab"; echo x > 'a b/c d'; exec "$0" run --in 'a b/c d' --out "t	ab" --workspace 'a b' -c 'cat "/in/c d" "c d"; echo > /out/x'`, 0, "x\nx\n"},
+	{"a name with a newline", `touch "$(printf 'a\nb')"; exec "$0" run --in "$(printf 'a\nb')" -- true`, 125, "hint: --in PATH:NAME"},
+	{"a name that is no text", `touch "$(printf 'a\377')"; exec "$0" run --in "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
+	{"an output that is no text", `mkdir "$(printf 'a\377')"; exec "$0" run --out "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
+	{"no text below an input", `mkdir d; echo x > "d/$(printf 'a\377')"; exec "$0" run --in d -c 'cat /in/d/a*'`, 0, "x\n"},
+	{"a hundred inputs", `mkdir d; for i in $(seq 100); do echo $i > d/$i; set -- "$@" --in d/$i; done; exec "$0" run "$@" -c 'cat /in/* | wc -l'`, 0, "100\n"},
+	{"a thousand inputs", `mkdir d; for i in $(seq 1000); do echo $i > d/$i; set -- "$@" --in d/$i; done; exec "$0" run "$@" -- true`, 125, "hint: put files that belong together in a directory"},
+	{"many arguments", `exec "$0" run -- sh -c 'echo $#' $(seq 100000)`, 0, "99999\n"},
+	{"a long value", `X=$(head -c 120000 /dev/zero | tr '\0' x) exec "$0" run --env X -c 'echo ${#X}'`, 0, "120000\n"},
+	{"a pipe that ends early", `"$0" run -- seq 1000000 | head -n 1`, 0, "1\n"},
+}
+
+// Wherever a command is started from, it runs as it would elsewhere, or one line says why not.
+func TestSurroundings(t *testing.T) {
+	for _, c := range surroundings {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBox(t)
+			cmd := b.command("/bin/bash", "-c", c.script, bin+"/demesne")
+			cmd.Dir = b.mkdir("here")
+			r := b.finish(cmd)
+			said := r.stdout
+			if c.code == 125 {
+				said = r.stderr
+			}
+			if r.code != c.code || c.code == 0 && said != c.says || !strings.Contains(said, c.says) || strings.Count(r.stderr, "\n") > 2 {
+				t.Errorf("%+v, want exit %d and %q", r, c.code, c.says)
+			}
+		})
+	}
+}
+
+// Somebody else's run directory is not used, and not minded.
+func TestSurroundingsRunDirectory(t *testing.T) {
+	b := newBox(t)
+	if os.Getuid() == 0 {
+		b.as(54321)
+	}
+	b.extra = append(b.extra, "XDG_RUNTIME_DIR=/root")
+	if r := b.demesne("run", "--", "echo", "ok"); r.stdout != "ok\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// PID 1 has the limits of its commands, and lives with the least that is accepted, however
+// many there are.
+func TestSurroundingsLittleMemory(t *testing.T) {
+	b := newBox(t)
+	demesne := b.single(t)
+	for _, size := range []string{"16m", "48m", "64m"} {
+		script := "for i in 1 2 3 4 5 6 7 8; do echo $i & done; wait"
+		for round := range 8 {
+			if r := b.finish(demesne("run", "--memory", size, "--", "sh", "-c", script)); r.code != 0 || strings.Count(r.stdout, "\n") != 8 {
+				t.Errorf("%s, round %d: %+v", size, round, r)
+			}
+		}
+	}
+	r := b.finish(demesne("create", "--memory", "64m"))
+	id := strings.TrimSpace(r.stdout)
+	if r.code != 0 {
+		t.Fatalf("create: %+v", r)
+	}
+	defer func() { b.finish(demesne("rm", id)) }()
+	ends := make(chan result)
+	for i := range 16 {
+		go func() { ends <- b.finish(demesne("exec", id, "-c", fmt.Sprint("sleep 0.2; echo ", i))) }()
+	}
+	for range 16 {
+		if r := <-ends; r.code != 0 {
+			t.Errorf("exec: %+v", r)
+		}
+	}
+}
+
+// What a demesne made that has been replaced since, or that stands beside this one, is
+// seen by this one, its name is taken, and it can be ended, kept and removed.
+func TestSurroundingsReplaced(t *testing.T) {
+	b := newBox(t)
+	for _, p := range names(bin) {
+		b.file("new/"+p, readFile(t, filepath.Join(bin, p)), 0o755)
+	}
+	b.must("create", "--name", "one")
+	b.must("exec", "one", "-c", "echo kept > f; sleep 1000 >/dev/null 2>&1 &")
+	b.must("create", "--name", "two")
+	replaced := func(args ...string) result { return b.finish(b.command(b.dir+"/new/demesne", args...)) }
+	if r := replaced("ls"); !strings.Contains(r.stdout, "one") || !strings.Contains(r.stdout, "two") {
+		t.Errorf("ls: %+v", r)
+	}
+	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner has it\nhint: demesne stop --keep ID ") {
+		t.Errorf("exec: %+v", r)
+	}
+	if r := replaced("create", "--name", "one"); r.code != 125 || !strings.Contains(r.stderr, "is in use") {
+		t.Errorf("create: %+v", r)
+	}
+	if r := replaced("stop", "--keep", "one"); r.code != 0 {
+		t.Errorf("stop --keep: %+v", r)
+	}
+	if r := replaced("rm", "two"); r.code != 0 {
+		t.Errorf("rm: %+v", r)
+	}
+	eventually(t, "the runner to end with its last sandbox", func() bool { return len(runners(true)) == 0 })
+	if r := replaced("exec", "one", "--", "cat", "f"); r.code != 0 || r.stdout != "kept\n" {
+		t.Errorf("exec, later: %+v", r)
+	}
+	if r := replaced("rm", "one"); r.code != 0 || len(names(b.dir+"/k")) > 0 {
+		t.Errorf("rm, later: %+v", r)
+	}
+}
