@@ -90,8 +90,8 @@ func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (Forked, e
 	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
 }
 
-// PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is killed. If the runner is
-// killed with it, it expires within a day.
+// PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is
+// killed. If the runner is killed, the next one removes it.
 func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (Forked, error) {
 	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
 }

@@ -17,9 +17,6 @@ import (
 // snapshotLife is longer than anybody waits: a snapshot does not expire.
 const snapshotLife = 100 * 365 * 24 * time.Hour
 
-// passingLife is that of a snapshot which nobody is left to remove.
-const passingLife = 24 * time.Hour
-
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
 
@@ -193,13 +190,14 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (ru
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = box.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key = t.Name, t.Out, ""
 	i.Expires = expiry(i.Spec, now, now)
-	switch {
-	case t.Passing:
-		i.Expires = now.Add(passingLife)
-	case t.Snapshot:
+	if t.Snapshot {
 		i.Expires = now.Add(snapshotLife)
 	}
-	if err := box.Write(keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}); err != nil {
+	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}
+	if t.Passing {
+		r.Maker = e.state.self
+	}
+	if err := box.Write(r); err != nil {
 		return runner.Forked{}, errors.Join(err, box.Remove())
 	}
 	return runner.Forked{ID: i.ID}, box.Close()

@@ -72,6 +72,7 @@ type Engine struct {
 	init      string        // see initProgram
 	proxy     outlet.Proxy  // of all sandboxes
 	kept      *keep.Dir     // see keeper
+	sweeping  sync.Mutex
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }
