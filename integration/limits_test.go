@@ -1,7 +1,11 @@
 package integration
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -117,14 +121,48 @@ func TestEscapeP11Descriptors(t *testing.T) {
 	usable(t)
 }
 
+// The processors that a sandbox was given are the kernel's business: a quota of its control
+// group, else which ones it may run on. What the receipt says of it is so.
 func TestLimitCPUs(t *testing.T) {
 	b := newBox(t)
-	p, _ := b.report([]string{"--cpus", "0.5", "--timeout", "2s"}, "sh", "-c", "while :; do :; done & while :; do :; done")
-	for _, l := range p.Receipt.Limits {
-		if l.Name == "cpus" && l.Status != "held" && l.Why == "" {
-			t.Errorf("not held, and no word why: %+v", l)
+	id := b.create("--cpus", "0.5")
+	var one struct{ Receipt struct{ Limits []limit } }
+	if err := json.Unmarshal([]byte(b.must("inspect", "--json", id)), &one); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range one.Receipt.Limits {
+		if l.Name != "cpus" {
+			continue
+		}
+		switch controller, file, _ := strings.Cut(l.Mechanism, " "); {
+		case l.Mechanism == "sched_setaffinity":
+			if got := b.must("exec", id, "--", "nproc"); got != "1\n" || l.Status != "degraded" || l.Value != "1" || l.Why == "" {
+				t.Errorf("%+v, and %s processors", l, got)
+			}
+		case controller == "cgroup1" || controller == "cgroup2":
+			got := readFile(t, groupFile(t, named("demesne-init")[0], "cpu", file))
+			if want := map[string]string{"cgroup1": "50000\n", "cgroup2": "50000 100000\n"}[controller]; got != want || l.Status != "held" {
+				t.Errorf("%+v, and the kernel has %q", l, got)
+			}
+		default:
+			t.Errorf("held by nothing: %+v", l)
+		}
+		return
+	}
+	t.Errorf("the receipt has no cpus: %+v", one.Receipt.Limits)
+}
+
+// groupFile is where a limit of the sandbox of process pid stands: its control group's parent.
+func groupFile(t *testing.T, pid int, controller, file string) string {
+	t.Helper()
+	for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/cgroup", pid))) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if slices.Contains(strings.Split(f[1], ","), controller) || f[1] == "" && strings.HasPrefix(file, "cpu.max") {
+			return filepath.Join("/sys/fs/cgroup", f[1], filepath.Dir(f[2]), file)
 		}
 	}
+	t.Fatalf("process %d is in no group of %s", pid, controller)
+	return ""
 }
 
 // The defaults leave the host usable, and are in the receipt.

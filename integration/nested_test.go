@@ -16,9 +16,9 @@ func TestNestedThreeLevels(t *testing.T) {
 	inner := []string{"/in/bin/demesne", "run", "--nesting", "--in", "/in/bin", "--"}
 	args := append([]string{"run", "--nesting", "--in", bin + ":bin", "--"}, inner...)
 	args = append(args, inner...)
-	args = append(args, "sh", "-c", "echo level three; cat /proc/self/uid_map | tr -s ' '; grep Seccomp: /proc/self/status")
+	args = append(args, "sh", "-c", "echo level three; grep -c . /proc/self/uid_map; grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status | tr -s '\\t ' ' '; ls /in")
 	r := b.demesne(args...)
-	if r.code != 0 || !strings.HasPrefix(r.stdout, "level three\n") || !strings.Contains(r.stdout, "2") {
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "level three\n") || !strings.HasSuffix(r.stdout, "\nNoNewPrivs: 1\nSeccomp: 2\nbin\n") {
 		t.Errorf("three levels: %+v", r)
 	}
 }

@@ -53,6 +53,12 @@ func (b *box) warm(flags ...string) {
 // answers in time when it is asked whether tproxy works.
 var own = regexp.MustCompile(`"sandbox":"[0-9a-f]+"|:\[[0-9]+\]|{"Name":"egress-by-name"[^}]*}|"level":"[a-z]*"`)
 
+// receiptText is a receipt without what is own.
+func receiptText(p report) string {
+	text, _ := json.Marshal(p.Receipt)
+	return own.ReplaceAllString(string(text), "")
+}
+
 // A sandbox that was made in advance has the receipt of one that was not, and what it is made of
 // is the same for a program in it.
 func TestSpareReceipt(t *testing.T) {
@@ -79,12 +85,8 @@ func sameOnSpare(t *testing.T, look string, network []string) {
 	if x, y := times.ReplaceAllString(cold.Stdout, ""), times.ReplaceAllString(warm.Stdout, ""); x != y || cold.ExitCode != 0 {
 		t.Errorf("inside, exit %d\nmade on demand:\n%s\nmade in advance:\n%s", cold.ExitCode, x, y)
 	}
-	plain := func(p report) string {
-		text, _ := json.Marshal(p.Receipt)
-		return own.ReplaceAllString(string(text), "")
-	}
-	if plain(cold) != plain(warm) {
-		t.Errorf("made on demand:  %s\nmade in advance: %s", plain(cold), plain(warm))
+	if receiptText(cold) != receiptText(warm) {
+		t.Errorf("made on demand:  %s\nmade in advance: %s", receiptText(cold), receiptText(warm))
 	}
 	if reflect.DeepEqual(cold.Receipt.Layers, warm.Receipt.Layers) {
 		t.Error("both are in the same namespaces")

@@ -328,28 +328,30 @@ func TestFirstPackets(t *testing.T) {
 // TestVerifyInterrupted: signals, which the Go runtime sends its own threads at any time, do not make
 // a gateway look broken.
 func TestVerifyInterrupted(t *testing.T) {
-	g := gateway(t)
-	over := make(chan struct{})
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-over:
-				return
-			default:
-				interruptThreads()
+	asRootAndUser(t, func(t *testing.T) {
+		g := gateway(t)
+		over := make(chan struct{})
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					interruptThreads()
+				}
+			}
+		}()
+		for range 100 {
+			if err := g.Verify(); err != nil || g.NamedErr != nil {
+				t.Errorf("interrupted: %v, %v", err, g.NamedErr)
+				break
 			}
 		}
-	}()
-	for range 100 {
-		if err := g.Verify(); err != nil || g.NamedErr != nil {
-			t.Errorf("interrupted: %v, %v", err, g.NamedErr)
-			break
-		}
-	}
-	close(over)
-	<-stopped
+		close(over)
+		<-stopped
+	})
 }
 
 // interruptThreads sends every thread of this process what the runtime preempts goroutines with.

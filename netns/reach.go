@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reachTime bounds each try of Verify, and reach6Time all those over IPv6. What arrives does so
-// at once.
+// reachTime bounds each try of Verify, and reach6Time those over IPv6. What arrives does so
+// at once, where there is nothing else to do.
 const (
 	reachTime  = 10 * time.Second
 	reach6Time = time.Second
-	again6Time = 5 * time.Millisecond // after which another packet is sent: a first one may be lost
+	again6Time = 5 * time.Millisecond // after which another packet is sent: a first one may be lost; then twice that
 )
 
 // Verify tries from inside whether what a sandbox sends arrives: at the name server's
@@ -61,14 +61,14 @@ func aName(pool netip.Prefix) netip.AddrPort { return netip.AddrPortFrom(pool.Ad
 // does: what is not refused does not arrive there.
 func (g *Gateway) reaches6() error {
 	to := aName(pool6)
-	for late := time.Now().Add(reach6Time); ; {
+	for wait := again6Time; ; wait *= 2 {
 		var err error
 		if len(g.Named) == 2 {
-			err = errors.Join(arrives(g.Named[1], to, unix.SOCK_STREAM, again6Time), drain(g.Named[1]))
+			err = errors.Join(arrives(g.Named[1], to, unix.SOCK_STREAM, wait), drain(g.Named[1]))
 		} else {
-			err = refuses(to, again6Time)
+			err = refuses(to, wait)
 		}
-		if !errors.Is(err, unix.ETIMEDOUT) || time.Now().After(late) {
+		if !errors.Is(err, unix.ETIMEDOUT) || wait > reach6Time {
 			return err
 		}
 	}

@@ -69,7 +69,7 @@ func (f *flow) end() {
 // settle waits until every flow has ended, as they do soon after their connections have:
 // what was told to a client is in the log then. It does not wait long for one that hangs.
 func (p *Proxy) settle() {
-	for late := time.Now().Add(200 * time.Millisecond); p.flows.Load() > 0 && time.Now().Before(late); {
+	for late := time.Now().Add(time.Second); p.flows.Load() > 0 && time.Now().Before(late); {
 		time.Sleep(100 * time.Microsecond)
 	}
 }

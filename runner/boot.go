@@ -37,7 +37,7 @@ const EnvSpares = "DEMESNE_SPARES"
 // are defaultSpares at the most.
 const (
 	MaxSpares     = 16
-	defaultSpares = 2
+	defaultSpares = 4
 )
 
 func sparesWanted() (int, error) {

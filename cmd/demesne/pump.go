@@ -188,6 +188,12 @@ func (p *pump) drained() bool {
 	return err == nil && left == 0 && !p.busy.Load()
 }
 
+// pending says whether there is something to read, be it the end.
+func (p *pump) pending() (yes bool) {
+	p.rc.Control(func(fd uintptr) { yes = ready(int(fd), unix.POLLIN) })
+	return yes
+}
+
 // copyError is what the caller should hear about a pump that ended early: nothing,
 // if the caller itself closed the other end.
 func (p *pump) copyError() error {

@@ -105,6 +105,27 @@ func TestDrainGivesUp(t *testing.T) {
 	}
 }
 
+func TestPending(t *testing.T) {
+	r, w, err := pipe(0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	p := &pump{src: r}
+	if p.rc, err = r.SyscallConn(); err != nil || p.pending() {
+		t.Errorf("nothing was written: %v", err)
+	}
+	writeAll(fdOf(w), []byte("x"))
+	if !p.pending() {
+		t.Error("a byte is not seen")
+	}
+	r.Read(make([]byte, 1))
+	w.Close()
+	if !p.pending() {
+		t.Error("the end is not seen")
+	}
+}
+
 func TestTail(t *testing.T) {
 	var l tail
 	line := []byte(strings.Repeat("é", 500) + "\n")

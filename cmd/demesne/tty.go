@@ -140,7 +140,8 @@ func endOfFile(edited, midLine bool) []byte {
 }
 
 // settleTerminal waits for the output of a terminal whose command has ended. It is over when
-// the other end is closed by everybody, or has been silent for a moment.
+// the other end is closed by everybody, or has been silent for a moment: one in which the pump came to
+// read, too, if there was anything.
 func settleTerminal(out *pump) {
 	const silent, most = 30 * time.Millisecond, patience
 	seen, since := int64(-1), time.Now()
@@ -154,7 +155,7 @@ func settleTerminal(out *pump) {
 		switch moved := out.moved.Load(); {
 		case moved != seen:
 			seen, since = moved, time.Now()
-		case idle > most, idle > silent && !out.busy.Load():
+		case idle > most, idle > silent && !out.pending() && !out.busy.Load():
 			return
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,10 +75,11 @@ func layerKey(b runner.Boot) string {
 	return layers.Key(extents(b.UIDMap), extents(b.GIDMap))
 }
 
-// mountImage mounts the tree of an image and holds its layers until the sandbox ends.
+// mountImage mounts the tree of an image and holds its layers until the sandbox ends; those of a
+// spare, until they are mounted.
 func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, error) {
 	r, b := s.spec.Rootfs, s.e.boot
-	cache := layers.Open(r.Store, layerKey(b))
+	cache := s.layerCache()
 	image := rootfs.Image{
 		WorkingDir: r.WorkingDir, User: r.User, UIDs: size(b.UIDMap), GIDs: size(b.GIDMap),
 		Scratch: func() (string, error) { return s.newScratch(cache) },
@@ -91,11 +91,19 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		image.Dir = source(m, runner.SourceRootfs, r.Dir)
 	} else {
 		began := time.Now()
-		held, err := s.hold(cache)
+		held, release, err := s.hold(cache)
 		if err != nil {
 			return nil, err
 		}
 		defer held.CloseFS()
+		if s.spare {
+			defer release()
+			if s.layers, err = inodesOf(held.FS); err != nil {
+				return nil, err
+			}
+		} else {
+			s.undo.add(release)
+		}
 		image.Lowers, s.stacked = held.FS, time.Since(began)
 	}
 	t, err := rootfs.MountImage(l, image)
@@ -112,31 +120,6 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		}
 	}
 	return t, err
-}
-
-// hold keeps the layers, and the image they are of, from being removed.
-func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
-	r := s.spec.Rootfs
-	ids := make([]layers.DiffID, len(r.Layers))
-	for i, id := range r.Layers {
-		ids[i] = layers.DiffID(id)
-	}
-	held, err := cache.Hold(ids)
-	var missing *layers.MissingError
-	if errors.As(err, &missing) {
-		return nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.undo.add(held.Close)
-	_, hex, _ := strings.Cut(r.Digest, ":")
-	// The caller holds it too, while it lives; real root's we may not be able to open.
-	if f, err := os.Open(filepath.Join(r.Store, "used", filepath.Base(hex))); err == nil {
-		unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		s.undo.add(func() { f.Close() })
-	}
-	return held, nil
 }
 
 // newScratch makes a directory beside the layers, as a layer that never comes to be: a

@@ -47,6 +47,7 @@ type sandbox struct {
 	mounts *os.File // its mount namespace
 
 	spare    bool         // made before it was known whose it will be
+	layers   []inode      // that it was mounted on then
 	seen     seen         // while it was made
 	takeBack func() error // lets /out be the caller's alone again; nil: it is
 	paths    paths

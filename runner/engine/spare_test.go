@@ -33,7 +33,8 @@ func TestShapeOf(t *testing.T) {
 		{"network", func(s *runner.Spec) { s.Egress = &runner.Egress{Allow: []string{"a.test"}} }, true, false},
 		{"secrets", func(s *runner.Spec) { s.Egress = &runner.Egress{Secrets: []runner.Secret{{}}} }, false, false},
 		{"port", func(s *runner.Spec) { s.Publish = []runner.Port{{}} }, false, false},
-		{"image", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{} }, false, false},
+		{"directory", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Dir: "/d"} }, false, false},
+		{"image", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Layers: []string{"a"}} }, true, false},
 		{"persistent", func(s *runner.Spec) { s.Lifetime = runner.Persistent }, false, false},
 		{"key", func(s *runner.Spec) { s.Lifetime, s.Key = runner.Persistent, "k" }, false, false},
 	} {
@@ -59,34 +60,16 @@ func TestShapeOfNetwork(t *testing.T) {
 	}
 }
 
-// One more is kept for each that was missed, of one shape at a time and never more than may be.
-func TestSparesTake(t *testing.T) {
-	p := &spares{most: 2}
-	add := func() *spare {
-		sp := &spare{made: make(chan struct{})}
-		p.list = append(p.list, sp)
-		return sp
+// Whether set-user-ID files are refused inside is decided when a sandbox on an image is made.
+func TestShapeOfImage(t *testing.T) {
+	spec := runner.Spec{Image: "i", Rootfs: &runner.Rootfs{Layers: []string{"a"}}}
+	one, _, _ := shapeOf(spec, nil)
+	spec.Exposed = true
+	if other, rest, ok := shapeOf(spec, nil); other == one || !ok || !rest.Exposed {
+		t.Errorf("%q, %+v, %v", other, rest, ok)
 	}
-	for i, want := range []int{1, 2, 2} {
-		if sp, unfit := p.take("a", runner.Spec{}); sp != nil || unfit != nil || p.want != want {
-			t.Errorf("miss %d: %v, %v, want %d", i, sp, unfit, p.want)
-		}
-	}
-	first, second := add(), add()
-	if sp, _ := p.take("a", runner.Spec{}); sp != first || p.want != 2 || len(p.list) != 1 {
-		t.Errorf("not the oldest: %p of %p, %p", sp, first, second)
-	}
-	if sp, unfit := p.take("b", runner.Spec{}); sp != nil || len(unfit) != 1 || unfit[0] != second || p.want != 1 || len(p.list) != 0 {
-		t.Errorf("another shape: %v, %v, want %d", sp, unfit, p.want)
-	}
-	if p.most = 0; p.want > 0 {
-		p.take("c", runner.Spec{})
-		if p.want != 0 {
-			t.Errorf("none may be kept, and %d are wanted", p.want)
-		}
-	}
-	sp := add()
-	if !p.remove(sp) || p.remove(sp) {
-		t.Error("removed other than once")
+	spec.Exposed, spec.Rootfs = false, &runner.Rootfs{Layers: []string{"b"}}
+	if other, _, _ := shapeOf(spec, nil); other == one {
+		t.Error("another image is of the same shape")
 	}
 }

@@ -238,6 +238,16 @@ func (s *Store) Prune(t time.Time) (removed int, err error) {
 	return removed, err
 }
 
+// Free says whether a job could run now: there is a slot that no other has.
+func (s *Store) Free() bool {
+	for n := range s.Slots {
+		if taken, _ := held(filepath.Join(s.dir, "slots", fmt.Sprint(n))); !taken {
+			return true
+		}
+	}
+	return false
+}
+
 // held says whether somebody has the lock at path.
 func held(path string) (bool, error) {
 	f, err := os.Open(path)

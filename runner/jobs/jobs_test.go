@@ -230,8 +230,14 @@ func TestFollow(t *testing.T) {
 func TestQueue(t *testing.T) {
 	s := store(t, 1)
 	s.Queue = 2
+	if !s.Free() {
+		t.Error("nobody is there, and no slot is free")
+	}
 	first := start(t, s, "stay")
 	awaitStatus(t, s, first.ID, Running)
+	if s.Free() {
+		t.Error("its only slot is free while a job runs")
+	}
 	second, third := start(t, s, "a"), start(t, s, "b")
 	if _, err := s.Start([]string{"/proc/self/exe"}, "c"); !errors.Is(err, ErrFull) {
 		t.Errorf("the queue took a third: %v", err)

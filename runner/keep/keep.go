@@ -123,8 +123,8 @@ func (d *Dir) making(name string) (*Box, error) {
 // runner has it.
 func (d *Dir) Take(id string) (*Box, Record, error) {
 	b, err := d.lock(id)
-	// Who only looks has the lock for a moment.
-	for range 50 {
+	// Who only looks has the lock for a moment, and who was killed for one more.
+	for range 1000 {
 		if !errors.Is(err, ErrBusy) {
 			break
 		}

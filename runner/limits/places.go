@@ -21,7 +21,7 @@ const (
 	// trial is made and removed again to see whether a place is one.
 	trial = "demesne-trial"
 
-	busTimeout = 2 * time.Second
+	busTimeout = 5 * time.Second
 )
 
 // prepared finds what cgroup.Prepare made for key.

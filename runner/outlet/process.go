@@ -84,7 +84,7 @@ func environ() []string {
 // end ends the process and waits for that.
 func (p *process) end() {
 	p.peer.Close()
-	late := time.AfterFunc(time.Second, func() { unix.Kill(p.pid, unix.SIGKILL) })
+	late := time.AfterFunc(5*time.Second, func() { unix.Kill(p.pid, unix.SIGKILL) })
 	<-p.gone
 	late.Stop()
 }

@@ -16,8 +16,8 @@ import (
 	"demesne/runner/jobs"
 )
 
-// startTime is how long a job that need not wait for others may take to start.
-const startTime = 500 * time.Millisecond
+// startTime is how long a job may take to start, before it waits for others; slowTime if it need not.
+const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
 
 // Start puts a script on disk as a job, and starts the process that does it. The answer is
 // either that it runs, even if it has ended since, or that it has to wait for others.
@@ -28,7 +28,10 @@ func (d *Desk) Start(ctx context.Context, r work.Request) (*work.Job, error) {
 	}
 	t := &work.Job{ID: j.ID, Status: work.Queued, Started: j.Created}
 	began := time.Now()
-	for pause := time.Millisecond; time.Since(began) < startTime && ctx.Err() == nil; pause *= 2 {
+	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
+		if took := time.Since(began); took > slowTime || took > startTime && !d.opts.Jobs.Free() {
+			break
+		}
 		if j, err = d.opts.Jobs.Get(j.ID); err != nil || j.Status != jobs.Queued {
 			t.Status = work.Running
 			break

@@ -1,0 +1,61 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Spares of several shapes are there at a time: who alternates finds one each time.
+func TestSpareShapes(t *testing.T) {
+	b := spareBox(t)
+	shapes := [][]string{{"--trace"}, {"--trace", "--pids", "99"}, {"--trace", "--allow-domain", "good.test"}}
+	eventually(t, "a spare of each shape", func() bool {
+		all := true
+		for _, flags := range shapes {
+			p, r := b.report(flags, "true")
+			if p.ExitCode != 0 {
+				t.Fatalf("%q: %s", flags, r.stdout)
+			}
+			all = onSpare(p) && all
+		}
+		time.Sleep(100 * time.Millisecond)
+		return all
+	})
+}
+
+// With room for one, the shape asked for last has it.
+func TestSpareBound(t *testing.T) {
+	b := spareBox(t, "DEMESNE_SPARES=1")
+	for _, flags := range [][]string{nil, {"--pids", "99"}, nil} {
+		b.warm(flags...)
+	}
+}
+
+// Images have spares too, with the receipt that they have without, and no removal waits for one: the
+// next run is on the image as it is then.
+func TestSpareImage(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("demo:1")
+	g.ok("create", "--name", "holder")
+	defer g.do("stop", "holder")
+	flags := []string{"--trace", "--image", ref}
+	const look = `sed 's/.* - //; s/lowerdir.*//' /proc/self/mountinfo | sort; id; pwd; grep -E '^(Cap|Seccomp)' /proc/self/status
+		ls -l / | sed '1d; s/^\([a-z-]*\) *[0-9]* *\([a-z]* *[a-z]*\) .* /\1 \2 /'`
+	cold, _ := g.report(flags, "sh", "-c", look)
+	g.warm("--image", ref)
+	warm, r := g.report(flags, "sh", "-c", look)
+	if !onSpare(warm) || warm.Stdout != cold.Stdout || receiptText(warm) != receiptText(cold) {
+		t.Errorf("in a spare: %v\nmade on demand:  %s\n%s\nmade in advance: %s\n%s", onSpare(warm), cold.Stdout, receiptText(cold), r.stdout, receiptText(warm))
+	}
+	eventually(t, "the layers to be gone, one under a sandbox that nobody has", func() bool {
+		g.ok("gc", "--all")
+		return len(g.trees()) == 0
+	})
+	for range 3 {
+		if got := g.inside(ref, "head -c 5 /etc/passwd; ls /bin | head -1; touch /bin/mark"); !strings.HasPrefix(got, "root:") {
+			t.Errorf("after gc --all: %q", got)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/layers"
+	"demesne/runner/wire"
+)
+
+// layerCache is where the unpacked layers of a sandbox's image are.
+func (s *sandbox) layerCache() layers.Cache {
+	return layers.Open(s.spec.Rootfs.Store, layerKey(s.e.boot))
+}
+
+// hold keeps the layers, and the image they are of, from being removed until release is called.
+func (s *sandbox) hold(cache layers.Cache) (_ *layers.Held, release func(), _ error) {
+	r := s.spec.Rootfs
+	ids := make([]layers.DiffID, len(r.Layers))
+	for i, id := range r.Layers {
+		ids[i] = layers.DiffID(id)
+	}
+	held, err := cache.Hold(ids)
+	var missing *layers.MissingError
+	if errors.As(err, &missing) {
+		return nil, nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	_, hex, _ := strings.Cut(r.Digest, ":")
+	// The caller holds it too, while it lives; real root's we may not be able to open.
+	used, err := os.Open(filepath.Join(r.Store, "used", filepath.Base(hex)))
+	if err == nil {
+		unix.Flock(int(used.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	return held, func() { held.Close(); used.Close() }, nil // to close what is nil does nothing
+}
+
+// holdAgain takes hold of the layers that a spare was mounted on. It is an error if one of them was
+// removed meanwhile, also if it is there anew: a layer that is removed loses its name first, so what has the
+// name and is the same directory is whole.
+func (s *sandbox) holdAgain() error {
+	held, release, err := s.hold(s.layerCache())
+	if err != nil {
+		return err
+	}
+	now, err := inodesOf(held.FS)
+	held.CloseFS()
+	if err == nil && !slices.Equal(now, s.layers) {
+		err = errors.New("hold image: it is not the one that is mounted")
+	}
+	if err != nil {
+		release()
+		return err
+	}
+	s.undo.last(release)
+	return nil
+}
+
+// inode tells a directory from any other for as long as it is mounted.
+type inode struct{ dev, ino uint64 }
+
+func inodesOf(dirs []*os.File) (list []inode, err error) {
+	for _, d := range dirs {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+			return nil, os.NewSyscallError("fstat", err)
+		}
+		list = append(list, inode{st.Dev, st.Ino})
+	}
+	return list, nil
+}

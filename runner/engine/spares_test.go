@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"demesne/runner"
+)
+
+// fill has p have what it wants, as if made.
+func (p *spares) fill() {
+	for sh := p.lacking(); sh != nil; sh = p.lacking() {
+		sh.list = append(sh.list, &spare{shape: sh, made: make(chan struct{})})
+	}
+}
+
+// String is each shape with how many there are of how many wanted.
+func (p *spares) String() string {
+	var words []string
+	for _, sh := range p.shapes {
+		words = append(words, fmt.Sprintf("%s %d/%d", sh.key, len(sh.list), sh.want))
+	}
+	return strings.Join(words, ", ")
+}
+
+// Each shape asked for has one, one more for each time it was missed while there is room, and makes
+// room for another when it was not asked for the longest.
+func TestSparesTake(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		most  int
+		takes string // shapes, of which f is no shape: the lists are filled then
+		want  string
+		gone  int // how many gave way
+	}{
+		{"a miss", 4, "a", "a 0/1", 0},
+		{"a hit", 4, "afa", "a 0/1", 0},
+		{"two misses", 4, "aa", "a 0/2", 0},
+		{"many misses", 2, "aaaaaa", "a 0/2", 0},
+		{"two shapes", 4, "ab", "a 0/1, b 0/1", 0},
+		{"the last is last", 4, "aba", "b 0/1, a 0/2", 0},
+		{"alternating", 2, "afbfafbfaf", "b 1/1, a 1/1", 0},
+		{"often does not drive out rarely", 2, "abaaaa", "b 0/1, a 0/1", 0},
+		{"the oldest gives way", 2, "abfcf", "b 1/1, c 1/1", 1},
+		{"one of many gives way", 3, "aaafbf", "a 2/2, b 1/1", 1},
+		{"what is there not yet gives way too", 2, "aab", "a 0/1, b 0/1", 0},
+		{"none may be", 0, "abab", "", 0},
+	} {
+		p, gone := &spares{most: c.most}, 0
+		for _, key := range strings.Split(c.takes, "") {
+			if key == "f" {
+				p.fill()
+				continue
+			}
+			if _, unfit := p.take(key, runner.Spec{}); unfit != nil {
+				gone++
+			}
+		}
+		if got := fmt.Sprint(p); got != c.want || gone != c.gone {
+			t.Errorf("%s: %s, %d gave way; want %s, %d", c.name, got, gone, c.want, c.gone)
+		}
+	}
+}
+
+// The oldest is taken first, also while it is made: who takes it waits for that.
+func TestSparesOldestFirst(t *testing.T) {
+	p := &spares{most: 2}
+	p.take("a", runner.Spec{})
+	p.take("a", runner.Spec{})
+	p.fill()
+	first := p.shapes[0].list[0]
+	if sp, _ := p.take("a", runner.Spec{}); sp != first || fmt.Sprint(p) != "a 1/2" {
+		t.Errorf("%p of %v, not %p", sp, p, first)
+	}
+}
+
+// What was not taken in time was too many, and what cannot be made is not tried again unasked.
+func TestSparesEnd(t *testing.T) {
+	p := &spares{most: 4}
+	p.take("a", runner.Spec{})
+	p.take("a", runner.Spec{})
+	p.take("b", runner.Spec{})
+	p.fill()
+	a, b := p.shapes[0], p.shapes[1]
+	failed := b.list[0]
+	failed.err = fmt.Errorf("no")
+	p.finish(failed)
+	if got := fmt.Sprint(p); got != "a 2/2" {
+		t.Errorf("after one that cannot be made: %s", got)
+	}
+	old := a.list[0]
+	old.err = fmt.Errorf("nothing to undo")
+	close(old.made)
+	p.expire(old)
+	if got := fmt.Sprint(p); got != "a 1/1" || p.remove(old) {
+		t.Errorf("after one that nobody took: %s", got)
+	}
+	p.expire(old)
+	if got := fmt.Sprint(p); got != "a 1/1" {
+		t.Errorf("after it was taken and its time came: %s", got)
+	}
+}
