@@ -1,5 +1,6 @@
 # make demo    build, then show a command running in a sandbox
-# make test    every test, kernel tests included, as root and as an ordinary user
+# make test    every test, kernel tests included, as root and as an ordinary user;
+#             RUN=TestEscapeP6 PKG=./integration only these
 # make check   format, vet (amd64 and arm64), import directions; make help lists the rest
 
 SHELL := /bin/bash
@@ -38,7 +39,7 @@ check:
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
 	$(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
-	$(GO) test -count=1 -run '^TestRule' ./integration
+	$(GO) test -count=1 ./integration/rules
 
 bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
@@ -76,7 +77,7 @@ clean:
 	rm -rf bin
 
 help:
-	@sed -n 's/^# make/make/p' Makefile
+	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'

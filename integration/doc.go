@@ -4,8 +4,8 @@
 //
 // One file a claim: run, streams, codes, signals, pty, files, input, limits, escape_*,
 // leftovers, rungs, nested, parallel, receipt, docs, and image_*, which use a gallery: a
-// box with an image store and a registry of its own (package fixture). The tests named TestRule… hold the
-// sources to the house rules and need no kernel at all.
+// box with an image store and a registry of its own (package fixture). Package rules holds the sources to
+// the house rules, and needs no kernel at all.
 //
 // Programs come from $DEMESNE_BIN, or are built into a temporary directory. Every
 // test gets a machine's corner of its own (a box: HOME, run directory, output root)

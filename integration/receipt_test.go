@@ -3,6 +3,8 @@ package integration
 import (
 	"encoding/json"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,7 +97,7 @@ func TestCheck(t *testing.T) {
 		if p.Status == "held" {
 			continue
 		}
-		if p.Name == "" || p.Status == "" || p.Why == "" {
+		if p.Name == "" || p.Status == "" || p.Why == "" || p.Fix == "" {
 			t.Errorf("probe %+v says too little", p)
 		}
 	}
@@ -103,9 +105,10 @@ func TestCheck(t *testing.T) {
 		t.Errorf("exit %d, missing %v", r.code, missing)
 	}
 	plain := b.demesne("check")
-	for _, word := range []string{"user", "landlock", "seccomp", "cgroup", "overlay", "proc"} {
-		if !strings.Contains(strings.ToLower(plain.stdout), word) {
-			t.Errorf("check is silent on %s:\n%s", word, plain.stdout)
+	for _, name := range []string{"user namespace", "id maps", "nested user namespace", "fresh /proc", "overlay", "network namespace", "egress path", "landlock", "seccomp", "cgroups"} {
+		said := slices.ContainsFunc(probes, func(p layer) bool { return p.Name == name })
+		if !said || !regexp.MustCompile(`(?m)^`+name+` +(held|degraded|missing)\b`).MatchString(plain.stdout) {
+			t.Errorf("check is silent on %s:\n%s", name, plain.stdout)
 		}
 	}
 }

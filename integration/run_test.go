@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -152,8 +153,8 @@ func TestRunName(t *testing.T) {
 func TestRunTrace(t *testing.T) {
 	b := newBox(t)
 	r := b.demesne("run", "--trace", "--", "echo", "x")
-	for _, stage := range []string{"clone", "maps", "mounts", "netns", "landlock", "seccomp", "exec", "first byte"} {
-		if !strings.Contains(r.stderr, stage) && !strings.Contains(r.stderr, strings.ReplaceAll(stage, " ", "-")) {
+	for _, stage := range []string{"clone", "maps", "mounts", "netns", "guest:landlock", "guest:seccomp", "exec", "first byte", "total"} {
+		if !regexp.MustCompile(`(?m)^` + stage + ` +[0-9.]+ ms$`).MatchString(r.stderr) {
 			t.Errorf("--trace tells no %q:\n%s", stage, r.stderr)
 		}
 	}

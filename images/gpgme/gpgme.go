@@ -29,6 +29,7 @@ const (
 	ValidityNever    Validity     = 3
 )
 
+// Numbers of gpgme's, for what the calls below are told.
 type (
 	Protocol     int
 	PinEntryMode int
@@ -50,12 +51,16 @@ type Data struct {
 	out io.Writer
 }
 
-func NewDataBytes(b []byte) (*Data, error)     { return &Data{in: b}, nil }
+// NewDataBytes is a message to be read.
+func NewDataBytes(b []byte) (*Data, error) { return &Data{in: b}, nil }
+
+// NewDataWriter is where a message goes.
 func NewDataWriter(w io.Writer) (*Data, error) { return &Data{out: w}, nil }
 
 // Context holds the keys that were imported into it. One goroutine at a time.
 type Context struct{ keys openpgp.EntityList }
 
+// New has no key.
 func New() (*Context, error) { return &Context{}, nil }
 
 func (*Context) SetArmor(bool)    {}

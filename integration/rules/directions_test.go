@@ -1,4 +1,4 @@
-package integration
+package rules
 
 import (
 	"go/ast"
@@ -56,13 +56,14 @@ type aPackage struct {
 	doc, name string
 	lines     map[string]int
 	tests     map[string]bool // names of Test and Fuzz functions
+	loose     []string        // what TestRuleShape finds wrong in the sources that are no tests
 }
 
 // sources parses the tree this test is part of, by directory relative to its root.
 func sources(t *testing.T) map[string]*aPackage {
 	t.Helper()
 	all := map[string]*aPackage{}
-	root, err := filepath.Abs("..")
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,8 @@ func (p *aPackage) read(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := parser.ParseFile(token.NewFileSet(), path, src, parser.ParseComments)
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, path, src, parser.ParseComments)
 	if err != nil {
 		return err
 	}
@@ -110,6 +112,7 @@ func (p *aPackage) read(path string) error {
 	if !isTest {
 		p.name = f.Name.Name
 		p.doc += f.Doc.Text()
+		p.loose = append(p.loose, loose(set, f)...)
 	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&

@@ -1,0 +1,165 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestRuleShape: every package and every name that others may use is documented, no file and no function
+// is longer than can be read, and nothing runs before main but what has to.
+func TestRuleShape(t *testing.T) {
+	for dir, p := range sources(t) {
+		if p.name != "" && p.doc == "" {
+			t.Errorf("%s: no package comment", dir)
+		}
+		for _, what := range p.loose {
+			if dir != "cmd/demesne-runner" || what != initFunction { // it has to lock the main thread
+				t.Errorf("%s: %s", dir, what)
+			}
+		}
+		for file, n := range p.lines {
+			if n > 550 {
+				t.Errorf("%s has %d lines, more than 550", file, n)
+			}
+		}
+	}
+}
+
+const initFunction = "init function"
+
+// loose lists what a source file has and should not.
+func loose(set *token.FileSet, f *ast.File) (all []string) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if n := set.Position(d.End()).Line - set.Position(d.Pos()).Line; n > 100 {
+				all = append(all, fmt.Sprintf("%s has %d lines, more than 100", d.Name, n))
+			}
+			if d.Recv == nil && d.Name.Name == "init" {
+				all = append(all, initFunction)
+			}
+			if d.Recv == nil && d.Name.IsExported() && d.Doc == nil {
+				all = append(all, d.Name.Name+" is not documented")
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if t, ok := s.(*ast.TypeSpec); ok && t.Name.IsExported() && t.Doc == nil && d.Doc == nil {
+					all = append(all, t.Name.Name+" is not documented")
+				}
+			}
+		}
+	}
+	return all
+}
+
+// programs calls f with each source of the programs, tests left out.
+func programs(t *testing.T, f func(path, src string)) {
+	t.Helper()
+	for dir := range sources(t) {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			src, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if room(dir) != "integration" && !strings.HasSuffix(path, "_test.go") {
+				f(path, string(src))
+			}
+		}
+	}
+}
+
+// TestRuleErrors: an error says what was done to what, in lower case; that it failed is known.
+func TestRuleErrors(t *testing.T) {
+	bad := regexp.MustCompile(`(?:errors\.New|[Ee]rrorf)\((?:wire\.\w+, )?["` + "`" + `](?:[A-Z][a-z]|[Ff]ailed|[Uu]nable|[Cc]ould not|[Cc]annot)`)
+	programs(t, func(path, src string) {
+		for _, found := range bad.FindAllString(src, -1) {
+			t.Errorf("%s: %s", path, found)
+		}
+	})
+}
+
+// TestRuleDocumented: README.md names every variable that the programs read, and has the reason for every module
+// that go.mod requires.
+func TestRuleDocumented(t *testing.T) {
+	readme := text(t, "README.md")
+	_, dependencies, _ := strings.Cut(readme, "\n## Dependencies\n")
+	version := regexp.MustCompile(`/v\d+$`)
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(text(t, "go.mod"), -1) { // an indirect one has a comment
+		if name := filepath.Base(version.ReplaceAllString(m[1], "")); !strings.Contains(dependencies, name) {
+			t.Errorf("README.md does not say what %s is for", m[1])
+		}
+	}
+	variable := regexp.MustCompile(`"(DEMESNE_[A-Z_]+)"`)
+	programs(t, func(path, src string) {
+		for _, m := range variable.FindAllStringSubmatch(src, -1) {
+			if !strings.Contains(readme, "| `"+m[1]+"` |") && !strings.HasPrefix(m[1], "DEMESNE_TEST_") {
+				t.Errorf("README.md does not say what %s does, which %s reads", m[1], path)
+			}
+		}
+	})
+}
+
+// text is a file at the root of the tree.
+func text(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile("../../" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// TestRuleSecurityClaims: each line of SECURITY.md's tables names a test that exists,
+// or says that the thing is not defended.
+func TestRuleSecurityClaims(t *testing.T) {
+	have := map[string]bool{}
+	for _, p := range sources(t) {
+		for name := range p.tests {
+			have[name] = true
+		}
+	}
+	rows, test := 0, regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
+	for n, line := range strings.Split(text(t, "SECURITY.md"), "\n") {
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| claim") {
+			continue
+		}
+		rows++
+		named := test.FindAllString(line, -1)
+		if len(named) == 0 && !strings.Contains(line, "not defended") {
+			t.Errorf("SECURITY.md:%d names no test and does not say %q", n+1, "not defended")
+		}
+		for _, name := range named {
+			if !have[name] {
+				t.Errorf("SECURITY.md:%d names %s, which does not exist", n+1, name)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("SECURITY.md has %d claims; is its table gone?", rows)
+	}
+}
+
+// TestRuleNoIgnoredNeeded: a clean clone compiles, because nothing embeds or includes a file
+// that git ignores.
+func TestRuleNoIgnoredNeeded(t *testing.T) {
+	embed := regexp.MustCompile(`(?m)^//go:embed (.+)$`)
+	programs(t, func(path, src string) {
+		for _, m := range embed.FindAllStringSubmatch(src, -1) {
+			for _, pattern := range strings.Fields(m[1]) {
+				if got, _ := filepath.Glob(filepath.Join(filepath.Dir(path), pattern)); len(got) == 0 || strings.HasPrefix(pattern, "bin") {
+					t.Errorf("%s embeds %s, which a clean clone lacks", path, pattern)
+				}
+			}
+		}
+	})
+}
