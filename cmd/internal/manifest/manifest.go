@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 )
 
@@ -34,6 +35,11 @@ const (
 	bytesMax = 256 << 20
 	visitMax = 20_000   // entries of directories that are looked at
 	readMax  = 16 << 20 // bytes of a manifest
+)
+
+const (
+	suffix     = ".json"
+	unfinished = ".new-"
 )
 
 // Manifest is what a directory held.
@@ -54,7 +60,7 @@ type File struct {
 
 // Path is where the manifest of an output directory is.
 func Path(dir string) string {
-	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+".json")
+	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+suffix)
 }
 
 // maker is a manifest under way.
@@ -148,7 +154,7 @@ func (m *Manifest) Write(path string) error {
 	}
 	var f *os.File
 	if err == nil {
-		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+		f, err = os.CreateTemp(filepath.Dir(path), unfinished+"*")
 	}
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
@@ -224,4 +230,36 @@ func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("uncovered: %d, and there were %d", now.Uncovered, m.Uncovered))
 	}
 	return lines, nil
+}
+
+// Prune removes the manifests of directories below root that are gone, and what was being written before and never was.
+func Prune(root string, before time.Time) (removed int, err error) {
+	dir := filepath.Dir(Path(filepath.Join(root, "any")))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		if !stale(root, e, before) {
+			continue
+		}
+		if one := os.Remove(filepath.Join(dir, e.Name())); one != nil {
+			err = errors.Join(err, one)
+			continue
+		}
+		removed++
+	}
+	if err != nil {
+		err = fmt.Errorf("prune manifests: %w", err)
+	}
+	return removed, err
+}
+
+func stale(root string, e fs.DirEntry, before time.Time) bool {
+	if of, is := strings.CutSuffix(e.Name(), suffix); is {
+		_, err := os.Lstat(filepath.Join(root, of))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	info, err := e.Info()
+	return err == nil && strings.HasPrefix(e.Name(), unfinished) && info.ModTime().Before(before)
 }

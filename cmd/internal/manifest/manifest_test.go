@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // directory makes one with a few files, and opens it.
@@ -119,4 +120,37 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPrune: the manifest of a directory that is gone goes, and what was never finished.
+func TestPrune(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"stays", "goes"} {
+		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Manifest{Version: 1}).Write(Path(filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Dir(Path(filepath.Join(root, "stays")))
+	for _, name := range []string{".new-1", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Remove(filepath.Join(root, "goes"))
+	if n, err := Prune(root, time.Now().Add(-time.Hour)); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := Prune(root, time.Now().Add(time.Hour)); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	left, _ := os.ReadDir(dir)
+	if len(left) != 2 || left[0].Name() != "other" || left[1].Name() != "stays.json" {
+		t.Errorf("left: %v", left)
+	}
+	if n, err := Prune(t.TempDir(), time.Now()); n != 0 || err != nil {
+		t.Errorf("of none: %d, %v", n, err)
+	}
 }
