@@ -87,7 +87,8 @@ func TestEgressLog(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		r := n.demesne("run", "--json", "--allow-domain", "good.test", "--", "sh", "-c", "curl -sS http://good.test/x; curl -sS http://dark.test/y; true")
 		var p struct {
-			Log string `json:"egress_log"`
+			Sandbox string
+			Log     string `json:"egress_log"`
 		}
 		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || p.Log == "" {
 			n.Fatalf("%v: %+v", err, r)
@@ -95,14 +96,22 @@ func TestEgressLog(t *testing.T) {
 		var verdicts []string
 		for _, line := range lines(n, p.Log) {
 			var rec struct {
-				Time                              time.Time
-				Via, Host, Verdict, Rule, Request string
+				Time                                                        time.Time
+				Sandbox, Via, Host, Address, Verdict, Rule, Reason, Request string
+				Port                                                        int
+				In, Out, MS                                                 *int64
 			}
 			if line == "" {
 				continue
 			}
 			if err := json.Unmarshal([]byte(line), &rec); err != nil || rec.Time.IsZero() {
 				n.Fatalf("%q: %v", line, err)
+			}
+			if rec.Sandbox != p.Sandbox || rec.Reason == "" || rec.In == nil || rec.Out == nil || rec.MS == nil {
+				n.Errorf("a line lacks something: %s", line)
+			}
+			if rec.Via == "http" && (rec.Port != 80 || rec.Verdict == "allowed" && (rec.Address != "8.1.1.1:80" || *rec.In < 20)) {
+				n.Errorf("where it went, and how much: %s", line)
 			}
 			if rec.Via == "http" {
 				verdicts = append(verdicts, strings.Join([]string{rec.Host, rec.Request, rec.Verdict, rec.Rule}, " "))

@@ -77,6 +77,11 @@ var hostileLayers = []hostileLayer{
 	{"places lead out", func(v string) []fixture.Entry {
 		return []fixture.Entry{fixture.Link("in", v), fixture.Link("out", v), fixture.Link("workspace", up+v), fixture.Link("tmp", v), fixture.Link("dev", v), fixture.Link("sys", "proc"), fixture.Link("proc", up+v)}
 	}, "cat /in/secret /tmp/secret /workspace/secret"},
+	// F10: masks and terminals are made of what is in /dev.
+	{"dev/null leads into proc", entries(fixture.Link("dev/null", "/proc/sys/kernel/core_pattern"), fixture.Link("dev/console", "/proc/sysrq-trigger"),
+		fixture.Link("dev/pts", "/proc/sys/kernel"), fixture.Link("dev/ptmx", "/proc/kcore"), fixture.Link("dev/shm", "/proc/sys")),
+		`test -c /dev/null || echo no null; for f in /proc/kcore /proc/keys /proc/timer_list; do head -c 1 $f | wc -c | grep -v '^0$'; done
+		for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /proc/sys/kernel/hostname; do (echo x > $f) && echo "wrote $f"; done; test -L /dev/pts && echo link`},
 	{"ld.so", entries(fixture.File("etc/ld.so.preload", "/nosuch.so\n"), fixture.Link("lib64", "/proc/self/fd")), ""},
 }
 
