@@ -69,9 +69,9 @@ type Engine struct {
 	callers   int
 	keys      keyLocks
 	spares    spares
-	init      string        // see initProgram
-	proxy     outlet.Proxy  // of all sandboxes
-	kept      *keep.Dir     // see keeper
+	init      string       // see initProgram
+	proxy     outlet.Proxy // of all sandboxes
+	kept      *keep.Dir    // see keeper
 	sweeping  sync.Mutex
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
