@@ -251,7 +251,7 @@ func (c *Client) Stop(ctx context.Context, idOrName string) error {
 
 // lost names the failure of a connection for what it is.
 func (c *Client) lost(err error) error {
-	if errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
 	}
 	return err

@@ -246,25 +246,31 @@ func (s *sandbox) fromGuest(m *wire.Message) {
 	}
 	if !x.primary {
 		x.finish(&ex)
+		go x.tell() // whoever is slow to read must not keep others from being told
 		return
 	}
 	// Its sandbox ends with it; the result is there when nothing else is.
 	s.mu.Lock()
 	if s.verdict == "" {
 		s.verdict = runner.Exited
-		if s.group.OOMKilled() {
-			s.verdict, s.detail = runner.OOM, "the memory limit was reached"
-		}
 	}
 	delete(s.execs, x.id)
 	s.mu.Unlock()
 	go func() {
 		first := s.takeDown("")
 		x.finish(&ex)
+		x.tell()
 		if first {
 			s.e.forget(s)
 		}
 	}()
+}
+
+// tell sends the result to who started the command, if that is how it wants to have it.
+func (x *execution) tell() {
+	if x.tag != 0 {
+		x.asker.peer.Event(runner.OpEnded, runner.ExecEnded{Tag: x.tag, Result: x.result})
+	}
 }
 
 // finish makes x's result; ex is nil if PID 1 could not tell.
@@ -286,7 +292,9 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		}
 		x.mu.Unlock()
 		r := outcome(ex, verdict, detail)
-		if ex != nil && verdict == "" && r.Signal == int(syscall.SIGKILL) && s.group.OOMKilled() {
+		// Of a sandbox that has ended the kernel's count was read when nothing ran in it any more.
+		suspect := x.primary && verdict == runner.Exited || verdict == "" && r.Signal == int(syscall.SIGKILL)
+		if ex != nil && suspect && s.group.OOMKilled() {
 			r = outcome(ex, runner.OOM, "the memory limit was reached")
 		}
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
@@ -305,9 +313,6 @@ func (x *execution) finish(ex *wire.GuestExited) {
 		s.e.ended = append(s.e.ended, execKey{s.id, x.id})
 		s.e.mu.Unlock()
 		close(x.done)
-		if x.tag != 0 { // who may be slow to read, and is not waited for
-			go x.asker.peer.Event(runner.OpEnded, runner.ExecEnded{Tag: x.tag, Result: r})
-		}
 	})
 }
 

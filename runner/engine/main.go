@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -69,10 +70,11 @@ type Engine struct {
 	callers   int
 	keys      keyLocks
 	spares    spares
-	init      string       // see initProgram
-	proxy     outlet.Proxy // of all sandboxes
-	kept      *keep.Dir    // see keeper
-	sweeping  sync.Mutex
+	turns     chan struct{} // taken by each sandbox that is being raised for a caller
+	init      string        // see initProgram
+	proxy     outlet.Proxy  // of all sandboxes
+	kept      *keep.Dir     // see keeper
+	sweeping  sync.Mutex    // of sweep
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }
@@ -110,6 +112,7 @@ func serveAll() (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e.turns = make(chan struct{}, runtime.NumCPU()+1)
 	ctl := os.NewFile(runner.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()

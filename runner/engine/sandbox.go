@@ -222,12 +222,13 @@ func (s *sandbox) takeApart() {
 	s.mu.Unlock()
 	for _, x := range left {
 		x.finish(nil)
+		go x.tell()
 	}
 	close(s.finished)
 }
 
 // undoLate is undo.add for what no result waits for: our own view of the mounts, which goes
-// slowly and which nobody else sees. What is of a disk, others may be waiting for.
+// slowly, and files of our own, which nobody else sees. What is of a disk, others may be waiting for.
 func (s *sandbox) undoLate(f func()) {
 	if s.spec.Rootfs == nil && s.spec.Lifetime == runner.OneShot {
 		s.late.add(f)

@@ -103,8 +103,8 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
 		p.Wait()
 		go s.mounts.Close()
-		remove()
 	})
+	s.undoLate(remove)
 	return nil
 }
 

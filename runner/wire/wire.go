@@ -239,7 +239,10 @@ func (c *Conn) write(p, oob []byte) error {
 		werr = unix.Sendmsg(int(fd), p, oob, nil, unix.MSG_NOSIGNAL)
 		return !again(werr)
 	})
-	return errors.Join(err, werr)
+	if err != nil { // it has no deadline: it was closed
+		return os.ErrClosed
+	}
+	return werr
 }
 
 // read reads one packet of n bytes. p is from packets, or nil, and the caller's.
