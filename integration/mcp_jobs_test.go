@@ -4,7 +4,9 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -138,38 +140,109 @@ func TestMCPJobQueue(t *testing.T) {
 	}
 }
 
-// A server may be killed at any moment: a job that has ended keeps its result, one that
-// runs goes on, a sandbox that was a call's is gone, and nothing is left.
+// A server may be killed at any moment: a job that has ended keeps its result, one that runs goes
+// on, a sandbox that was a call's is gone, one that stays is somebody's, and nothing is left.
 func TestMCPKilled(t *testing.T) {
 	b := newBox(t)
-	random := rand.New(rand.NewSource(1))
-	var ids []string
-	for range max(rounds(), 60) {
-		c := b.mcp()
-		c.start("sandbox_script", args{"command": busy})
-		_, job := c.start("sandbox_script", args{"command": "echo result", "background": true})
-		c.start("sandbox_script", args{"command": "exit 1"})
-		time.Sleep(time.Duration(random.Intn(150)) * time.Millisecond)
-		c.cmd.Process.Kill()
-		<-c.ended
-		c.cmd.Wait()
-		if r := <-job; !r.Lost && !r.IsError {
-			ids = append(ids, r.field("job_id"))
+	const atOnce = 5
+	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=100000", "DEMESNE_SPARES=0")
+	var jobs, boxes []string
+	for round := 0; round < max(rounds(), 200); round += atOnce {
+		var clients [atOnce]*mcpClient
+		for i := range clients {
+			clients[i] = b.mcpRaw()
 		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for i, c := range clients {
+			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(100+i*200)) * time.Millisecond // the first before much is done
+			wg.Go(func() {
+				job, box := c.killedAfter(after, i > 2)
+				mu.Lock()
+				defer mu.Unlock()
+				jobs, boxes = append(jobs, job...), append(boxes, box...)
+			})
+		}
+		wg.Wait()
 	}
-	if len(ids) == 0 {
-		t.Error("no job was ever started")
+	if len(jobs) == 0 || len(boxes) == 0 {
+		t.Errorf("%d jobs and %d sandboxes were ever answered", len(jobs), len(boxes))
 	}
 	c := b.mcp()
-	for _, id := range ids {
+	for _, id := range jobs {
 		if r := c.must("sandbox_wait", args{"job_id": id}); r.field("result_text") != "result\n" || r.field("status") != "succeeded" {
 			t.Errorf("job %s: %+v", id, r)
 		}
 	}
+	for _, id := range boxes {
+		if r := c.must("sandbox_exec", args{"sandbox_id": id, "command": "echo there"}); r.field("stdout") != "there\n" {
+			t.Errorf("sandbox %s: %+v", id, r)
+		}
+	}
 	eventually(t, "jobs to end", func() bool { return len(jobProcesses()) == 0 })
-	eventually(t, "sandboxes to be gone", func() bool { return len(named("demesne-init")) == 0 })
+	// What is left are those that stay: whoever lists them can end them.
+	var listed []string
+	eventually(t, "the sandboxes of calls to be gone", func() bool {
+		listed = strings.Fields(b.demesne("ls", "-q").stdout)
+		return len(named("demesne-init")) == len(listed) && sleepers("3222") == 0
+	})
+	for _, id := range boxes {
+		if !slices.Contains(listed, id) {
+			t.Errorf("sandbox %s is not listed: %v", id, listed)
+		}
+	}
+	for _, id := range listed {
+		c.must("sandbox_destroy", args{"sandbox_id": id})
+	}
 	c.close()
-	t.Logf("%d jobs", len(ids))
+	t.Logf("%d jobs and %d sandboxes answered, %d sandboxes listed", len(jobs), len(boxes), len(listed))
+}
+
+// killedAfter has a server that has just been started at work, and kills it: it returns the jobs, and
+// with creates the sandboxes, that it answered.
+func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes []string) {
+	c.send("initialize", args{"protocolVersion": "2025-06-18", "capabilities": args{}, "clientInfo": args{"name": "test", "version": "1"}})
+	c.tell("notifications/initialized", nil)
+	c.start("sandbox_script", args{"command": busy})
+	_, job := c.start("sandbox_script", args{"command": "echo result", "background": true})
+	c.start("sandbox_script", args{"command": "exit 1"})
+	var box <-chan answer
+	if creates {
+		_, box = c.start("sandbox_create", args{})
+	}
+	time.Sleep(delay)
+	c.cmd.Process.Kill()
+	<-c.ended
+	c.cmd.Wait()
+	if r := <-job; !r.Lost && !r.IsError {
+		jobs = append(jobs, r.field("job_id"))
+	}
+	if creates {
+		if r := <-box; !r.Lost && !r.IsError {
+			boxes = append(boxes, r.field("sandbox_id"))
+		}
+	}
+	return jobs, boxes
+}
+
+// A sandbox that stays, whose maker died before it was told what it is called, goes.
+func TestMCPKilledWhileItMakes(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SPARES=0")
+	kept := strings.TrimSpace(b.demesne("create").stdout)
+	c := b.mcp()
+	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // it has a connection to the runner
+	runner := runners(true)[0]
+	syscall.Kill(runner, syscall.SIGSTOP)
+	c.start("sandbox_create", args{})
+	time.Sleep(200 * time.Millisecond) // it asks the runner
+	c.cmd.Process.Kill()
+	<-c.ended
+	syscall.Kill(runner, syscall.SIGCONT)
+	eventually(t, "the sandbox to be gone", func() bool {
+		return strings.TrimSpace(b.demesne("ls", "-q").stdout) == kept && len(named("demesne-init")) == 1
+	})
+	b.demesne("rm", kept)
 }
 
 // Who asked for messages is told, once, that a job it started has ended.

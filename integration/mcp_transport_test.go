@@ -52,6 +52,7 @@ func TestMCPDrainsAtEOF(t *testing.T) {
 		{"compact", greeting + fmt.Sprintf(call, "2") + "\n" + fmt.Sprintf(call, `"x"`) + "\n", []string{"2", `"x"`}},
 		{"pretty", greeting + pretty.String(), []string{"10", "11", "12"}},
 		{"no newline", greeting + fmt.Sprintf(call, "2"), []string{"2"}},
+		{"nonsense before it", greeting + "hello {\n[\n]]\n" + fmt.Sprintf(call, "2"), []string{"2"}},
 	} {
 		answers, r := b.feed(c.input)
 		if r.code != 0 || r.stderr != "" {

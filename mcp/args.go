@@ -17,7 +17,7 @@ func parseArgs(raw json.RawMessage) (args, error) {
 		return a, nil
 	}
 	if err := json.Unmarshal(raw, &a); err != nil {
-		return nil, fmt.Errorf("arguments are not an object: %w", err)
+		return nil, fmt.Errorf("arguments must be an object")
 	}
 	return a, nil
 }

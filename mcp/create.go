@@ -19,9 +19,9 @@ func (s *Server) create() tool {
 		name: "sandbox_create",
 		description: "Make a sandbox that stays, with its files and its background processes, for sandbox_exec, sandbox_upload and sandbox_download. " +
 			"It outlives this server; unused, it is removed after 48 h. End it with sandbox_destroy.",
-		in: object(false, s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
+		in: arguments(s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
 			limitsField, domainsField, askField, nameField, keyField),
-		out: object(true, field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
+		out: results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
 			field("expires", "string", "RFC 3339; each sandbox_exec puts it off"), property{name: "receipt", schema: receiptSchema}),
 		hints:  hints{openWorld: true},
 		handle: (*call).makeSandbox,

@@ -10,7 +10,7 @@ func (s *Server) destroy() tool {
 	return tool{
 		name:        "sandbox_destroy",
 		description: "End a sandbox, with every process in it, and remove its files. output_dir stays.",
-		in:          object(false, field("sandbox_id", "string", "").must()),
+		in:          arguments(field("sandbox_id", "string", "").must()),
 		hints:       hints{destructive: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			id, err := c.args.required("sandbox_id")

@@ -14,8 +14,10 @@
 //   - the text form of a result is stable, for scripts that search it; models see the
 //     structured content, which therefore carries everything.
 //
-// The transport is the SDK's but for one thing: at the end of its input the SDK drops
-// the calls in flight, and this server answers them first ([draining]).
+// Two things the SDK's transport over stdio does otherwise: what is no message ends it, and is
+// answered here ([frames]); at the end of its input it drops the calls in flight, which are
+// answered first here ([draining]). Both ways of asking a person are there: while a call is under
+// way, and, for newer clients, in its answer ([talk]).
 //
 // What it does not do: it decides nothing about isolation, and it trusts its client.
 // What a model may mount is bounded by [Mounts], which the operator sets.

@@ -13,9 +13,9 @@ func (s *Server) edit() tool {
 		name: "sandbox_edit",
 		description: "Replace a passage of a text file in a sandbox. old_string has to be in it once, or replace_all be set; " +
 			"where it is not in it as it stands, whole lines are compared without their spaces.",
-		in: object(false, boxField, pathField.must(), field("old_string", "string", "").must(), field("new_string", "string", "").must(),
+		in: arguments(boxField, pathField.must(), field("old_string", "string", "").must(), field("new_string", "string", "").must(),
 			field("replace_all", "boolean", "").with("default", false)),
-		out: object(true, field("replaced", "integer", "passages").must(), field("line", "integer", "of the first").must(),
+		out: results(field("replaced", "integer", "passages").must(), field("line", "integer", "of the first").must(),
 			field("ignored", "string", "what had to be left out of account to find it")),
 		hints:  hints{destructive: true},
 		handle: (*call).editFile,

@@ -22,7 +22,7 @@ func (c *call) asker() func(name string, port uint16) bool {
 	return func(name string, port uint16) bool {
 		ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
 		defer cancel()
-		p := &sdk.ElicitParams{Message: wording(name, port, c.shown()), RequestedSchema: object(false)}
+		p := &sdk.ElicitParams{Message: wording(name, port, c.shown()), RequestedSchema: arguments()}
 		if c.talk != nil {
 			return c.talk.ask(ctx, p)
 		}

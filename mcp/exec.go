@@ -13,12 +13,12 @@ func (s *Server) exec() tool {
 		name: "sandbox_exec",
 		description: "Run a shell command in a sandbox made by sandbox_create. Files and background processes stay for the next call. " +
 			"Renews the sandbox's time to live.",
-		in: object(false,
+		in: arguments(
 			field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must(),
 			field("command", "string", "Shell text for /bin/sh -c.").must(),
 			timeoutField, envField, cwdField("/out"), stdinField, turnField,
 		),
-		out: object(true, append([]property{
+		out: results(append([]property{
 			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n").must(),
 			field("stdout", "string", "").must(), field("stderr", "string", "the last 16 KiB").must(),
 		}, ranFields...)...),

@@ -11,7 +11,7 @@ func (s *Server) upload() tool {
 	return tool{
 		name:        "sandbox_upload",
 		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links.",
-		in: object(false,
+		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path on the host. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".").must(),
 			field("dst", "string", "Path in the sandbox, absolute, of the copy itself.").must(),
@@ -41,7 +41,7 @@ func (s *Server) download() tool {
 		name: "sandbox_download",
 		description: "Copy a file or directory out of a sandbox, to a place of its own beside the sandbox's output_dir. " +
 			"What is in /out needs no download: it is in output_dir already.",
-		in: object(false,
+		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path in the sandbox, absolute.").must(),
 		),

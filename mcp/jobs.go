@@ -70,8 +70,8 @@ func (s *Server) cancel() tool {
 	return tool{
 		name:        "sandbox_cancel",
 		description: "End a background job and everything it started. May be repeated.",
-		in:          object(false, jobField),
-		out:         object(true, jobField, statusField),
+		in:          arguments(jobField),
+		out:         results(jobField, statusField),
 		hints:       hints{destructive: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			j, err := c.job(c.engine.Cancel)

@@ -10,9 +10,9 @@ func (s *Server) list() tool {
 	return tool{
 		name:        "sandbox_list",
 		description: "List a directory of a sandbox.",
-		in: object(false, boxField, pathField.with("default", "/out"),
+		in: arguments(boxField, pathField.with("default", "/out"),
 			field("depth", "integer", "How many levels.").with("default", 1)),
-		out:   object(true, entryFields...),
+		out:   results(entryFields...),
 		hints: hints{readOnly: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			return c.entries(files.Request{List: &files.List{Path: c.root(), Depth: int(min(c.args.whole("depth"), 1<<10))}})
@@ -24,9 +24,9 @@ func (s *Server) glob() tool {
 	return tool{
 		name:        "sandbox_glob",
 		description: "Find files of a sandbox by name, the newest first, at most 100.",
-		in: object(false, boxField, pathField.with("default", "/out"),
+		in: arguments(boxField, pathField.with("default", "/out"),
 			field("pattern", "string", "* ? [a-z] {a,b} within a name, ** across directories; without a slash it is for names at any depth.").must()),
-		out:   object(true, entryFields...),
+		out:   results(entryFields...),
 		hints: hints{readOnly: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			return c.entries(files.Request{Glob: &files.Glob{Path: c.root(), Pattern: c.args.text("pattern")}})

@@ -41,22 +41,18 @@ type output struct {
 	MIME string `json:"mime_type"`
 }
 
-// enough ends a walk.
-var enough = errors.New("enough")
-
-// files lists what is in the output directory dir; more says that there is more. The logs
+// files lists what is in the output directory dir, the first [listedFiles] of it. The logs
 // are not among it: a result has them.
-func (o outputs) files(dir string) (list []output, more bool) {
+func (o outputs) files(dir string) (list []output) {
 	root, err := os.OpenRoot(filepath.Join(o.root, dir))
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	defer root.Close()
 	visited := 0
 	fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if visited++; visited > visitedMax || len(list) == listedFiles {
-			more = true
-			return enough
+			return fs.SkipAll
 		}
 		if err != nil || !d.Type().IsRegular() || name == "stdout.log" || name == "stderr.log" {
 			return nil
@@ -66,7 +62,7 @@ func (o outputs) files(dir string) (list []output, more bool) {
 		}
 		return nil
 	})
-	return list, more
+	return list
 }
 
 func uriOf(dir, name string) string {
@@ -117,7 +113,7 @@ func (o outputs) recent() (list []output) {
 	}
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return int(min(max(when[b.Name()]-when[a.Name()], -1), 1)) })
 	for _, e := range entries[:min(len(entries), listedRuns)] {
-		files, _ := o.files(e.Name())
+		files := o.files(e.Name())
 		for _, f := range files {
 			f.Name = path.Join(e.Name(), f.Name)
 			list = append(list, f)

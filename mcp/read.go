@@ -13,11 +13,11 @@ func (s *Server) read() tool {
 	return tool{
 		name:        "sandbox_read",
 		description: "Read a text file of a sandbox, with line numbers, or with encoding=base64 the bytes of any file.",
-		in: object(false, boxField, pathField.must(),
+		in: arguments(boxField, pathField.must(),
 			field("offset", "integer", "The first line, or byte, from 1.").with("default", 1),
 			field("limit", "integer", "How many lines, or bytes. Default: 2000 lines, or as many bytes as an answer has room for."),
 			field("encoding", "string", "").with("enum", []string{"text", "base64"}).with("default", "text")),
-		out: object(true, field("text", "string", "each line with its number and a tab in front").must(), field("base64", "string", ""),
+		out: results(field("text", "string", "each line with its number and a tab in front").must(), field("base64", "string", ""),
 			field("binary", "boolean", "it is no text; encoding=base64 reads it"), field("size", "integer", "of the file, in bytes").must(),
 			field("next_offset", "integer", "where to go on"), cutField),
 		hints: hints{readOnly: true, idempotent: true},

@@ -40,7 +40,7 @@ var (
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
 	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
-	limitsField  = property{name: "limits", schema: object(false,
+	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
 	)}
@@ -125,6 +125,9 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 	if strings.ContainsRune(r.Command, 0) {
 		return fmt.Errorf("command has a NUL byte")
 	}
+	if len(r.Command) > longestArg {
+		return fmt.Errorf("command is longer than %d bytes: what is long can be its stdin, or a file", longestArg)
+	}
 	env, err := c.args.table("env")
 	if err != nil {
 		return err
@@ -132,6 +135,9 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
 			return fmt.Errorf("env %q is not a variable", k)
+		}
+		if len(k)+1+len(v) > longestArg {
+			return fmt.Errorf("env %q is longer than %d bytes", k, longestArg)
 		}
 		r.Env = append(r.Env, k+"="+v)
 	}
@@ -144,6 +150,10 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 	r.Timeout = seconds(c.args.number("timeout_seconds"))
 	return nil
 }
+
+// longestArg is the kernel's bound on one argument or variable, in bytes without its NUL
+// (execve(2), MAX_ARG_STRLEN, with pages of 4 KiB).
+const longestArg = 32*4096 - 1
 
 // seconds turns a number of them into a duration, at most [longest].
 func seconds(n float64) time.Duration {

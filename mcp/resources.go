@@ -56,7 +56,7 @@ func (s *Server) readOutput(_ context.Context, req *sdk.ReadResourceRequest) (*s
 // outputsField is the list of files in results.
 var outputsField = property{name: "outputs", schema: map[string]any{
 	"type": "array", "description": "files in output_dir besides the logs; at most 20 are listed",
-	"items": object(true, field("name", "string", "").must(), field("uri", "string", "for resources/read").must(),
+	"items": results(field("name", "string", "").must(), field("uri", "string", "for resources/read").must(),
 		field("size", "integer", "bytes").must(), field("mime_type", "string", "").must()),
 }}
 
@@ -76,6 +76,5 @@ func (s *Server) written(dir string) []output {
 	if s.outputs.root == "" || filepath.Dir(dir) != s.outputs.root {
 		return nil
 	}
-	files, _ := s.outputs.files(filepath.Base(dir))
-	return files
+	return s.outputs.files(filepath.Base(dir))
 }

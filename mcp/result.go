@@ -55,7 +55,7 @@ func receiptOf(r *runner.Receipt) *receipt {
 	return out
 }
 
-var receiptSchema = object(true,
+var receiptSchema = results(
 	field("level", "string", "full, degraded or minimal").must(),
 	field("image", "string", "").must(), field("image_digest", "string", ""),
 	field("network", "string", "what the sandbox could reach").must(),

@@ -7,9 +7,15 @@ type property struct {
 	required bool
 }
 
-// object makes the schema of an object of these properties. A closed one has no others:
-// that is for results; arguments nobody knows are ignored.
-func object(closed bool, props ...property) map[string]any {
+// results makes the schema of an object that has these properties and no others.
+func results(props ...property) map[string]any {
+	s := arguments(props...)
+	s["additionalProperties"] = false
+	return s
+}
+
+// arguments makes the schema of an object that has these properties; others are ignored.
+func arguments(props ...property) map[string]any {
 	fields, required := map[string]any{}, []string{}
 	for _, p := range props {
 		fields[p.name] = p.schema
@@ -17,11 +23,7 @@ func object(closed bool, props ...property) map[string]any {
 			required = append(required, p.name)
 		}
 	}
-	s := map[string]any{"type": "object", "properties": fields, "required": required}
-	if closed {
-		s["additionalProperties"] = false
-	}
-	return s
+	return map[string]any{"type": "object", "properties": fields, "required": required}
 }
 
 // field makes a property of a plain type.

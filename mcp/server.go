@@ -103,7 +103,7 @@ func New(e work.Engine, o Options) *Server {
 		s.add(t)
 		known[t.name] = true
 	}
-	s.sdk.AddReceivingMiddleware(refuseUnknown(known))
+	s.sdk.AddReceivingMiddleware(refuseUnknown(known), refuseLevel)
 	s.addResources()
 	s.addPrompts()
 	return s
@@ -197,6 +197,19 @@ func refuseUnknown(known map[string]bool) sdk.Middleware {
 			}
 			return next(ctx, method, req)
 		}
+	}
+}
+
+// levels are those that a client may ask messages from.
+var levels = []sdk.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// refuseLevel refuses a level of logging that there is not.
+func refuseLevel(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if p, ok := req.GetParams().(*sdk.SetLoggingLevelParams); ok && !slices.Contains(levels, p.Level) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("level %q is not one", p.Level)}
+		}
+		return next(ctx, method, req)
 	}
 }
 

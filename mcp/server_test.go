@@ -193,6 +193,10 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_script", `{"command":"x","limits":{"memory":-1}}`, `limits.memory must be a positive number`},
 		{"sandbox_script", `{"command":"x","limits":{"pids":"1e30"}}`, `limits.pids must be a positive number`},
 		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
+		{"sandbox_script", `[]`, `arguments must be an object`},
+		{"sandbox_script", `"{}"`, `arguments must be an object`},
+		{"sandbox_script", `{"command":"` + strings.Repeat("x", longestArg+1) + `"}`, `command is longer than 131071 bytes: what is long can be its stdin, or a file`},
+		{"sandbox_script", `{"command":"x","env":{"A":"` + strings.Repeat("x", longestArg) + `"}}`, `env "A" is longer than 131071 bytes`},
 		{"sandbox_exec", `{"sandbox_id":"s","command":"x","cwd":"rel"}`, `cwd "rel" is not absolute`},
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
@@ -290,5 +294,16 @@ func TestCancelled(t *testing.T) {
 	}
 	if text, _, _ := callTool(t, cs, "sandbox_destroy", `{"sandbox_id":"s"}`); text != "destroyed: s" {
 		t.Errorf("after a cancelled call: %q", text)
+	}
+}
+
+// A level that there is not is refused, and the one before stays.
+func TestLogLevel(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	cs := clientOf(t, s, nil, "2025-11-25")
+	for level, ok := range map[sdk.LoggingLevel]bool{"info": true, "emergency": true, "": false, "zzz": false, "INFO": false} {
+		if err := cs.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: level}); (err == nil) != ok {
+			t.Errorf("%q: %v", level, err)
+		}
 	}
 }

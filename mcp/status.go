@@ -15,9 +15,9 @@ func (s *Server) status() tool {
 	return tool{
 		name:        "sandbox_status",
 		description: "How a background job is doing, without waiting; with include_stdout_tail also what it wrote last.",
-		in: object(false, jobField,
+		in: arguments(jobField,
 			field("include_stdout_tail", "boolean", "Include the last 16 KiB of stdout.").with("default", false)),
-		out: object(true, jobField, statusField,
+		out: results(jobField, statusField,
 			field("elapsed_seconds", "number", "since it was started, until it ended").must(),
 			field("stdout_tail", "string", ""), exitField, messageField,
 			field("output_path", "string", "/out, on the host, once it has ended"), manifestField,

@@ -10,17 +10,11 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxMessage bounds one message from the client, in bytes: an inline upload fits.
-const maxMessage = 64 << 20
-
 // ServeStdio answers the client at the other end of in and out. It returns nil when the
 // input has ended and everything asked until then is answered. When ctx ends, nothing new
 // is read, and what is being done is answered.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	t := &draining{
-		inner: &sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage},
-		stop:  ctx.Done(),
-	}
+	t := &draining{inner: newFrames(in, out), stop: ctx.Done()}
 	// The session must outlive ctx, or its end would take the calls in flight along.
 	session, err := s.sdk.Connect(context.WithoutCancel(ctx), t, nil)
 	if err != nil {

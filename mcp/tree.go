@@ -62,7 +62,7 @@ func (a args) whole(name string) int64 {
 }
 
 var entryFields = []property{
-	{name: "entries", required: true, schema: map[string]any{"type": "array", "items": object(true,
+	{name: "entries", required: true, schema: map[string]any{"type": "array", "items": results(
 		field("path", "string", "").must(), field("type", "string", "").with("enum", []string{"file", "directory", "link", "other"}).must(),
 		field("size", "integer", "bytes").must(), field("mode", "string", "as ls -l has it").must(),
 		field("modified_unix", "integer", "seconds").must(), field("target", "string", "of a link"))}},

@@ -18,9 +18,9 @@ func (s *Server) wait() tool {
 	return tool{
 		name:        "sandbox_wait",
 		description: "Wait until a background job has ended, and get its result. When the time is over first, it tells the job's status and can be called again.",
-		in: object(false, jobField,
+		in: arguments(jobField,
 			field("timeout_seconds", "number", "How long to wait: at most 172800.").with("default", defaultWait.Seconds())),
-		out: object(true, jobField, statusField, messageField,
+		out: results(jobField, statusField, messageField,
 			field("result_text", "string", "stdout, once it has ended"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),

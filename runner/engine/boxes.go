@@ -25,6 +25,13 @@ func (e *Engine) claim(s *sandbox) error {
 	return nil
 }
 
+// left says whether c is gone.
+func (c *caller) left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
 // adopt makes c the owner of a one-shot sandbox; false if c is gone already.
 func (c *caller) adopt(s *sandbox) bool {
 	c.mu.Lock()

@@ -40,6 +40,10 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 	}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
+		if c.left() && spec.Name == "" && spec.Key == "" {
+			s.stop(false) // its id was told to nobody
+			return nil, wire.ErrClosed
+		}
 	} else {
 		// It is on disk when it has ended: until then its caller knows all about it.
 		s.owner = c

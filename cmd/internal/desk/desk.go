@@ -101,32 +101,39 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 		return nil, err
 	}
 	var out *outDir
-	heard := func() {}
+	done := func() {}
 	res, err := d.execute(ctx, func(cmd runner.Command) (box *runner.Sandbox, p *runner.Process, err error) {
-		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (_ *runner.Sandbox, err error) {
-			if w.Ask == nil {
+		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (box *runner.Sandbox, err error) {
+			if r.Ask && w.Ask != nil {
+				box, p, done, err = d.asked(ctx, spec, cmd, w.Ask)
+			} else {
 				box, p, err = d.conn.run(ctx, spec, cmd)
-				return box, err
-			}
-			// Whom to ask has to be known before the command is there to ask for something.
-			if box, err = d.conn.create(ctx, spec); err != nil {
-				return nil, err
-			}
-			heard = d.asks.listen(box.ID, w.Ask)
-			if p, err = box.Exec(context.WithoutCancel(ctx), cmd); err != nil {
-				stop(box)
 			}
 			return box, err
 		})
 		return box, p, err
 	}, r, w, s)
-	defer func() { heard() }()
+	defer func() { done() }()
 	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}
 	return &work.Outcome{
 		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(), Manifest: out.record(),
 	}, nil
+}
+
+// asked makes a sandbox, and starts cmd in it when it is known whom to ask about names, until done
+// is called.
+func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(string, uint16) bool) (box *runner.Sandbox, p *runner.Process, done func(), err error) {
+	done = func() {}
+	if box, err = d.conn.create(ctx, spec); err != nil {
+		return nil, nil, done, err
+	}
+	done = d.asks.listen(box.ID, ask)
+	if p, err = box.Exec(context.WithoutCancel(ctx), cmd); err != nil {
+		stop(box)
+	}
+	return box, p, done, err
 }
 
 // creator makes a sandbox, and may start something in it.

@@ -1,0 +1,47 @@
+package mcp
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// Whatever arguments a client sends, what goes on from here is what the engine may be given.
+func FuzzArgs(f *testing.F) {
+	for _, s := range []string{
+		"", "null", "[]", `"{}"`, `{"command":"x"}`, `{"command":"x","env":{"A":1,"B":true,"C":[]},"limits":{"memory":"1e3","pids":-1}}`,
+		`{"command":"x","timeout_seconds":1e308,"files":["/x"],"directories":[1],"background":"yes"}`, `{"command":"\u0000"}`, `{"command":"x","limits":{"cpus":"NaN"}}`,
+		`{"command":"x","cwd":"../x","env":{"A=B":"x"}}`, `{"command":"x","allowed_domains":["a.b"],"egress":"package-managers","image":"host","key":"k"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	s := &Server{opts: Options{Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}}}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		a, err := parseArgs(raw)
+		if err != nil {
+			return
+		}
+		c := &call{Server: s, args: a}
+		r, err := c.sandboxRequest("none")
+		if err != nil {
+			return
+		}
+		if r.Image != "host" || r.Spec.Inputs != nil || r.Egress != "none" && r.Egress != "package-managers" {
+			t.Errorf("%+v", r)
+		}
+		if l := r.Spec.Limits; l.Memory < 0 || !(l.CPUs >= 0) || math.IsInf(l.CPUs, 0) || l.PIDs < 0 || l.Disk < 0 {
+			t.Errorf("limits %+v", l)
+		}
+		if c.commandRequest(&r) != nil {
+			return
+		}
+		for _, s := range append(r.Env, r.Command) {
+			if strings.ContainsRune(s, 0) || s == "" || s[0] == '=' || len(s) > longestArg {
+				t.Errorf("%q", s)
+			}
+		}
+		if r.Timeout < 0 || r.Timeout > longest || r.Dir != "" && r.Dir[0] != '/' {
+			t.Errorf("%+v", r)
+		}
+	})
+}
