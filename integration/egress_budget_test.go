@@ -1,6 +1,9 @@
 package integration
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -50,27 +53,65 @@ E`, "--egress-file", policy)
 	})
 }
 
-// N25: a sandbox that holds all the connections it can get leaves its neighbour as many, and
-// gets others when it gives them back.
+// greedyClient opens 10000 tunnels and keeps them, says how many were admitted, and whether there
+// is another one when it has let them go.
+const greedyClient = `
+import socket, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+def tunnel():
+    s = socket.create_connection(("198.18.0.1", 3128), 20)
+    s.sendall(b"CONNECT db.test:5432 HTTP/1.1\r\nHost: x\r\n\r\n")
+    return s if s.recv(100).startswith(b"HTTP/1.1 200") else None
+held, full = [], None
+for i in range(10000):
+    try: held.append(tunnel())
+    except OSError as e: full = full or e
+print(len(held), type(full).__name__, flush=True)
+input()
+del held
+while True:
+    try: tunnel(); break
+    except OSError: pass
+print("again", flush=True)
+`
+
+// N25: a sandbox that opens 10000 tunnels gets what it may have, is refused the others, leaves its
+// neighbour as many, and gets others when it gives them back. With fewer descriptors it gets fewer.
 func TestEscapeN25Neighbours(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
-		greedy := n.command("demesne", "run", "--allow-domain", "good.test", "--", "python3", "-c", `
-import socket, resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-held = []
-for i in range(3000):
-    try: s = socket.create_connection(("198.18.0.1", 3128), 5); s.sendall(b"CONNECT good.test:80 HTTP/1.1\r\n")
-    except OSError: continue
-    held.append(s)
-print("up", flush=True)
-import time; time.sleep(60)`)
-		stop := n.start(greedy, "up")
-		for range 3 {
-			if r := n.inside("curl -sS -m 20 http://good.test/", "--allow-domain", "good.test"); r.stdout != "hello from good.test\n" {
-				n.Errorf("the neighbour: %+v", r)
+		for limit, admitted := range map[int]string{4096: "170", 16384: "512"} {
+			greedy := n.command("demesne", "run", "-i", "--allow-domain", "db.test", "--", "python3", "-c", greedyClient)
+			greedy.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, limit), "sh", greedy.Path}, greedy.Args[1:]...)
+			greedy.Path = "/bin/sh"
+			in, err := greedy.StdinPipe()
+			if err != nil {
+				n.Fatal(err)
+			}
+			out, err := greedy.StdoutPipe()
+			if err != nil {
+				n.Fatal(err)
+			}
+			if err := greedy.Start(); err != nil {
+				n.Fatal(err)
+			}
+			said := bufio.NewReader(out)
+			if got, err := said.ReadString('\n'); got != admitted+" ConnectionResetError\n" {
+				n.Errorf("with %d descriptors: %q, %v", limit, got, err)
+			}
+			for range 3 {
+				if r := n.inside("curl -sS -m 20 http://good.test/", "--allow-domain", "good.test"); r.stdout != "hello from good.test\n" {
+					n.Errorf("the neighbour: %+v", r)
+				}
+			}
+			io.WriteString(in, "\n")
+			if got, err := said.ReadString('\n'); got != "again\n" {
+				n.Errorf("when they are given back: %q, %v", got, err)
+			}
+			in.Close()
+			if err := greedy.Wait(); err != nil {
+				n.Error(err)
 			}
 		}
-		stop()
 	})
 }

@@ -44,6 +44,41 @@ func TestProxyKilled(t *testing.T) {
 	})
 }
 
+// What a killed proxy denied is in the result of the command it was denied to, and what a rule's budget
+// had left is what it has with the next one.
+func TestProxyKilledRemembers(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		policy := n.file("policy.toml", `
+[[rule]]
+allow = "good.test:80"
+max-requests = 3
+
+[[rule]]
+allow = "db.test:5432"
+max-connections = 1
+`, 0o644)
+		id := n.create("--egress-file", policy)
+		cmd := n.command("demesne", "exec", id, "--", "sh", "-c", `curl -sS http://good.test/1 http://good.test/2 http://evil.test/ > /dev/null
+python3 -c 'import socket; socket.create_connection(("db.test", 5432)).recv(1)'
+echo up; until test -e /workspace/go; do sleep 0.05; done`)
+		n.start(cmd, "up")
+		for _, pid := range named("demesne-proxy") {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		r := n.demesne("exec", id, "--", "sh", "-c", `curl -sS http://good.test/3 http://good.test/4
+python3 -c 'import socket; socket.create_connection(("db.test", 5432)).recv(1)' 2>/dev/null || echo refused; touch /workspace/go`)
+		want := "hello from good.test\nblocked by demesne: good.test:80: rule \"good.test:80\": its budget of 3 requests is spent\nrefused\n"
+		if r.stdout != want {
+			n.Errorf("after the kill: %+v\nwant %q", r, want)
+		}
+		ended(t, cmd)
+		if errs := fmt.Sprint(cmd.Stderr); !strings.Contains(errs, "blocked: evil.test") {
+			n.Errorf("denied before the kill: %s", errs)
+		}
+	})
+}
+
 // A runner whose proxy is killed while it makes sandboxes makes them all the same, or says why not.
 func TestProxyKilledEarly(t *testing.T) {
 	onInternet(t, func(n *internet) {
@@ -87,7 +122,7 @@ func TestProxyConfined(t *testing.T) {
 			if err != nil {
 				n.Fatal(err)
 			}
-			for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+			for _, want := range []string{"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
 				if !strings.Contains(string(status), want) {
 					n.Errorf("%s has not %q:\n%s", task, want, status)
 				}

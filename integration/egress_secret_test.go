@@ -1,35 +1,45 @@
 package integration
 
 import (
+	"bytes"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// vault begins two hosts that tell what they are given and send it back: vault.test, also in the
+// clear, and other.test. The secret is in $TOKEN.
+func (n *internet) vault() {
+	n.Helper()
+	cert := n.trusted("8.3.3.3 vault.test\n8.4.4.4 other.test\n")
+	tell := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		how := ""
+		if r.TLS == nil {
+			how = ", in the clear"
+		}
+		n.saw(r.Host + " got " + r.Header.Get("Authorization") + " for " + r.URL.Path + how)
+		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+		io.WriteString(w, "thanks for "+r.Header.Get("Authorization")+"\n")
+	})}
+	n.Cleanup(func() { tell.Close() })
+	secure := &tls.Config{Certificates: []tls.Certificate{cert}}
+	go tell.Serve(tls.NewListener(n.listen("8.3.3.3:443"), secure))
+	go tell.Serve(tls.NewListener(n.listen("8.4.4.4:443"), secure))
+	go tell.Serve(n.listen("8.3.3.3:80"))
+	n.extra = append(n.extra, "TOKEN="+canary)
+}
 
 // A sandbox uses a credential that it does not have: only the host it is for gets it, and
 // only over TLS. What the host sends back of it does not come in (N26, N27).
 func TestEgressSecret(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
-		cert := n.trusted("8.3.3.3 vault.test\n8.4.4.4 other.test\n")
-		tell := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			how := ""
-			if r.TLS == nil {
-				how = ", in the clear"
-			}
-			n.saw(r.Host + " got " + r.Header.Get("Authorization") + how)
-			w.Header().Set("X-Echo", r.Header.Get("Authorization"))
-			io.WriteString(w, "thanks for "+r.Header.Get("Authorization")+"\n")
-		})}
-		n.Cleanup(func() { tell.Close() })
-		secure := &tls.Config{Certificates: []tls.Certificate{cert}}
-		go tell.Serve(tls.NewListener(n.listen("8.3.3.3:443"), secure))
-		go tell.Serve(tls.NewListener(n.listen("8.4.4.4:443"), secure))
-		go tell.Serve(n.listen("8.3.3.3:80"))
-		n.extra = append(n.extra, "TOKEN="+canary)
-
+		n.vault()
 		r := n.inside(`echo "$TOKEN" > /out/placeholder
 curl -sSi -H "Authorization: Bearer $TOKEN" https://vault.test/
 curl -sS -H "Authorization: Bearer $TOKEN" https://other.test/
@@ -57,5 +67,66 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 		if !n.heard("vault.test got Kept " + canary) {
 			t.Errorf("after it was started again the host did not get it: %q", n.seen)
 		}
+	})
+}
+
+// Whatever is captured, kept or told of a command that uses a secret has not its value: results, jobs, what a
+// model gets, traces, receipts, decisions, and every file that any of it leaves. Where demesne captures the
+// output and knows the value that holds for a value which came in another way, too.
+func TestSecretCaptured(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		n.vault()
+		leak := n.file("leak", "leaked "+canary+"\n", 0o644)
+		secret := []string{"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test"}
+		use := `curl -sSi -H "Authorization: Bearer $TOKEN" https://vault.test/$0; curl -sS "http://vault.test/?q=$TOKEN"; curl -sS -H "X: $TOKEN" http://vault.test/`
+		flags := append([]string{"--in", leak, "--allow-domain", "vault.test"}, secret...)
+		run := func(way string, args ...string) string {
+			r := n.demesne(args...)
+			if strings.Contains(r.stdout+r.stderr, canary) {
+				n.Errorf("%s: %+v", way, r)
+			}
+			return r.stdout + r.stderr
+		}
+		captured := use + "; cat /in/leak"
+		told := run("run --json", append(append([]string{"run", "--json"}, flags...), "-c", captured, "run-json")...)
+		if strings.Count(told, strings.Repeat("*", len(canary))) < 3 {
+			n.Errorf("run --json blanked too little: %s", told)
+		}
+		run("run --trace", append(append([]string{"run", "--trace"}, flags...), "-c", use, "run-trace")...)
+		job := strings.TrimSpace(run("run --background", append(append([]string{"run", "--background"}, flags...), "-c", captured, "job")...))
+		run("wait", "wait", job)
+		run("logs", "logs", job)
+		run("jobs --json", "jobs", "--json")
+
+		id := n.create(flags...)
+		run("exec", "exec", id, "-c", use, "exec")
+		run("exec --json", append(append([]string{"exec", "--json"}, secret...), id, "-c", captured, "exec-json")...)
+		job = strings.TrimSpace(run("exec --background", append(append([]string{"exec", "--background"}, secret...), id, "-c", captured, "exec-job")...))
+		run("wait", "wait", job)
+		run("logs", "logs", job)
+		run("inspect", "inspect", id)
+		run("ls --json", "ls", "--json")
+		c := n.mcp()
+		for _, r := range []answer{c.must("sandbox_exec", args{"sandbox_id": id, "command": use}), c.call("sandbox_list", args{})} {
+			if strings.Contains(fmt.Sprint(r.Text, r.Fields), canary) {
+				n.Errorf("MCP: %+v", r)
+			}
+		}
+		n.demesne("stop", "--keep", id)
+		for _, way := range []string{"run-json", "run-trace", "job", "exec", "exec-json", "exec-job"} {
+			if !n.heard("vault.test got Bearer " + canary + " for /" + way) {
+				n.Errorf("%s: the host did not get it: %q", way, n.seen)
+			}
+		}
+		filepath.WalkDir(n.dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || path == leak {
+				return nil
+			}
+			if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(canary)) {
+				n.Errorf("%s has it: %.200q", path, text)
+			}
+			return nil
+		})
 	})
 }

@@ -121,22 +121,15 @@ func TestPTY(t *testing.T) {
 func TestPTYInterruptAndJobControl(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "bash", "--norc", "-i")
-	term.typ("echo u$((1))p\n") // before it has begun Ctrl-C would end it
-	term.expect("u1p")
-	term.typ("sleep 1000; echo after $?\n")
-	eventually(t, "Ctrl-C to reach sleep", func() bool {
-		term.typ("\x03")
-		time.Sleep(100 * time.Millisecond)
-		term.typ("echo st$((1))ll\n")
-		time.Sleep(200 * time.Millisecond)
-		return strings.Contains(term.screen(), "st1ll")
-	})
+	// Only what has been executed has its terminal: a key that comes before is the shell's, or nobody's.
+	term.typ("sleep 3355; echo after $?\n")
+	eventually(t, "sleep to run", func() bool { return sleepers("3355") == 1 })
+	term.typ("\x03")
+	eventually(t, "Ctrl-C to reach sleep", func() bool { return sleepers("3355") == 0 })
 	term.typ("cat\n")
-	eventually(t, "Ctrl-Z to reach cat", func() bool {
-		term.typ("\x1a")
-		time.Sleep(100 * time.Millisecond)
-		return strings.Contains(term.screen(), "Stopped")
-	})
+	eventually(t, "cat to run", func() bool { return len(named("cat")) == 1 })
+	term.typ("\x1a")
+	term.expect("Stopped")
 	term.typ("kill %1; jobs; exit 4\n")
 	time.Sleep(100 * time.Millisecond)
 	term.typ("exit 4\n")

@@ -345,18 +345,18 @@ func (r *rig) idle() {
 
 // TestEscapeN25Slow: heads that do not come end, and hold nothing.
 func TestEscapeN25Slow(t *testing.T) {
-	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Head: 50 * time.Millisecond}}, "allowed.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Head: time.Second}}, "allowed.test")
 	echo(t, "8.0.0.2:443")
+	open := map[string]net.Conn{}
 	for name, begin := range map[string]string{"nothing": "", "http": "GET http://allo", "socks": "\x05\x01", "socks target": "\x05\x01\x00\x05\x01\x00\x03\x7f", "connect": "CONNECT allowed.test:443 HTTP/1.1\r\nX: "} {
-		c := r.dial(r.addr)
-		io.WriteString(c, begin)
-		if _, err := io.ReadAll(c); err != nil && os.IsTimeout(err) {
-			t.Errorf("%s: %v", name, err)
-		}
+		open[name] = r.dial(r.addr)
+		io.WriteString(open[name], begin)
 	}
-	for name, open := range r.ways("allowed.test", 443) {
-		c := open()
-		c.Write([]byte{22, 3, 1})
+	for name, way := range r.ways("allowed.test", 443) {
+		open["a tunnel: "+name] = way()
+		open["a tunnel: "+name].Write([]byte{22, 3, 1})
+	}
+	for name, c := range open {
 		if _, err := io.ReadAll(c); err != nil && os.IsTimeout(err) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -45,6 +45,10 @@ type Config struct {
 	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 
+	Spent  []decisions.Spent       // of budgets, by proxies that this one replaces
+	Spend  func(decisions.Spent)   // is told before what it tells of goes on, of as much or more; nil: nobody is
+	Denied func(decisions.Blocked) // is told of what was denied once, twice, four times…; nil: nobody is
+
 	Generation int // proxies that served the sandbox before, of which it may remember addresses
 }
 
@@ -117,7 +121,8 @@ func New(c Config) (*Proxy, error) {
 	p.own.find = c.Own
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden}
+	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden, denied: c.Denied}
+	p.spent.before, p.spent.tell = slices.Clone(c.Spent), c.Spend
 	if len(p.secrets) > 0 {
 		var err error
 		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {

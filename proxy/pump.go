@@ -2,13 +2,8 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"sync"
-	"sync/atomic"
-
-	"demesne/proxy/policy"
 )
 
 // pump copies from src to dst until the end, which it passes on, or until an error or
@@ -82,83 +77,4 @@ func pumpCounted(dst, src net.Conn, b *budget) (n int64, err error) {
 			return n, err
 		}
 	}
-}
-
-// budget is what a rule has let through.
-type budget struct {
-	limit                 policy.Budget
-	bytes                 atomic.Int64
-	connections, requests atomic.Int64
-	cut                   atomic.Bool
-}
-
-func (b *budget) bounded() bool   { return b.limit.Bytes > 0 }
-func (b *budget) exhausted() bool { return b.cut.Load() }
-
-func (b *budget) left() int64 { return b.limit.Bytes - b.bytes.Load() }
-
-// some takes up to n bytes. Fewer are the last.
-func (b *budget) some(n int64) int64 {
-	over := b.bytes.Add(n) - b.limit.Bytes
-	if over <= 0 {
-		return n
-	}
-	over = min(over, n)
-	b.bytes.Add(-over)
-	b.cut.Store(true)
-	return n - over
-}
-
-// take takes n bytes that were moved already, or says that they are too many.
-func (b *budget) take(n int64) bool {
-	if !b.bounded() {
-		return true
-	}
-	if b.bytes.Add(n) > b.limit.Bytes {
-		b.cut.Store(true)
-	}
-	return !b.cut.Load()
-}
-
-// budgets are those of all rules, by their text: a policy that is replaced by one with the
-// same rule goes on counting.
-type budgets struct {
-	mu  sync.Mutex
-	all map[string]*budget
-}
-
-// unbounded is the budget of rules without one.
-var unbounded = &budget{}
-
-func (s *budgets) of(r policy.Rule) *budget {
-	if r.Budget() == (policy.Budget{}) {
-		return unbounded
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[string]*budget{}
-	}
-	b := s.all[r.String()]
-	if b == nil {
-		b = &budget{limit: r.Budget()}
-		s.all[r.String()] = b
-	}
-	return b
-}
-
-// charge counts a connection or request, and says why it is one too many.
-func (s *budgets) charge(r policy.Rule, request bool) (why string) {
-	b := s.of(r)
-	used, limit, what := &b.connections, b.limit.Connections, "connections"
-	if request {
-		used, limit, what = &b.requests, b.limit.Requests, "requests"
-	}
-	switch {
-	case b.exhausted():
-		return fmt.Sprintf("rule %q: its budget of %d bytes is spent", r, b.limit.Bytes)
-	case limit > 0 && used.Add(1) > limit:
-		return fmt.Sprintf("rule %q: its budget of %d %s is spent", r, limit, what)
-	}
-	return ""
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/json"
 	"io"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type journal struct {
 	full    bool
 	blocked decisions.Denials
 	hidden  *redact.Values
+	denied  func(decisions.Blocked) // nil: nobody is told
 }
 
 func (j *journal) write(r decisions.Record) {
@@ -29,11 +31,23 @@ func (j *journal) write(r decisions.Record) {
 		r.Time = now
 	}
 	r.Millis = now.Sub(r.Time).Milliseconds()
+	if times := j.enter(r); j.denied != nil && bits.OnesCount(uint(times)) == 1 {
+		j.denied(decisions.Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason, Times: times})
+	}
+}
+
+// enter writes r down, and counts it if it was denied: the first time is 1.
+func (j *journal) enter(r decisions.Record) (times int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if r.Verdict == decisions.Denied {
-		j.blocked.Add(r)
+		times = j.blocked.Add(r)
 	}
+	j.line(r)
+	return times
+}
+
+func (j *journal) line(r decisions.Record) {
 	if j.to == nil || j.full {
 		return
 	}

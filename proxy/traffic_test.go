@@ -234,7 +234,7 @@ func TestUpstreamSilent(t *testing.T) {
 	}
 	defer l.Close()
 	u, _ := UpstreamFrom(environment("HTTPS_PROXY", "http://8.0.0.9:3128"))
-	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u, Limits: Limits{Dial: 50 * time.Millisecond}})
+	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u, Limits: Limits{Dial: 500 * time.Millisecond}})
 	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 || !strings.Contains(body, "ask upstream proxy") {
 		t.Error(resp.Status, body)
 	}
@@ -248,7 +248,7 @@ func TestUpstreamSilent(t *testing.T) {
 			c.Close()
 		}
 	}()
-	r.proxy.Limits.Dial = 10 * time.Second
+	r.proxy.Limits.Dial = time.Minute
 	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 {
 		t.Error(resp.Status, body)
 	}

@@ -57,21 +57,32 @@ type Blocked struct {
 	Times  int    `json:"times"`
 }
 
+// Spent is what has been used up of a rule's budget, since the sandbox began.
+type Spent struct {
+	Rule        string // its text
+	Bytes       int64
+	Connections int64
+	Requests    int64
+}
+
 // maxBlocked bounds the kinds of denials that are counted; a log has them all.
 const maxBlocked = 256
 
 // Denials counts what was denied, each kind once, the first first. The zero Denials has none.
 type Denials struct{ all []Blocked }
 
-// Add counts r.
-func (d *Denials) Add(r Record) {
+// Add counts r, and says how often it was denied; 0 if it is of a kind too many.
+func (d *Denials) Add(r Record) (times int) {
 	i := slices.IndexFunc(d.all, func(b Blocked) bool { return b.Host == r.Host && b.Port == r.Port && b.Reason == r.Reason })
 	switch {
 	case i >= 0:
 		d.all[i].Times++
+		return d.all[i].Times
 	case len(d.all) < maxBlocked:
 		d.all = append(d.all, Blocked{r.Host, r.Port, r.Reason, 1})
+		return 1
 	}
+	return 0
 }
 
 // List gives those there are so far.

@@ -55,9 +55,6 @@ func (c *caller) pass() {
 
 // fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
 func (e *Engine) fork(t runner.ForkRequest) (runner.Forked, error) {
-	if err := e.settled(); err != nil {
-		return runner.Forked{}, err
-	}
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
 	}

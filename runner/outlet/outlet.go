@@ -13,6 +13,7 @@
 //	  │ plan {egress} ─────────────────────▶│ what it would amount to
 //	  │ change {sandbox, egress} ──────────▶│ holds for what comes next
 //	  │ blocked {sandbox} ─────────────────▶│ what was denied so far
+//	  │◀─── note {sandbox, denied or spent} ─│ before it goes on; not answered
 //	  │◀──────── ask {sandbox, name, port} ─│ answered when the policy is what it is to be
 //	  │ close {sandbox} ───────────────────▶│ answered when the log is complete
 //	  ╳ EOF                                 │ exits; so it does when the runner dies
@@ -20,7 +21,8 @@
 // One process serves all sandboxes of a runner. When it dies another one is started and
 // told everything again, with the sockets, which the runner keeps: connections that were
 // open end, those that come meanwhile wait in the sockets' queues. A sandbox keeps its
-// placeholders and its certificate authority by the memory that the first plan gave.
+// placeholders and its certificate authority by the memory that the first plan gave, and what was
+// denied and spent is in the notes.
 //
 // Package serve, below, is the proxy's side.
 package outlet
@@ -41,6 +43,7 @@ const (
 	OpBlocked wire.Op = "outlet.blocked"
 	OpClose   wire.Op = "outlet.close"
 	OpAsk     wire.Op = "outlet.ask"
+	OpNote    wire.Op = "outlet.note"
 )
 
 // Descriptors of the calls.
@@ -60,6 +63,23 @@ type Serve struct {
 	V4      netip.Prefix  `json:"v4"`     // the pools of addresses that stand for names
 	V6      netip.Prefix  `json:"v6"`
 	Memory  []byte        `json:"memory,omitempty"` // of the Plan that a process before this one gave
+	Spent   []Spent       `json:"spent,omitempty"`  // of budgets, with processes before this one
+}
+
+// Spent is what has been used up of a rule's budget, since the sandbox began.
+type Spent struct {
+	Rule        string `json:"rule"` // its text
+	Bytes       int64  `json:"bytes,omitempty"`
+	Connections int64  `json:"connections,omitempty"`
+	Requests    int64  `json:"requests,omitempty"`
+}
+
+// Note is the body of [OpNote]: what must not be lost with the process. The kernel delivers it though the
+// process is killed right behind it.
+type Note struct {
+	Sandbox string          `json:"sandbox"`
+	Denied  *runner.Blocked `json:"denied,omitempty"` // so often, by this process: once, twice, four times…
+	Spent   *Spent          `json:"spent,omitempty"`  // as much or more
 }
 
 // Plan is what an Egress amounts to.

@@ -22,6 +22,7 @@ type process struct {
 	began time.Time
 	after int           // so many that died at once
 	gone  chan struct{} // closed when it is, and was waited for
+	noted ledgers       // complete when peer is done
 }
 
 // start executes program. It gets nothing of our environment but what the runtime and
@@ -43,9 +44,22 @@ func start(program *os.File, after int, handle func(*wire.Peer, *wire.Message)) 
 		ours.Close()
 		return nil, fmt.Errorf("execute %q: %w", program.Name(), err)
 	}
-	p.peer = wire.NewPeer(wire.NewConn(ours), func(m *wire.Message) { handle(p.peer, m) })
+	p.peer = wire.NewPeer(wire.NewConn(ours), func(m *wire.Message) { p.take(m, handle) })
 	go p.peer.Serve()
 	return p, nil
+}
+
+// take notes what is to be noted, in the order it came, and hands on the rest.
+func (p *process) take(m *wire.Message, handle func(*wire.Peer, *wire.Message)) {
+	if m.Op != OpNote {
+		handle(p.peer, m)
+		return
+	}
+	defer m.Close()
+	var n Note
+	if m.Decode(&n) == nil {
+		p.noted.note(n)
+	}
 }
 
 // execute starts the program from a thread that then waits for its end: the kernel takes

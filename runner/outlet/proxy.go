@@ -43,7 +43,8 @@ type Outlet struct {
 	sockets wire.Files
 	named   int              // of sockets, those for names
 	before  []runner.Blocked // by processes that are gone
-	last    []runner.Blocked // by all
+	now     []runner.Blocked // by the one that serves, when it was last asked
+	spent   []Spent          // by processes that are gone
 }
 
 // Config is what an Outlet is made of.
@@ -133,15 +134,26 @@ func (p *Proxy) live() (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start demesne-proxy: %w", err)
 	}
+	p.inherit(p.now)
 	for _, o := range p.outlets {
 		if err := o.again(now); err != nil {
 			now.end()
+			p.inherit(now)
 			return nil, fmt.Errorf("start demesne-proxy: %w", err)
 		}
 	}
 	p.now = now
 	go p.attend(now)
 	return now, nil
+}
+
+// inherit has all sandboxes take over what a process noted that is gone, if there was one.
+func (p *Proxy) inherit(gone *process) {
+	for _, o := range p.outlets {
+		if gone != nil {
+			o.inherit(gone)
+		}
+	}
 }
 
 func ended(p *process) bool {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 
 	"demesne/runner"
 	"demesne/runner/wire"
@@ -13,7 +12,7 @@ import (
 // serve tells now of o.
 func (o *Outlet) serve(now *process) (plan Plan, err error) {
 	o.mu.Lock()
-	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory}
+	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent}
 	o.mu.Unlock()
 	err = now.call(OpServe, body, wire.Files{FileLog: o.log}, &plan)
 	return plan, err
@@ -21,9 +20,6 @@ func (o *Outlet) serve(now *process) (plan Plan, err error) {
 
 // again tells now of o, which another process served.
 func (o *Outlet) again(now *process) error {
-	o.mu.Lock()
-	o.before = o.last
-	o.mu.Unlock()
 	plan, err := o.serve(now)
 	if err != nil {
 		return err
@@ -91,8 +87,8 @@ func (o *Outlet) Change(e runner.Egress, plan Plan) error {
 	return o.p.call(OpChange, Change{Sandbox: o.id, Egress: e}, nil, nil)
 }
 
-// Blocked lists what the sandbox did not get so far. What a process denied after the last
-// time it was asked is lost with it, but for the log.
+// Blocked lists what the sandbox did not get so far. Of what a process denied that was killed nothing is
+// missing; how often is known to the last power of two, and from the log.
 func (o *Outlet) Blocked() []runner.Blocked {
 	var now []runner.Blocked
 	if o.p.has(o) && o.p.call(OpBlocked, Target{o.id}, nil, &now) == nil {
@@ -100,27 +96,22 @@ func (o *Outlet) Blocked() []runner.Blocked {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.last
+	return merge(o.before, o.now)
 }
 
 func (o *Outlet) learn(now []runner.Blocked) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last = merge(o.before, now)
+	o.now = now
 }
 
-// merge adds what two processes counted. It is pure.
-func merge(a, b []runner.Blocked) []runner.Blocked {
-	all := slices.Clone(a)
-	for _, x := range b {
-		i := slices.IndexFunc(all, func(y runner.Blocked) bool { return x.Host == y.Host && x.Port == y.Port && x.Reason == y.Reason })
-		if i < 0 {
-			all = append(all, x)
-		} else {
-			all[i].Times += x.Times
-		}
-	}
-	return all
+// inherit takes over what a process noted that is gone. The second time there is nothing.
+func (o *Outlet) inherit(gone *process) {
+	l := gone.noted.take(o.id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before, o.now = merge(o.before, most(o.now, l.denied)), nil
+	o.spent = spentMost(o.spent, l.spent)
 }
 
 func (p *Proxy) has(o *Outlet) bool {
@@ -138,6 +129,9 @@ func (o *Outlet) Close() {
 	var blocked []runner.Blocked
 	if now.call(OpClose, Target{o.id}, nil, &blocked) == nil {
 		o.learn(blocked)
+		now.noted.take(o.id)
+	} else {
+		o.inherit(now)
 	}
 	o.closeFiles()
 }

@@ -18,4 +18,5 @@ var (
 	archModes  = []at{{unix.SYS_CHMOD, 1}, {unix.SYS_CREAT, 1}, {unix.SYS_MKDIR, 1}, {unix.SYS_MKNOD, 1}}
 	archMknods = []at{{unix.SYS_MKNOD, 1}}
 	archChowns = []uint32{unix.SYS_CHOWN, unix.SYS_LCHOWN}
+	archServer = []uint32{unix.SYS_NEWFSTATAT, unix.SYS_ARCH_PRCTL} // the latter for a new thread
 )

@@ -16,4 +16,5 @@ var (
 	archModes  []at
 	archMknods []at
 	archChowns []uint32
+	archServer = []uint32{unix.SYS_FSTATAT}
 )

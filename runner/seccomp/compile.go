@@ -5,7 +5,7 @@ import (
 )
 
 // A rule is: one of these calls, with all of these arguments → this answer. The
-// first rule that matches wins; no rule is [allow].
+// first rule that matches wins.
 type rule struct {
 	calls []uint32
 	when  []cond
@@ -53,12 +53,12 @@ const (
 //	number is of x32?      yes → ENOSYS (amd64)
 //	calls with conditions  each a block that always returns
 //	calls without          one comparison each, one return per answer
-//	allow
+//	otherwise
 //
-// The blocks come first because only they run for calls that pass: for a number no
-// instruction asks about, the kernel (≥ 5.11) notices that the answer is always
+// The blocks come first because only they run for calls that pass: for a number of which no
+// argument is looked at, the kernel (≥ 5.11) notices that the answer is always
 // allow and skips the program.
-func compile(rules []rule) ([]unix.SockFilter, error) {
+func compile(rules []rule, otherwise action) ([]unix.SockFilter, error) {
 	prog := prologue()
 	done := map[uint32]bool{}
 	flat := map[action][]uint32{}
@@ -77,7 +77,7 @@ func compile(rules []rule) ([]unix.SockFilter, error) {
 				flat[mine[0].do] = append(flat[mine[0].do], nr)
 				continue
 			}
-			b, err := block(nr, mine)
+			b, err := block(nr, mine, otherwise)
 			if err != nil {
 				return nil, err
 			}
@@ -91,7 +91,7 @@ func compile(rules []rule) ([]unix.SockFilter, error) {
 		}
 		prog = append(prog, b...)
 	}
-	return append(prog, ret(allow)), nil
+	return append(prog, ret(otherwise)), nil
 }
 
 func prologue() []unix.SockFilter {
@@ -116,12 +116,12 @@ func rulesOf(rules []rule, nr uint32) []rule {
 
 // block is everything about one call. The number is lost from the accumulator in
 // it, so it ends in a return.
-func block(nr uint32, rules []rule) ([]unix.SockFilter, error) {
+func block(nr uint32, rules []rule, otherwise action) ([]unix.SockFilter, error) {
 	var body []unix.SockFilter
 	for _, r := range rules {
 		body = append(body, test(r)...)
 	}
-	body = append(body, ret(allow))
+	body = append(body, ret(otherwise))
 	if len(body) > 255 {
 		return nil, errTooLong
 	}

@@ -1,6 +1,7 @@
-// Package seccomp assembles the system-call filter of a sandbox.
+// Package seccomp assembles the system-call filter of a sandbox, [Filter], and that of a program of
+// ours which reads what comes from networks, [Server].
 //
-// The filter is a deny-list: what is not named passes. It is the second wall, not
+// The filter of a sandbox is a deny-list: what is not named passes. It is the second wall, not
 // the first. Namespaces, Landlock and the absence of capabilities decide what a
 // workload may do; the filter takes away the parts of the kernel that have let
 // workloads out in the past (namespaces and the mount API, bpf, io_uring, keyrings,
@@ -41,7 +42,7 @@ import (
 
 // Filter returns the program for o on this architecture.
 func Filter(o wire.SeccompOptions) ([]unix.SockFilter, error) {
-	prog, err := compile(rules(o))
+	prog, err := compile(rules(o), allow)
 	if err != nil {
 		return nil, fmt.Errorf("assemble seccomp filter: %w", err)
 	}

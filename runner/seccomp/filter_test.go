@@ -22,13 +22,19 @@ func sys(nr uint32, args ...uint64) call {
 	return c
 }
 
-// answer runs the filter on c in an interpreter.
+// answer is the filter's for c.
 func answer(t *testing.T, o wire.SeccompOptions, arch uint32, c call) action {
 	t.Helper()
 	prog, err := Filter(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run(t, prog, arch, c)
+}
+
+// run is what prog answers, in an interpreter.
+func run(t *testing.T, prog []unix.SockFilter, arch uint32, c call) action {
+	t.Helper()
 	var ins []bpf.Instruction
 	for _, f := range prog {
 		ins = append(ins, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble())

@@ -37,6 +37,7 @@ const (
 	readMax  = 16 << 20 // bytes of a manifest
 )
 
+// Names of files beside manifests.
 const (
 	suffix     = ".json"
 	unfinished = ".new-"
@@ -171,6 +172,40 @@ func (m *Manifest) Write(path string) error {
 	return nil
 }
 
+// Prune removes the manifests below root of output directories that are gone, and what a Write that
+// was killed before left. It says how many files that were.
+func Prune(root string, before time.Time) (removed int, err error) {
+	dir := filepath.Dir(Path(filepath.Join(root, "any")))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		if !stale(root, e, before) {
+			continue
+		}
+		one := os.Remove(filepath.Join(dir, e.Name()))
+		if one == nil {
+			removed++
+		}
+		err = errors.Join(err, one)
+	}
+	if err != nil {
+		err = fmt.Errorf("prune manifests: %w", err)
+	}
+	return removed, err
+}
+
+// stale says whether e, a file beside manifests, serves nobody any more.
+func stale(root string, e fs.DirEntry, before time.Time) bool {
+	if name, ok := strings.CutSuffix(e.Name(), suffix); ok {
+		_, err := os.Lstat(filepath.Join(root, name))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	info, err := e.Info()
+	return err == nil && strings.HasPrefix(e.Name(), unfinished) && info.ModTime().Before(before)
+}
+
 // Read reads a manifest.
 func Read(path string) (*Manifest, error) {
 	f, err := os.Open(path)
@@ -230,36 +265,4 @@ func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("uncovered: %d, and there were %d", now.Uncovered, m.Uncovered))
 	}
 	return lines, nil
-}
-
-// Prune removes the manifests of directories below root that are gone, and what was being written before and never was.
-func Prune(root string, before time.Time) (removed int, err error) {
-	dir := filepath.Dir(Path(filepath.Join(root, "any")))
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	for _, e := range entries {
-		if !stale(root, e, before) {
-			continue
-		}
-		if one := os.Remove(filepath.Join(dir, e.Name())); one != nil {
-			err = errors.Join(err, one)
-			continue
-		}
-		removed++
-	}
-	if err != nil {
-		err = fmt.Errorf("prune manifests: %w", err)
-	}
-	return removed, err
-}
-
-func stale(root string, e fs.DirEntry, before time.Time) bool {
-	if of, is := strings.CutSuffix(e.Name(), suffix); is {
-		_, err := os.Lstat(filepath.Join(root, of))
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	info, err := e.Info()
-	return err == nil && strings.HasPrefix(e.Name(), unfinished) && info.ModTime().Before(before)
 }

@@ -107,6 +107,36 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// The manifest of what is gone goes, and what was never finished; one that is being written stays.
+func TestPrune(t *testing.T) {
+	root := t.TempDir()
+	if n, err := Prune(root, time.Now()); n != 0 || err != nil {
+		t.Errorf("nothing there: %d %v", n, err)
+	}
+	for _, name := range []string{"here", "gone"} {
+		if err := (&Manifest{Version: 1}).Write(Path(filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(root, ".manifests")
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{".new-1", ".new-2", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "here"), 0o700), os.Chtimes(filepath.Join(dir, ".new-1"), old, old), os.Chtimes(filepath.Join(dir, "other"), old, old)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Prune(root, time.Now().Add(-time.Minute)); n != 2 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	left, err := filepath.Glob(dir + "/*")
+	if got := strings.ReplaceAll(strings.Join(left, " "), dir+"/", ""); err != nil || got != ".new-2 here.json other" {
+		t.Errorf("left: %s %v", got, err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(`{"version":1,"files":[{"path":"a","size":1,"sha256":"00"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -120,37 +150,4 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestPrune: the manifest of a directory that is gone goes, and what was never finished.
-func TestPrune(t *testing.T) {
-	root := t.TempDir()
-	for _, name := range []string{"stays", "goes"} {
-		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := (&Manifest{Version: 1}).Write(Path(filepath.Join(root, name))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := filepath.Dir(Path(filepath.Join(root, "stays")))
-	for _, name := range []string{".new-1", "other"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	os.Remove(filepath.Join(root, "goes"))
-	if n, err := Prune(root, time.Now().Add(-time.Hour)); n != 1 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := Prune(root, time.Now().Add(time.Hour)); n != 1 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	left, _ := os.ReadDir(dir)
-	if len(left) != 2 || left[0].Name() != "other" || left[1].Name() != "stays.json" {
-		t.Errorf("left: %v", left)
-	}
-	if n, err := Prune(t.TempDir(), time.Now()); n != 0 || err != nil {
-		t.Errorf("of none: %d, %v", n, err)
-	}
 }

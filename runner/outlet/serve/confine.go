@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"unsafe"
 
+	"demesne/runner/seccomp"
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
@@ -26,8 +27,8 @@ var linked = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
 }
 
-// Confine takes from the process, for ever, every capability, new privileges, all files but
-// the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. No
+// Confine takes from the process, for ever, every capability, new privileges, all system calls but
+// those that [seccomp.Server] names, all files but the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. No
 // other process of the user can read its memory. What of Landlock this kernel does not know
 // is not held: what could be done without it is done by the user namespace, where the
 // process has no rights that the caller has not. Descriptors that are open stay so.
@@ -44,6 +45,19 @@ func Confine() error {
 		return fmt.Errorf("confine: %w", err)
 	}
 	if err := restrict(); err != nil {
+		return fmt.Errorf("confine: %w", err)
+	}
+	return filter()
+}
+
+// filter leaves the system calls that serving takes; psx cannot be used after it, as nothing is left
+// that would have to be done on every thread.
+func filter() error {
+	prog, err := seccomp.Server(os.Getpid())
+	if err == nil {
+		err = seccomp.Load(prog)
+	}
+	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	return nil

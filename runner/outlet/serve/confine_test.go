@@ -61,11 +61,19 @@ func TestConfine(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for name, call := range refusedCalls {
+		if _, _, e := unix.RawSyscall6(call[0], call[1], call[2], call[3], call[4], 0, 0); e != unix.EPERM {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
 	if b, err := os.ReadFile("/etc/resolv.conf"); err != nil {
 		t.Errorf("%q: %v", b, err)
 	}
 	if _, err := os.ReadFile("/etc/hosts"); err != nil {
 		t.Error(err)
+	}
+	if descriptors() == 0 {
+		t.Error("how many descriptors there may be is not known")
 	}
 	if _, err := net.InterfaceAddrs(); err != nil {
 		t.Error(err)
@@ -73,6 +81,36 @@ func TestConfine(t *testing.T) {
 	if _, err := x509.SystemCertPool(); err != nil {
 		t.Error(err)
 	}
+}
+
+// refusedCalls have arguments with which an ordinary process is allowed them, or is told of a mistake
+// other than EPERM.
+var refusedCalls = map[string][5]uintptr{
+	"execve":            {unix.SYS_EXECVE},
+	"execveat":          {unix.SYS_EXECVEAT},
+	"fork":              {unix.SYS_CLONE, uintptr(unix.SIGCHLD)},
+	"clone3":            {unix.SYS_CLONE3},
+	"a user namespace":  {unix.SYS_UNSHARE, unix.CLONE_NEWUSER},
+	"setns":             {unix.SYS_SETNS, ^uintptr(0)},
+	"ptrace":            {unix.SYS_PTRACE, unix.PTRACE_TRACEME},
+	"process_vm_readv":  {unix.SYS_PROCESS_VM_READV, 1},
+	"pidfd_open":        {unix.SYS_PIDFD_OPEN, 1},
+	"kill":              {unix.SYS_KILL, 1},
+	"tgkill of another": {unix.SYS_TGKILL, 1, 1},
+	"bpf":               {unix.SYS_BPF, 100},
+	"keyctl":            {unix.SYS_KEYCTL, 0x7fff},
+	"io_uring_setup":    {unix.SYS_IO_URING_SETUP},
+	"userfaultfd":       {unix.SYS_USERFAULTFD, 1 << 20},
+	"perf_event_open":   {unix.SYS_PERF_EVENT_OPEN},
+	"memfd_create":      {unix.SYS_MEMFD_CREATE},
+	"ioctl":             {unix.SYS_IOCTL, 0, unix.TIOCSTI},
+	"memory to execute": {unix.SYS_MMAP, 0, 4096, unix.PROT_READ | unix.PROT_EXEC, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS},
+	"mprotect":          {unix.SYS_MPROTECT, 0, 0, unix.PROT_EXEC},
+	"prctl":             {unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1},
+	"a unix socket":     {unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM},
+	"a vsock":           {unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM},
+	"an audit socket":   {unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT},
+	"a raw socket":      {unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP},
 }
 
 // Whatever leads out of /etc can be followed.

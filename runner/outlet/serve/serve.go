@@ -19,6 +19,7 @@ import (
 	"sync"
 
 	"demesne/proxy"
+	"demesne/proxy/decisions"
 	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/outlet"
@@ -122,8 +123,9 @@ func (s *server) newBox(b outlet.Serve, log *os.File) (*box, *outlet.Plan, error
 	e.hold(past)
 	c := proxy.Config{
 		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets,
-		CA: past.CA, Generation: past.Generation,
+		CA: past.CA, Generation: past.Generation, Limits: proxy.Limits{Connections: connections(descriptors())},
 	}
+	s.note(&c, b)
 	if log != nil {
 		c.Log = log
 	}
@@ -138,6 +140,21 @@ func (s *server) newBox(b outlet.Serve, log *os.File) (*box, *outlet.Plan, error
 	plan.CA = p.CA()
 	plan.Memory = e.remember(p.Authority(), past.Generation+1)
 	return &box{proxy: p, log: log}, plan, nil
+}
+
+// note has the runner told of what must not be lost with this process.
+func (s *server) note(c *proxy.Config, b outlet.Serve) {
+	for _, x := range b.Spent {
+		c.Spent = append(c.Spent, decisions.Spent(x))
+	}
+	c.Spend = func(x decisions.Spent) {
+		spent := outlet.Spent(x)
+		s.peer.Event(outlet.OpNote, outlet.Note{Sandbox: b.Sandbox, Spent: &spent}) // or there is no runner any more
+	}
+	c.Denied = func(x decisions.Blocked) {
+		denied := runner.Blocked(x)
+		s.peer.Event(outlet.OpNote, outlet.Note{Sandbox: b.Sandbox, Denied: &denied})
+	}
 }
 
 // asker has the runner ask about names, and waits until the policy is what it is to be.

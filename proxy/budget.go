@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"demesne/proxy/decisions"
+	"demesne/proxy/policy"
+)
+
+// budget is what a rule has let through.
+type budget struct {
+	rule                  string
+	limit                 policy.Budget
+	bytes                 atomic.Int64
+	connections, requests atomic.Int64
+	cut                   atomic.Bool
+
+	tell func(decisions.Spent) // nil: nobody
+	mu   sync.Mutex
+	told int64 // bytes
+}
+
+func (b *budget) bounded() bool   { return b.limit.Bytes > 0 }
+func (b *budget) exhausted() bool { return b.cut.Load() }
+
+func (b *budget) left() int64 { return b.limit.Bytes - b.bytes.Load() }
+
+// some takes up to n bytes. Fewer are the last.
+func (b *budget) some(n int64) int64 {
+	over := b.bytes.Add(n) - b.limit.Bytes
+	if over > 0 {
+		over = min(over, n)
+		b.bytes.Add(-over)
+		b.cut.Store(true)
+		n -= over
+	}
+	b.say(b.bytes.Load())
+	return n
+}
+
+// take takes n bytes that were moved already, or says that they are too many.
+func (b *budget) take(n int64) bool {
+	if !b.bounded() {
+		return true
+	}
+	spent := b.bytes.Add(n)
+	if spent > b.limit.Bytes {
+		b.cut.Store(true)
+	}
+	b.say(spent)
+	return !b.cut.Load()
+}
+
+// say tells of bytes before they go on, and of a stretch more, so that not each of them has to
+// be told: what a proxy that takes over has left is less by that, and never more than there is.
+func (b *budget) say(bytes int64) {
+	if b.tell == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if bytes <= b.told && bytes < b.limit.Bytes {
+		return
+	}
+	b.told = max(bytes, min(bytes+b.limit.Bytes/16, b.limit.Bytes-1))
+	b.tell(b.spent(b.told))
+}
+
+func (b *budget) spent(bytes int64) decisions.Spent {
+	return decisions.Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
+}
+
+// budgets are those of all rules, by their text: a policy that is replaced by one with the
+// same rule goes on counting.
+type budgets struct {
+	before []decisions.Spent // by proxies before this one
+	tell   func(decisions.Spent)
+
+	mu  sync.Mutex
+	all map[string]*budget
+}
+
+// unbounded is the budget of rules without one.
+var unbounded = &budget{}
+
+func (s *budgets) of(r policy.Rule) *budget {
+	if r.Budget() == (policy.Budget{}) {
+		return unbounded
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*budget{}
+	}
+	b := s.all[r.String()]
+	if b == nil {
+		b = s.begin(r)
+		s.all[b.rule] = b
+	}
+	return b
+}
+
+// begin gives the budget of a rule that is used for the first time, here.
+func (s *budgets) begin(r policy.Rule) *budget {
+	b := &budget{rule: r.String(), limit: r.Budget(), tell: s.tell}
+	for _, x := range s.before {
+		if x.Rule == b.rule {
+			b.bytes.Store(x.Bytes)
+			b.connections.Store(x.Connections)
+			b.requests.Store(x.Requests)
+			b.cut.Store(b.bounded() && x.Bytes >= b.limit.Bytes)
+			b.told = x.Bytes
+		}
+	}
+	return b
+}
+
+// charge counts a connection or request, and says why it is one too many.
+func (s *budgets) charge(r policy.Rule, request bool) (why string) {
+	b := s.of(r)
+	used, limit, what := &b.connections, b.limit.Connections, "connections"
+	if request {
+		used, limit, what = &b.requests, b.limit.Requests, "requests"
+	}
+	switch {
+	case b.exhausted():
+		return fmt.Sprintf("rule %q: its budget of %d bytes is spent", r, b.limit.Bytes)
+	case limit > 0 && used.Add(1) > limit:
+		return fmt.Sprintf("rule %q: its budget of %d %s is spent", r, limit, what)
+	case limit > 0 && b.tell != nil:
+		b.tell(b.spent(b.bytes.Load()))
+	}
+	return ""
+}

@@ -1,0 +1,64 @@
+package seccomp
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Server returns a program for a Go program with the process id pid that has been started and
+// serves sockets, resolves names and reads files from here on. Unlike [Filter] it is a list of
+// what passes; the rest is answered with EPERM. What does not pass is most of the kernel: execve,
+// new processes and namespaces, memory to execute, ptrace, mounts, keys, bpf, io_uring, other files than
+// those to read, other sockets than those of IP and rtnetlink, signals to anybody else.
+func Server(pid int) ([]unix.SockFilter, error) {
+	prog, err := compile(serverRules(pid), errno(unix.EPERM))
+	if err != nil {
+		return nil, fmt.Errorf("assemble seccomp filter: %w", err)
+	}
+	return prog, nil
+}
+
+func serverRules(pid int) []rule {
+	r := []rule{
+		{do: allow, calls: serverCalls},
+		{do: allow, when: []cond{is(0, unix.CLONE_THREAD, unix.CLONE_THREAD)}, calls: []uint32{unix.SYS_CLONE}},
+		{do: allow, when: []cond{is(0, all, unix.PR_SET_VMA)}, calls: []uint32{unix.SYS_PRCTL}}, // names of memory
+		{do: allow, when: []cond{is(0, all, 0)}, calls: []uint32{unix.SYS_PRLIMIT64}},           // of itself
+		{do: allow, when: []cond{is(0, all, uint32(pid))}, calls: []uint32{unix.SYS_TGKILL}},
+		{do: allow, when: []cond{is(2, unix.PROT_EXEC, 0)}, calls: []uint32{unix.SYS_MMAP, unix.SYS_MPROTECT}},
+	}
+	// What is opened is there, and is read.
+	r = append(r, rule{do: errno(unix.EPERM), when: []cond{has(2, unix.O_CREAT|tmpfileBit)}, calls: []uint32{unix.SYS_OPENAT}})
+	for _, writes := range []uint32{unix.O_WRONLY, unix.O_RDWR, unix.O_ACCMODE} {
+		r = append(r, rule{do: errno(unix.EPERM), when: []cond{is(2, unix.O_ACCMODE, writes)}, calls: []uint32{unix.SYS_OPENAT}})
+	}
+	r = append(r, rule{do: allow, calls: []uint32{unix.SYS_OPENAT}})
+	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
+		for _, kind := range []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+			r = append(r, rule{do: allow, when: []cond{is(0, all, family), is(1, sockTypeMask, kind)}, calls: []uint32{unix.SYS_SOCKET}})
+		}
+	}
+	return append(r,
+		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: []uint32{unix.SYS_SOCKET}})
+}
+
+// serverCalls pass whatever their arguments are.
+var serverCalls = append([]uint32{
+	// The Go runtime: memory, threads, time, its own signals.
+	unix.SYS_BRK, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MINCORE,
+	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ,
+	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_GETRANDOM,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_UNAME,
+	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
+
+	// Descriptors: files, sockets, pipes to splice with.
+	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_CLOSE,
+	unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_GETCWD,
+	unix.SYS_PIPE2, unix.SYS_SPLICE,
+	unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_SHUTDOWN,
+	unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
+	unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG,
+}, archServer...)
