@@ -69,6 +69,7 @@ type Engine struct {
 	rungWhy   error                  // why not a better one
 	callers   int
 	keys      keyLocks
+	types     sync.Once // see learnTypes
 	spares    spares
 	turns     chan struct{} // taken by each sandbox that is being raised for a caller
 	init      string        // see initProgram
