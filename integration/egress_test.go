@@ -141,6 +141,33 @@ func TestEgressOpen(t *testing.T) {
 	})
 }
 
+// A server on the loopback of the machine is reached by a name that the sandbox's own
+// loopback has not, where rules name both the name and the address.
+func TestEgressHostLoopback(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		script := `python3 - <<'E'
+import socket
+for name in "localhost.", "localhost", "127.0.0.1":
+    try: print(socket.create_connection((name, 5432), 5).recv(100).decode().strip())
+    except OSError as e: print(type(e).__name__)
+E`
+		for _, c := range []struct{ rules, want string }{
+			{"localhost:5432 127.0.0.1:5432", "220 welcome\nConnectionRefusedError\nConnectionRefusedError\n"},
+			{"localhost:5432", "ConnectionResetError\nConnectionRefusedError\nConnectionRefusedError\n"},
+			{"127.0.0.1:5432", "gaierror\nConnectionRefusedError\nConnectionRefusedError\n"},
+		} {
+			var flags []string
+			for _, rule := range strings.Fields(c.rules) {
+				flags = append(flags, "--allow-domain", rule)
+			}
+			if r := n.inside(script, flags...); r.stdout != c.want {
+				n.Errorf("%s: %+v", c.rules, r)
+			}
+		}
+	})
+}
+
 func TestEgressBadRules(t *testing.T) {
 	b := newBox(t)
 	for _, rule := range []string{"*.com", "good.test:0", "good.test:70000", "https://good.test", "a b", "*"} {

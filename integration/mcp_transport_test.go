@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -215,6 +216,32 @@ func TestMCPOverHTTP(t *testing.T) {
 	if text := <-done; !strings.Contains(text, `"stdout":"answered\n"`) {
 		t.Errorf("the call under way: %s", text)
 	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the server: %v", err)
+	}
+}
+
+// 100 calls at once, each of which gets its own answer.
+func TestMCPOverHTTPParallel(t *testing.T) {
+	b := newBox(t)
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url := "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	_, text := post(t, http.DefaultClient, url, hello, nil)
+	session, _, _ := strings.Cut(text, "\n")
+	headers := map[string]string{"Mcp-Session-Id": session}
+	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			call := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"echo %d"}}}`, 10+i, i)
+			if code, text := post(t, http.DefaultClient, url, call, headers); code != 200 || !strings.Contains(text, fmt.Sprintf(`"stdout":"%d\n"`, i)) {
+				t.Errorf("call %d: %d %s", i, code, text)
+			}
+		})
+	}
+	wg.Wait()
+	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the server: %v", err)
 	}

@@ -37,7 +37,7 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 	})
 	mux := http.NewServeMux()
 	mux.Handle(Path, stream)
-	want := sha256.Sum256([]byte("Bearer " + o.Token))
+	want := sha256.Sum256([]byte(o.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !o.ours(r.Host):
@@ -55,7 +55,11 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 
 // authorized compares digests, whose length and content say nothing about the token.
 func authorized(r *http.Request, want [sha256.Size]byte) bool {
-	got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	got := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 

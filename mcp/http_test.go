@@ -27,7 +27,10 @@ func TestHTTPDoor(t *testing.T) {
 		{"localhost", "null", "Bearer secret", 403},
 		{"localhost", "", "", 401},
 		{"localhost", "", "Bearer secret2", 401},
+		{"localhost", "", "bearer secret", 200},
 		{"localhost", "", "secret", 401},
+		{"localhost", "", "Basic secret", 401},
+		{"localhost", "", "Bearer", 401},
 	} {
 		body := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 		r := httptest.NewRequest("POST", Path, body)

@@ -176,6 +176,7 @@ func (c *Client) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
 	}
 	var reply Created
+	go wire.Learn(reply, ExecRequest{}, ExecReply{}, ExecTarget{}, Result{}) // while we wait
 	if err := c.peer.Call(ctx, OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/outbound"
 	"demesne/mcp"
 )
@@ -35,6 +36,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		old := time.Now().Add(-retention)
 		store.Prune(old)
 		outbound.PruneLogs(d.OutputRoot(), old)
+		manifest.Prune(d.OutputRoot(), old)
 	}()
 	s := mcp.New(d, opts)
 	if o.http == "" {

@@ -97,8 +97,9 @@ func gcCommand() command {
 		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]"}, summary: "free disk space",
 		about: `Removes what no image here needs: blobs, unpacked layers, downloads given up. With --all or
 --older-than it removes images first. Jobs that ended a week ago are forgotten, and so are
-logs of decisions about the network that nobody added to for as long. Nothing is removed that a sandbox uses, that is being
-pulled, or that another user's demesne keeps.`,
+logs of decisions about the network that nobody added to for as long, and the manifests of
+outputs that are gone. Nothing is removed that a sandbox uses, that is being pulled, or that
+another user's demesne keeps.`,
 		examples: []example{
 			{"leftovers only", "demesne gc"},
 			{"and images no sandbox began on for a week", "demesne gc --older-than 168h"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/outbound"
 	"demesne/images"
 	"demesne/runner"
@@ -74,6 +75,9 @@ func pruneOld(before time.Time) error {
 	root, err := runner.OutputRoot()
 	if err == nil {
 		_, err = outbound.PruneLogs(root, before)
+	}
+	if err == nil {
+		_, err = manifest.Prune(root, before)
 	}
 	return err
 }

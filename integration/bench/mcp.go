@@ -20,7 +20,7 @@ func mcp(m *machine) error {
 		return err
 	}
 	defer s.close()
-	for _, part := range []func(*session) error{trips, pooled, parallel, gigabyte, rest} {
+	for _, part := range []func(*session) error{trips, parallel, gigabyte, rest} {
 		if err := part(s); err != nil {
 			return err
 		}
@@ -51,6 +51,31 @@ func initialize(m *machine) error {
 	return nil
 }
 
+// way is how an agent calls: which tool with what, in turns, and how long it thinks in between.
+type way struct {
+	name     string
+	tool     string
+	params   []params
+	pause    time.Duration
+	p50, p99 time.Duration // bounds; 0: none
+}
+
+// ways of calling. Back to back no sandbox can be there in advance for long, and each call pays for the
+// making of one; with pauses there is one, also for an agent that alternates.
+func ways(id string) []way {
+	script := func(egress string) params { return params{"image": "host", "command": "true", "egress": egress} }
+	none, mode := script("none"), script("package-managers")
+	const thinking = 150 * time.Millisecond
+	return []way{
+		{"sandbox_script, one shape, back to back", "sandbox_script", []params{none}, 0, 9 * time.Millisecond, 20 * time.Millisecond},
+		{"sandbox_script, two shapes, back to back", "sandbox_script", []params{none, mode}, 0, 9 * time.Millisecond, 20 * time.Millisecond},
+		{"sandbox_script, one shape, with pauses", "sandbox_script", []params{none}, thinking, 3 * time.Millisecond, 20 * time.Millisecond},
+		{"sandbox_script, default egress, with pauses", "sandbox_script", []params{mode}, thinking, 3 * time.Millisecond, 20 * time.Millisecond},
+		{"sandbox_script, two shapes, with pauses", "sandbox_script", []params{none, mode}, thinking, 3 * time.Millisecond, 20 * time.Millisecond},
+		{"sandbox_exec, back to back", "sandbox_exec", []params{{"sandbox_id": id, "command": "true"}}, 0, 1500 * time.Microsecond, 0},
+	}
+}
+
 // trips times calls one after the other; a sandbox that stays keeps the runner alive.
 func trips(s *session) error {
 	made, err := s.call("sandbox_create", params{"image": "host"})
@@ -58,64 +83,37 @@ func trips(s *session) error {
 		return err
 	}
 	defer s.call("sandbox_destroy", params{"sandbox_id": made.SandboxID})
-	cases := []struct {
-		name, tool string
-		params     params
-		p50, p99   time.Duration
-	}{
-		{"sandbox_script", "sandbox_script", params{"image": "host", "command": "true"}, 9 * time.Millisecond, 20 * time.Millisecond},
-		{"sandbox_script, egress none", "sandbox_script", params{"image": "host", "command": "true", "egress": "none"}, 9 * time.Millisecond, 20 * time.Millisecond},
-		{"sandbox_exec", "sandbox_exec", params{"sandbox_id": made.SandboxID, "command": "true"}, 1500 * time.Microsecond, 0},
-	}
-	times := map[string][]time.Duration{}
-	for round := range 3*s.rounds + 3 {
-		for _, c := range cases {
-			start := time.Now()
-			r, err := s.call(c.tool, c.params)
-			if err != nil {
-				return err
-			}
-			if r.ExitCode != 0 {
-				return fmt.Errorf("%s: exit code %d", c.tool, r.ExitCode)
-			}
-			if round >= 3 {
-				times[c.name] = append(times[c.name], time.Since(start))
-			}
-		}
-	}
-	for _, c := range cases {
-		s.atMost(c.name+" round trip, p50", s.add(c.name+" round trip", "", times[c.name]), c.p50)
-		if c.p99 > 0 {
-			s.atMost(c.name+" round trip, p99", s.rows[len(s.rows)-1].P99, c.p99)
+	for _, w := range ways(made.SandboxID) {
+		if err := s.trip(w); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
 	return nil
 }
 
-// pooled times scripts as a person's agent has them, with pauses: a sandbox made in advance is there for each.
-func pooled(s *session) error {
-	made, err := s.call("sandbox_create", params{"image": "host"})
-	if err != nil {
-		return err
+func (s *session) trip(w way) error {
+	rounds := s.rounds
+	if w.pause == 0 {
+		rounds *= 3
 	}
-	defer s.call("sandbox_destroy", params{"sandbox_id": made.SandboxID})
-	for _, c := range []string{"none", "package-managers"} {
-		var times []time.Duration
-		for round := range s.rounds + 3 {
-			time.Sleep(150 * time.Millisecond)
-			start := time.Now()
-			r, err := s.call("sandbox_script", params{"image": "host", "command": "true", "egress": c})
-			if err == nil && r.ExitCode != 0 {
-				err = fmt.Errorf("sandbox_script: exit code %d", r.ExitCode)
-			}
-			if err != nil {
-				return err
-			}
-			if round >= 3 {
-				times = append(times, time.Since(start))
-			}
+	var times []time.Duration
+	for round := range rounds + 4 {
+		time.Sleep(w.pause)
+		start := time.Now()
+		r, err := s.call(w.tool, w.params[round%len(w.params)])
+		if err == nil && r.ExitCode != 0 {
+			err = fmt.Errorf("exit code %d", r.ExitCode)
 		}
-		s.atMost("sandbox_script from the pool, p50, egress "+c, s.add("sandbox_script with pauses", "egress "+c, times), 3*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		if round >= 4 { // the first find nothing in advance
+			times = append(times, time.Since(start))
+		}
+	}
+	s.atMost(w.name+", p50", s.add(w.name, "", times), w.p50)
+	if w.p99 > 0 {
+		s.atMost(w.name+", p99", s.rows[len(s.rows)-1].P99, w.p99)
 	}
 	return nil
 }

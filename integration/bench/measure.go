@@ -115,13 +115,18 @@ func warm(m *machine) error {
 		return err
 	}
 	defer m.output("demesne", "stop", id)
-	var runs, execs, inside []time.Duration
+	var runs, paused, execs, inside []time.Duration
 	for range m.rounds {
 		d, err := m.time("demesne", "run", "--", "true")
 		if err != nil {
 			return err
 		}
 		runs = append(runs, d)
+		time.Sleep(100 * time.Millisecond)
+		if d, err = m.time("demesne", "run", "--", "true"); err != nil {
+			return err
+		}
+		paused = append(paused, d)
 		if d, err = m.time("demesne", "exec", id, "--", "true"); err != nil {
 			return err
 		}
@@ -134,7 +139,8 @@ func warm(m *machine) error {
 			inside = append(inside, d)
 		}
 	}
-	m.atMost("demesne run -- true, runner alive", m.add("demesne run, runner alive", "single-id", runs), 7*time.Millisecond)
+	m.atMost("demesne run -- true, runner alive, other commands just before", m.add("demesne run, runner alive", "single-id", runs), 7*time.Millisecond)
+	m.atMost("demesne run -- true, runner alive, after a pause", m.add("demesne run, runner alive", "single-id, after 100 ms", paused), 7*time.Millisecond)
 	m.atMost("demesne exec -- true", m.add("demesne exec", "", execs), 8*time.Millisecond)
 	if len(inside) == 0 {
 		m.limit("exec inside the protocol", false, "no stage \"exec\" in the trace", "<= 1.00 ms")

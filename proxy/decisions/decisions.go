@@ -28,7 +28,7 @@ type Record struct {
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"` // allowed, and did not work
-	In      int64     `json:"in"`              // bytes to the sandbox
+	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request those of the body
 	Out     int64     `json:"out"`             // and from it
 	Millis  int64     `json:"ms"`
 }

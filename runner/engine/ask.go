@@ -54,26 +54,21 @@ func (w *wayOut) answer(id uint64, yes bool) {
 	}
 }
 
-// dispatchEgress serves the calls about a live sandbox's network.
-func (c *caller) dispatchEgress(m *wire.Message) error {
-	if m.Op == runner.OpAnswer {
-		var a runner.Answer
-		if err := m.Decode(&a); err != nil {
-			return err
-		}
-		s, err := c.e.find(a.Sandbox)
-		if err == nil {
-			if w := s.way(); w != nil {
-				w.answer(a.ID, a.Allow)
-			}
-		}
+// answer passes on what somebody said about a name.
+func (e *Engine) answer(a runner.Answer) error {
+	s, err := e.find(a.Sandbox)
+	if err != nil {
 		return err
 	}
-	var change runner.EgressChange
-	if err := m.Decode(&change); err != nil {
-		return err
+	if w := s.way(); w != nil {
+		w.answer(a.ID, a.Allow)
 	}
-	s, err := c.e.find(change.Sandbox)
+	return nil
+}
+
+// changeEgress changes what a live sandbox may reach.
+func (e *Engine) changeEgress(change runner.EgressChange) error {
+	s, err := e.find(change.Sandbox)
 	if err != nil {
 		return err
 	}

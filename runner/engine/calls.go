@@ -22,136 +22,104 @@ func (c *caller) serve(m *wire.Message) {
 }
 
 func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
-	switch m.Op {
-	case runner.OpCreate:
-		var spec runner.Spec
-		if err := m.Decode(&spec); err != nil {
-			return nil, nil, err
-		}
-		reply, err := c.create(spec, m)
-		return reply, nil, err
-	case runner.OpRun:
-		var req runner.RunRequest
-		if err := m.Decode(&req); err != nil {
-			return nil, nil, err
-		}
-		return c.launch(req, m)
-	case runner.OpExec:
-		var req runner.ExecRequest
-		if err := m.Decode(&req); err != nil {
-			return nil, nil, err
-		}
-		s, rec, err := c.e.locate(req.Sandbox)
-		if err == nil && s == nil {
-			err = stopped(rec)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		reply, files, err := s.exec(c, req, m)
-		return reply, files, err
-	case runner.OpAttach:
-		var t runner.Target
-		if err := m.Decode(&t); err != nil {
-			return nil, nil, err
-		}
-		attached, files, err := c.attach(t)
-		return attached, files, err
-	case runner.OpDiff:
-		var t runner.Target
-		if err := m.Decode(&t); err != nil {
-			return nil, nil, err
-		}
-		diff, err := c.e.diff(t.Sandbox)
-		return diff, nil, err
-	case runner.OpLayer:
-		var t runner.LayerRequest
-		if err := m.Decode(&t); err != nil {
-			return nil, nil, err
-		}
-		layered, err := c.e.layer(t, m.File(runner.FileLayer))
-		return layered, nil, err
-	case runner.OpFork:
-		var t runner.ForkRequest
-		if err := m.Decode(&t); err != nil {
-			return nil, nil, err
-		}
-		forked, err := c.e.fork(t)
-		return forked, nil, err
-	case runner.OpRestart:
-		var t runner.Restart
-		if err := m.Decode(&t); err != nil {
-			return nil, nil, err
-		}
-		reply, err := c.restart(t, m)
-		return reply, nil, err
-	case runner.OpWait, runner.OpSignal, runner.OpResize:
-		return c.dispatchExec(m)
-	case runner.OpOpen, runner.OpStop, runner.OpInspect:
-		return c.dispatchSandbox(m)
-	case runner.OpEgress, runner.OpAnswer:
-		return nil, nil, c.dispatchEgress(m)
-	case runner.OpList:
-		if err := c.e.settled(); err != nil {
-			return nil, nil, err
-		}
-		return c.e.list(), nil, nil
-	case runner.OpCheck:
-		if err := c.e.settled(); err != nil {
-			return nil, nil, err
-		}
-		return c.e.check(), nil, nil
-	case runner.OpSweep:
-		if err := c.e.settled(); err != nil {
-			return nil, nil, err
-		}
-		removed, err := c.e.sweep()
-		return removed, nil, err
-	}
-	return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
-}
-
-func (c *caller) dispatchExec(m *wire.Message) (any, wire.Files, error) {
-	var t runner.ExecTarget
-	if err := m.Decode(&t); err != nil {
-		return nil, nil, err
-	}
-	x, err := c.e.findExec(t)
-	if err != nil {
-		return nil, nil, err
-	}
-	switch m.Op {
-	case runner.OpSignal:
-		return nil, nil, x.signal(syscall.Signal(t.Signal))
-	case runner.OpResize:
-		return nil, nil, x.resize(t.TTY)
-	}
-	select {
-	case <-x.done:
-		return x.result, nil, nil
-	case <-c.peer.Done():
-		return nil, nil, wire.ErrClosed
-	}
-}
-
-func (c *caller) dispatchSandbox(m *wire.Message) (any, wire.Files, error) {
-	var t runner.Target
-	if err := m.Decode(&t); err != nil {
-		return nil, nil, err
+	h := handlers[m.Op]
+	if h == nil {
+		return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
 	}
 	if err := c.e.settled(); err != nil {
 		return nil, nil, err
 	}
-	s, rec, err := c.e.locate(t.Sandbox)
-	switch {
-	case s == nil:
-		reply, err := c.e.absent(m.Op, t, rec, err)
-		return reply, nil, err
-	case m.Op == runner.OpInspect:
-		return s.info(), nil, nil
-	case m.Op == runner.OpOpen:
-		opened, err := s.open()
-		return opened, nil, err
+	return h(c, m)
+}
+
+// handler serves calls of one operation. The files are a part of the answer, and closed once they were
+// sent.
+type handler func(*caller, *wire.Message) (reply any, files wire.Files, err error)
+
+// handlers is where each operation of a caller is served.
+var handlers = map[wire.Op]handler{
+	runner.OpCreate: of((*caller).create),
+	runner.OpRun:    withFiles((*caller).launch),
+	runner.OpExec:   withFiles((*caller).exec),
+	runner.OpAttach: withFiles(func(c *caller, t runner.Target, _ *wire.Message) (*runner.Attached, wire.Files, error) {
+		return c.attach(t)
+	}),
+	runner.OpRestart: of((*caller).restart),
+	runner.OpWait:    onExec((*caller).wait),
+	runner.OpSignal: onExec(func(_ *caller, x *execution, t runner.ExecTarget) (any, error) {
+		return nil, x.signal(syscall.Signal(t.Signal))
+	}),
+	runner.OpResize: onExec(func(_ *caller, x *execution, t runner.ExecTarget) (any, error) {
+		return nil, x.resize(t.TTY)
+	}),
+	runner.OpOpen:    onSandbox(func(s *sandbox, _ runner.Target) (runner.Opened, error) { return s.open() }),
+	runner.OpStop:    onSandbox(func(s *sandbox, t runner.Target) (any, error) { return nil, s.stop(t.Keep) }),
+	runner.OpInspect: onSandbox(func(s *sandbox, _ runner.Target) (runner.Info, error) { return s.info(), nil }),
+	runner.OpDiff:    of(func(c *caller, t runner.Target, _ *wire.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
+	runner.OpLayer: of(func(c *caller, t runner.LayerRequest, m *wire.Message) (runner.Layered, error) {
+		return c.e.layer(t, m.File(runner.FileLayer))
+	}),
+	runner.OpFork:   of(func(c *caller, t runner.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.fork(t) }),
+	runner.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
+	runner.OpAnswer: of(func(c *caller, a runner.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
+	runner.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),
+	runner.OpCheck:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
+	runner.OpSweep:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]string, error) { return c.e.sweep() }),
+}
+
+// withFiles is a handler of calls whose body is a T.
+func withFiles[T, R any](f func(*caller, T, *wire.Message) (R, wire.Files, error)) handler {
+	return func(c *caller, m *wire.Message) (any, wire.Files, error) {
+		var body T
+		if err := m.Decode(&body); err != nil {
+			return nil, nil, err
+		}
+		return f(c, body, m)
 	}
-	return nil, nil, s.stop(t.Keep)
+}
+
+// of is withFiles for answers without any.
+func of[T, R any](f func(*caller, T, *wire.Message) (R, error)) handler {
+	return withFiles(func(c *caller, body T, m *wire.Message) (R, wire.Files, error) {
+		reply, err := f(c, body, m)
+		return reply, nil, err
+	})
+}
+
+// onExec is a handler of calls about a command.
+func onExec[R any](f func(*caller, *execution, runner.ExecTarget) (R, error)) handler {
+	return of(func(c *caller, t runner.ExecTarget, _ *wire.Message) (reply R, err error) {
+		x, err := c.e.findExec(t)
+		if err != nil {
+			return reply, err
+		}
+		return f(c, x, t)
+	})
+}
+
+// onSandbox is a handler of calls about a sandbox, which may live or not.
+func onSandbox[R any](f func(*sandbox, runner.Target) (R, error)) handler {
+	return func(c *caller, m *wire.Message) (any, wire.Files, error) {
+		var t runner.Target
+		if err := m.Decode(&t); err != nil {
+			return nil, nil, err
+		}
+		s, rec, err := c.e.locate(t.Sandbox)
+		if s == nil {
+			reply, err := c.e.absent(m.Op, t, rec, err)
+			return reply, nil, err
+		}
+		reply, err := f(s, t)
+		return reply, nil, err
+	}
+}
+
+// wait is until a command has ended, or the caller has gone.
+func (c *caller) wait(x *execution, _ runner.ExecTarget) (*runner.Result, error) {
+	select {
+	case <-x.done:
+		return x.result, nil
+	case <-c.peer.Done():
+		return nil, wire.ErrClosed
+	}
 }

@@ -11,9 +11,6 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, error) {
-	if err := c.e.settled(); err != nil {
-		return nil, err
-	}
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
@@ -58,7 +55,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 
 // launch makes a sandbox for one command and starts that. A sandbox whose command did not start
 // is nobody's: it goes.
-func (c *caller) launch(req runner.RunRequest, m *wire.Message) (any, wire.Files, error) {
+func (c *caller) launch(req runner.RunRequest, m *wire.Message) (*runner.RunReply, wire.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
 	}
@@ -70,7 +67,7 @@ func (c *caller) launch(req runner.RunRequest, m *wire.Message) (any, wire.Files
 	if err != nil {
 		return nil, nil, err
 	}
-	started, files, err := s.exec(c, req.Exec, m)
+	started, files, err := s.execute(c, req.Exec, m)
 	if err != nil {
 		s.end("its command was not started")
 		return nil, nil, err

@@ -15,9 +15,6 @@ import (
 
 // diff tells what a sandbox made of its image, whether it lives or not.
 func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
-	if err := e.settled(); err != nil {
-		return nil, err
-	}
 	s, rec, err := e.locate(idOrName)
 	if err != nil {
 		return nil, err

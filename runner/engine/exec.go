@@ -42,9 +42,21 @@ type execution struct {
 	timeout bool
 }
 
-// exec starts a command and answers with its number, and its terminal if it has
+// exec starts a command in a sandbox that lives.
+func (c *caller) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+	s, rec, err := c.e.locate(req.Sandbox)
+	if err == nil && s == nil {
+		err = stopped(rec)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.execute(c, req, m)
+}
+
+// execute starts a command and answers with its number, and its terminal if it has
 // one.
-func (s *sandbox) exec(c *caller, req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+func (s *sandbox) execute(c *caller, req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}

@@ -17,9 +17,6 @@ func (e *Engine) layer(t runner.LayerRequest, to *os.File) (did runner.Layered, 
 		return did, wire.Errorf(wire.CodeInvalid, "write layer: no file")
 	}
 	defer to.Close()
-	if err := e.settled(); err != nil {
-		return did, err
-	}
 	live, rec, err := e.locate(t.Sandbox)
 	switch {
 	case err != nil:

@@ -12,9 +12,6 @@ import (
 // is shown to it anew.
 func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, error) {
 	e := c.e
-	if err := e.settled(); err != nil {
-		return runner.Opened{}, err
-	}
 	live, rec, err := e.locate(t.Sandbox)
 	switch {
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -80,10 +81,32 @@ func bind(pid int, cpus float64) (int, error) {
 		return 0, os.NewSyscallError("sched_getaffinity", err)
 	}
 	want := choose(&have, int(math.Ceil(cpus)), pid)
-	if err := unix.SchedSetaffinity(pid, &want); err != nil {
-		return 0, os.NewSyscallError("sched_setaffinity", err)
+	// Of each thread: those that bound ones start are bound. What one of the others started meanwhile, the
+	// next look finds.
+	for bound, more := map[int]bool{}, true; more; {
+		more = false
+		for _, tid := range threads(pid) {
+			if bound[tid] {
+				continue
+			}
+			if err := unix.SchedSetaffinity(tid, &want); err != nil && err != unix.ESRCH {
+				return 0, os.NewSyscallError("sched_setaffinity", err)
+			}
+			bound[tid], more = true, true
+		}
 	}
 	return want.Count(), nil
+}
+
+// threads are those of a process now.
+func threads(pid int) (tids []int) {
+	entries, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
 }
 
 // choose takes n of the processors in have. It starts at a different one for each

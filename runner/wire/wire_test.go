@@ -230,3 +230,8 @@ func TestIdleConnIsSmall(t *testing.T) {
 		t.Errorf("%d bytes each", each)
 	}
 }
+
+// Learn is for what is to come: what cannot travel at all is found out then, not here.
+func TestLearn(t *testing.T) {
+	Learn(nil, Message{}, make(chan int), func() {})
+}

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 )
 
@@ -34,6 +35,12 @@ const (
 	bytesMax = 256 << 20
 	visitMax = 20_000   // entries of directories that are looked at
 	readMax  = 16 << 20 // bytes of a manifest
+)
+
+// Names of files beside manifests.
+const (
+	suffix     = ".json"
+	unfinished = ".new-"
 )
 
 // Manifest is what a directory held.
@@ -54,7 +61,7 @@ type File struct {
 
 // Path is where the manifest of an output directory is.
 func Path(dir string) string {
-	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+".json")
+	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+suffix)
 }
 
 // maker is a manifest under way.
@@ -148,7 +155,7 @@ func (m *Manifest) Write(path string) error {
 	}
 	var f *os.File
 	if err == nil {
-		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+		f, err = os.CreateTemp(filepath.Dir(path), unfinished+"*")
 	}
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
@@ -163,6 +170,40 @@ func (m *Manifest) Write(path string) error {
 		return fmt.Errorf("write manifest: %w", err)
 	}
 	return nil
+}
+
+// Prune removes the manifests below root of output directories that are gone, and what a Write that
+// was killed before left. It says how many files that were.
+func Prune(root string, before time.Time) (removed int, err error) {
+	dir := filepath.Dir(Path(filepath.Join(root, "any")))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		if !stale(root, e, before) {
+			continue
+		}
+		one := os.Remove(filepath.Join(dir, e.Name()))
+		if one == nil {
+			removed++
+		}
+		err = errors.Join(err, one)
+	}
+	if err != nil {
+		err = fmt.Errorf("prune manifests: %w", err)
+	}
+	return removed, err
+}
+
+// stale says whether e, a file beside manifests, serves nobody any more.
+func stale(root string, e fs.DirEntry, before time.Time) bool {
+	if name, ok := strings.CutSuffix(e.Name(), suffix); ok {
+		_, err := os.Lstat(filepath.Join(root, name))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	info, err := e.Info()
+	return err == nil && strings.HasPrefix(e.Name(), unfinished) && info.ModTime().Before(before)
 }
 
 // Read reads a manifest.

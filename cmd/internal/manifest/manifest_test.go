@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // directory makes one with a few files, and opens it.
@@ -103,6 +104,36 @@ func TestRead(t *testing.T) {
 		if m, err := Parse(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: %+v", text, m)
 		}
+	}
+}
+
+// The manifest of what is gone goes, and what was never finished; one that is being written stays.
+func TestPrune(t *testing.T) {
+	root := t.TempDir()
+	if n, err := Prune(root, time.Now()); n != 0 || err != nil {
+		t.Errorf("nothing there: %d %v", n, err)
+	}
+	for _, name := range []string{"here", "gone"} {
+		if err := (&Manifest{Version: 1}).Write(Path(filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(root, ".manifests")
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{".new-1", ".new-2", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "here"), 0o700), os.Chtimes(filepath.Join(dir, ".new-1"), old, old), os.Chtimes(filepath.Join(dir, "other"), old, old)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Prune(root, time.Now().Add(-time.Minute)); n != 2 || err != nil {
+		t.Errorf("%d %v", n, err)
+	}
+	left, err := filepath.Glob(dir + "/*")
+	if got := strings.ReplaceAll(strings.Join(left, " "), dir+"/", ""); err != nil || got != ".new-2 here.json other" {
+		t.Errorf("left: %s %v", got, err)
 	}
 }
 
