@@ -8,11 +8,12 @@ GO ?= go
 PREFIX ?= /usr/local
 BIN := $(CURDIR)/bin
 # A clone that another user owns builds too: git would refuse to say what commit it is.
-export GOFLAGS := -buildvcs=false $(GOFLAGS)
-LIGHT := -trimpath -ldflags "-s -w"
+# -trimpath for all, so that programs, vet and tests share what is compiled.
+export GOFLAGS := -buildvcs=false -trimpath $(GOFLAGS)
+LIGHT := -ldflags "-s -w"
 # libcontainer's nsenter and our own constructor are C: static where the machine's
 # libc can be linked so (glibc and musl both can), dynamic otherwise.
-STATIC := -trimpath -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
+STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # The packages that compile without cgo, and so for another architecture from here.
 PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \

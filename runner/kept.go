@@ -66,6 +66,7 @@ type ForkRequest struct {
 	Name     string `json:"name,omitempty"`
 	Out      string `json:"out,omitempty"`
 	Snapshot bool   `json:"snapshot,omitempty"`
+	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
 }
 
 // Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
@@ -87,6 +88,12 @@ func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (Forked, 
 // is removed by Stop.
 func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (Forked, error) {
 	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+}
+
+// PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is
+// killed. If the runner is killed, the next one removes it.
+func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (Forked, error) {
+	return c.fork(ctx, ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
 }
 
 func (c *Client) fork(ctx context.Context, r ForkRequest) (f Forked, err error) {

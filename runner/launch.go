@@ -285,8 +285,8 @@ func (l *launcher) environ(cgroups []string) []string {
 		fmt.Sprintf("%s=%d", userns.EnvLock, FDLock),
 		userns.EnvMode + "=" + l.mode,
 		userns.EnvClean + "=" + strings.Join(clean, ":"),
-		"_DEMESNE_KEY=" + l.dir.key,
-		"_DEMESNE_RUN=" + l.dir.path,
+		userns.EnvKey + "=" + l.dir.key,
+		userns.EnvRun + "=" + l.dir.path,
 	}
 	for _, name := range []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GODEBUG"} {
 		if v, ok := os.LookupEnv(name); ok {

@@ -27,7 +27,7 @@ import (
 //	scratch/    writable trees of sandboxes that have no mount namespace
 //
 // KEY stands for everything two callers must share to share a runner: who they
-// are, the namespaces they see the machine through, and the program itself.
+// are, the namespaces they see the machine through, limits that not everybody has, and the program itself.
 type runDir struct {
 	path string
 	key  string
@@ -229,13 +229,35 @@ func runnerKey(p programs, dir, kept string) (string, error) {
 	}
 	// A process whose rights were narrowed must not lend itself to a runner that
 	// has more (or the reverse): no_new_privs decides about newuidmap.
-	fmt.Fprintln(h, noNewPrivs())
+	fmt.Fprintln(h, noNewPrivs(), narrowed())
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
 func noNewPrivs() bool {
 	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	return err == nil && nnp == 1
+}
+
+// narrowed lists those of our resource limits that not every caller has, and that a runner
+// we start would have for all of them.
+func narrowed() (low []uint64) {
+	for _, r := range []struct {
+		resource int
+		enough   uint64
+	}{{unix.RLIMIT_NOFILE, 4096}, {unix.RLIMIT_FSIZE, unix.RLIM_INFINITY}, {unix.RLIMIT_CPU, unix.RLIM_INFINITY}, {unix.RLIMIT_AS, unix.RLIM_INFINITY}, {unix.RLIMIT_DATA, unix.RLIM_INFINITY}} {
+		var l unix.Rlimit
+		if unix.Getrlimit(r.resource, &l) != nil {
+			continue
+		}
+		value := l.Cur
+		if r.resource == unix.RLIMIT_NOFILE {
+			value = l.Max // Go programs raise theirs to it
+		}
+		if value < r.enough {
+			low = append(low, uint64(r.resource), value)
+		}
+	}
+	return low
 }
 
 func (d *runDir) file(suffix string) string { return filepath.Join(d.path, d.key+suffix) }

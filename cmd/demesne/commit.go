@@ -95,11 +95,11 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	case root.Digest == "" || root.Store != c.Store.Dir():
 		return nil, hinted(fmt.Errorf("sandbox %q: its image is not of the store %q", id, c.Store.Dir()), "demesne import makes a directory an image")
 	}
-	snap, err := eng.Snapshot(ctx, id, "")
+	snap, err := eng.PassingSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer stop(eng, snap.ID)
+	defer stop(eng, snap.ID) // without us the runner does
 	layers, err := a.layersOf(ctx, eng, snap.ID)
 	defer func() {
 		for _, f := range layers {

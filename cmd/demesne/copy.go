@@ -121,17 +121,15 @@ func copyIn(ctx context.Context, b *box, src, dst string) error {
 	return b.CopyIn(ctx, real, dst)
 }
 
-// copyOut copies into a directory that is there, or makes dst out of a directory of its
-// own beside it.
+// copyOut copies into a directory that is there, or makes dst.
 func (a *app) copyOut(ctx context.Context, b *box, src, dst string) error {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
 		return hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
 	}
 	dir, as := filepath.Split(filepath.Clean(dst))
-	whole := false
 	if info, err := os.Stat(dst); err == nil && info.IsDir() {
-		dir, whole = dst, true
+		dir, as = dst, name
 	} else if strings.HasSuffix(dst, "/") {
 		return fmt.Errorf("destination %q: no such directory", dst)
 	}
@@ -140,23 +138,15 @@ func (a *app) copyOut(ctx context.Context, b *box, src, dst string) error {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
 	defer root.Close()
-	if whole {
-		return a.unpack(ctx, b, src, root)
-	}
-	part := ".demesne-cp-" + b.ID
-	if err := root.Mkdir(part, ownerOnly); err != nil {
-		return fmt.Errorf("destination %q: make %q in its place: %w", dst, part, reason(err))
-	}
-	defer root.RemoveAll(part)
-	inner, err := root.OpenRoot(part)
+	p, err := newPart(root)
 	if err != nil {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
-	defer inner.Close()
-	if err := a.unpack(ctx, b, src, inner); err != nil {
+	defer p.remove()
+	if err := a.unpack(ctx, b, src, p.dir); err != nil {
 		return err
 	}
-	if err := root.Rename(filepath.Join(part, name), as); err != nil {
+	if err := p.deliver(name, as); err != nil {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
 	return nil

@@ -23,6 +23,7 @@ type document struct{ to *os.File }
 // streamed, what the command wrote. Where there is no result it has the error.
 type outcome struct {
 	*runner.Result
+	Manifest string `json:"manifest,omitempty"`
 	*written
 }
 
@@ -84,7 +85,7 @@ func (a *app) openDocument(o *options) (*document, error) {
 }
 
 // write writes the one document of this run. err is what kept it from a result.
-func (d *document) write(r *runner.Result, trace []runner.Stage, kept *capture, err error) error {
+func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *capture, err error) error {
 	if d == nil {
 		return nil
 	}
@@ -93,7 +94,7 @@ func (d *document) write(r *runner.Result, trace []runner.Stage, kept *capture, 
 	}
 	whole := *r
 	whole.Trace = trace
-	doc := outcome{Result: &whole}
+	doc := outcome{Result: &whole, Manifest: manifest}
 	if kept != nil {
 		doc.written = kept.written()
 	}

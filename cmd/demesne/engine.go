@@ -20,6 +20,7 @@ type engine interface {
 	Halt(ctx context.Context, idOrName string) error
 	Fork(ctx context.Context, idOrName, name, out string) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
+	PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
 	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
 	Sweep(context.Context) (removed []string, err error)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -158,8 +159,14 @@ func (j *job) finish(err error) (int, error) {
 	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
 		j.result.EgressLog = tidyLog(j.result.EgressLog)
 	}
+	manifest := ""
+	if j.result != nil && j.o.manifest {
+		var merr error
+		manifest, merr = record(j.result.Out)
+		err = errors.Join(err, merr)
+	}
 	trace := j.stages.all(j.began)
-	if werr := j.doc.write(j.result, trace, j.kept, err); err == nil {
+	if werr := j.doc.write(j.result, manifest, trace, j.kept, err); err == nil {
 		err = werr
 	}
 	if j.o.trace {

@@ -29,7 +29,7 @@ type options struct {
 	limits               runner.Limits
 	require              runner.Level
 	nesting, trace       bool
-	background           bool
+	background, manifest bool
 	key                  string
 	ttl, maxAge          time.Duration
 	freezeIdle           time.Duration

@@ -36,6 +36,8 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case o.key != "" && o.manifest:
+		return nil, errors.New("--manifest: with --key the output directory stays the sandbox's")
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
 	case o.ttl != 0 || o.maxAge != 0 || o.freezeIdle != 0:

@@ -71,7 +71,12 @@ func resultFlags(o *options) flagSet {
 
 func runFlags(o *options) flagSet {
 	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
-		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o))
+		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
+}
+
+func manifestFlag(o *options) flagSet {
+	return flagSet{{group: groupResult, long: "manifest", set: on(&o.manifest),
+		help: "write down the SHA-256 of each file that is left in /out, beside that directory: see verify"}}
 }
 
 func backgroundFlag(o *options) flagSet {

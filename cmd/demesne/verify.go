@@ -15,8 +15,8 @@ func verifyCommand() command {
 		name: "verify", usage: []string{"[--write] DIR"}, summary: "compare an output directory with its manifest",
 		about: `Says which files of an output directory are not as they were when the run ended: a line for each that
 is changed, missing or new, and then the exit code is 1. The manifest, with the SHA-256 of each file, is
-beside the directory in .manifests; runs that agents start, and background jobs of theirs, have one. --write makes
-one of what is there now. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
+beside the directory in .manifests; runs that agents start have one, background jobs of theirs, and runs with --manifest. --write
+makes one of what is there now; demesne gc removes those of fresh directories that are gone. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
 		examples: []example{
 			{"of a run", "demesne verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
 			{"of a directory that has none", "demesne verify --write result"},
@@ -43,10 +43,7 @@ func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
 	}
 	defer root.Close()
 	if o.write {
-		m, err := manifest.Make(root)
-		if err == nil {
-			err = m.Write(manifest.Path(dir))
-		}
+		m, err := writeManifest(root, dir)
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
@@ -75,4 +72,23 @@ func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
 		return code, err
 	}
 	return 1, nil
+}
+
+// record writes the manifest of an output directory that no sandbox has any more, and returns where it is.
+func record(dir string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("make manifest of %q: %w", dir, reason(err))
+	}
+	defer root.Close()
+	_, err = writeManifest(root, dir)
+	return manifest.Path(dir), err
+}
+
+func writeManifest(root *os.Root, dir string) (*manifest.Manifest, error) {
+	m, err := manifest.Make(root)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Write(manifest.Path(dir))
 }

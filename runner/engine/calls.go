@@ -59,7 +59,7 @@ var handlers = map[wire.Op]handler{
 	runner.OpLayer: of(func(c *caller, t runner.LayerRequest, m *wire.Message) (runner.Layered, error) {
 		return c.e.layer(t, m.File(runner.FileLayer))
 	}),
-	runner.OpFork:   of(func(c *caller, t runner.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.e.fork(t) }),
+	runner.OpFork:   of(func(c *caller, t runner.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.fork(t) }),
 	runner.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	runner.OpAnswer: of(func(c *caller, a runner.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
 	runner.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),

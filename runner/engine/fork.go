@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,6 +19,39 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
+
+// fork has what c asked for in passing removed when c ends.
+func (c *caller) fork(t runner.ForkRequest) (runner.Forked, error) {
+	f, err := c.e.fork(t)
+	if err != nil || !t.Passing {
+		return f, err
+	}
+	c.mu.Lock()
+	c.passing = append(c.passing, f.ID)
+	gone := c.gone
+	c.mu.Unlock()
+	if gone {
+		c.pass()
+	}
+	return f, nil
+}
+
+// pass removes what c had in passing, unless c did.
+func (c *caller) pass() {
+	c.mu.Lock()
+	ids := c.passing
+	c.passing = nil
+	c.mu.Unlock()
+	for _, id := range ids {
+		rec, err := c.e.asleep(id)
+		if err != nil {
+			continue
+		}
+		if err := c.e.stopAsleep(rec, false); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
+		}
+	}
+}
 
 // fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
 func (e *Engine) fork(t runner.ForkRequest) (runner.Forked, error) {
@@ -156,7 +190,11 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (ru
 	if t.Snapshot {
 		i.Expires = now.Add(snapshotLife)
 	}
-	if err := box.Write(keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}); err != nil {
+	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}
+	if t.Passing {
+		r.Maker = e.state.self
+	}
+	if err := box.Write(r); err != nil {
 		return runner.Forked{}, errors.Join(err, box.Remove())
 	}
 	return runner.Forked{ID: i.ID}, box.Close()

@@ -29,12 +29,15 @@ func (e *Engine) keeper() (*keep.Dir, error) {
 	return e.kept, err
 }
 
-// sweep removes what has expired and what killed runners left.
+// sweep removes what has expired and what killed runners left. Who asks for it while another one is under way
+// wants that to be through, too.
 func (e *Engine) sweep() ([]string, error) {
 	d, err := e.keeper()
 	if err != nil {
 		return nil, nil
 	}
+	e.sweeping.Lock()
+	defer e.sweeping.Unlock()
 	removed, err := d.Sweep()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)

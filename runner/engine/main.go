@@ -11,7 +11,7 @@
 //	tree.go       its mounts; image.go  those of an image
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	receipt.go    what was verified → Receipt, pure
+//	receipt.go    what was verified → Receipt
 //	egress.go     what a sandbox may have of the network; pure
 //	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
 //	publish.go    and the ways in
@@ -75,6 +75,7 @@ type Engine struct {
 	init      string        // see initProgram
 	proxy     outlet.Proxy  // of all sandboxes
 	kept      *keep.Dir     // see keeper
+	sweeping  sync.Mutex    // of sweep
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }

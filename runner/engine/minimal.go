@@ -71,12 +71,8 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 	if facts.LandlockABI == 0 || !facts.LandlockFS {
 		return wire.Errorf(wire.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
 	}
-	s.receipt = s.account(seen{facts: facts})
-	if err := meets(s.receipt, s.spec.Require); err != nil {
-		return err
-	}
-	s.watch()
-	return nil
+	s.seen = seen{facts: facts}
+	return s.complete(m, t)
 }
 
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.

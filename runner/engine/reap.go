@@ -21,7 +21,7 @@ import (
 // no new runner starts before it is through.
 func Reap() int {
 	killOrphans()
-	run, key := os.Getenv("_DEMESNE_RUN"), os.Getenv("_DEMESNE_KEY")
+	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
 	openState(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
 	code := 0

@@ -9,7 +9,8 @@ import (
 	"demesne/runner/wire"
 )
 
-// account turns what was asked, done and verified into the receipt. It is pure.
+// account turns what was asked, done and verified into the receipt. What the limits
+// and the network are, it asks those.
 func (s *sandbox) account(saw seen) *runner.Receipt {
 	b, f, st := s.e.boot, saw.facts, saw.start
 	r := &runner.Receipt{

@@ -20,6 +20,8 @@ type caller struct {
 	mu   sync.Mutex
 	gone bool
 	own  map[*sandbox]bool
+
+	passing []string // snapshots that go with it
 }
 
 // accept serves callers until the listener is closed.
@@ -106,6 +108,7 @@ func (c *caller) run() {
 		wg.Go(func() { s.end("its caller ended") })
 	}
 	wg.Wait()
+	c.pass()
 	c.e.left(c)
 	c.e.leave()
 }

@@ -62,6 +62,8 @@ type Record struct {
 	Quiet bool `json:"quiet,omitempty"`
 	// Snapshot says that it never runs, only its forks do, and that it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`
+	// Maker is of what is there for a moment only: the runner without which it is swept away.
+	Maker Process `json:"maker,omitzero"`
 }
 
 // Dir is a directory of sandboxes. It has no state of its own, and is safe for any number of
@@ -277,7 +279,7 @@ func (d *Dir) Sweep() (removed []string, err error) {
 		if !e.IsDir() || strings.HasPrefix(name, basePrefix) {
 			continue
 		}
-		expired := d.expired(name)
+		expired := d.expired(name) || d.orphaned(name)
 		if !expired && !strings.HasPrefix(name, oldPrefix) && d.hasSpec(name) {
 			continue
 		}
@@ -304,7 +306,7 @@ func (b *Box) sweep() (gone bool, err error) {
 	if strings.HasPrefix(b.id, oldPrefix) {
 		return true, b.removeAs(b.id)
 	}
-	if !b.d.expired(b.id) && b.d.hasSpec(b.id) {
+	if !b.d.expired(b.id) && !b.d.orphaned(b.id) && b.d.hasSpec(b.id) {
 		return false, b.Close()
 	}
 	return true, b.remove()
@@ -318,4 +320,10 @@ func (d *Dir) hasSpec(name string) bool {
 func (d *Dir) expired(name string) bool {
 	st, err := d.root.Lstat(filepath.Join(name, untilFile))
 	return err == nil && st.ModTime().Before(time.Now())
+}
+
+// orphaned is of what had a maker, and has none any more.
+func (d *Dir) orphaned(name string) bool {
+	r, err := d.read(name)
+	return err == nil && r.Maker != Process{} && !r.Maker.Alive()
 }

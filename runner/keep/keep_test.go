@@ -360,6 +360,30 @@ func TestFreezeKilled(t *testing.T) {
 	}
 }
 
+// TestOrphan: what was there for a moment goes when its maker has, and not before.
+func TestOrphan(t *testing.T) {
+	d := open(t)
+	self, err := Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := self
+	gone.Start++
+	for id, maker := range map[string]Process{"mine": self, "dead": gone, "none": {}} {
+		b, err := d.New(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Record{Info: runner.Info{ID: id, Expires: time.Now().Add(time.Hour)}, Snapshot: true, Maker: maker}
+		if err := errors.Join(b.Write(r), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if removed, err := d.Sweep(); err != nil || len(removed) != 1 || removed[0] != "dead" || len(list(t, d)) != 2 {
+		t.Errorf("removed %q, %v; left %q", removed, err, list(t, d))
+	}
+}
+
 func TestHoldRefuses(t *testing.T) {
 	d := open(t)
 	b := add(t, d, "aa", "", time.Hour)

@@ -49,6 +49,8 @@ const (
 	EnvMode    = "_DEMESNE_MODE"    // ModeUser, ModeRoot or ModeMinimal
 	EnvClean   = "_DEMESNE_CLEAN"   // colon-separated files and directories A removes at the end
 	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
+	EnvKey     = "_DEMESNE_KEY"     // the runner's, for the reaper in Go
+	EnvRun     = "_DEMESNE_RUN"     // the run directory, for the same
 	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace C joins
 	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: what C executes
 )

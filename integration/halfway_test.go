@@ -1,0 +1,141 @@
+package integration
+
+import (
+	"crypto/md5"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// halfway runs the command once to its end, which tells how long it takes, and then again and again, each time killing whom
+// it names after a part of that time; after looks at what is left.
+func (b *box) halfway(rounds int, whom func(cli int) []int, args []string, after func(killed bool)) {
+	b.Helper()
+	began := time.Now()
+	b.must(args...)
+	took := time.Since(began)
+	after(false)
+	for range rounds {
+		cmd := b.command("demesne", args...)
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(rand.N(took))
+		for _, pid := range whom(cmd.Process.Pid) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		cmd.Wait()
+		after(true)
+	}
+}
+
+func theCLI(pid int) []int { return []int{pid} }
+func theRunner(int) []int  { return runners(true) }
+func md5Of(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", md5.Sum(text))
+}
+
+const thirtyFiles = "mkdir -p d/sub; for i in $(seq 30); do head -c 300000 /dev/urandom > d/sub/$i; done; (cd d/sub; md5sum * | sort -k2 > /root/sums)"
+
+// A copy out of a sandbox that is killed, or whose runner is, leaves whole files or none, and what it put together goes with the next.
+func TestHalfwayCopyOut(t *testing.T) {
+	for name, whom := range map[string]func(int) []int{"the CLI": theCLI, "the runner": theRunner} {
+		b := newBox(t)
+		b.create("--name", "box")
+		b.must("exec", "box", "-c", thirtyFiles)
+		want := map[string]bool{}
+		for _, sum := range strings.Fields(b.must("exec", "box", "-c", "cut -d' ' -f1 /root/sums")) {
+			want[sum] = true
+		}
+		to := b.dir + "/down"
+		b.halfway(12, whom, []string{"cp", "box:/workspace/d", to}, func(killed bool) {
+			names, _ := filepath.Glob(to + "/sub/*")
+			for _, path := range names {
+				if sum := md5Of(t, path); !want[sum] {
+					t.Errorf("%s: %s is not whole", name, path)
+				}
+			}
+			if !killed && len(names) != len(want) {
+				t.Errorf("%s: %d files, not killed", name, len(names))
+			}
+			os.RemoveAll(to)
+		})
+		b.must("cp", "box:/workspace/d", to)
+		if left, _ := filepath.Glob(b.dir + "/.demesne*"); len(left) > 0 {
+			t.Errorf("%s: left: %q", name, left)
+		}
+		b.must("rm", "box")
+	}
+}
+
+// A copy into a sandbox that is killed leaves whole files or none.
+func TestHalfwayCopyIn(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "box")
+	from := b.mkdir("up")
+	for i := range 30 {
+		b.file("up/"+string(rune('a'+i)), strings.Repeat("x", 300_000), 0o644)
+	}
+	b.halfway(12, theCLI, []string{"cp", from, "box:/workspace/in"}, func(bool) {
+		// The one inside ends when it sees the end of its input.
+		eventually(t, "what copies inside to end", func() bool {
+			return b.must("exec", "box", "-c", "find in -type f ! -size 300000c | wc -l") == "0\n"
+		})
+		b.must("exec", "box", "-c", "rm -rf in")
+	})
+	b.must("rm", "box")
+}
+
+// A snapshot or a fork that is killed is there whole, or not at all, and what it is of goes on.
+func TestHalfwaySnapshot(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "box")
+	b.must("exec", "box", "-c", thirtyFiles+"; (while :; do date > /tmp/beat; sleep 0.02; done) >/dev/null 2>&1 &")
+	b.halfway(10, theCLI, []string{"snapshot", "box"}, func(bool) {
+		for _, id := range strings.Fields(b.must("ls", "-q")) {
+			if !strings.Contains(b.must("inspect", id), "snapshot") {
+				continue
+			}
+			fork := strings.TrimSpace(b.must("fork", id))
+			b.must("exec", fork, "-c", "cd d/sub; md5sum --quiet -c /root/sums")
+			b.must("rm", id, fork)
+		}
+		b.must("exec", "box", "-c", "rm /tmp/beat; while ! test -s /tmp/beat; do sleep 0.02; done")
+	})
+	b.must("rm", "box")
+	if kept := names(b.dir + "/k"); len(kept) > 0 {
+		t.Errorf("on the disk: %q", kept)
+	}
+}
+
+// A commit that is killed leaves an image that works, or none, and nothing of what it was made of.
+func TestHalfwayCommit(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("demo:1")
+	g.ok("create", "--name", "box", "--image", ref)
+	g.ok("exec", "box", "-c", "for i in 1 2 3 4 5 6 7 8; do dd if=/dev/urandom of=/big$i bs=1000000 count=1 2>/dev/null; done; md5sum /big* > /sums")
+	for name, whom := range map[string]func(int) []int{"the CLI": theCLI, "the runner": theRunner} {
+		g.halfway(6, whom, []string{"commit", "box", "local/made:1"}, func(bool) {
+			if strings.Contains(g.ok("images"), "local/made") {
+				g.ok("run", "--image", "local/made:1", "--", "sh", "-c", "md5sum -s -c /sums")
+				// What unpacks it may outlive the CLI for a moment.
+				eventually(t, name+": the image to be nobody's", func() bool { return g.do("rmi", "local/made:1").code == 0 })
+			}
+			eventually(t, name+": the snapshot to go", func() bool {
+				return len(strings.Fields(g.ok("ls", "-q"))) == 1
+			})
+			g.ok("images", "verify")
+		})
+	}
+	g.ok("rm", "box")
+}
