@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +16,16 @@ import (
 
 // A Record is an image that whoever brought it here wants to name.
 type Record struct {
-	Ref      Reference  // its Full becomes the name
-	Manifest Descriptor // its blob and the blobs it names are in the store
-	Index    Digest     // of the index that the name pointed to, or ""
-	Pulled   time.Time  // when the pull began; zero for an import
+	Ref      imageref.Ref   // its Full becomes the name
+	Manifest oci.Descriptor // its blob and the blobs it names are in the store
+	Index    oci.Digest     // of the index that the name pointed to, or ""
+	Pulled   time.Time      // when the pull began; zero for an import
 }
 
 // Add names an image, whose blobs must all be there: a name that pointed to another image points to
 // this one afterwards, and the other one stays until nothing uses it. The same again is no error.
 func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
-	if k := r.Ref.Kind; k == Pinned || !r.Ref.Stored() {
+	if k := r.Ref.Kind; k == imageref.Pinned || !r.Ref.Stored() {
 		return nil, fmt.Errorf("add image %q: it is no name that an image may have", r.Ref)
 	}
 	var img *Image
@@ -90,7 +92,7 @@ func (s *Store) Whole(img *Image) error {
 }
 
 // touch says that an image was used now.
-func (s *Store) touch(d Digest) error {
+func (s *Store) touch(d oci.Digest) error {
 	path, now := s.usedPath(d), time.Now()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -102,7 +104,7 @@ func (s *Store) touch(d Digest) error {
 
 // Hold says that the image is in use, until the returned file is closed or the process ends, and
 // that it was used now. It is [ErrNotFound] if it has been removed meanwhile.
-func (s *Store) Hold(ctx context.Context, d Digest) (io.Closer, error) {
+func (s *Store) Hold(ctx context.Context, d oci.Digest) (io.Closer, error) {
 	path := s.usedPath(d)
 	f, err := lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +122,7 @@ func (s *Store) Hold(ctx context.Context, d Digest) (io.Closer, error) {
 
 // claim takes an image away from everybody who could hold it: [ErrInUse] if somebody does. Whoever
 // claims has the store's lock.
-func (s *Store) claim(d Digest) (*os.File, error) {
+func (s *Store) claim(d oci.Digest) (*os.File, error) {
 	if err := s.ensureUsed(d); err != nil {
 		return nil, err
 	}
@@ -132,7 +134,7 @@ func (s *Store) claim(d Digest) (*os.File, error) {
 }
 
 // reviveUsed makes the used file of an image that was named by another tool.
-func (s *Store) reviveUsed(ctx context.Context, d Digest) error {
+func (s *Store) reviveUsed(ctx context.Context, d oci.Digest) error {
 	return s.update(ctx, func(entries []entry) ([]entry, bool, error) {
 		if !slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == d }) {
 			return nil, false, ErrNotFound
@@ -142,7 +144,7 @@ func (s *Store) reviveUsed(ctx context.Context, d Digest) error {
 }
 
 // ensureUsed makes the used file where there is none, and leaves one that is there.
-func (s *Store) ensureUsed(d Digest) error {
+func (s *Store) ensureUsed(d oci.Digest) error {
 	if _, err := os.Lstat(s.usedPath(d)); err == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"demesne/images/oci"
 	"fmt"
 	"testing"
 )
@@ -31,7 +32,7 @@ func BenchmarkEnsure(b *testing.B) {
 // BenchmarkBlob is what the store adds to a download.
 func BenchmarkBlob(b *testing.B) {
 	content := noise(1, 64<<20)
-	d := DigestOf(content)
+	d := oci.DigestOf(content)
 	b.SetBytes(int64(len(content)))
 	for b.Loop() {
 		b.StopTimer()

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"crypto/sha256"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"hash"
@@ -16,7 +17,7 @@ import (
 // killed, is there for the next one.
 type BlobWriter struct {
 	s      *Store
-	digest Digest
+	digest oci.Digest
 	size   int64
 	f      *os.File // partial/HEX, locked
 	hash   hash.Hash
@@ -29,8 +30,8 @@ type BlobWriter struct {
 // [ErrPresent] if the blob is there, then or after the wait; from then on it stays until [Store.Add]
 // names an image that has it, or [Store.Close]. What is there of the blob is read and hashed: what
 // is to be written starts at [BlobWriter.Offset].
-func (s *Store) Begin(ctx context.Context, d Digest, size int64) (*BlobWriter, error) {
-	if d == "" || size < 0 || size > MaxBlob {
+func (s *Store) Begin(ctx context.Context, d oci.Digest, size int64) (*BlobWriter, error) {
+	if d == "" || size < 0 || size > oci.MaxBlob {
 		return nil, fmt.Errorf("begin blob %q: no digest, or a size of %d bytes", d, size)
 	}
 	w, err := s.begin(ctx, d, size)
@@ -40,7 +41,7 @@ func (s *Store) Begin(ctx context.Context, d Digest, size int64) (*BlobWriter, e
 	return w, nil
 }
 
-func (s *Store) begin(ctx context.Context, d Digest, size int64) (*BlobWriter, error) {
+func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWriter, error) {
 	switch err := s.pin(ctx, d, size); {
 	case err == nil:
 		return nil, ErrPresent
@@ -141,7 +142,7 @@ func (w *BlobWriter) commit(ctx context.Context) error {
 	if w.n < w.size {
 		return fmt.Errorf("%d of %d bytes: %w", w.n, w.size, io.ErrUnexpectedEOF)
 	}
-	if got := DigestFrom(w.hash.Sum(nil)); got != w.digest {
+	if got := oci.DigestFrom(w.hash.Sum(nil)); got != w.digest {
 		w.discard()
 		return fmt.Errorf("%w: its digest is %s", ErrCorrupt, got)
 	}
@@ -156,7 +157,7 @@ func (w *BlobWriter) commit(ctx context.Context) error {
 // publish gives a locked file of partial its name among the blobs, and pins it: the file is the
 // store's then. Nobody removes blobs while we have the store's lock, so that the moment in which
 // flock(2) turns one kind of lock into the other is nobody's chance.
-func (s *Store) publish(ctx context.Context, f *os.File, d Digest) error {
+func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d Digest) error {
 
 // twin takes the blob that somebody else published since we looked, in place of f: it may be
 // pinned, and a pin is on a file, not on a name. The caller has the store's lock.
-func (s *Store) twin(f *os.File, d Digest) bool {
+func (s *Store) twin(f *os.File, d oci.Digest) bool {
 	there, err := tryLockFile(s.blobPath(d), os.O_RDONLY, syscall.LOCK_SH)
 	if err != nil {
 		return false

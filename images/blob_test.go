@@ -3,6 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"errors"
 	"io"
 	"os"
@@ -16,7 +18,7 @@ import (
 func TestBlob(t *testing.T) {
 	s := newStore(t)
 	b := noise(1, 100_000)
-	w, err := s.Begin(t.Context(), DigestOf(b), int64(len(b)))
+	w, err := s.Begin(t.Context(), oci.DigestOf(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +28,14 @@ func TestBlob(t *testing.T) {
 	if _, err := io.Copy(w, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Blob(DigestOf(b)); !errors.Is(err, ErrCorrupt) {
+	if _, err := s.Blob(oci.DigestOf(b)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("there before it is committed: %v", err)
 	}
 	if err := w.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
-	f, err := s.Blob(DigestOf(b))
+	f, err := s.Blob(oci.DigestOf(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func TestBlob(t *testing.T) {
 	if got, _ := io.ReadAll(f); !bytes.Equal(got, b) || st.Mode() != 0o644 {
 		t.Errorf("%d bytes, %v", len(got), st.Mode())
 	}
-	if _, err := s.Begin(t.Context(), DigestOf(b), int64(len(b))); !errors.Is(err, ErrPresent) {
+	if _, err := s.Begin(t.Context(), oci.DigestOf(b), int64(len(b))); !errors.Is(err, ErrPresent) {
 		t.Errorf("the second time: %v", err)
 	}
 	if left := blobFiles(t, s, "partial"); len(left) != 0 {
@@ -53,7 +55,7 @@ func TestBlob(t *testing.T) {
 // TestBlobResume: what was written before is there, hashed again, and not believed.
 func TestBlobResume(t *testing.T) {
 	b := noise(2, 50_000)
-	d, n := DigestOf(b), int64(len(b))
+	d, n := oci.DigestOf(b), int64(len(b))
 	for _, c := range []struct {
 		name    string
 		partial []byte
@@ -89,7 +91,7 @@ func TestBlobResume(t *testing.T) {
 
 func TestBlobEnds(t *testing.T) {
 	b := noise(3, 1000)
-	d := DigestOf(b)
+	d := oci.DigestOf(b)
 	s := newStore(t)
 	begin := func() *BlobWriter {
 		t.Helper()
@@ -123,7 +125,7 @@ func TestBlobEnds(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []struct {
-		d Digest
+		d oci.Digest
 		n int64
 	}{{"", 1}, {d, -1}, {d, 1 << 50}} {
 		if _, err := s.Begin(t.Context(), bad.d, bad.n); err == nil || errors.Is(err, ErrPresent) {
@@ -136,10 +138,10 @@ func TestBlobEnds(t *testing.T) {
 func TestBlobWrongSize(t *testing.T) {
 	s := newStore(t)
 	b := noise(4, 1000)
-	if err := os.WriteFile(s.blobPath(DigestOf(b)), b[:999], 0o644); err != nil {
+	if err := os.WriteFile(s.blobPath(oci.DigestOf(b)), b[:999], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.Begin(t.Context(), DigestOf(b), 1000)
+	w, err := s.Begin(t.Context(), oci.DigestOf(b), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +167,7 @@ func TestBlobTwice(t *testing.T) {
 				return
 			}
 			defer own.Close()
-			w, err := own.Begin(t.Context(), DigestOf(b), int64(len(b)))
+			w, err := own.Begin(t.Context(), oci.DigestOf(b), int64(len(b)))
 			if errors.Is(err, ErrPresent) {
 				return
 			}
@@ -190,14 +192,14 @@ func TestBlobTwice(t *testing.T) {
 
 func TestBlobWaitCancelled(t *testing.T) {
 	s := newStore(t)
-	w, err := s.Begin(t.Context(), DigestOf(nil), 5)
+	w, err := s.Begin(t.Context(), oci.DigestOf(nil), 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { _, err := s.Begin(ctx, DigestOf(nil), 5); done <- err }()
+	go func() { _, err := s.Begin(ctx, oci.DigestOf(nil), 5); done <- err }()
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -208,7 +210,7 @@ func TestPut(t *testing.T) {
 	s := newStore(t)
 	for range 2 {
 		d, n, err := s.Put(t.Context(), strings.NewReader("hello"), 5)
-		if err != nil || n != 5 || d != DigestOf([]byte("hello")) {
+		if err != nil || n != 5 || d != oci.DigestOf([]byte("hello")) {
 			t.Errorf("got %s, %d, %v", d, n, err)
 		}
 	}
@@ -265,11 +267,11 @@ func fillStore(dir string) error {
 	if err != nil {
 		return err
 	}
-	m, err := makeImage(ctx, s, Config{}, noise(1, 100<<10))
+	m, err := makeImage(ctx, s, oci.Config{}, noise(1, 100<<10))
 	if err != nil {
 		return err
 	}
-	ref, err := Parse("a:1")
+	ref, err := imageref.Parse("a:1")
 	if err != nil {
 		return err
 	}
@@ -277,7 +279,7 @@ func fillStore(dir string) error {
 		return err
 	}
 	big := noise(2, 2<<20)
-	w, err := s.Begin(ctx, DigestOf(big), int64(len(big)))
+	w, err := s.Begin(ctx, oci.DigestOf(big), int64(len(big)))
 	if err != nil {
 		return err
 	}
@@ -295,13 +297,13 @@ func fillStore(dir string) error {
 }
 
 // fillIndex leaves not a page for the index that Add writes.
-func fillIndex(ctx context.Context, s *Store, m Descriptor) error {
+func fillIndex(ctx context.Context, s *Store, m oci.Descriptor) error {
 	os.WriteFile(s.path("fill"), noise(3, 2<<20), 0o600)
 	before, err := os.ReadFile(s.path(indexFile))
 	if err != nil {
 		return err
 	}
-	ref, err := Parse("b:1")
+	ref, err := imageref.Parse("b:1")
 	if err != nil {
 		return err
 	}
@@ -332,7 +334,7 @@ func TestPublishTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := []byte("the same")
-	d := DigestOf(content)
+	d := oci.DigestOf(content)
 	for _, s := range []*Store{a, b} {
 		f, err := os.CreateTemp(s.path("partial"), tempPrefix+"*")
 		if err != nil {

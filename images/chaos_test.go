@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -84,11 +86,11 @@ func addForever() int {
 				return err
 			}
 		}
-		m, err := makeImage(ctx, s, Config{}, layers...)
+		m, err := makeImage(ctx, s, oci.Config{}, layers...)
 		if err != nil {
 			return err
 		}
-		ref, err := Parse(tagged(rand.IntN(4)))
+		ref, err := imageref.Parse(tagged(rand.IntN(4)))
 		if err != nil {
 			return err
 		}
@@ -114,7 +116,7 @@ func addForever() int {
 }
 
 func addBlob(ctx context.Context, s *Store, b []byte) error {
-	w, err := s.Begin(ctx, DigestOf(b), int64(len(b)))
+	w, err := s.Begin(ctx, oci.DigestOf(b), int64(len(b)))
 	if errors.Is(err, ErrPresent) {
 		return nil
 	}
@@ -135,7 +137,7 @@ func addBlob(ctx context.Context, s *Store, b []byte) error {
 // collectForever removes names and what nothing needs.
 func collectForever() int {
 	return forever(func(ctx context.Context, s *Store) error {
-		ref, err := Parse(tagged(rand.IntN(4)))
+		ref, err := imageref.Parse(tagged(rand.IntN(4)))
 		if err != nil {
 			return err
 		}

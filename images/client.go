@@ -2,6 +2,9 @@ package images
 
 import (
 	"context"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +15,7 @@ import (
 )
 
 // A Client brings images into its store, and what is not needed out, by starting demesne-images. Its
-// errors that come from there are [Failure]s.
+// errors that come from there are [events.Failure]s.
 type Client struct {
 	Store   *Store
 	Program string // demesne-images
@@ -23,7 +26,7 @@ type Client struct {
 
 	// Unpacked, if not nil, tells whether a layer is unpacked: it spares the start of a program
 	// that would find nothing to do.
-	Unpacked func(diffID Digest) bool
+	Unpacked func(diffID oci.Digest) bool
 	// Platform is whose image of an index Pull brings, as "linux/arm64"; "" is this machine's.
 	Platform string
 
@@ -43,12 +46,12 @@ const (
 // Ensure returns the image from the store, after a pull if the policy asks for one. Without a pull it
 // starts no process, and the image may still have to be unpacked. An archive or layout of this
 // machine is read again if it changed since.
-func (c *Client) Ensure(ctx context.Context, ref Reference, policy PullPolicy, progress func(Event)) (*Image, error) {
+func (c *Client) Ensure(ctx context.Context, ref imageref.Ref, policy PullPolicy, progress func(events.Event)) (*Image, error) {
 	img, err := c.Store.Lookup(ref)
 	switch {
-	case policy == PullNever || ref.Kind == Pinned:
+	case policy == PullNever || ref.Kind == imageref.Pinned:
 		return img, err
-	case errors.Is(err, ErrNotFound) && ref.Kind == Bare:
+	case errors.Is(err, ErrNotFound) && ref.Kind == imageref.Bare:
 		return nil, err
 	case err != nil && !errors.Is(err, ErrNotFound) && (!errors.Is(err, ErrCorrupt) || errors.Is(err, errIndex)):
 		return nil, err
@@ -60,12 +63,12 @@ func (c *Client) Ensure(ctx context.Context, ref Reference, policy PullPolicy, p
 
 // fresh says whether a file is what it was when the image was read from it: its inode has not
 // changed since, which nobody can set back.
-func fresh(ref Reference, img *Image) bool {
+func fresh(ref imageref.Ref, img *Image) bool {
 	if !ref.Local() {
 		return true
 	}
 	path := ref.Path
-	if ref.Kind == OCILayout {
+	if ref.Kind == imageref.OCILayout {
 		path = filepath.Join(path, indexFile)
 	}
 	st, err := os.Stat(path)
@@ -78,7 +81,7 @@ func fresh(ref Reference, img *Image) bool {
 
 // Pull brings an image into the store and unpacks it. Layers are unpacked while others are still
 // under way, and those that are unpacked stay so if it fails.
-func (c *Client) Pull(ctx context.Context, ref Reference, progress func(Event)) (*Image, error) {
+func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
 	name, err := c.remote(ref)
 	if err != nil {
 		return nil, err
@@ -111,27 +114,27 @@ func (c *Client) pullArgs(name string) []string {
 }
 
 // remote returns what demesne-images is to call the image, if it can be pulled at all.
-func (c *Client) remote(ref Reference) (string, error) {
+func (c *Client) remote(ref imageref.Ref) (string, error) {
 	switch {
 	case !ref.Stored():
 		return "", fmt.Errorf("image %q: there is nothing to pull", ref)
-	case ref.Kind == Pinned:
+	case ref.Kind == imageref.Pinned:
 		return "", fmt.Errorf("image %q: a digest alone names no registry", ref)
 	}
 	_, err := c.Store.Lookup(ref)
 	switch {
-	case errors.Is(err, errIndex), errors.Is(err, ErrNotFound) && ref.Kind == Bare:
+	case errors.Is(err, errIndex), errors.Is(err, ErrNotFound) && ref.Kind == imageref.Bare:
 		return "", err
-	case ref.Kind == Bare:
+	case ref.Kind == imageref.Bare:
 		return ref.Full, nil
 	}
 	return ref.Given, nil
 }
 
 // unpackRest unpacks what the pull did not pass on, and waits for all of it.
-func (c *Client) unpackRest(ctx context.Context, d Digest, u *unpacker) (*Image, error) {
+func (c *Client) unpackRest(ctx context.Context, d oci.Digest, u *unpacker) (*Image, error) {
 	defer u.finish()
-	img, err := c.Store.Lookup(Reference{Kind: Pinned, Given: string(d), Full: string(d)})
+	img, err := c.Store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)})
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +150,7 @@ func (c *Client) unpackRest(ctx context.Context, d Digest, u *unpacker) (*Image,
 }
 
 // Unpack unpacks the layers of an image that are not unpacked yet.
-func (c *Client) Unpack(ctx context.Context, img *Image, progress func(Event)) error {
+func (c *Client) Unpack(ctx context.Context, img *Image, progress func(events.Event)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if _, err := c.unpackRest(ctx, img.Digest, c.unpacker(ctx, cancel, progress)); err != nil {

@@ -3,6 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 
@@ -39,9 +41,9 @@ func newClient(t *testing.T, wrong string) (c *Client, registry *Store) {
 func TestPull(t *testing.T) {
 	c, _ := newClient(t, "")
 	ref := mustParse(t, "o/n:1")
-	for i, want := range []State{Done, Present} {
-		seen := map[State]int{}
-		img, err := c.Pull(t.Context(), ref, func(e Event) {
+	for i, want := range []events.State{events.Done, events.Present} {
+		seen := map[events.State]int{}
+		img, err := c.Pull(t.Context(), ref, func(e events.Event) {
 			if seen[e.State]++; e.Digest == "" {
 				t.Errorf("an event about no blob: %+v", e)
 			}
@@ -49,7 +51,7 @@ func TestPull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(img.Layers) != 4 || seen[want] < 3 || seen[Pulled] != 4*(1-i) {
+		if len(img.Layers) != 4 || seen[want] < 3 || seen[events.Pulled] != 4*(1-i) {
 			t.Errorf("%d: %d layers, %v", i, len(img.Layers), seen)
 		}
 	}
@@ -69,14 +71,14 @@ func TestPullUnpacked(t *testing.T) {
 	if _, err := c.Pull(t.Context(), ref, nil); err != nil {
 		t.Fatal(err)
 	}
-	asked := map[Digest]bool{}
-	c.Unpacked = func(id Digest) bool { asked[id] = true; return true }
+	asked := map[oci.Digest]bool{}
+	c.Unpacked = func(id oci.Digest) bool { asked[id] = true; return true }
 	c.Enter = func(context.Context, *exec.Cmd) error { return errors.New("entered") }
 	img, err := c.Pull(t.Context(), ref, nil)
 	if err != nil || len(img.Layers) != 4 || len(asked) != 3 {
 		t.Errorf("asked for %v, %v", asked, err)
 	}
-	c.Unpacked = func(Digest) bool { return false }
+	c.Unpacked = func(oci.Digest) bool { return false }
 	if _, err := c.Pull(t.Context(), ref, nil); err == nil {
 		t.Error("layers that are not unpacked were left so")
 	}
@@ -126,7 +128,7 @@ func TestEnsure(t *testing.T) {
 			}
 		}
 		pulled := false
-		img, err := cl.Ensure(t.Context(), ref, c.policy, func(Event) { pulled = true })
+		img, err := cl.Ensure(t.Context(), ref, c.policy, func(events.Event) { pulled = true })
 		if !errors.Is(err, c.err) || (err == nil) != (img != nil) || pulled != c.pulls {
 			t.Errorf("%+v: pulled %v, %v", c, pulled, err)
 		}
@@ -179,7 +181,7 @@ func TestEnsureFile(t *testing.T) {
 func TestPullWrong(t *testing.T) {
 	for _, c := range []struct {
 		wrong, why string
-		code       Code
+		code       events.Code
 	}{
 		{"dies", "exit status 3: noise", ""},
 		{"garbage", "read event: invalid character", ""},
@@ -187,12 +189,12 @@ func TestPullWrong(t *testing.T) {
 		{"silent", "without a result", ""},
 		{"lazy", "without a result", ""},
 		{"reader", "without a result", ""},
-		{"hostile", "hostile", CodeRefused},
-		{"daemon", "login", CodeDenied},
+		{"hostile", "hostile", events.CodeRefused},
+		{"daemon", "login", events.CodeDenied},
 	} {
 		t.Run(c.wrong, func(t *testing.T) {
 			cl, _ := newClient(t, c.wrong)
-			_, err := cl.Pull(t.Context(), mustParse(t, "o/n:1"), func(e Event) {
+			_, err := cl.Pull(t.Context(), mustParse(t, "o/n:1"), func(e events.Event) {
 				if pid, _ := strconv.Atoi(e.Why); pid > 1 {
 					t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
 				}
@@ -201,7 +203,7 @@ func TestPullWrong(t *testing.T) {
 				t.Fatal("it went well")
 			}
 			contains(t, err.Error(), `image "o/n:1": `, c.why)
-			var f *Failure
+			var f *events.Failure
 			if errors.As(err, &f) != (c.code != "") || f != nil && f.Code != c.code {
 				t.Errorf("%v is %+v", err, f)
 			}
@@ -216,8 +218,8 @@ func TestPullWrong(t *testing.T) {
 func TestPullNotFound(t *testing.T) {
 	c, _ := newClient(t, "")
 	_, err := c.Pull(t.Context(), mustParse(t, "o/n:2"), nil)
-	var f *Failure
-	if !errors.As(err, &f) || f.Code != CodeUnreachable || f.Hint != "try again" {
+	var f *events.Failure
+	if !errors.As(err, &f) || f.Code != events.CodeUnreachable || f.Hint != "try again" {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range []string{"host", "dir:/", someHex, "word"} {
@@ -235,7 +237,7 @@ func TestPullCancelled(t *testing.T) {
 	for i := range 12 {
 		ctx, cancel := context.WithCancel(t.Context())
 		told := 0
-		_, err := c.Pull(ctx, ref, func(Event) {
+		_, err := c.Pull(ctx, ref, func(events.Event) {
 			if told++; told > i {
 				cancel()
 			}
@@ -306,7 +308,7 @@ func TestPullDeaf(t *testing.T) {
 	c, _ := newClient(t, "deaf")
 	c.grace = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Pull(ctx, mustParse(t, "o/n:1"), func(Event) { cancel() })
+	_, err := c.Pull(ctx, mustParse(t, "o/n:1"), func(events.Event) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -382,7 +384,7 @@ func TestSaveExport(t *testing.T) {
 	addImage(t, c.Store, "a:1", []byte("x"))
 	ref, dir := mustParse(t, "a:1"), t.TempDir()
 	var args string
-	progress := func(e Event) { args = e.Why }
+	progress := func(e events.Event) { args = e.Why }
 	for want, do := range map[string]func(*os.File) error{
 		"--format docker docker.io/library/a:1": func(f *os.File) error { return c.Save(t.Context(), ref, f, "docker", progress) },
 		"docker.io/library/a:1":                 func(f *os.File) error { return c.Export(t.Context(), ref, f, progress) },

@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,8 +21,8 @@ type Change struct {
 
 // Commit makes an image of another one of the store: its layers, those in the files, each a tar and the lowest first,
 // and its configuration but for the change.
-func (c *Client) Commit(ctx context.Context, base Digest, layers []*os.File, change Change, name Reference) (*Image, error) {
-	if name.Kind != Bare && (name.Kind != Registry || name.Digest() != "") {
+func (c *Client) Commit(ctx context.Context, base oci.Digest, layers []*os.File, change Change, name imageref.Ref) (*Image, error) {
+	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
 		return nil, fmt.Errorf("commit image %q: no name that an image can be given", name)
 	}
 	held, err := c.Store.Hold(ctx, base)
@@ -40,5 +42,5 @@ func (c *Client) Commit(ctx context.Context, base Digest, layers []*os.File, cha
 	if err != nil {
 		return nil, fmt.Errorf("commit image %q: %w", name, err)
 	}
-	return c.Store.Lookup(Reference{Kind: Pinned, Given: string(result.Digest), Full: string(result.Digest)})
+	return c.Store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(result.Digest), Full: string(result.Digest)})
 }

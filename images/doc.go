@@ -1,12 +1,9 @@
 // Package images turns a name that a caller may use into an image on disk: verified, pinned to a
 // digest, in an OCI image layout that any number of processes use at once.
 //
-// # Names
-//
-// [Parse] is the only way in. It knows the catalogue (one table, catalogue.go), references to
-// registries by Docker's rules, local layouts and archives, and digests. A single word that is in
-// neither the catalogue nor the store is an [UnknownError]; it never reaches a registry, where
-// somebody may have registered the misspelling.
+// Names are package imageref's: [imageref.Parse] is the only way in. A single word that is in neither the catalogue
+// nor the store is an [UnknownError]; it never reaches a registry, where somebody may have registered the misspelling.
+// What an image says of itself is package oci's.
 //
 // # Store
 //
@@ -41,5 +38,5 @@
 // This package speaks to no registry and unpacks nothing, so that a program which only starts
 // images stays small. [Client] starts the program that does, demesne-images, once with the
 // caller's rights and network to pull, and once inside the runner's user namespace, without a
-// network, to unpack. The two run at the same time; event.go draws what is said between them.
+// network, to unpack. The two run at the same time; package events draws what they say.
 package images

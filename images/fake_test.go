@@ -3,6 +3,9 @@ package images
 import (
 	"bufio"
 	"context"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,14 +44,14 @@ func fakeImages() int {
 		n := 0
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); n++ {
 		}
-		say.Encode(Event{Event: EventResult, Freed: int64(n)})
+		say.Encode(events.Event{Event: events.Result, Freed: int64(n)})
 	case "import":
 		err = fakePull(ctx, os.Args[3], os.Args[5], say)
 	case "save", "export":
 		err = fakeSave(say)
 	}
 	if err != nil {
-		say.Encode(Event{Event: EventError, Text: err.Error(), Hint: "try again", Code: CodeUnreachable})
+		say.Encode(events.Event{Event: events.Error, Text: err.Error(), Hint: "try again", Code: events.CodeUnreachable})
 		return 1
 	}
 	return 0
@@ -64,7 +67,7 @@ func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	ref, err := Parse(name)
+	ref, err := imageref.Parse(name)
 	if err != nil {
 		return err
 	}
@@ -76,18 +79,18 @@ func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	m, err := ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		return err
 	}
 	for i, b := range append(m.Layers, m.Config) {
-		e := Event{Event: EventLayer, State: Pulled, Digest: b.Digest}
+		e := events.Event{Event: events.Layer, State: events.Pulled, Digest: b.Digest}
 		if i < len(img.Layers) {
 			e.Layer = &img.Layers[i]
 		}
 		err := fakeBlob(ctx, from, to, b)
 		if errors.Is(err, ErrPresent) {
-			e.State = Present
+			e.State = events.Present
 		} else if err != nil {
 			return err
 		}
@@ -100,10 +103,10 @@ func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
 	if _, err := to.Add(ctx, Record{Ref: ref, Manifest: d, Pulled: time.Now()}); err != nil {
 		return err
 	}
-	return say.Encode(Event{Event: EventResult, Digest: d.Digest})
+	return say.Encode(events.Event{Event: events.Result, Digest: d.Digest})
 }
 
-func fakeBlob(ctx context.Context, from, to *Store, b Descriptor) error {
+func fakeBlob(ctx context.Context, from, to *Store, b oci.Descriptor) error {
 	w, err := to.Begin(ctx, b.Digest, b.Size)
 	if err != nil {
 		return err
@@ -137,14 +140,14 @@ func fakeUnpack(dir string, say *json.Encoder) error {
 		return err
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var l Layer
+		var l oci.Layer
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return err
 		}
 		tree := s.path("trees/fake-" + l.DiffID.Encoded())
-		state := Done
+		state := events.Done
 		if _, err := os.Stat(tree); err == nil {
-			state = Present
+			state = events.Present
 		} else if f, err := s.Blob(l.Digest); err != nil {
 			return err
 		} else if err := compare(context.Background(), f, l.DiffID, l.Size); err != nil {
@@ -152,13 +155,13 @@ func fakeUnpack(dir string, say *json.Encoder) error {
 		} else if err := os.MkdirAll(tree, 0o755); err != nil {
 			return err
 		}
-		say.Encode(Event{Event: EventLayer, State: state, DiffID: l.DiffID})
+		say.Encode(events.Event{Event: events.Layer, State: state, DiffID: l.DiffID})
 	}
 	return nil
 }
 
 func fakeSave(say *json.Encoder) error {
-	say.Encode(Event{Event: EventNotice, Why: strings.Join(os.Args[4:len(os.Args)-1], " ")})
+	say.Encode(events.Event{Event: events.Notice, Why: strings.Join(os.Args[4:len(os.Args)-1], " ")})
 	out, err := os.OpenFile(os.Args[len(os.Args)-1], os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -167,7 +170,7 @@ func fakeSave(say *json.Encoder) error {
 	if _, err := out.Write(noise(1, 1<<20)); err != nil {
 		return err
 	}
-	return say.Encode(Event{Event: EventResult})
+	return say.Encode(events.Event{Event: events.Result})
 }
 
 // fakeWrong is what a program may do that it should not.
@@ -190,7 +193,7 @@ var fakeWrong = map[string]func() int{
 	"silent sweep": func() int { return 0 },
 	"lazy unpack":  func() int { _, _ = io.Copy(io.Discard, os.Stdin); return 0 },
 	"hostile unpack": func() int {
-		json.NewEncoder(os.Stdout).Encode(Event{Event: EventError, Text: `unpack layer "x": hostile`, Code: CodeRefused})
+		json.NewEncoder(os.Stdout).Encode(events.Event{Event: events.Error, Text: `unpack layer "x": hostile`, Code: events.CodeRefused})
 		return 1
 	},
 	"deaf pull": func() int { // to the end of stdin, and to signals

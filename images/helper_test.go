@@ -3,6 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -60,9 +62,9 @@ func newStore(t testing.TB) *Store {
 	return s
 }
 
-func mustParse(t testing.TB, name string) Reference {
+func mustParse(t testing.TB, name string) imageref.Ref {
 	t.Helper()
-	ref, err := Parse(name)
+	ref, err := imageref.Parse(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,21 +72,21 @@ func mustParse(t testing.TB, name string) Reference {
 }
 
 // put stores content and returns its descriptor.
-func put(ctx context.Context, s *Store, b []byte, mediaType string) (Descriptor, error) {
+func put(ctx context.Context, s *Store, b []byte, mediaType string) (oci.Descriptor, error) {
 	d, n, err := s.Put(ctx, bytes.NewReader(b), 1<<30)
-	return Descriptor{MediaType: mediaType, Digest: d, Size: n}, err
+	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: n}, err
 }
 
 // makeImage stores an image with these layers, unnamed. Their DiffIDs are the digests of the blobs:
 // the layers are not compressed.
-func makeImage(ctx context.Context, s *Store, config Config, layers ...[]byte) (Descriptor, error) {
+func makeImage(ctx context.Context, s *Store, config oci.Config, layers ...[]byte) (oci.Descriptor, error) {
 	m := struct {
-		SchemaVersion int          `json:"schemaVersion"`
-		MediaType     string       `json:"mediaType"`
-		Config        Descriptor   `json:"config"`
-		Layers        []Descriptor `json:"layers"`
-	}{SchemaVersion: 2, MediaType: TypeOCIManifest, Layers: []Descriptor{}}
-	ids := []Digest{}
+		SchemaVersion int              `json:"schemaVersion"`
+		MediaType     string           `json:"mediaType"`
+		Config        oci.Descriptor   `json:"config"`
+		Layers        []oci.Descriptor `json:"layers"`
+	}{SchemaVersion: 2, MediaType: oci.TypeOCIManifest, Layers: []oci.Descriptor{}}
+	ids := []oci.Digest{}
 	for _, l := range layers {
 		d, err := put(ctx, s, l, "application/vnd.oci.image.layer.v1.tar")
 		if err != nil {
@@ -98,21 +100,21 @@ func makeImage(ctx context.Context, s *Store, config Config, layers ...[]byte) (
 		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
 	})
 	if err != nil {
-		return Descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	if m.Config, err = put(ctx, s, raw, "application/vnd.oci.image.config.v1+json"); err != nil {
 		return m.Config, err
 	}
 	if raw, err = json.Marshal(m); err != nil {
-		return Descriptor{}, err
+		return oci.Descriptor{}, err
 	}
-	return put(ctx, s, raw, TypeOCIManifest)
+	return put(ctx, s, raw, oci.TypeOCIManifest)
 }
 
 // addImage makes an image and names it.
 func addImage(t testing.TB, s *Store, name string, layers ...[]byte) *Image {
 	t.Helper()
-	m, err := makeImage(t.Context(), s, Config{Cmd: []string{"sh"}, Env: []string{"A=" + name}}, layers...)
+	m, err := makeImage(t.Context(), s, oci.Config{Cmd: []string{"sh"}, Env: []string{"A=" + name}}, layers...)
 	if err != nil {
 		t.Fatal(err)
 	}

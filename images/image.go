@@ -8,16 +8,18 @@ import (
 	"os"
 	"time"
 
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/spell"
 )
 
 // An Image is one of the store: its configuration, and what it is made of.
 type Image struct {
-	Names   []string // full ones; none if its tag points to another image by now
-	Digest  Digest   // of the manifest
-	Index   Digest   // of the index that the name pointed to, if it did
-	Config  Config
-	Layers  []Layer // bottom first
+	Names   []string   // full ones; none if its tag points to another image by now
+	Digest  oci.Digest // of the manifest
+	Index   oci.Digest // of the index that the name pointed to, if it did
+	Config  oci.Config
+	Layers  []oci.Layer // bottom first
 	Created time.Time
 	Pulled  time.Time // zero if it was imported
 	Used    time.Time
@@ -25,8 +27,8 @@ type Image struct {
 }
 
 // DiffIDs names the unpacked layers, bottom first.
-func (img *Image) DiffIDs() []Digest {
-	var ids []Digest
+func (img *Image) DiffIDs() []oci.Digest {
+	var ids []oci.Digest
 	for _, l := range img.Layers {
 		ids = append(ids, l.DiffID)
 	}
@@ -41,7 +43,7 @@ type UnknownError struct {
 }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("image %q: not known", Clip(e.Name))
+	return fmt.Sprintf("image %q: not known", oci.Clip(e.Name))
 }
 
 func (e *UnknownError) Unwrap() error { return ErrNotFound }
@@ -50,7 +52,7 @@ func (e *UnknownError) Unwrap() error { return ErrNotFound }
 // the store has none, and [ErrCorrupt] if it has but cannot give it. It reads index.json, the
 // manifest and the configuration, and compares the digests of the latter two. Whether the layers'
 // blobs are there it does not say: an image that is unpacked runs without them.
-func (s *Store) Lookup(ref Reference) (*Image, error) {
+func (s *Store) Lookup(ref imageref.Ref) (*Image, error) {
 	if !ref.Stored() {
 		return nil, fmt.Errorf("image %q: it is not one of a store", ref)
 	}
@@ -62,7 +64,7 @@ func (s *Store) Lookup(ref Reference) (*Image, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("image %q: %w", ref, err)
-	case i < 0 && ref.Kind == Bare:
+	case i < 0 && ref.Kind == imageref.Bare:
 		return nil, unknown(ref.Given, entries)
 	case i < 0:
 		return nil, fmt.Errorf("image %q: %w", ref, ErrNotFound)
@@ -76,10 +78,10 @@ func (s *Store) Lookup(ref Reference) (*Image, error) {
 
 // unknown says which names there are instead of one.
 func unknown(name string, entries []entry) error {
-	e := &UnknownError{Name: name, Known: Catalogue()}
+	e := &UnknownError{Name: name, Known: imageref.Catalogue()}
 	for _, entry := range entries {
 		for _, full := range entry.names {
-			if word, ok := Word(full); ok {
+			if word, ok := imageref.Word(full); ok {
 				e.Known = append(e.Known, word)
 			}
 		}
@@ -108,14 +110,14 @@ func (s *Store) load(e entry) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if raw, err = s.readBlob(m.Config); err != nil {
 		return nil, err
 	}
-	c, err := ParseConfig(raw, len(m.Layers))
+	c, err := oci.ParseConfig(raw, len(m.Layers))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -124,7 +126,7 @@ func (s *Store) load(e entry) (*Image, error) {
 		Config: c.Config, Created: c.Created, Size: e.Size,
 	}
 	for i, l := range m.Layers {
-		img.Layers = append(img.Layers, Layer{l.Digest, c.DiffIDs[i], l.Size, l.MediaType})
+		img.Layers = append(img.Layers, oci.Layer{Digest: l.Digest, DiffID: c.DiffIDs[i], Size: l.Size, MediaType: l.MediaType})
 	}
 	for _, b := range m.Blobs() {
 		img.Size += b.Size
@@ -136,7 +138,7 @@ func (s *Store) load(e entry) (*Image, error) {
 }
 
 // readBlob reads a small blob and compares its size and digest.
-func (s *Store) readBlob(d Descriptor) ([]byte, error) {
+func (s *Store) readBlob(d oci.Descriptor) ([]byte, error) {
 	f, err := s.Blob(d.Digest)
 	if err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func (s *Store) readBlob(d Descriptor) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read blob %s: %w: %w", d.Digest, ErrCorrupt, err)
 	}
-	if int64(len(b)) != d.Size || DigestOf(b) != d.Digest {
+	if int64(len(b)) != d.Size || oci.DigestOf(b) != d.Digest {
 		return nil, fmt.Errorf("read blob %s: %w: it has another content", d.Digest, ErrCorrupt)
 	}
 	return b, nil
@@ -154,7 +156,7 @@ func (s *Store) readBlob(d Descriptor) ([]byte, error) {
 
 // Blob opens a blob for reading. Its content is not compared with its digest: whoever reads all of
 // it can. A blob that an image needs and that is not there is [ErrCorrupt].
-func (s *Store) Blob(d Digest) (*os.File, error) {
+func (s *Store) Blob(d oci.Digest) (*os.File, error) {
 	if d == "" {
 		return nil, errors.New("open blob: no digest")
 	}

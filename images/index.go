@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,16 +30,16 @@ var errIndex = fmt.Errorf("%s: %w", indexFile, ErrCorrupt)
 
 // index is index.json.
 type index struct {
-	SchemaVersion int          `json:"schemaVersion"`
-	MediaType     string       `json:"mediaType"`
-	Manifests     []Descriptor `json:"manifests"`
+	SchemaVersion int              `json:"schemaVersion"`
+	MediaType     string           `json:"mediaType"`
+	Manifests     []oci.Descriptor `json:"manifests"`
 }
 
 // An entry is one image of the index, parsed.
 type entry struct {
-	Descriptor
+	oci.Descriptor
 	names  []string // full names; none of an image whose tag moved on
-	index  Digest
+	index  oci.Digest
 	pulled time.Time
 }
 
@@ -65,10 +67,10 @@ func (s *Store) readIndex() ([]entry, error) {
 	return entries, nil
 }
 
-func parseEntry(d Descriptor) (entry, error) {
+func parseEntry(d oci.Descriptor) (entry, error) {
 	e := entry{Descriptor: d}
-	if d.Digest == "" || d.Size <= 0 || d.Size > MaxManifest {
-		return e, fmt.Errorf("image %q: no digest, or a size of %d bytes", Clip(string(d.Digest)), d.Size)
+	if d.Digest == "" || d.Size <= 0 || d.Size > oci.MaxManifest {
+		return e, fmt.Errorf("image %q: no digest, or a size of %d bytes", oci.Clip(string(d.Digest)), d.Size)
 	}
 	if name := d.Annotations[annoName]; name != "" {
 		e.names = append(e.names, name)
@@ -87,7 +89,7 @@ func parseEntry(d Descriptor) (entry, error) {
 }
 
 // descriptor is the reverse of parseEntry. Annotations of others stay.
-func (e entry) descriptor() (Descriptor, error) {
+func (e entry) descriptor() (oci.Descriptor, error) {
 	d := e.Descriptor
 	d.Annotations = map[string]string{}
 	for k, v := range e.Annotations {
@@ -121,7 +123,7 @@ func (e entry) descriptor() (Descriptor, error) {
 
 // writeIndex replaces index.json. The caller has the lock.
 func (s *Store) writeIndex(entries []entry) error {
-	idx := index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []Descriptor{}}
+	idx := index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []oci.Descriptor{}}
 	for _, e := range entries {
 		d, err := e.descriptor()
 		if err != nil {
@@ -160,22 +162,22 @@ func (s *Store) update(ctx context.Context, change func([]entry) (after []entry,
 
 // find returns the place of the image that ref names, or -1. A digest that is typed in part must
 // name one image only.
-func find(entries []entry, ref Reference) (int, error) {
+func find(entries []entry, ref imageref.Ref) (int, error) {
 	match := func(e entry) bool { return slices.Contains(e.names, ref.Full) }
 	switch d := ref.Digest(); {
 	case d != "":
 		match = func(e entry) bool { return e.Digest == d || e.index == d }
-	case ref.Kind == Pinned:
+	case ref.Kind == imageref.Pinned:
 		match = func(e entry) bool { return hasPrefix(e.Digest, ref.Full) || hasPrefix(e.index, ref.Full) }
 	}
 	i := slices.IndexFunc(entries, match)
-	if i >= 0 && ref.Kind == Pinned && slices.ContainsFunc(entries[i+1:], match) {
+	if i >= 0 && ref.Kind == imageref.Pinned && slices.ContainsFunc(entries[i+1:], match) {
 		return -1, errors.New("more than one image starts with these digits")
 	}
 	return i, nil
 }
 
-func hasPrefix(d Digest, prefix string) bool {
+func hasPrefix(d oci.Digest, prefix string) bool {
 	return len(d) >= len(prefix) && string(d[:len(prefix)]) == prefix
 }
 

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ func (s *Store) List() ([]Listed, error) {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
 	list := make([]Listed, len(entries))
-	users := map[Digest]int{}
+	users := map[oci.Digest]int{}
 	for i, e := range entries {
 		img, err := s.load(e)
 		if err != nil {
@@ -44,15 +45,15 @@ func (s *Store) List() ([]Listed, error) {
 }
 
 // layerSizes has each blob of a layer once.
-func (img *Image) layerSizes() map[Digest]int64 {
-	m := map[Digest]int64{}
+func (img *Image) layerSizes() map[oci.Digest]int64 {
+	m := map[oci.Digest]int64{}
 	for _, l := range img.Layers {
 		m[l.Digest] = l.Size
 	}
 	return m
 }
 
-func (s *Store) inUse(d Digest) bool {
+func (s *Store) inUse(d oci.Digest) bool {
 	f, err := tryLockFile(s.usedPath(d), os.O_RDONLY, syscall.LOCK_EX)
 	if err == nil {
 		f.Close()
@@ -62,13 +63,13 @@ func (s *Store) inUse(d Digest) bool {
 
 // DiffIDs returns the unpacked layers that the images have: what [Client.Sweep] keeps. Those of a
 // damaged image cannot be known.
-func (s *Store) DiffIDs() ([]Digest, error) {
+func (s *Store) DiffIDs() ([]oci.Digest, error) {
 	list, err := s.List()
 	if err != nil {
 		return nil, err
 	}
-	seen := map[Digest]bool{}
-	var ids []Digest
+	seen := map[oci.Digest]bool{}
+	var ids []oci.Digest
 	for _, img := range list {
 		for _, l := range img.Layers {
 			if !seen[l.DiffID] {

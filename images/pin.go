@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"demesne/images/oci"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,7 +11,7 @@ import (
 
 // pin keeps a blob from being removed. A blob of another size than it must have is damaged, and
 // taken away.
-func (s *Store) pin(ctx context.Context, d Digest, size int64) error {
+func (s *Store) pin(ctx context.Context, d oci.Digest, size int64) error {
 	if s.pinned(d) {
 		return nil
 	}
@@ -32,7 +33,7 @@ func (s *Store) pin(ctx context.Context, d Digest, size int64) error {
 }
 
 // pinned says whether a blob is kept already. A repair removes a damaged one all the same.
-func (s *Store) pinned(d Digest) bool {
+func (s *Store) pinned(d oci.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.pins[d]
@@ -48,7 +49,7 @@ func (s *Store) pinned(d Digest) bool {
 }
 
 // addPin takes over f.
-func (s *Store) addPin(d Digest, f *os.File) {
+func (s *Store) addPin(d oci.Digest, f *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pins[d] != nil {
@@ -59,7 +60,7 @@ func (s *Store) addPin(d Digest, f *os.File) {
 }
 
 // removeDamaged removes a blob of a wrong size, which may have been mended since somebody looked.
-func (s *Store) removeDamaged(ctx context.Context, d Digest, size int64) error {
+func (s *Store) removeDamaged(ctx context.Context, d oci.Digest, size int64) error {
 	lock, err := s.lock(ctx)
 	if err != nil {
 		return err

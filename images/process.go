@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"demesne/images/events"
 	"fmt"
 	"io"
 	"os"
@@ -28,20 +29,20 @@ type job struct {
 	// ins are its descriptors from 3 on, instead.
 	ins []*os.File
 	// on is called for each event but the last one, from one goroutine.
-	on func(Event)
+	on func(events.Event)
 }
 
 // outPath is what a program calls its descriptor 3.
 const outPath = "/proc/self/fd/3"
 
 // run runs a job and returns its result. It ends when the program has ended, soon after ctx has.
-func (c *Client) run(ctx context.Context, j job) (Event, error) {
+func (c *Client) run(ctx context.Context, j job) (events.Event, error) {
 	if ctx.Err() != nil {
-		return Event{}, context.Cause(ctx)
+		return events.Event{}, context.Cause(ctx)
 	}
 	p, err := c.start(ctx, j)
 	if err != nil {
-		return Event{}, fmt.Errorf("start %s: %w", j.args[0], err)
+		return events.Event{}, fmt.Errorf("start %s: %w", j.args[0], err)
 	}
 	return p.finish(ctx, j)
 }
@@ -120,7 +121,7 @@ func (p *process) close() {
 }
 
 // finish talks to the program until it has ended.
-func (p *process) finish(ctx context.Context, j job) (Event, error) {
+func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	defer p.close()
 	var wg sync.WaitGroup
 	var tail string

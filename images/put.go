@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"crypto/sha256"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 
 // Put stores what r has, up to limit bytes, under the digest it turns out to have. That blob stays
 // like one of [Store.Begin].
-func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d Digest, size int64, err error) {
+func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d oci.Digest, size int64, err error) {
 	f, err := os.CreateTemp(s.path("partial"), tempPrefix+"*")
 	if err != nil {
 		return "", 0, fmt.Errorf("put blob: %w", err)
@@ -27,7 +28,7 @@ func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d Digest, si
 	return d, size, nil
 }
 
-func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (Digest, int64, error) {
+func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (oci.Digest, int64, error) {
 	if err := flock(f, syscall.LOCK_EX); err != nil {
 		return "", 0, err
 	}
@@ -39,7 +40,7 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 	if size > limit {
 		return "", 0, fmt.Errorf("longer than %d bytes", limit)
 	}
-	d := DigestFrom(h.Sum(nil))
+	d := oci.DigestFrom(h.Sum(nil))
 	switch err := s.pin(ctx, d, size); {
 	case err == nil:
 		return d, size, errors.Join(os.Remove(f.Name()), f.Close())

@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +17,7 @@ import (
 // Freed says what a removal removed.
 type Freed struct {
 	Names  []string // that point to nothing now
-	Images []Digest
+	Images []oci.Digest
 	Blobs  int
 	Bytes  int64 // of blobs and unfinished downloads
 }
@@ -23,20 +25,20 @@ type Freed struct {
 // Remove takes a name away and, with its last name, the image: its configuration, and the layers no
 // other image has. A reference by digest takes all names. An image that is held is [ErrInUse] unless
 // forced; a sandbox that uses it goes on. Unpacked layers are [Client.Sweep]'s.
-func (s *Store) Remove(ctx context.Context, ref Reference, force bool) (*Freed, error) {
+func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Freed, error) {
 	freed := &Freed{}
 	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
 		i, err := find(entries, ref)
 		switch {
 		case err != nil:
 			return nil, false, err
-		case i < 0 && ref.Kind == Bare:
+		case i < 0 && ref.Kind == imageref.Bare:
 			return nil, false, unknown(ref.Given, entries)
-		case i < 0, ref.Kind != Pinned && !slices.Contains(entries[i].names, ref.Full):
+		case i < 0, ref.Kind != imageref.Pinned && !slices.Contains(entries[i].names, ref.Full):
 			return nil, false, ErrNotFound
 		}
 		e := &entries[i]
-		if left := without(e.names, ref.Full); ref.Kind != Pinned && len(left) > 0 {
+		if left := without(e.names, ref.Full); ref.Kind != imageref.Pinned && len(left) > 0 {
 			e.names = left
 			freed.Names = []string{ref.Full}
 			return entries, true, nil
@@ -140,7 +142,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 		return err
 	}
 	return s.eachFile("blobs/sha256", func(name, path string) error {
-		if keep[Digest(Algorithm+name)] {
+		if keep[oci.Digest(oci.Algorithm+name)] {
 			return nil
 		}
 		n, err := removeUnlocked(path)
@@ -154,8 +156,8 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 
 // reachable returns the blobs of all images. Of one whose manifest is damaged that is the manifest:
 // it has to be pulled again.
-func (s *Store) reachable(entries []entry) (map[Digest]bool, error) {
-	keep := map[Digest]bool{}
+func (s *Store) reachable(entries []entry) (map[oci.Digest]bool, error) {
+	keep := map[oci.Digest]bool{}
 	for _, e := range entries {
 		keep[e.Digest] = true
 		raw, err := s.readBlob(e.Descriptor)
@@ -165,7 +167,7 @@ func (s *Store) reachable(entries []entry) (map[Digest]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := ParseManifest(raw)
+		m, err := oci.ParseManifest(raw)
 		if err != nil {
 			continue
 		}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"demesne/images/oci"
 	"errors"
 	"os"
 	"slices"
@@ -14,7 +15,7 @@ func TestRemove(t *testing.T) {
 	base := noise(1, 10_000)
 	one := addImage(t, s, "a:1", base, []byte("a"))
 	two := addImage(t, s, "b:1", base, []byte("b"))
-	m := Descriptor{TypeOCIManifest, one.Digest, sizeOf(t, s, one.Digest), nil, nil}
+	m := oci.Descriptor{MediaType: oci.TypeOCIManifest, Digest: one.Digest, Size: sizeOf(t, s, one.Digest)}
 	if _, err := s.Add(t.Context(), Record{Ref: mustParse(t, "a:2"), Manifest: m}); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestRemove(t *testing.T) {
 		t.Fatalf("one of two names: %+v, %v", freed, err)
 	}
 	freed, err = s.Remove(t.Context(), mustParse(t, "a:2"), false)
-	if err != nil || !slices.Equal(freed.Images, []Digest{one.Digest}) || freed.Blobs != 3 || freed.Bytes <= 0 || freed.Bytes > 9000 {
+	if err != nil || !slices.Equal(freed.Images, []oci.Digest{one.Digest}) || freed.Blobs != 3 || freed.Bytes <= 0 || freed.Bytes > 9000 {
 		t.Fatalf("the last name: %+v, %v", freed, err)
 	}
 	checkStore(t, s)
@@ -133,12 +134,12 @@ func TestGCPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := makeImage(t.Context(), s, Config{}, []byte("a layer"))
+	m, err := makeImage(t.Context(), s, oci.Config{}, []byte("a layer"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The other one only finds the layer.
-	if _, err := other.Begin(t.Context(), DigestOf([]byte("a layer")), 7); !errors.Is(err, ErrPresent) {
+	if _, err := other.Begin(t.Context(), oci.DigestOf([]byte("a layer")), 7); !errors.Is(err, ErrPresent) {
 		t.Fatal(err)
 	}
 	if freed, err := s.GC(t.Context(), GCOptions{All: true}); err != nil || freed.Blobs != 0 {
@@ -175,7 +176,7 @@ func TestGCLeftovers(t *testing.T) {
 	write(".index.json-1", hours(2))
 	write(".index.json-2", hours(0))
 	write("used/"+someHex, hours(0))
-	w, err := s.Begin(t.Context(), DigestOf(nil), 10)
+	w, err := s.Begin(t.Context(), oci.DigestOf(nil), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestGCLeftovers(t *testing.T) {
 	if err != nil || freed.Bytes != 6 || len(freed.Images) != 0 {
 		t.Errorf("%+v, %v", freed, err)
 	}
-	want := []string{strings.Repeat("1", 64), DigestOf(nil).Encoded(), "put-new"}
+	want := []string{strings.Repeat("1", 64), oci.DigestOf(nil).Encoded(), "put-new"}
 	if got := blobFiles(t, s, "partial"); !slices.Equal(got, want) {
 		t.Errorf("partials left: %v", got)
 	}

@@ -3,6 +3,7 @@ package images
 import (
 	"bufio"
 	"context"
+	"demesne/images/events"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,17 +20,17 @@ const (
 
 // readEvents passes the events on and returns the result, or the error that it tells. The program that
 // unpacks has read hostile layers: what it says is of a known form, one line, and not long.
-func readEvents(r io.Reader, on func(Event)) (last Event, err error) {
+func readEvents(r io.Reader, on func(events.Event)) (last events.Event, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
 	for lines.Scan() { // until the program's end, or a second later: see release
-		var e Event
+		var e events.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return last, fmt.Errorf("read event: %w", err)
 		}
 		e.Text, e.Hint, e.Why = plain(e.Text), plain(e.Hint), plain(e.Why)
 		switch {
-		case e.Event == EventResult || e.Event == EventError:
+		case e.Event == events.Result || e.Event == events.Error:
 			last = e
 		case on != nil:
 			on(e)
@@ -71,12 +72,12 @@ func readTail(r io.Reader) string {
 
 // verdict says how a program ended. What it says itself counts more than how it exits; that we
 // stopped it counts most.
-func verdict(ctx context.Context, last Event, read, wait error, tail string) error {
+func verdict(ctx context.Context, last events.Event, read, wait error, tail string) error {
 	switch {
-	case ctx.Err() != nil && (wait != nil || last.Event == EventError):
+	case ctx.Err() != nil && (wait != nil || last.Event == events.Error):
 		return context.Cause(ctx)
-	case last.Event == EventError:
-		return &Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
+	case last.Event == events.Error:
+		return &events.Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
 	case read != nil:
 		return read
 	case wait != nil && tail != "":

@@ -3,6 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"io"
@@ -28,24 +30,24 @@ func TestVerdict(t *testing.T) {
 	broken, cause := errors.New("broken"), errors.New("the cause")
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	failed := Event{Event: EventError, Text: "denied", Code: CodeDenied}
+	failed := events.Event{Event: events.Error, Text: "denied", Code: events.CodeDenied}
 	for _, c := range []struct {
 		name string
 		ctx  context.Context
-		last Event
+		last events.Event
 		read error
 		wait error
 		want string
 	}{
-		{"well", t.Context(), Event{Event: EventResult}, nil, nil, ""},
-		{"no result", t.Context(), Event{}, nil, nil, ""},
+		{"well", t.Context(), events.Event{Event: events.Result}, nil, nil, ""},
+		{"no result", t.Context(), events.Event{}, nil, nil, ""},
 		{"told", t.Context(), failed, nil, broken, "denied"},
 		{"told, and exits well", t.Context(), failed, nil, nil, "denied"},
-		{"nonsense", t.Context(), Event{}, io.ErrNoProgress, broken, io.ErrNoProgress.Error()},
-		{"died", t.Context(), Event{}, nil, broken, "ended without a word: broken: tail"},
-		{"stopped", gone, Event{}, nil, broken, "the cause"},
+		{"nonsense", t.Context(), events.Event{}, io.ErrNoProgress, broken, io.ErrNoProgress.Error()},
+		{"died", t.Context(), events.Event{}, nil, broken, "ended without a word: broken: tail"},
+		{"stopped", gone, events.Event{}, nil, broken, "the cause"},
 		{"stopped, and told", gone, failed, nil, nil, "the cause"},
-		{"stopped too late", gone, Event{Event: EventResult}, nil, nil, ""},
+		{"stopped too late", gone, events.Event{Event: events.Result}, nil, nil, ""},
 	} {
 		got := ""
 		if err := verdict(c.ctx, c.last, c.read, c.wait, "tail"); err != nil {
@@ -62,14 +64,14 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte(`{"event":"layer","diffid":"sha256:` + someHex + `","state":"done"}` + "\n" + `{"event":"error","text":"\u001b[2J"}`))
 	f.Add([]byte("{}\n\n{"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var all []Event
-		last, _ := readEvents(bytes.NewReader(b), func(e Event) { all = append(all, e) })
+		var all []events.Event
+		last, _ := readEvents(bytes.NewReader(b), func(e events.Event) { all = append(all, e) })
 		for _, e := range append(all, last) {
 			if strings.ContainsFunc(e.Text+e.Hint+e.Why, unicode.IsControl) {
 				t.Errorf("%q, %q, %q", e.Text, e.Hint, e.Why)
 			}
-			for _, d := range []Digest{e.Digest, e.DiffID} {
-				if _, err := ParseDigest(string(d)); d != "" && err != nil {
+			for _, d := range []oci.Digest{e.Digest, e.DiffID} {
+				if _, err := oci.ParseDigest(string(d)); d != "" && err != nil {
 					t.Error(err)
 				}
 			}
@@ -86,7 +88,7 @@ func FuzzEntry(f *testing.F) {
 			"digest": "sha256:" + hex, "size": size,
 			"annotations": map[string]string{annoName: name, annoNames: names, annoIndex: index, annoPulled: pulled, "other": "x"},
 		})
-		var d Descriptor
+		var d oci.Descriptor
 		if json.Unmarshal(raw, &d) != nil {
 			return
 		}

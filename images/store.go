@@ -1,6 +1,7 @@
 package images
 
 import (
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +25,7 @@ type Store struct {
 	dir string
 
 	mu   sync.Mutex
-	pins map[Digest]*os.File // blobs that no image names yet, each with a shared flock
+	pins map[oci.Digest]*os.File // blobs that no image names yet, each with a shared flock
 }
 
 // DefaultDir returns where images are kept: $DEMESNE_IMAGES, else /var/lib/demesne/images for root,
@@ -64,7 +65,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %q: %w", dir, err)
 	}
-	s := &Store{dir: abs, pins: map[Digest]*os.File{}}
+	s := &Store{dir: abs, pins: map[oci.Digest]*os.File{}}
 	st, err := os.Stat(abs)
 	if err == nil && st.Mode().Perm()&0o002 != 0 {
 		return nil, fmt.Errorf("open store %q: everybody may write to it", dir)
@@ -142,9 +143,9 @@ func (s *Store) Close() {
 }
 
 func (s *Store) path(name string) string        { return filepath.Join(s.dir, name) }
-func (s *Store) blobPath(d Digest) string       { return s.path("blobs/sha256/" + d.Encoded()) }
+func (s *Store) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
 func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
-func (s *Store) usedPath(d Digest) string       { return s.path("used/" + d.Encoded()) }
+func (s *Store) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
 
 // writeFile replaces a file at once: whoever opens it, even after a power cut, finds the old content
 // or the new.

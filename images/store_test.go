@@ -3,6 +3,7 @@ package images
 import (
 	"bytes"
 	"context"
+	"demesne/images/oci"
 	"errors"
 	"io"
 	"io/fs"
@@ -91,7 +92,7 @@ func TestAddLookup(t *testing.T) {
 		if got.Digest != img.Digest || len(got.Layers) != 2 || got.Config.Cmd[0] != "sh" || got.Config.Architecture != "amd64" {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if got.Layers[0].Digest != DigestOf(base) || got.Layers[1].DiffID != DigestOf(top) || got.Size < 5700 || got.Created.Year() != 2026 {
+		if got.Layers[0].Digest != oci.DigestOf(base) || got.Layers[1].DiffID != oci.DigestOf(top) || got.Size < 5700 || got.Created.Year() != 2026 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if time.Since(got.Used) > time.Minute || time.Since(got.Pulled) > time.Minute {
@@ -112,8 +113,8 @@ func TestAddLookup(t *testing.T) {
 func TestNamesMove(t *testing.T) {
 	s := newStore(t)
 	one := addImage(t, s, "a/b:1", []byte("one"))
-	m := Descriptor{MediaType: TypeOCIManifest, Digest: one.Digest, Size: sizeOf(t, s, one.Digest)}
-	index := DigestOf([]byte("index"))
+	m := oci.Descriptor{MediaType: oci.TypeOCIManifest, Digest: one.Digest, Size: sizeOf(t, s, one.Digest)}
+	index := oci.DigestOf([]byte("index"))
 	for range 2 {
 		if _, err := s.Add(t.Context(), Record{Ref: mustParse(t, "a/b:latest"), Manifest: m, Index: index}); err != nil {
 			t.Fatal(err)
@@ -124,7 +125,7 @@ func TestNamesMove(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	two := addImage(t, s, "a/b:latest", []byte("two"))
-	for name, want := range map[string]Digest{"a/b": two.Digest, "a/b:1": one.Digest} {
+	for name, want := range map[string]oci.Digest{"a/b": two.Digest, "a/b:1": one.Digest} {
 		if got, err := s.Lookup(mustParse(t, name)); err != nil || got.Digest != want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -136,7 +137,7 @@ func TestNamesMove(t *testing.T) {
 	}
 }
 
-func sizeOf(t testing.TB, s *Store, d Digest) int64 {
+func sizeOf(t testing.TB, s *Store, d oci.Digest) int64 {
 	t.Helper()
 	st, err := os.Stat(s.blobPath(d))
 	if err != nil {
@@ -147,8 +148,8 @@ func sizeOf(t testing.TB, s *Store, d Digest) int64 {
 
 // TestAmbiguousPrefix: the start of a digest must name one image.
 func TestAmbiguousPrefix(t *testing.T) {
-	a, b := Digest("sha256:"+someHex), Digest("sha256:"+someHex[:60]+"ffff")
-	entries := []entry{{Descriptor: Descriptor{Digest: a}}, {Descriptor: Descriptor{Digest: b}}}
+	a, b := oci.Digest("sha256:"+someHex), oci.Digest("sha256:"+someHex[:60]+"ffff")
+	entries := []entry{{Descriptor: oci.Descriptor{Digest: a}}, {Descriptor: oci.Descriptor{Digest: b}}}
 	if _, err := find(entries, mustParse(t, someHex[:12])); err == nil {
 		t.Error("two images are one")
 	}
@@ -159,12 +160,12 @@ func TestAmbiguousPrefix(t *testing.T) {
 
 func TestAddRefuses(t *testing.T) {
 	s := newStore(t)
-	good, err := makeImage(t.Context(), s, Config{}, []byte("a layer"))
+	good, err := makeImage(t.Context(), s, oci.Config{}, []byte("a layer"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := func(text string) Descriptor {
-		d, err := put(t.Context(), s, []byte(text), TypeOCIManifest)
+	bad := func(text string) oci.Descriptor {
+		d, err := put(t.Context(), s, []byte(text), oci.TypeOCIManifest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,15 +173,15 @@ func TestAddRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		manifest Descriptor
+		manifest oci.Descriptor
 		why      string
 	}{
 		{"host", good, "no name"},
 		{"dir:/", good, "no name"},
 		{someHex, good, "no name"},
-		{"a:1", Descriptor{Digest: DigestOf([]byte("elsewhere")), Size: 9}, "missing"},
-		{"a:1", Descriptor{Digest: good.Digest, Size: good.Size - 1}, "more than"},
-		{"a:1", Descriptor{Digest: good.Digest, Size: good.Size + 1}, "another content"},
+		{"a:1", oci.Descriptor{Digest: oci.DigestOf([]byte("elsewhere")), Size: 9}, "missing"},
+		{"a:1", oci.Descriptor{Digest: good.Digest, Size: good.Size - 1}, "more than"},
+		{"a:1", oci.Descriptor{Digest: good.Digest, Size: good.Size + 1}, "another content"},
 		{"a:1", bad(`{"schemaVersion":1}`), "schema version"},
 		{"a:1", bad(`{"schemaVersion":2,"config":{"digest":"sha256:` + someHex + `","size":2}}`), "missing"},
 	} {
@@ -191,7 +192,7 @@ func TestAddRefuses(t *testing.T) {
 		}
 		contains(t, err.Error(), "add image", c.why)
 	}
-	if err := os.Remove(s.blobPath(DigestOf([]byte("a layer")))); err != nil {
+	if err := os.Remove(s.blobPath(oci.DigestOf([]byte("a layer")))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Add(t.Context(), Record{Ref: mustParse(t, "a:1"), Manifest: good}); !errors.Is(err, ErrCorrupt) {
@@ -264,7 +265,7 @@ func TestHold(t *testing.T) {
 	if list, _ := s.List(); list[0].InUse {
 		t.Error("still in use")
 	}
-	if _, err := s.Hold(t.Context(), DigestOf(nil)); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Hold(t.Context(), oci.DigestOf(nil)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("holding nothing: %v", err)
 	}
 }
@@ -318,7 +319,7 @@ func TestList(t *testing.T) {
 		t.Errorf("got %+v", list[3])
 	}
 	ids, err := s.DiffIDs()
-	if err != nil || len(ids) != 4 || ids[0] != DigestOf(base) {
+	if err != nil || len(ids) != 4 || ids[0] != oci.DigestOf(base) {
 		t.Errorf("diff ids %v, %v", ids, err)
 	}
 }

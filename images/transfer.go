@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/events"
+	"demesne/images/imageref"
 	"errors"
 	"fmt"
 	"io"
@@ -33,8 +35,8 @@ func (c *Client) Sweep(ctx context.Context) (freed int64, err error) {
 
 // Import makes an image of a root file system, in a tar or a directory, or loads the archive that
 // `docker save` and its like write.
-func (c *Client) Import(ctx context.Context, src string, name Reference, progress func(Event)) (*Image, error) {
-	if name.Kind != Bare && (name.Kind != Registry || name.Digest() != "") {
+func (c *Client) Import(ctx context.Context, src string, name imageref.Ref, progress func(events.Event)) (*Image, error) {
+	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
 		return nil, fmt.Errorf("import image %q: no name that an image can be given", name)
 	}
 	abs, err := filepath.Abs(src)
@@ -48,23 +50,23 @@ func (c *Client) Import(ctx context.Context, src string, name Reference, progres
 	if err != nil {
 		return nil, fmt.Errorf("import %q: %w", src, err)
 	}
-	return c.Store.Lookup(Reference{Kind: Pinned, Given: string(result.Digest), Full: string(result.Digest)})
+	return c.Store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(result.Digest), Full: string(result.Digest)})
 }
 
 // Save writes an image of the store as an archive, in the format "oci" or "docker", to a file that
 // may be a pipe.
-func (c *Client) Save(ctx context.Context, ref Reference, out *os.File, format string, progress func(Event)) error {
+func (c *Client) Save(ctx context.Context, ref imageref.Ref, out *os.File, format string, progress func(events.Event)) error {
 	return c.stream(ctx, "save", ref, out, progress, "--format", format)
 }
 
 // Export writes the root file system of an image of the store as one tar.
-func (c *Client) Export(ctx context.Context, ref Reference, out *os.File, progress func(Event)) error {
+func (c *Client) Export(ctx context.Context, ref imageref.Ref, out *os.File, progress func(events.Event)) error {
 	return c.stream(ctx, "export", ref, out, progress)
 }
 
 // stream copies what a program writes on its descriptor 3. It is a pipe of ours: opened by its name,
 // the caller's own file would be truncated, or be a socket that cannot be opened.
-func (c *Client) stream(ctx context.Context, verb string, ref Reference, out *os.File, progress func(Event), flags ...string) error {
+func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out *os.File, progress func(events.Event), flags ...string) error {
 	img, err := c.Store.Lookup(ref)
 	if err != nil {
 		return err
@@ -103,8 +105,8 @@ func (c *Client) stream(ctx context.Context, verb string, ref Reference, out *os
 }
 
 // name returns what demesne-images is to call an image of the store: a full name where it has one.
-func name(img *Image, ref Reference) string {
-	if ref.Kind == Pinned {
+func name(img *Image, ref imageref.Ref) string {
+	if ref.Kind == imageref.Pinned {
 		return string(img.Digest)
 	}
 	return ref.Full

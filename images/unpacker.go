@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -12,39 +14,39 @@ type unpacker struct {
 	c      *Client
 	ctx    context.Context
 	cancel context.CancelCauseFunc // ends a pull whose layers are not wanted any more
-	seen   map[Digest]bool         // layers passed on, by DiffID
+	seen   map[oci.Digest]bool     // layers passed on, by DiffID
 	lines  chan string             // has room for every layer an image may have
 	ended  chan struct{}           // closed when it has ended; nil before it has begun
 	err    error
 
 	mu       sync.Mutex
-	progress func(Event)
-	blobs    map[Digest]Digest // which blob a DiffID came from
-	finished map[Digest]bool   // by DiffID
+	progress func(events.Event)
+	blobs    map[oci.Digest]oci.Digest // which blob a DiffID came from
+	finished map[oci.Digest]bool       // by DiffID
 }
 
-func (c *Client) unpacker(ctx context.Context, cancel context.CancelCauseFunc, progress func(Event)) *unpacker {
+func (c *Client) unpacker(ctx context.Context, cancel context.CancelCauseFunc, progress func(events.Event)) *unpacker {
 	if progress == nil {
-		progress = func(Event) {}
+		progress = func(events.Event) {}
 	}
 	return &unpacker{
 		c: c, ctx: ctx, cancel: cancel, progress: progress,
-		seen: map[Digest]bool{}, blobs: map[Digest]Digest{}, finished: map[Digest]bool{},
+		seen: map[oci.Digest]bool{}, blobs: map[oci.Digest]oci.Digest{}, finished: map[oci.Digest]bool{},
 	}
 }
 
 // pulled takes an event of the pull. A layer that landed is unpacked at once.
-func (u *unpacker) pulled(e Event) {
+func (u *unpacker) pulled(e events.Event) {
 	u.mu.Lock()
 	u.progress(e)
 	u.mu.Unlock()
-	if e.Layer != nil && (e.State == Pulled || e.State == Present) && len(u.seen) < MaxLayers {
+	if e.Layer != nil && (e.State == events.Pulled || e.State == events.Present) && len(u.seen) < oci.MaxLayers {
 		u.add(*e.Layer)
 	}
 }
 
 // add passes a layer on, once. It never waits.
-func (u *unpacker) add(l Layer) {
+func (u *unpacker) add(l oci.Layer) {
 	if u.seen[l.DiffID] {
 		return
 	}
@@ -53,11 +55,11 @@ func (u *unpacker) add(l Layer) {
 	u.blobs[l.DiffID] = l.Digest
 	u.mu.Unlock()
 	if u.c.Unpacked != nil && u.c.Unpacked(l.DiffID) {
-		u.unpacked(Event{Event: EventLayer, State: Present, DiffID: l.DiffID, Total: l.Size})
+		u.unpacked(events.Event{Event: events.Layer, State: events.Present, DiffID: l.DiffID, Total: l.Size})
 		return
 	}
 	if u.ended == nil {
-		u.lines = make(chan string, 2*MaxLayers)
+		u.lines = make(chan string, 2*oci.MaxLayers)
 		u.ended = make(chan struct{})
 		go u.run(u.lines)
 	}
@@ -79,10 +81,10 @@ func (u *unpacker) run(lines <-chan string) {
 }
 
 // unpacked takes an event of the unpacking, and adds which blob it is about.
-func (u *unpacker) unpacked(e Event) {
+func (u *unpacker) unpacked(e events.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if e.State == Done || e.State == Present {
+	if e.State == events.Done || e.State == events.Present {
 		u.finished[e.DiffID] = true
 	}
 	if e.Digest == "" {

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"crypto/sha256"
+	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 
 // Damage is one thing that is wrong with a store.
 type Damage struct {
-	Digest Digest   // of the blob; "" for index.json
-	Names  []string // of the images that need it
+	Digest oci.Digest // of the blob; "" for index.json
+	Names  []string   // of the images that need it
 	Why    error
 }
 
@@ -27,7 +28,7 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verify store: %w", err)
 	}
-	v := verifier{s: s, names: map[Digest][]string{}, sizes: map[Digest]int64{}}
+	v := verifier{s: s, names: map[oci.Digest][]string{}, sizes: map[oci.Digest]int64{}}
 	for _, e := range entries {
 		v.image(e)
 	}
@@ -40,14 +41,14 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 // A verifier collects damage.
 type verifier struct {
 	s     *Store
-	names map[Digest][]string // of the images that need a blob
-	sizes map[Digest]int64    // that images say a blob has
+	names map[oci.Digest][]string // of the images that need a blob
+	sizes map[oci.Digest]int64    // that images say a blob has
 
 	mu     sync.Mutex
 	damage []Damage
 }
 
-func (v *verifier) report(d Digest, why error) {
+func (v *verifier) report(d oci.Digest, why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.damage = append(v.damage, Damage{d, v.names[d], why})
@@ -61,7 +62,7 @@ func (v *verifier) image(e entry) {
 	if err != nil {
 		return
 	}
-	m, err := ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		v.report(e.Digest, err)
 		return
@@ -72,20 +73,20 @@ func (v *verifier) image(e entry) {
 	if raw, err = v.s.readBlob(m.Config); err != nil {
 		return
 	}
-	if _, err := ParseConfig(raw, len(m.Layers)); err != nil {
+	if _, err := oci.ParseConfig(raw, len(m.Layers)); err != nil {
 		v.report(m.Config.Digest, err)
 	}
 }
 
-func (v *verifier) need(d Descriptor, names []string) {
+func (v *verifier) need(d oci.Descriptor, names []string) {
 	v.names[d.Digest] = unique(append(v.names[d.Digest], names...))
 	v.sizes[d.Digest] = d.Size
 }
 
 // blobs checks the blobs that are there, and then what is not.
 func (v *verifier) blobs(ctx context.Context) error {
-	there := map[Digest]bool{}
-	work := make(chan Digest)
+	there := map[oci.Digest]bool{}
+	work := make(chan oci.Digest)
 	var wg sync.WaitGroup
 	for range 2 { // one reads while the other hashes
 		wg.Go(func() {
@@ -97,7 +98,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 		})
 	}
 	err := v.s.eachFile("blobs/sha256", func(name, _ string) error {
-		d, err := ParseDigest(Algorithm + name)
+		d, err := oci.ParseDigest(oci.Algorithm + name)
 		if err != nil {
 			return nil // no file of ours
 		}
@@ -115,7 +116,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-func (v *verifier) size(d Digest) int64 {
+func (v *verifier) size(d oci.Digest) int64 {
 	if n, ok := v.sizes[d]; ok {
 		return n
 	}
@@ -123,7 +124,7 @@ func (v *verifier) size(d Digest) int64 {
 }
 
 // checkBlob reads a whole blob. A size of -1 is any.
-func (s *Store) checkBlob(ctx context.Context, d Digest, size int64) error {
+func (s *Store) checkBlob(ctx context.Context, d oci.Digest, size int64) error {
 	f, err := os.Open(s.blobPath(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // collected since it was listed
@@ -135,7 +136,7 @@ func (s *Store) checkBlob(ctx context.Context, d Digest, size int64) error {
 	return compare(ctx, f, d, size)
 }
 
-func compare(ctx context.Context, f *os.File, d Digest, size int64) error {
+func compare(ctx context.Context, f *os.File, d oci.Digest, size int64) error {
 	h := sha256.New()
 	n, err := io.CopyBuffer(h, contextReader{ctx, f}, make([]byte, 256<<10))
 	switch {
@@ -143,7 +144,7 @@ func compare(ctx context.Context, f *os.File, d Digest, size int64) error {
 		return err
 	case size >= 0 && n != size:
 		return fmt.Errorf("%d bytes, not %d", n, size)
-	case DigestFrom(h.Sum(nil)) != d:
+	case oci.DigestFrom(h.Sum(nil)) != d:
 		return errors.New("it has another content")
 	}
 	return nil
@@ -168,7 +169,7 @@ func (s *Store) Repair(ctx context.Context, damage []Damage) error {
 }
 
 // removeBad removes a blob whose content is not what its name says, and that one only.
-func (s *Store) removeBad(ctx context.Context, d Digest) error {
+func (s *Store) removeBad(ctx context.Context, d oci.Digest) error {
 	path := s.blobPath(d)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

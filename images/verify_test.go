@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"demesne/images/oci"
 	"errors"
 	"os"
 	"slices"
@@ -78,7 +79,7 @@ func mended(t *testing.T, s *Store, base []byte) {
 func TestRepairLooksAgain(t *testing.T) {
 	s := newStore(t)
 	img := addImage(t, s, "a:1", []byte("x"))
-	old := []Damage{{Digest: img.Layers[0].Digest, Why: errors.New("then")}, {Why: errors.New("then")}, {Digest: DigestOf(nil)}}
+	old := []Damage{{Digest: img.Layers[0].Digest, Why: errors.New("then")}, {Why: errors.New("then")}, {Digest: oci.DigestOf(nil)}}
 	if err := s.Repair(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestVerifyCancelled(t *testing.T) {
 func TestVerifyFindsAll(t *testing.T) {
 	s := newStore(t)
 	a, b := addImage(t, s, "a:1", []byte("1"), []byte("2")), addImage(t, s, "b:1", []byte("3"))
-	gone := []Digest{a.Layers[0].Digest, a.Layers[1].Digest, b.Digest}
+	gone := []oci.Digest{a.Layers[0].Digest, a.Layers[1].Digest, b.Digest}
 	for _, d := range gone {
 		if err := os.Remove(s.blobPath(d)); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"path"
 	"strings"
 
@@ -19,16 +18,6 @@ type Change struct {
 	Path     wire.Bytes `json:"path"`               // absolute; any bytes: quote it before it is shown
 	Kind     string     `json:"kind"`               // A, M or D: added, modified, deleted
 	Executes string     `json:"executes,omitempty"` // what on a host would execute it, were it taken there; see [HostExecutes]
-}
-
-// Diff compares a sandbox's files with its image's, whether it runs or not. What it wrote to /out or to a
-// Workspace of the host's is not among them.
-func (c *Client) Diff(ctx context.Context, idOrName string) (*Diff, error) {
-	var d Diff
-	if err := c.peer.Call(ctx, OpDiff, Target{Sandbox: idOrName}, nil, &d); err != nil {
-		return nil, c.lost(err)
-	}
-	return &d, nil
 }
 
 // hostExecutes is what programs of a host execute of files they find, by the end of the path. A pattern is

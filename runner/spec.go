@@ -1,23 +1,15 @@
-// Package runner is how a program runs commands in sandboxes: it says what a sandbox
-// is to be ([Spec]), what to execute in it ([Command]), how that ended ([Result]) and
-// what the kernel really enforced ([Receipt]).
+// Package runner has the words about sandboxes: what one is to be ([Spec], with [Egress] and [Limits]), what to
+// execute in it ([Command]), how that ended ([Result]) and what the kernel really enforced ([Receipt]).
 //
-//	c, err := runner.Connect(ctx, runner.Options{})      // finds or starts demesne-runner
-//	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox
-//	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
-//	r, err := p.Wait(ctx)                                // its result
-//
-// This package is the side of the caller. It is light, and makes no sandbox itself:
-// that is demesne-runner, package engine, at the other end of a unix socket. What it
-// does do is what only the caller can: write id maps, open the files to be shown to a
-// sandbox, and, as real root, prepare control groups and id-mapped mounts.
+// It is words only, which every other package may use without what is behind them. Package client finds or starts
+// demesne-runner and asks it for sandboxes; package protocol is what the two say to each other; package engine is
+// demesne-runner; package guest is PID 1 of a sandbox. None of the words is believed because of its type: the engine
+// refuses what no sandbox can be.
 package runner
 
 import (
 	"os"
 	"time"
-
-	"demesne/runner/wire"
 )
 
 // Spec says what sandbox to make. The zero Spec is the host's own /usr, no inputs,
@@ -35,7 +27,7 @@ type Spec struct {
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run with less
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
-	Key       string   `json:"key,omitempty"`     // of a Persistent sandbox: see [Client.Create]
+	Key       string   `json:"key,omitempty"`     // of a Persistent sandbox: see [client.Client.Create]
 	TTL       Duration `json:"ttl,omitempty"`     // of a Persistent sandbox, since a command in it was started; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"` // of a Persistent sandbox, used or not; 0: none
 	// FreezeIdle has the processes of a Persistent sandbox hold still (see package freeze) when no command has run in it
@@ -53,8 +45,8 @@ type Spec struct {
 // Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a
 // sandbox writes goes elsewhere: no layer and no directory is ever changed.
 //
-// [Client.Create] answers [wire.CodeMissing] when layers are not unpacked for the ids
-// that the runner has: unpack them (see [Enter]) and create again.
+// [client.Client.Create] answers [wire.CodeMissing] when layers are not unpacked for the ids
+// that the runner has: unpack them (see [client.Enter]) and create again.
 type Rootfs struct {
 	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty for Dir
 	Store  string   `json:"store,omitempty"`  // absolute path of the image store
@@ -86,7 +78,7 @@ const (
 	// OneShot dies with the connection that made it.
 	OneShot Lifetime = ""
 	// Persistent lives until its TTL or stop, whoever dies. Its files are on a disk where
-	// that can be (the receipt says), and outlive its processes: see [SandboxRoot].
+	// that can be (the receipt says), and outlive its processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
 )
 
@@ -124,7 +116,7 @@ type Command struct {
 	// /dev/null. Ignored with TTY.
 	Stdin, Stdout, Stderr *os.File
 
-	// TTY asks for a terminal made inside; its controlling end is [Process.Terminal].
+	// TTY asks for a terminal made inside; its controlling end is [client.Process.Terminal].
 	TTY *Winsize
 
 	// Account asks for the sandbox's receipt in the result: that of when the command was started.
@@ -202,31 +194,5 @@ const (
 	Ended   State = "ended"
 	Stopped State = "stopped" // no process is left, the files are: the next command starts it again
 
-	Snapshot State = "snapshot" // files to make sandboxes of: see [Client.Fork]
-)
-
-// The caller socket's operations; see package wire for the guest's.
-const (
-	OpHello   wire.Op = "hello"
-	OpCreate  wire.Op = "create"
-	OpOpen    wire.Op = "open"
-	OpExec    wire.Op = "exec"
-	OpRun     wire.Op = "run"   // create and exec at once
-	OpEnded   wire.Op = "ended" // an event of the runner's
-	OpAttach  wire.Op = "attach"
-	OpWait    wire.Op = "wait"
-	OpSignal  wire.Op = "signal"
-	OpResize  wire.Op = "resize"
-	OpStop    wire.Op = "stop"
-	OpRestart wire.Op = "restart"
-	OpSweep   wire.Op = "sweep"
-	OpFork    wire.Op = "fork"
-	OpDiff    wire.Op = "diff"
-	OpLayer   wire.Op = "layer"
-	OpList    wire.Op = "list"
-	OpInspect wire.Op = "inspect"
-	OpCheck   wire.Op = "check"
-	OpEgress  wire.Op = "egress"
-	OpAsk     wire.Op = "ask" // an event of the runner's
-	OpAnswer  wire.Op = "answer"
+	Snapshot State = "snapshot" // files to make sandboxes of: see [client.Client.Fork]
 )

@@ -13,6 +13,9 @@ import (
 
 	"demesne/images"
 	"demesne/images/archive"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/pull"
 )
 
@@ -24,7 +27,7 @@ func importImage(c *call) error {
 	}
 	defer store.Close()
 	path, name := c.args[0], c.args[1]
-	ref, err := images.Parse(name)
+	ref, err := imageref.Parse(name)
 	if err != nil {
 		return usage("%v", err)
 	}
@@ -32,9 +35,9 @@ func importImage(c *call) error {
 	if err != nil {
 		return err
 	}
-	var digest images.Digest
-	if kind == images.Directory {
-		notice := func(why string) { c.out.send(images.Event{Event: images.EventNotice, Why: why}) }
+	var digest oci.Digest
+	if kind == imageref.Directory {
+		notice := func(why string) { c.out.send(events.Event{Event: events.Notice, Why: why}) }
 		digest, err = archive.Import(c.ctx, store, path, ref, notice)
 	} else {
 		digest, err = c.load(kind, path, "", ref, pull.Options{Store: store, Report: c.out.send})
@@ -42,12 +45,12 @@ func importImage(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
 }
 
 // load brings the image in a layout or archive into the store, under a name.
-func (c *call) load(kind images.Kind, path, tag string, name images.Reference, o pull.Options) (images.Digest, error) {
+func (c *call) load(kind imageref.Kind, path, tag string, name imageref.Ref, o pull.Options) (oci.Digest, error) {
 	src, err := archive.Open(c.ctx, kind, path, tag, c.dir)
 	if err != nil {
 		return "", err
@@ -63,12 +66,12 @@ func commitImage(c *call) error {
 		return err
 	}
 	defer store.Close()
-	base, err1 := images.Parse(c.args[0])
-	ref, err2 := images.Parse(c.args[1])
+	base, err1 := imageref.Parse(c.args[0])
+	ref, err2 := imageref.Parse(c.args[1])
 	n, err3 := strconv.Atoi(cmp.Or(c.options["layers"], "0"))
 	var change images.Change
 	err4 := json.Unmarshal([]byte(cmp.Or(c.options["change"], "{}")), &change)
-	if err := errors.Join(err1, err2, err3, err4); err != nil || n < 0 || n > images.MaxLayers {
+	if err := errors.Join(err1, err2, err3, err4); err != nil || n < 0 || n > oci.MaxLayers {
 		return usage("commit %q: %v", c.args, err)
 	}
 	img, err := store.Lookup(base)
@@ -83,31 +86,31 @@ func commitImage(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
 }
 
 // saveImage writes an image as an archive.
 func saveImage(c *call) error {
-	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, ref images.Reference, w io.Writer) error {
+	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, ref imageref.Ref, w io.Writer) error {
 		return archive.Save(ctx, store, img, ref, c.options["format"], w)
 	})
 }
 
 // exportImage writes the root file system of an image.
 func exportImage(c *call) error {
-	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, _ images.Reference, w io.Writer) error {
+	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, _ imageref.Ref, w io.Writer) error {
 		return archive.Export(ctx, store, img, w)
 	})
 }
 
 // write finds an image, opens where it goes, and sees to it that it stays while it is read.
-func (c *call) write(do func(context.Context, *images.Store, *images.Image, images.Reference, io.Writer) error) error {
+func (c *call) write(do func(context.Context, *images.Store, *images.Image, imageref.Ref, io.Writer) error) error {
 	store, err := c.store()
 	if err != nil {
 		return err
 	}
-	ref, err := images.Parse(c.args[0])
+	ref, err := imageref.Parse(c.args[0])
 	if err != nil {
 		return usage("%v", err)
 	}
@@ -132,6 +135,6 @@ func (c *call) write(do func(context.Context, *images.Store, *images.Image, imag
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	c.out.send(images.Event{Event: images.EventResult, Digest: img.Digest})
+	c.out.send(events.Event{Event: events.Result, Digest: img.Digest})
 	return f.Close()
 }

@@ -4,7 +4,7 @@
 //go:debug updatemaxprocs=0
 
 // Command demesne-images does what images need and a run does not: registries, archives, unpacking.
-// demesne starts it; what the two say to each other is drawn in package images (event.go): JSON
+// demesne starts it; what the two say to each other is drawn in package events: JSON
 // on stdout, a line an event, the last one "result" or "error".
 //
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
@@ -35,6 +35,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"demesne/images"
+	"demesne/images/events"
 )
 
 // command is one sub-command.
@@ -108,7 +109,7 @@ func lifeline(r io.Reader, end func()) {
 
 // usage is the caller's mistake.
 func usage(format string, args ...any) error {
-	return &images.Failure{Code: images.CodeInvalid, Text: fmt.Sprintf(format, args...)}
+	return &events.Failure{Code: events.CodeInvalid, Text: fmt.Sprintf(format, args...)}
 }
 
 // parse finds the command, its flags and as many arguments as it takes.

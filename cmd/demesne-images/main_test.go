@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // asProgram makes the test binary the program.
@@ -62,11 +65,11 @@ func start(t *testing.T, entered bool, args ...string) *program {
 }
 
 // finish reads all events; the program's status must be what the last one says.
-func (p *program) finish(t *testing.T) (all []images.Event) {
+func (p *program) finish(t *testing.T) (all []events.Event) {
 	t.Helper()
 	lines := bufio.NewScanner(p.stdout)
 	for lines.Scan() {
-		var e images.Event
+		var e events.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Errorf("not an event: %q: %v", lines.Text(), err)
 		}
@@ -74,7 +77,7 @@ func (p *program) finish(t *testing.T) (all []images.Event) {
 	}
 	p.stdin.Close()
 	err := p.Wait()
-	failed := len(all) > 0 && all[len(all)-1].Event == images.EventError
+	failed := len(all) > 0 && all[len(all)-1].Event == events.Error
 	if failed != (err != nil) {
 		t.Errorf("it ended with %v after %+v", err, all)
 	}
@@ -85,7 +88,7 @@ func (p *program) finish(t *testing.T) (all []images.Event) {
 }
 
 // do runs a command to its end and returns the last event.
-func do(t *testing.T, args ...string) images.Event {
+func do(t *testing.T, args ...string) events.Event {
 	t.Helper()
 	all := start(t, false, args...).finish(t)
 	if len(all) == 0 {
@@ -94,10 +97,10 @@ func do(t *testing.T, args ...string) images.Event {
 	return all[len(all)-1]
 }
 
-func succeed(t *testing.T, args ...string) images.Digest {
+func succeed(t *testing.T, args ...string) oci.Digest {
 	t.Helper()
 	e := do(t, args...)
-	if e.Event != images.EventResult || e.Digest == "" {
+	if e.Event != events.Result || e.Digest == "" {
 		t.Fatalf("%q: %+v", args, e)
 	}
 	return e.Digest
@@ -160,25 +163,25 @@ func TestUsage(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	for _, c := range []struct {
 		args []string
-		code images.Code
+		code events.Code
 		text string
 	}{
-		{nil, images.CodeInvalid, "no command given"},
-		{[]string{"fly"}, images.CodeInvalid, `unknown command "fly"`},
-		{[]string{"pull", "--store", store}, images.CodeInvalid, "pull: 0 arguments, not 1"},
-		{[]string{"pull", "--wings", "a"}, images.CodeInvalid, "pull: flag provided but not defined"},
-		{[]string{"pull", "--store", store, "UPPER"}, images.CodeInvalid, "upper"},
-		{[]string{"pull", "--store", store, "host"}, images.CodeInvalid, `"host"`},
-		{[]string{"pull", "--store", store, "--platform", "linux", "o/n"}, images.CodeInvalid, `"linux"`},
-		{[]string{"import", "--store", store, "/nonexistent", "mine"}, images.CodeInternal, "nonexistent"},
-		{[]string{"import", "--store", store, "/dev/null", "mine"}, images.CodeUnsupported, "an empty archive"},
-		{[]string{"save", "--store", store, "o/n:1", "/dev/null"}, images.CodeNotFound, "o/n:1"},
-		{[]string{"export", "--store", store, "o/n:1", "/dev/null"}, images.CodeNotFound, "o/n:1"},
-		{[]string{"pull", "--store", "/proc/nothing/here", "o/n"}, images.CodeInternal, "/proc/nothing"},
+		{nil, events.CodeInvalid, "no command given"},
+		{[]string{"fly"}, events.CodeInvalid, `unknown command "fly"`},
+		{[]string{"pull", "--store", store}, events.CodeInvalid, "pull: 0 arguments, not 1"},
+		{[]string{"pull", "--wings", "a"}, events.CodeInvalid, "pull: flag provided but not defined"},
+		{[]string{"pull", "--store", store, "UPPER"}, events.CodeInvalid, "upper"},
+		{[]string{"pull", "--store", store, "host"}, events.CodeInvalid, `"host"`},
+		{[]string{"pull", "--store", store, "--platform", "linux", "o/n"}, events.CodeInvalid, `"linux"`},
+		{[]string{"import", "--store", store, "/nonexistent", "mine"}, events.CodeInternal, "nonexistent"},
+		{[]string{"import", "--store", store, "/dev/null", "mine"}, events.CodeUnsupported, "an empty archive"},
+		{[]string{"save", "--store", store, "o/n:1", "/dev/null"}, events.CodeNotFound, "o/n:1"},
+		{[]string{"export", "--store", store, "o/n:1", "/dev/null"}, events.CodeNotFound, "o/n:1"},
+		{[]string{"pull", "--store", "/proc/nothing/here", "o/n"}, events.CodeInternal, "/proc/nothing"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			e := do(t, c.args...)
-			if e.Event != images.EventError || e.Code != c.code || !strings.Contains(e.Text, c.text) {
+			if e.Event != events.Error || e.Code != c.code || !strings.Contains(e.Text, c.text) {
 				t.Errorf("%+v", e)
 			}
 		})
@@ -201,7 +204,7 @@ func TestLifeline(t *testing.T) {
 	defer conn.Close()
 	p.stdin.Close()
 	all := p.finish(t)
-	if last := all[len(all)-1]; last.Code != images.CodeCanceled {
+	if last := all[len(all)-1]; last.Code != events.CodeCanceled {
 		t.Errorf("%+v", last)
 	}
 }
@@ -214,7 +217,7 @@ func TestUnpackSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := images.Parse(string(d))
+	ref, err := imageref.Parse(string(d))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,23 +226,23 @@ func TestUnpackSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	layer := img.Layers[0]
-	if got := unpackOne(t, dir, layer); !slices.Contains(got, images.Done) {
+	if got := unpackOne(t, dir, layer); !slices.Contains(got, events.Done) {
 		t.Errorf("%q", got)
 	}
-	if got := unpackOne(t, dir, layer); !slices.Equal(got, []images.State{images.Present}) {
+	if got := unpackOne(t, dir, layer); !slices.Equal(got, []events.State{events.Present}) {
 		t.Errorf("again: %q", got)
 	}
 	for _, c := range []struct {
 		keep  string
-		after images.State
-	}{{string(layer.DiffID) + "\n", images.Present}, {"", images.Done}} {
+		after events.State
+	}{{string(layer.DiffID) + "\n", events.Present}, {"", events.Done}} {
 		p := start(t, true, "sweep", "--store", dir)
 		if _, err := io.WriteString(p.stdin, c.keep); err != nil {
 			t.Fatal(err)
 		}
 		p.stdin.Close()
 		all := p.finish(t)
-		if last := all[len(all)-1]; last.Event != images.EventResult || (last.Freed > 0) != (c.keep == "") {
+		if last := all[len(all)-1]; last.Event != events.Result || (last.Freed > 0) != (c.keep == "") {
 			t.Errorf("keeping %q: %+v", c.keep, last)
 		}
 		if got := unpackOne(t, dir, layer); got[len(got)-1] != c.after {
@@ -249,7 +252,7 @@ func TestUnpackSweep(t *testing.T) {
 }
 
 // unpackOne returns what is said of one layer.
-func unpackOne(t *testing.T, dir string, l images.Layer) (states []images.State) {
+func unpackOne(t *testing.T, dir string, l oci.Layer) (states []events.State) {
 	t.Helper()
 	p := start(t, true, "unpack", "--store", dir)
 	if err := json.NewEncoder(p.stdin).Encode(l); err != nil {
@@ -257,7 +260,7 @@ func unpackOne(t *testing.T, dir string, l images.Layer) (states []images.State)
 	}
 	p.stdin.Close()
 	for _, e := range p.finish(t) {
-		if e.Event != images.EventLayer || e.DiffID != l.DiffID {
+		if e.Event != events.Layer || e.DiffID != l.DiffID {
 			t.Errorf("%+v", e)
 			continue
 		}
@@ -274,7 +277,7 @@ func TestUnpackBadLines(t *testing.T) {
 		_, _ = io.WriteString(p.stdin, line+"\n")
 		p.stdin.Close()
 		all := p.finish(t)
-		if len(all) == 0 || all[len(all)-1].Event != images.EventError {
+		if len(all) == 0 || all[len(all)-1].Event != events.Error {
 			t.Errorf("%.40q: %+v", line, all)
 		}
 	}
@@ -289,7 +292,7 @@ func TestSignal(t *testing.T) {
 	}
 	p.Process.Signal(syscall.SIGTERM)
 	all := p.finish(t)
-	if len(all) != 1 || all[0].Code != images.CodeCanceled {
+	if len(all) != 1 || all[0].Code != events.CodeCanceled {
 		t.Errorf("%+v", all)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"runtime"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/pull"
 )
 
@@ -15,7 +17,7 @@ func pullImage(c *call) error {
 		return err
 	}
 	defer store.Close()
-	ref, err := images.Parse(c.args[0])
+	ref, err := imageref.Parse(c.args[0])
 	if err != nil {
 		return usage("%v", err)
 	}
@@ -24,11 +26,11 @@ func pullImage(c *call) error {
 		return err
 	}
 	options := pull.Options{Store: store, Platform: platform, Report: c.out.send}
-	var digest images.Digest
+	var digest oci.Digest
 	switch ref.Kind {
-	case images.Registry:
+	case imageref.Registry:
 		digest, err = pull.Image(c.ctx, ref, options)
-	case images.OCILayout, images.OCIArchive, images.DockerArchive:
+	case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
 		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
 	default:
 		err = usage("%q is not an image that can be pulled", ref)
@@ -36,7 +38,7 @@ func pullImage(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.out.send(images.Event{Event: images.EventResult, Digest: digest})
+	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
 }
 

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/images"
 	"demesne/images/archive"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"demesne/images/pull"
 	"demesne/rootfs/unpack"
 )
@@ -20,19 +21,19 @@ const every = 100 * time.Millisecond
 type reporter struct {
 	mu   sync.Mutex
 	json *json.Encoder
-	said map[images.Digest]time.Time // when a layer last spoke
+	said map[oci.Digest]time.Time // when a layer last spoke
 }
 
 func newReporter(w io.Writer) *reporter {
-	return &reporter{json: json.NewEncoder(w), said: map[images.Digest]time.Time{}}
+	return &reporter{json: json.NewEncoder(w), said: map[oci.Digest]time.Time{}}
 }
 
 // send writes an event, unless it is one of many that say how far a layer is. If nobody reads any
 // more, that is the lifeline's business.
-func (r *reporter) send(e images.Event) {
+func (r *reporter) send(e events.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.State == images.Pulling || e.State == images.Unpacking {
+	if e.State == events.Pulling || e.State == events.Unpacking {
 		layer, now := e.Digest+e.DiffID, time.Now()
 		if now.Sub(r.said[layer]) < every {
 			return
@@ -44,8 +45,8 @@ func (r *reporter) send(e images.Event) {
 
 // fail writes the last event of a command that did not do what it was told.
 func (r *reporter) fail(err error) {
-	var known *images.Failure
-	e := images.Event{Event: images.EventError, Text: pull.OneLine(err), Code: classify(err)}
+	var known *events.Failure
+	e := events.Event{Event: events.Error, Text: pull.OneLine(err), Code: classify(err)}
 	if errors.As(err, &known) {
 		e.Code, e.Hint = known.Code, known.Hint
 	}
@@ -60,18 +61,18 @@ func (r *reporter) fail(err error) {
 }
 
 // classify knows the errors of each package that commands call.
-func classify(err error) images.Code {
+func classify(err error) events.Code {
 	var refused *unpack.RefusedError
 	var invalid *archive.InvalidError
 	switch {
 	case errors.As(err, &refused) && refused.Reason == unpack.BadMedia:
-		return images.CodeUnsupported
+		return events.CodeUnsupported
 	case errors.As(err, &refused):
-		return images.CodeRefused
+		return events.CodeRefused
 	case errors.Is(err, unpack.ErrCorrupt):
-		return images.CodeCorrupt
+		return events.CodeCorrupt
 	case errors.As(err, &invalid):
-		return images.CodeUnsupported
+		return events.CodeUnsupported
 	}
 	return pull.Classify(err)
 }
@@ -79,15 +80,15 @@ func classify(err error) images.Code {
 const notArchive = "what is imported is a directory, a tar of one (gzip or zstd too), or an archive that podman save, docker save or demesne save wrote"
 
 // hints say what to do about a failure; one that has none speaks for itself.
-var hints = map[images.Code]string{
-	images.CodeDenied:      "the name may be wrong, or log in first: docker login, podman login, or skopeo login",
-	images.CodeNotFound:    "look at the name and the tag",
-	images.CodeUnreachable: "look at the network and HTTPS_PROXY; the registry's name, its certificate (certs.d) and mirrors are in registries.conf; an image that is in the store runs without a network",
-	images.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
-	images.CodePlatform:    "name a tag that has an image for this machine",
-	images.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
-	images.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
-	images.CodeRefused:     "the image is broken or hostile; there is no way to unpack it",
-	images.CodeCorrupt:     "run demesne images verify, and pull again",
-	images.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGES to a directory on another disk",
+var hints = map[events.Code]string{
+	events.CodeDenied:      "the name may be wrong, or log in first: docker login, podman login, or skopeo login",
+	events.CodeNotFound:    "look at the name and the tag",
+	events.CodeUnreachable: "look at the network and HTTPS_PROXY; the registry's name, its certificate (certs.d) and mirrors are in registries.conf; an image that is in the store runs without a network",
+	events.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
+	events.CodePlatform:    "name a tag that has an image for this machine",
+	events.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
+	events.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
+	events.CodeRefused:     "the image is broken or hostile; there is no way to unpack it",
+	events.CodeCorrupt:     "run demesne images verify, and pull again",
+	events.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGES to a directory on another disk",
 }

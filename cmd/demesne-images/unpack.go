@@ -11,6 +11,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"demesne/rootfs/layers"
 	"demesne/rootfs/unpack"
 )
@@ -28,7 +30,7 @@ func unpackLayers(c *call) error {
 	go func() {
 		defer close(in)
 		failed <- eachLine(os.Stdin, func(line string) error {
-			var l images.Layer
+			var l oci.Layer
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				return usage("unpack: layer %.200q: %v", line, err)
 			}
@@ -40,7 +42,7 @@ func unpackLayers(c *call) error {
 			}
 		})
 	}()
-	blob := func(d digest.Digest) (*os.File, error) { return store.Blob(images.Digest(d)) }
+	blob := func(d digest.Digest) (*os.File, error) { return store.Blob(oci.Digest(d)) }
 	if err := unpack.Run(c.ctx, unpack.Options{Store: c.dir, Blobs: blob}, in, c.unpacked); err != nil {
 		return err
 	}
@@ -60,11 +62,11 @@ func (c *call) confined() (*images.Store, error) {
 
 // unpacked passes on how a layer gets on.
 func (c *call) unpacked(e unpack.Event) {
-	id := images.Digest(e.Layer.DiffID)
+	id := oci.Digest(e.Layer.DiffID)
 	if why := strings.Join(notes(e.Notes), "; "); why != "" {
-		c.out.send(images.Event{Event: images.EventNotice, DiffID: id, Why: why})
+		c.out.send(events.Event{Event: events.Notice, DiffID: id, Why: why})
 	}
-	c.out.send(images.Event{Event: images.EventLayer, DiffID: id, State: images.State(e.State), Bytes: e.Bytes, Total: e.Layer.Size})
+	c.out.send(events.Event{Event: events.Layer, DiffID: id, State: events.State(e.State), Bytes: e.Bytes, Total: e.Layer.Size})
 }
 
 // notes says what of a layer is not as its archive has it.
@@ -96,7 +98,7 @@ func sweepLayers(c *call) error {
 	}
 	var keep []layers.DiffID
 	err = eachLine(os.Stdin, func(line string) error {
-		id, err := images.ParseDigest(line)
+		id, err := oci.ParseDigest(line)
 		keep = append(keep, layers.DiffID(id))
 		return err
 	})
@@ -107,7 +109,7 @@ func sweepLayers(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.out.send(images.Event{Event: images.EventResult, Freed: freed})
+	c.out.send(events.Event{Event: events.Result, Freed: freed})
 	return nil
 }
 

@@ -12,10 +12,10 @@ import (
 	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/room"
 	"demesne/cmd/internal/version"
-	"demesne/images"
+	"demesne/images/imageref"
 	"demesne/mcp"
 	"demesne/proxy/modes"
-	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/jobs"
 )
 
@@ -49,7 +49,7 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
 	d, err := desk.New(desk.Options{
-		Jobs: store, Attend: []string{self, "job"}, Turns: filepath.Join(filepath.Dir(dir), "turns"), Most: most, Runner: runner.Options{Restart: outbound.Again(os.Getenv)},
+		Jobs: store, Attend: []string{self, "job"}, Turns: filepath.Join(filepath.Dir(dir), "turns"), Most: most, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
 }
@@ -72,7 +72,7 @@ func serverOptions(outputRoot, tools string) (mcp.Options, error) {
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
 		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(), Sets: sets,
-		Images: images.Catalogue(), Image: images.Default(os.Getenv),
+		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
 	if _, err := ground.Parse(o.Image); err != nil {
@@ -103,11 +103,11 @@ func egress() []string {
 }
 
 func allowedImage(name string, list []string) bool {
-	ref, err := images.Parse(name)
+	ref, err := imageref.Parse(name)
 	if err != nil {
 		return false
 	}
-	ok, _ := images.Allowed(ref, list)
+	ok, _ := imageref.Allowed(ref, list)
 	return ok
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/jobs"
 	"demesne/runner/wire"
 )
@@ -55,7 +55,7 @@ func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach goes on with a command that has a terminal, or starts a shell.
 func (j *job) attach(id string) error {
-	eng, err := j.app.connect(j.sig.ctx, runner.Options{})
+	eng, err := j.app.connect(j.sig.ctx, client.Options{})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/images"
-	"demesne/runner"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/runner/client"
 )
 
 func commitCommand() command {
@@ -78,8 +80,8 @@ func (a *app) change(o *options, cmd []string) (images.Change, error) {
 }
 
 // commit takes a snapshot, so that the sandbox can go on, and makes its layers the image's.
-func (a *app) commit(ctx context.Context, c *images.Client, id string, ref images.Reference, change images.Change) (*images.Image, error) {
-	eng, err := a.connect(ctx, runner.Options{})
+func (a *app) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
+	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +111,7 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	if err != nil {
 		return nil, err
 	}
-	img, err := c.Commit(ctx, images.Digest(root.Digest), layers, change, ref)
+	img, err := c.Commit(ctx, oci.Digest(root.Digest), layers, change, ref)
 	if err == nil {
 		err = c.Unpack(ctx, img, nil) // as a pull does
 	}
@@ -118,7 +120,7 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 
 // layersOf writes the layers to files without a name, which nobody has to remove.
 func (a *app) layersOf(ctx context.Context, eng engine, id string) (layers []*os.File, err error) {
-	dir, err := runner.OutputRoot()
+	dir, err := client.OutputRoot()
 	if err == nil {
 		err = os.MkdirAll(dir, ownerOnly)
 	}

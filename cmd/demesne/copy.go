@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/tarball"
 )
 
@@ -64,7 +64,7 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	sig := watchSignals(&terminal{fd: -1})
-	eng, err := a.connect(sig.ctx, runner.Options{})
+	eng, err := a.connect(sig.ctx, client.Options{})
 	if err != nil {
 		return 0, err
 	}

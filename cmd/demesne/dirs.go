@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // ownerOnly is the mode of directories made for outputs. Where somebody else could reach
@@ -48,7 +48,7 @@ func prepareOut(arg string) (*outDir, error) {
 }
 
 func freshOut() (*outDir, error) {
-	root, err := runner.OutputRoot()
+	root, err := client.OutputRoot()
 	if err != nil {
 		return nil, elsewhere(fmt.Errorf("output: %w", err))
 	}

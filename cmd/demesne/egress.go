@@ -12,6 +12,7 @@ import (
 
 	"demesne/cmd/internal/outbound"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 func egressCommand() command {
@@ -123,7 +124,7 @@ func (a *app) egressLog(arg string) (path string, err error) {
 
 // becomeEgress goes on as demesne-egress.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
-	path, err := runner.FindProgram(outbound.Program)
+	path, err := client.FindProgram(outbound.Program)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,10 @@ import (
 	"syscall"
 
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
-// engine is what this program needs of a runner.Client; tests that need no kernel
+// engine is what this program needs of a client.Client; tests that need no kernel
 // bring their own.
 type engine interface {
 	Create(context.Context, runner.Spec) (*box, error)
@@ -30,12 +31,12 @@ type engine interface {
 
 // box is a sandbox and the way to start commands in it.
 type box struct {
-	*runner.Sandbox
+	*client.Sandbox
 	attach func(context.Context) (p process, recent []byte, err error)
 	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
-// process is a runner.Process.
+// process is a client.Process.
 type process interface {
 	Terminal() *os.File
 	Signal(syscall.Signal) error
@@ -44,15 +45,15 @@ type process interface {
 }
 
 // connectRunner finds or starts the real one.
-func connectRunner(ctx context.Context, o runner.Options) (engine, error) {
-	c, err := runner.Connect(ctx, o)
+func connectRunner(ctx context.Context, o client.Options) (engine, error) {
+	c, err := client.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return connected{c}, nil
 }
 
-type connected struct{ *runner.Client }
+type connected struct{ *client.Client }
 
 func (c connected) Create(ctx context.Context, s runner.Spec) (*box, error) {
 	return boxed(c.Client.Create(ctx, s))
@@ -62,7 +63,7 @@ func (c connected) Open(ctx context.Context, idOrName string) (*box, error) {
 	return boxed(c.Client.Open(ctx, idOrName))
 }
 
-func boxed(s *runner.Sandbox, err error) (*box, error) {
+func boxed(s *client.Sandbox, err error) (*box, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"demesne/images"
+	"demesne/images/events"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -90,7 +91,7 @@ func hintOf(err error) string {
 
 // imageHint is what to type about a store. What demesne-images could not do it says itself.
 func imageHint(err error) string {
-	var f *images.Failure
+	var f *events.Failure
 	switch {
 	case errors.As(err, &f):
 		return f.Hint
@@ -105,7 +106,7 @@ func imageHint(err error) string {
 // asWire is err as --json tells it.
 func asWire(err error) *wire.Error {
 	e := wire.AsError(err)
-	var f *images.Failure
+	var f *events.Failure
 	if errors.As(err, &f) && e.Code == wire.CodeInternal {
 		e.Code = wire.Code(f.Code)
 	}

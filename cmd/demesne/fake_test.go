@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/wire"
 )
 
@@ -23,7 +24,7 @@ import (
 // processes on any kernel. What a sandbox is, integration tests.
 type bare struct{}
 
-func connectBare(context.Context, runner.Options) (engine, error) { return bare{}, nil }
+func connectBare(context.Context, client.Options) (engine, error) { return bare{}, nil }
 
 // fakeLevel is the isolation bare claims; scripts set it.
 const fakeLevel = "BARE_LEVEL"
@@ -58,7 +59,7 @@ func (bare) Open(_ context.Context, id string) (*box, error) {
 }
 
 func newBareBox(id, out string, root *runner.Rootfs) *box {
-	b := &box{Sandbox: &runner.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
+	b := &box{Sandbox: &client.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
 	b.exec = func(_ context.Context, c runner.Command) (process, []runner.Stage, error) {
 		if root != nil {
 			c.Env = append(slices.Clone(root.Env), append(c.Env, "IMAGE_USER="+root.User, "IMAGE_DIR="+root.Dir)...)
@@ -158,7 +159,7 @@ func bareInfo() runner.Info {
 
 // bareProcess is a command of the host.
 type bareProcess struct {
-	box      *runner.Sandbox
+	box      *client.Sandbox
 	cmd      *exec.Cmd
 	tty      *os.File
 	state    *os.ProcessState
@@ -166,7 +167,7 @@ type bareProcess struct {
 	done     chan struct{}
 }
 
-func startBare(b *runner.Sandbox, c runner.Command) (*bareProcess, error) {
+func startBare(b *client.Sandbox, c runner.Command) (*bareProcess, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir = c.Dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // hands is demesne-images for scripts: a registry with one image, which it gives the name
@@ -33,12 +36,12 @@ func hands() {
 		handsUnpack()
 	case "sweep":
 		io.Copy(io.Discard, os.Stdin)
-		emit(images.Event{Event: images.EventResult, Freed: 2048})
+		emit(events.Event{Event: events.Result, Freed: 2048})
 	case "import":
 		handsPull(store, args[1], `{}`)
 	case "save", "export":
 		check(os.WriteFile(args[len(args)-1], []byte(strings.Join(args[:len(args)-1], " ")+" as a tar\n"), 0o644))
-		emit(images.Event{Event: images.EventResult})
+		emit(events.Event{Event: events.Result})
 	}
 }
 
@@ -53,48 +56,48 @@ func failHands(code string) {
 		fmt.Fprintln(os.Stderr, "the last words")
 		os.Exit(3)
 	}
-	emit(images.Event{Event: images.EventError, Code: images.Code(code), Text: "registry says " + code, Hint: "try " + code})
+	emit(events.Event{Event: events.Error, Code: events.Code(code), Text: "registry says " + code, Hint: "try " + code})
 	os.Exit(1)
 }
 
 func handsPull(s *images.Store, name, config string) {
 	ctx := context.Background()
-	put := func(b []byte) images.Descriptor {
+	put := func(b []byte) oci.Descriptor {
 		d, n, err := s.Put(ctx, bytes.NewReader(b), 1<<20)
 		check(err)
-		return images.Descriptor{Digest: d, Size: n}
+		return oci.Descriptor{Digest: d, Size: n}
 	}
 	layer := []byte("layer of " + os.Getenv("HANDS_LAYER"))
 	l := put(layer)
-	diffID := images.Digest(fmt.Sprintf("sha256:%x", sha256.Sum256(append(layer, '!'))))
+	diffID := oci.Digest(fmt.Sprintf("sha256:%x", sha256.Sum256(append(layer, '!'))))
 	l.MediaType = "application/vnd.oci.image.layer.v1.tar"
-	emit(images.Event{Event: images.EventLayer, Digest: l.Digest, State: images.Pulling, Bytes: 5, Total: l.Size})
-	emit(images.Event{Event: images.EventRetry, Digest: l.Digest, In: time.Second, Why: "connection\x1b[31m cut"})
-	emit(images.Event{Event: images.EventLayer, Digest: l.Digest, State: images.Pulled,
-		Layer: &images.Layer{Digest: l.Digest, DiffID: diffID, Size: l.Size, MediaType: l.MediaType}})
+	emit(events.Event{Event: events.Layer, Digest: l.Digest, State: events.Pulling, Bytes: 5, Total: l.Size})
+	emit(events.Event{Event: events.Retry, Digest: l.Digest, In: time.Second, Why: "connection\x1b[31m cut"})
+	emit(events.Event{Event: events.Layer, Digest: l.Digest, State: events.Pulled,
+		Layer: &oci.Layer{Digest: l.Digest, DiffID: diffID, Size: l.Size, MediaType: l.MediaType}})
 	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":"amd64","rootfs":{"diff_ids":[%q]},"config":%s}`, diffID, orElse(config, "{}")))
-	m, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": images.TypeOCIManifest, "config": c, "layers": []images.Descriptor{l}})
+	m, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": oci.TypeOCIManifest, "config": c, "layers": []oci.Descriptor{l}})
 	check(err)
-	ref, err := images.Parse(name)
+	ref, err := imageref.Parse(name)
 	check(err)
 	manifest := put(m)
-	manifest.MediaType = images.TypeOCIManifest
+	manifest.MediaType = oci.TypeOCIManifest
 	_, err = s.Add(ctx, images.Record{Ref: ref, Manifest: manifest, Pulled: time.Now()})
 	check(err)
-	emit(images.Event{Event: images.EventResult, Digest: manifest.Digest})
+	emit(events.Event{Event: events.Result, Digest: manifest.Digest})
 }
 
 // handsUnpack leaves a mark, which bare's Create wants to see.
 func handsUnpack() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var l images.Layer
+		var l oci.Layer
 		check(json.Unmarshal(in.Bytes(), &l))
 		check(os.WriteFile("unpacked", nil, 0o644))
-		emit(images.Event{Event: images.EventLayer, DiffID: l.DiffID, State: images.Done})
+		emit(events.Event{Event: events.Layer, DiffID: l.DiffID, State: events.Done})
 	}
 }
 
-func emit(e images.Event) { check(json.NewEncoder(os.Stdout).Encode(e)) }
+func emit(e events.Event) { check(json.NewEncoder(os.Stdout).Encode(e)) }
 
 func check(err error) {
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/imageref"
 )
 
 func cmdImport(a *app, o *options, args []string) (int, error) {
@@ -44,7 +45,7 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 }
 
 func cmdExport(a *app, o *options, args []string) (int, error) {
-	return a.writeImage(o, args, "export", func(ctx context.Context, c *images.Client, ref images.Reference, to *os.File, p *progress) error {
+	return a.writeImage(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Export(ctx, ref, to, p.take)
 	})
 }
@@ -53,13 +54,13 @@ func cmdSave(a *app, o *options, args []string) (int, error) {
 	if o.file == "" {
 		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
-	return a.writeImage(o, args, "save", func(ctx context.Context, c *images.Client, ref images.Reference, to *os.File, p *progress) error {
+	return a.writeImage(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Save(ctx, ref, to, orElse(o.format, formats[0]), p.take)
 	})
 }
 
 // writeImage lets write fill the file of -o, which appears when it is whole, or stdout.
-func (a *app) writeImage(o *options, args []string, verb string, write func(context.Context, *images.Client, images.Reference, *os.File, *progress) error) (int, error) {
+func (a *app) writeImage(o *options, args []string, verb string, write func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
 	ref, err := oneImage(args)
 	if err != nil {
 		return 0, err
@@ -94,13 +95,13 @@ func intoFile(path string, fill func(*os.File) error) error {
 }
 
 // oneImage parses the operand of a command that takes the name of one image.
-func oneImage(args []string) (images.Reference, error) {
+func oneImage(args []string) (imageref.Ref, error) {
 	if len(args) > 1 {
-		return images.Reference{}, fmt.Errorf("argument %q: not wanted", args[1])
+		return imageref.Ref{}, fmt.Errorf("argument %q: not wanted", args[1])
 	}
 	refs, err := named(args)
 	if err != nil {
-		return images.Reference{}, err
+		return imageref.Ref{}, err
 	}
 	return refs[0], nil
 }

@@ -9,17 +9,18 @@ import (
 	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/outbound"
 	"demesne/images"
-	"demesne/runner"
+	"demesne/images/oci"
+	"demesne/runner/client"
 	"demesne/runner/jobs"
 )
 
 // freedInfo is the answer of gc --json.
 type freedInfo struct {
-	Images []images.Digest `json:"images"`
-	Names  []string        `json:"names"`
-	Blobs  int             `json:"blobs"`
-	Bytes  int64           `json:"bytes"`       // of blobs and downloads
-	Trees  int64           `json:"trees_bytes"` // of unpacked layers
+	Images []oci.Digest `json:"images"`
+	Names  []string     `json:"names"`
+	Blobs  int          `json:"blobs"`
+	Bytes  int64        `json:"bytes"`       // of blobs and downloads
+	Trees  int64        `json:"trees_bytes"` // of unpacked layers
 }
 
 // cmdGC removes images and blobs, and then, with the ids they belong to, the unpacked
@@ -47,7 +48,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		}
 		if o.json {
 			return a.printJSON(freedInfo{
-				append([]images.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees,
+				append([]oci.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees,
 			})
 		}
 		return a.print(freedText(freed, trees))
@@ -72,7 +73,7 @@ func pruneOld(before time.Time) error {
 			return err
 		}
 	}
-	root, err := runner.OutputRoot()
+	root, err := client.OutputRoot()
 	if err == nil {
 		_, err = outbound.PruneLogs(root, before)
 	}

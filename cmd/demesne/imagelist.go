@@ -9,23 +9,25 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // imageInfo is an image in what --json prints.
 type imageInfo struct {
-	Names    []string       `json:"names"` // full ones
-	Digest   images.Digest  `json:"digest,omitempty"`
-	Index    images.Digest  `json:"index_digest,omitempty"`
-	Size     int64          `json:"size"`     // of its blobs, in bytes
-	Shared   int64          `json:"shared"`   // of these, with other images
-	Unpacked int64          `json:"unpacked"` // what its layers take besides, unpacked; 0 if not all are
-	InUse    bool           `json:"in_use"`
-	Platform string         `json:"platform,omitempty"`
-	Layers   []images.Layer `json:"layers,omitempty"`
-	Created  time.Time      `json:"created,omitzero"`
-	Pulled   time.Time      `json:"pulled,omitzero"`
-	Used     time.Time      `json:"used,omitzero"`
-	Damage   string         `json:"damage,omitempty"`
+	Names    []string    `json:"names"` // full ones
+	Digest   oci.Digest  `json:"digest,omitempty"`
+	Index    oci.Digest  `json:"index_digest,omitempty"`
+	Size     int64       `json:"size"`     // of its blobs, in bytes
+	Shared   int64       `json:"shared"`   // of these, with other images
+	Unpacked int64       `json:"unpacked"` // what its layers take besides, unpacked; 0 if not all are
+	InUse    bool        `json:"in_use"`
+	Platform string      `json:"platform,omitempty"`
+	Layers   []oci.Layer `json:"layers,omitempty"`
+	Created  time.Time   `json:"created,omitzero"`
+	Pulled   time.Time   `json:"pulled,omitzero"`
+	Used     time.Time   `json:"used,omitzero"`
+	Damage   string      `json:"damage,omitempty"`
 }
 
 func infoOf(l images.Listed) imageInfo {
@@ -75,8 +77,8 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 
 // notPulled are the catalogue's names that have no image yet.
 func notPulled(have []imageInfo) (more []imageInfo) {
-	for _, name := range images.Catalogue() {
-		ref, err := images.Parse(name)
+	for _, name := range imageref.Catalogue() {
+		ref, err := imageref.Parse(name)
 		pulled := func(i imageInfo) bool { return slices.Contains(i.Names, ref.Full) }
 		if err == nil && ref.Stored() && !slices.ContainsFunc(have, pulled) {
 			more = append(more, imageInfo{Names: []string{ref.Full}})
@@ -134,12 +136,12 @@ func lastUsed(i imageInfo, now time.Time) string {
 	return span(now.Sub(i.Used)) + " ago"
 }
 
-// shortName is the shortest name that images.Parse takes for the full one.
+// shortName is the shortest name that imageref.Parse takes for the full one.
 func shortName(full string) string {
 	familiar := strings.TrimPrefix(strings.TrimPrefix(full, "docker.io/"), "library/")
 	bare, _ := strings.CutSuffix(familiar, ":latest")
-	for _, name := range append(images.Catalogue(), bare, familiar) {
-		if ref, err := images.Parse(name); err == nil && ref.Full == full {
+	for _, name := range append(imageref.Catalogue(), bare, familiar) {
+		if ref, err := imageref.Parse(name); err == nil && ref.Full == full {
 			return name
 		}
 	}

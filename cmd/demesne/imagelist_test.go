@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
 	"demesne/runner/wire"
 )
 
@@ -62,16 +64,16 @@ func TestFreedText(t *testing.T) {
 
 // Each failure says what to type, in the words of whoever knows best, and --json has its class.
 func TestImageHints(t *testing.T) {
-	fail := func(code images.Code, hint string) error {
-		return fmt.Errorf("image %q: %w", "x", &images.Failure{Code: code, Text: "text", Hint: hint})
+	fail := func(code events.Code, hint string) error {
+		return fmt.Errorf("image %q: %w", "x", &events.Failure{Code: code, Text: "text", Hint: hint})
 	}
 	for _, c := range []struct {
 		err  error
 		hint string
 		code wire.Code
 	}{
-		{fail(images.CodeDenied, "their own"), "their own", "denied"},
-		{fail(images.CodePlatform, ""), "", "platform"},
+		{fail(events.CodeDenied, "their own"), "their own", "denied"},
+		{fail(events.CodePlatform, ""), "", "platform"},
 		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images verify", wire.CodeInternal},
 		{images.ErrNotFound, "demesne images --all", wire.CodeInternal},
 		{&wire.Error{Code: wire.CodeRequirement, Text: "t", Hint: "type this"}, "type this", wire.CodeRequirement},
@@ -158,7 +160,7 @@ func TestShortName(t *testing.T) {
 		if got := shortName(full); got != want {
 			t.Errorf("shortName(%q) = %q, want %q", full, got, want)
 		}
-		if ref, err := images.Parse(shortName(full)); err != nil || ref.Full != full {
+		if ref, err := imageref.Parse(shortName(full)); err != nil || ref.Full != full {
 			t.Errorf("shortName(%q) = %q, which is %q, %v", full, shortName(full), ref.Full, err)
 		}
 	}

@@ -7,14 +7,15 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/imageref"
 )
 
 // named parses the operands of a command that takes names of images.
-func named(args []string) ([]images.Reference, error) {
+func named(args []string) ([]imageref.Ref, error) {
 	if len(args) == 0 {
 		return nil, hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
 	}
-	var refs []images.Reference
+	var refs []imageref.Ref
 	for _, name := range args {
 		ref, err := ground.Parse(name)
 		switch {
@@ -61,7 +62,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref images.Reference) (*images.Image, error) {
+func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imageref.Ref) (*images.Image, error) {
 	p := a.newProgress(o, fmt.Sprintf("pull %q", ref.Given))
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
@@ -73,7 +74,7 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref images
 
 // tellImage prints an image that was brought here, unless JSON is to come: its name and
 // digest, or the digest alone.
-func (a *app) tellImage(o *options, ref images.Reference, img *images.Image) (int, error) {
+func (a *app) tellImage(o *options, ref imageref.Ref, img *images.Image) (int, error) {
 	switch {
 	case o.json:
 		return 0, nil

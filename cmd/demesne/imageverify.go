@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"demesne/images"
+	"demesne/images/oci"
 )
 
 // cmdVerify removes what is damaged, so that a pull brings it again.
@@ -30,9 +31,9 @@ func cmdVerify(a *app, o *options) (int, error) {
 
 // damageInfo is a damaged thing in what verify --json prints.
 type damageInfo struct {
-	Digest images.Digest `json:"digest,omitempty"` // empty: the index
-	Images []string      `json:"images"`
-	Why    string        `json:"why"`
+	Digest oci.Digest `json:"digest,omitempty"` // empty: the index
+	Images []string   `json:"images"`
+	Why    string     `json:"why"`
 }
 
 func damageInfos(damage []images.Damage) []damageInfo {

@@ -9,7 +9,9 @@ import (
 	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/room"
 	"demesne/images"
+	"demesne/images/oci"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 func stopFlags(o *options) flagSet {
@@ -100,11 +102,11 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 			h.Close()
 		}
 	}
-	dir, err := runner.SandboxRoot()
+	dir, err := client.SandboxRoot()
 	if err != nil || !exists(dir) {
 		return release, err
 	}
-	eng, err := a.connect(ctx, runner.Options{})
+	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
 		return release, err
 	}
@@ -122,7 +124,7 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 		if i.Spec.Rootfs == nil || i.Spec.Rootfs.Digest == "" || i.Spec.Rootfs.Store != s.Dir() {
 			continue
 		}
-		h, err := s.Hold(ctx, images.Digest(i.Spec.Rootfs.Digest))
+		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
 		if errors.Is(err, images.ErrNotFound) { // taken away by force
 			continue
 		}

@@ -9,13 +9,14 @@ import (
 	"unicode/utf8"
 
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/wire"
 )
 
 // with connects, and calls f with what it got.
 func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
 	ctx := context.Background()
-	eng, err := a.connect(ctx, runner.Options{})
+	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
 		return 0, err
 	}

@@ -13,7 +13,7 @@
 //	demesne check             what this machine lets a sandbox have
 //
 // This program makes no sandbox. It reads its arguments, finds or starts
-// demesne-runner (package runner does both), hands it a description of the sandbox
+// demesne-runner (package client does both), hands it a description of the sandbox
 // and the ends of pipes, and copies between those pipes and the caller's own
 // stdin, stdout and stderr. Nor does it pull or unpack: package images reads the store,
 // and starts demesne-images for what has to be fetched. A sandbox never holds a descriptor of the caller's
@@ -43,7 +43,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
-	"demesne/runner"
+	"demesne/runner/client"
 )
 
 func main() {
@@ -62,7 +62,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context, runner.Options) (engine, error)
+	connect               func(context.Context, client.Options) (engine, error)
 	images                func() (*images.Client, error)
 }
 

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/clients"
-	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // mcpProgram is the server, a program of its own: the MCP library would cost every run 2 ms.
@@ -51,7 +51,7 @@ func cmdMCP(a *app, o *options, args []string) (int, error) {
 		}
 		return a.installMCP(o, rest)
 	}
-	path, err := runner.FindProgram(mcpProgram)
+	path, err := client.FindProgram(mcpProgram)
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"demesne/cmd/internal/outbound"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // egressModes repeats the names of package modes, which is too much for this program: see
@@ -183,7 +184,7 @@ func (n *network) apply(spec *runner.Spec, f found, name string) error {
 	if f.egress == nil || f.err != nil {
 		return f.err
 	}
-	root, err := runner.OutputRoot()
+	root, err := client.OutputRoot()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/imageref"
 	"demesne/images/spell"
 	"demesne/runner"
 )
@@ -19,7 +20,7 @@ type options struct {
 	line []string // all of it
 	help bool
 
-	image                images.Reference // zero: none was named
+	image                imageref.Ref // zero: none was named
 	pull                 images.PullPolicy
 	entrypoint           *[]string
 	out, workspace, name string

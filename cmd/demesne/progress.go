@@ -7,7 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // progress tells on stderr what happens to an image: on a terminal by one line that is
@@ -19,7 +20,7 @@ type progress struct {
 	term bool
 
 	mu     sync.Mutex
-	layers map[images.Digest]*layerState // by digest and by DiffID
+	layers map[oci.Digest]*layerState // by digest and by DiffID
 	drawn  time.Time
 	shown  bool
 }
@@ -37,42 +38,42 @@ func (a *app) newProgress(o *options, noun string) *progress {
 	if o.quiet {
 		return nil
 	}
-	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[images.Digest]*layerState{}}
+	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[oci.Digest]*layerState{}}
 }
 
 // take is what an images.Client tells of.
-func (p *progress) take(e images.Event) {
+func (p *progress) take(e events.Event) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e.Event {
-	case images.EventLayer:
+	case events.Layer:
 		p.layer(e)
-	case images.EventRetry:
+	case events.Retry:
 		p.tell(fmt.Sprintf("%s: again in %s: %s", layerName(e.Digest), e.In.Round(time.Millisecond), e.Why))
-	case images.EventNotice:
+	case events.Notice:
 		p.tell(layerName(e.DiffID) + ": " + e.Why)
 	}
 }
 
-func (p *progress) layer(e images.Event) {
+func (p *progress) layer(e events.Event) {
 	l := p.find(e)
 	l.total = max(l.total, e.Total)
 	last := false
 	switch e.State {
-	case images.Pulling:
+	case events.Pulling:
 		l.fetched = e.Bytes
-	case images.Pulled:
+	case events.Pulled:
 		l.fetched, last = l.total, true
 		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
-	case images.Unpacking:
+	case events.Unpacking:
 		l.fetched = l.total // or it could not be
-	case images.Done:
+	case events.Done:
 		l.fetched, l.unpacked, last = l.total, true, true
 		p.plain(e.DiffID, "unpacked")
-	case images.Present:
+	case events.Present:
 		l.fetched = l.total
 		l.unpacked = l.unpacked || e.DiffID != ""
 	}
@@ -84,7 +85,7 @@ func (p *progress) layer(e images.Event) {
 
 // find returns the state of e's layer, which pull names by digest and unpack by DiffID;
 // what pull says of one that landed has both.
-func (p *progress) find(e images.Event) *layerState {
+func (p *progress) find(e events.Event) *layerState {
 	name := e.Digest
 	if name == "" {
 		name = e.DiffID
@@ -133,7 +134,7 @@ func (p *progress) summary() string {
 }
 
 // plain tells of a layer where there is no line to rewrite.
-func (p *progress) plain(d images.Digest, what string) {
+func (p *progress) plain(d oci.Digest, what string) {
 	if !p.term {
 		p.tell(layerName(d) + ": " + what)
 	}
@@ -163,7 +164,7 @@ func (p *progress) done() {
 	p.clear()
 }
 
-func layerName(d images.Digest) string {
+func layerName(d oci.Digest) string {
 	if d == "" {
 		return "manifest"
 	}
@@ -171,7 +172,7 @@ func layerName(d images.Digest) string {
 }
 
 // shortDigest is as much of a digest as commands want to be told.
-func shortDigest(d images.Digest) string {
+func shortDigest(d oci.Digest) string {
 	hex := d.Encoded()
 	return hex[:min(12, len(hex))]
 }

@@ -11,23 +11,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"demesne/runner"
 )
 
-func digestNamed(c string) images.Digest { return images.Digest("sha256:" + strings.Repeat(c, 64)) }
+func digestNamed(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
 
 // What is told of a pull whose layers are fetched, retried and unpacked at once.
-var pullEvents = []images.Event{
-	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Waiting, Total: 3 << 20},
-	{Event: images.EventLayer, Digest: digestNamed("b"), State: images.Present, Layer: &images.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
-	{Event: images.EventLayer, DiffID: digestNamed("2"), Digest: digestNamed("b"), State: images.Present},
-	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Pulling, Bytes: 1 << 20, Total: 3 << 20},
-	{Event: images.EventRetry, Digest: digestNamed("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
-	{Event: images.EventLayer, Digest: digestNamed("a"), State: images.Pulled, Layer: &images.Layer{Digest: digestNamed("a"), DiffID: digestNamed("1"), Size: 3 << 20}},
-	{Event: images.EventNotice, DiffID: digestNamed("1"), Why: "ids over 65535"},
-	{Event: images.EventLayer, DiffID: digestNamed("1"), Digest: digestNamed("a"), State: images.Unpacking},
-	{Event: images.EventLayer, DiffID: digestNamed("1"), State: images.Done},
+var pullEvents = []events.Event{
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Waiting, Total: 3 << 20},
+	{Event: events.Layer, Digest: digestNamed("b"), State: events.Present, Layer: &oci.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
+	{Event: events.Layer, DiffID: digestNamed("2"), Digest: digestNamed("b"), State: events.Present},
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: 1 << 20, Total: 3 << 20},
+	{Event: events.Retry, Digest: digestNamed("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulled, Layer: &oci.Layer{Digest: digestNamed("a"), DiffID: digestNamed("1"), Size: 3 << 20}},
+	{Event: events.Notice, DiffID: digestNamed("1"), Why: "ids over 65535"},
+	{Event: events.Layer, DiffID: digestNamed("1"), Digest: digestNamed("a"), State: events.Unpacking},
+	{Event: events.Layer, DiffID: digestNamed("1"), State: events.Done},
 }
 
 func TestProgressSummary(t *testing.T) {

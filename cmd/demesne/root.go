@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"demesne/cmd/internal/ground"
-	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/runner"
 )
 
@@ -15,7 +16,7 @@ import (
 type root struct {
 	app    *app
 	o      *options
-	ref    images.Reference
+	ref    imageref.Ref
 	ground *ground.Ground // nil: not found yet
 }
 
@@ -23,13 +24,13 @@ type root struct {
 func (a *app) newRoot(o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
-		name := images.Default(func(k string) string { v, _ := a.env(k); return v })
+		name := imageref.Default(func(k string) string { v, _ := a.env(k); return v })
 		var err error
 		if r.ref, err = ground.Parse(name); err != nil {
 			return nil, hinted(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")
 		}
 	}
-	if r.ref.Kind == images.Host && o.userName != "" {
+	if r.ref.Kind == imageref.Host && o.userName != "" {
 		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
 	return r, nil
@@ -48,14 +49,14 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 }
 
 // config is what the image says of commands in it; nil as long as it has to be found to tell.
-func (r *root) config() *images.Config {
+func (r *root) config() *oci.Config {
 	switch {
 	case r.ground != nil && r.ground.Image != nil:
 		return &r.ground.Image.Config
 	case r.ref.Stored():
 		return nil
 	}
-	return &images.Config{}
+	return &oci.Config{}
 }
 
 // argv is the command to run: shell text, or what the image makes of args. It is nil as
@@ -73,7 +74,7 @@ func (r *root) argv(args []string) ([]string, error) {
 		return r.o.argv(args)
 	}
 	argv, err := c.Command(r.o.entrypoint, args)
-	if errors.Is(err, images.ErrNoCommand) {
+	if errors.Is(err, oci.ErrNoCommand) {
 		return nil, hinted(fmt.Errorf("image %q: %w", r.ref.Given, err), "demesne run --image %s -- CMD", r.ref.Given)
 	}
 	return argv, err

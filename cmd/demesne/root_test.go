@@ -6,13 +6,15 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 func rootOf(t *testing.T, name string, o *options) *root {
 	t.Helper()
 	var err error
 	if name != "" {
-		if o.image, err = images.Parse(name); err != nil {
+		if o.image, err = imageref.Parse(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,7 +28,7 @@ func rootOf(t *testing.T, name string, o *options) *root {
 // What runs: flags over the image, the image over nothing.
 func TestRootArgv(t *testing.T) {
 	shell, sh := "text", []string{"sh"}
-	c := images.Config{Entrypoint: []string{"entry", "e"}, Cmd: []string{"cmd"}}
+	c := oci.Config{Entrypoint: []string{"entry", "e"}, Cmd: []string{"cmd"}}
 	for _, k := range []struct {
 		image string
 		found *images.Image

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // stopTime bounds what nobody waits for.
@@ -113,7 +114,7 @@ func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-c
 	spec.Out = out.path
 	began := time.Now()
 	var f found
-	eng, err := a.connect(ctx, runner.Options{Ask: a.asker(o), Restart: f.restore})
+	eng, err := a.connect(ctx, client.Options{Ask: a.asker(o), Restart: f.restore})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -270,7 +271,7 @@ func (j *job) exec(id string) error {
 		return err
 	}
 	began := time.Now()
-	eng, err := j.app.connect(j.sig.ctx, runner.Options{Restart: again})
+	eng, err := j.app.connect(j.sig.ctx, client.Options{Restart: again})
 	if err != nil {
 		return err
 	}

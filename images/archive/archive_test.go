@@ -16,6 +16,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // file is an entry of a tar that a test writes: a header in short.
@@ -131,9 +133,9 @@ func openStore(t *testing.T) *images.Store {
 	return s
 }
 
-func ref(t *testing.T, name string) images.Reference {
+func ref(t *testing.T, name string) imageref.Ref {
 	t.Helper()
-	r, err := images.Parse(name)
+	r, err := imageref.Parse(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,7 @@ func TestImportTar(t *testing.T) {
 			}
 			path := write(t, append(slices.Clone(b), tail...))
 			img, _ := imported(t, s, path, "mine:"+format+"x")
-			if want := images.DigestOf(append(slices.Clone(plain), tail...)); img.Layers[0].DiffID != want {
+			if want := oci.DigestOf(append(slices.Clone(plain), tail...)); img.Layers[0].DiffID != want {
 				t.Errorf("%s: the DiffID is %s, not %s", format, img.Layers[0].DiffID, want)
 			}
 			again, _ := imported(t, s, path, "again")

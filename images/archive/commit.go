@@ -9,28 +9,30 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // Commit makes an image of another one and of layers over it, files each with a tar, and names it. What the
 // configuration of the other one says stays, where the change does not say otherwise.
-func Commit(ctx context.Context, store *images.Store, base *images.Image, layers []string, change images.Change, ref images.Reference) (images.Digest, error) {
+func Commit(ctx context.Context, store *images.Store, base *images.Image, layers []string, change images.Change, ref imageref.Ref) (oci.Digest, error) {
 	s := &saver{ctx: ctx, store: store, img: base}
 	_, m, err := s.manifest()
 	if err != nil {
 		return "", err
 	}
-	all := make([]images.Descriptor, len(m.Layers))
+	all := make([]oci.Descriptor, len(m.Layers))
 	for i, l := range m.Layers {
-		all[i] = images.Descriptor{MediaType: ociType(l.MediaType), Digest: l.Digest, Size: l.Size}
+		all[i] = oci.Descriptor{MediaType: ociType(l.MediaType), Digest: l.Digest, Size: l.Size}
 	}
-	var added []images.Layer
+	var added []oci.Layer
 	for _, file := range layers {
 		l, err := importTar(ctx, store, file)
 		if err != nil {
 			return "", err
 		}
 		added = append(added, l)
-		all = append(all, images.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
+		all = append(all, oci.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 	}
 	raw, err := readConfig(ctx, store, m.Config)
 	if err != nil {
@@ -43,7 +45,7 @@ func Commit(ctx context.Context, store *images.Store, base *images.Image, layers
 }
 
 // publish stores a configuration and the manifest of an image, and names that.
-func publish(ctx context.Context, store *images.Store, ref images.Reference, config []byte, layers []images.Descriptor) (images.Digest, error) {
+func publish(ctx context.Context, store *images.Store, ref imageref.Ref, config []byte, layers []oci.Descriptor) (oci.Digest, error) {
 	c, err := put(ctx, store, config, typeConfig)
 	if err != nil {
 		return "", err
@@ -52,7 +54,7 @@ func publish(ctx context.Context, store *images.Store, ref images.Reference, con
 	if err != nil {
 		return "", err
 	}
-	m, err := put(ctx, store, manifest, images.TypeOCIManifest)
+	m, err := put(ctx, store, manifest, oci.TypeOCIManifest)
 	if err != nil {
 		return "", err
 	}
@@ -71,13 +73,13 @@ func ociType(mediaType string) string {
 	return mediaType
 }
 
-func readConfig(ctx context.Context, store *images.Store, d images.Descriptor) ([]byte, error) {
+func readConfig(ctx context.Context, store *images.Store, d oci.Descriptor) ([]byte, error) {
 	b, err := openBlob(ctx, store, d.Digest)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	raw, err := io.ReadAll(io.LimitReader(b, images.MaxConfig))
+	raw, err := io.ReadAll(io.LimitReader(b, oci.MaxConfig))
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +87,13 @@ func readConfig(ctx context.Context, store *images.Store, d images.Descriptor) (
 }
 
 // committed is a configuration with more layers, and changed. What it says besides stays, known or not.
-func committed(raw []byte, added []images.Layer, change images.Change, now time.Time) ([]byte, error) {
+func committed(raw []byte, added []oci.Layer, change images.Change, now time.Time) ([]byte, error) {
 	var whole struct {
 		Config  fields `json:"config"`
 		History []any  `json:"history"`
 		RootFS  struct {
-			Type    string          `json:"type"`
-			DiffIDs []images.Digest `json:"diff_ids"`
+			Type    string       `json:"type"`
+			DiffIDs []oci.Digest `json:"diff_ids"`
 		} `json:"rootfs"`
 	}
 	all := fields{}

@@ -8,24 +8,25 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/oci"
 )
 
 // TestCommitted: what a configuration says stays, known or not, but for the layers and the change.
 func TestCommitted(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hex := strings.NewReplacer("sha256:aa", "sha256:"+strings.Repeat("aa", 32), "sha256:bb", "sha256:"+strings.Repeat("bb", 32)).Replace
-	layer := images.Layer{DiffID: images.Digest(hex("sha256:bb"))}
+	layer := oci.Layer{DiffID: oci.Digest(hex("sha256:bb"))}
 	words := func(w ...string) *[]string { return &w }
 	const date = `"created":"2026-01-02T03:04:05Z"`
 	for name, c := range map[string]struct {
 		base   string
-		added  []images.Layer
+		added  []oci.Layer
 		change images.Change
 		want   string // "": refused
 	}{
-		"nothing known": {`{"os":"linux","odd":{"x":1},"rootfs":{"type":"layers","diff_ids":["sha256:aa"]}}`, []images.Layer{layer}, images.Change{},
+		"nothing known": {`{"os":"linux","odd":{"x":1},"rootfs":{"type":"layers","diff_ids":["sha256:aa"]}}`, []oci.Layer{layer}, images.Change{},
 			`{"os":"linux","odd":{"x":1},"config":{},` + date + `,"rootfs":{"type":"layers","diff_ids":["sha256:aa","sha256:bb"]}}`},
-		"history": {`{"history":[{"created_by":"x"}],"rootfs":{"type":"layers","diff_ids":["sha256:aa"]}}`, []images.Layer{layer}, images.Change{},
+		"history": {`{"history":[{"created_by":"x"}],"rootfs":{"type":"layers","diff_ids":["sha256:aa"]}}`, []oci.Layer{layer}, images.Change{},
 			`{"config":{},` + date + `,"history":[{"created_by":"x"},{` + date + `,"created_by":"demesne commit","empty_layer":false}],"rootfs":{"type":"layers","diff_ids":["sha256:aa","sha256:bb"]}}`},
 		"no layer": {`{"history":[],"rootfs":{"type":"layers","diff_ids":[]}}`, nil, images.Change{},
 			`{"config":{},` + date + `,"history":[{` + date + `,"created_by":"demesne commit","empty_layer":true}],"rootfs":{"type":"layers","diff_ids":[]}}`},

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/images"
+	"demesne/images/oci"
 )
 
 const (
@@ -34,18 +34,18 @@ func (s *Source) readDocker(ctx context.Context, tag string) error {
 	if err != nil {
 		return err
 	}
-	config, err := read(s.files, img.Config, images.MaxConfig)
+	config, err := read(s.files, img.Config, oci.MaxConfig)
 	if err != nil {
 		return s.wrong(err)
 	}
-	parsed, err := images.ParseConfig(config, len(img.Layers))
+	parsed, err := oci.ParseConfig(config, len(img.Layers))
 	if err != nil {
 		return &InvalidError{s.path, err}
 	}
-	c := images.Descriptor{MediaType: typeConfig, Digest: images.DigestOf(config), Size: int64(len(config))}
-	s.made = map[images.Digest][]byte{c.Digest: config}
-	s.names = map[images.Digest]string{}
-	layers := []images.Descriptor{}
+	c := oci.Descriptor{MediaType: typeConfig, Digest: oci.DigestOf(config), Size: int64(len(config))}
+	s.made = map[oci.Digest][]byte{c.Digest: config}
+	s.names = map[oci.Digest]string{}
+	layers := []oci.Descriptor{}
 	for i, name := range img.Layers {
 		l, err := s.describe(ctx, name, parsed.DiffIDs[i])
 		if err != nil {
@@ -54,14 +54,14 @@ func (s *Source) readDocker(ctx context.Context, tag string) error {
 		s.names[l.Digest] = name
 		layers = append(layers, l)
 	}
-	s.top.mediaType = images.TypeOCIManifest
+	s.top.mediaType = oci.TypeOCIManifest
 	s.top.raw, err = marshalManifest(c, layers)
 	return err
 }
 
 // findDocker returns the image that has a tag, or the only one.
 func (s *Source) findDocker(tag string) (dockerImage, error) {
-	raw, err := read(s.files, manifestFile, images.MaxManifest)
+	raw, err := read(s.files, manifestFile, oci.MaxManifest)
 	if err != nil {
 		return dockerImage{}, s.wrong(err)
 	}
@@ -83,15 +83,15 @@ func (s *Source) findDocker(tag string) (dockerImage, error) {
 }
 
 // describe says what a layer's blob is.
-func (s *Source) describe(ctx context.Context, name string, diffID images.Digest) (images.Descriptor, error) {
+func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (oci.Descriptor, error) {
 	m, err := s.open(name)
 	if err != nil {
-		return images.Descriptor{}, s.wrong(err)
+		return oci.Descriptor{}, s.wrong(err)
 	}
 	defer m.Close()
 	r := bufio.NewReaderSize(m, 64<<10)
 	f := sniff(r)
-	l := images.Descriptor{MediaType: mediaTypes[f], Digest: diffID, Size: m.Size()}
+	l := oci.Descriptor{MediaType: mediaTypes[f], Digest: diffID, Size: m.Size()}
 	switch {
 	case f == plain:
 		return l, nil
@@ -102,18 +102,18 @@ func (s *Source) describe(ctx context.Context, name string, diffID images.Digest
 	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {
 		return l, err
 	}
-	l.Digest, err = images.ParseDigest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+	l.Digest, err = oci.ParseDigest("sha256:" + hex.EncodeToString(h.Sum(nil)))
 	return l, err
 }
 
 // marshalManifest writes an OCI manifest.
-func marshalManifest(config images.Descriptor, layers []images.Descriptor) ([]byte, error) {
+func marshalManifest(config oci.Descriptor, layers []oci.Descriptor) ([]byte, error) {
 	raw, err := json.Marshal(struct {
-		SchemaVersion int                 `json:"schemaVersion"`
-		MediaType     string              `json:"mediaType"`
-		Config        images.Descriptor   `json:"config"`
-		Layers        []images.Descriptor `json:"layers"`
-	}{2, images.TypeOCIManifest, config, layers})
+		SchemaVersion int              `json:"schemaVersion"`
+		MediaType     string           `json:"mediaType"`
+		Config        oci.Descriptor   `json:"config"`
+		Layers        []oci.Descriptor `json:"layers"`
+	}{2, oci.TypeOCIManifest, config, layers})
 	if err != nil {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}

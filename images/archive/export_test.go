@@ -12,21 +12,22 @@ import (
 	"testing"
 
 	"demesne/images"
+	"demesne/images/oci"
 )
 
 // add puts an image of some layers into the store.
 func add(t *testing.T, s *images.Store, name string, layers ...[]byte) *images.Image {
 	t.Helper()
 	ctx := context.Background()
-	var ids []images.Digest
-	var all []images.Descriptor
+	var ids []oci.Digest
+	var all []oci.Descriptor
 	for i, b := range layers {
 		kind := []string{"", "gzip", "zstd"}[i%3]
 		d, err := put(ctx, s, compressed(t, b, kind), mediaTypes[map[string]format{"": plain, "gzip": gzipped, "zstd": zstandard}[kind]])
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, ids = append(all, d), append(ids, images.DigestOf(b))
+		all, ids = append(all, d), append(ids, oci.DigestOf(b))
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Cmd": []string{"/x"}},
@@ -43,7 +44,7 @@ func add(t *testing.T, s *images.Store, name string, layers ...[]byte) *images.I
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := put(ctx, s, raw, images.TypeOCIManifest)
+	m, err := put(ctx, s, raw, oci.TypeOCIManifest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestExportCorrupt(t *testing.T) {
 	s := openStore(t)
 	b := aTar(t, file{name: "a", text: "1"})
 	img := add(t, s, "mine", b)
-	img.Layers[0].DiffID = images.DigestOf(nil)
+	img.Layers[0].DiffID = oci.DigestOf(nil)
 	if err := Export(context.Background(), s, img, io.Discard); !errors.Is(err, images.ErrCorrupt) {
 		t.Errorf("%v", err)
 	}

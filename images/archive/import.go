@@ -18,14 +18,16 @@ import (
 	"strings"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // maxLayer bounds what becomes one layer.
 const maxLayer = 1 << 40
 
-// Recognise says what is at a path: images.OCILayout, images.OCIArchive, images.DockerArchive, or
-// images.Directory for a root file system, be it a directory or a tar.
-func Recognise(file string) (images.Kind, error) {
+// Recognise says what is at a path: imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive, or
+// imageref.Directory for a root file system, be it a directory or a tar.
+func Recognise(file string) (imageref.Kind, error) {
 	st, err := os.Stat(file)
 	if err != nil {
 		return "", err
@@ -34,9 +36,9 @@ func Recognise(file string) (images.Kind, error) {
 		_, err := os.Stat(filepath.Join(file, layoutFile))
 		_, err2 := os.Stat(filepath.Join(file, indexFile))
 		if err == nil && err2 == nil {
-			return images.OCILayout, nil
+			return imageref.OCILayout, nil
 		}
-		return images.Directory, nil
+		return imageref.Directory, nil
 	}
 	f, err := os.Open(file)
 	if err != nil {
@@ -57,7 +59,7 @@ func Recognise(file string) (images.Kind, error) {
 
 // recogniseTar reads on for as long as all names are those of an image's archive: the one that says
 // what it is may be the last.
-func recogniseTar(r *tar.Reader) (images.Kind, error) {
+func recogniseTar(r *tar.Reader) (imageref.Kind, error) {
 	inArchive := regexp.MustCompile(`^(blobs(/sha256(/[0-9a-f]{64})?)?|oci-layout|(index|manifest)\.json|repositories|[0-9a-f]{64}(\.json|\.tar|/.*)?)$`)
 	seen := map[string]bool{}
 	for n := 0; n < maxMembers; n++ {
@@ -70,29 +72,29 @@ func recogniseTar(r *tar.Reader) (images.Kind, error) {
 		}
 		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
 		if name != "." && !inArchive.MatchString(name) {
-			return images.Directory, nil
+			return imageref.Directory, nil
 		}
 		seen[name] = true
 	}
 	switch {
 	case seen[layoutFile] && seen[indexFile]:
-		return images.OCIArchive, nil
+		return imageref.OCIArchive, nil
 	case seen[manifestFile]:
-		return images.DockerArchive, nil
+		return imageref.DockerArchive, nil
 	case len(seen) == 0:
 		return "", errors.New("an empty archive, or none at all")
 	}
-	return images.Directory, nil
+	return imageref.Directory, nil
 }
 
 // Import makes an image of one layer from a root file system and names it. notice is told what of it
 // could not be taken along.
-func Import(ctx context.Context, store *images.Store, file string, ref images.Reference, notice func(string)) (images.Digest, error) {
+func Import(ctx context.Context, store *images.Store, file string, ref imageref.Ref, notice func(string)) (oci.Digest, error) {
 	st, err := os.Stat(file)
 	if err != nil {
 		return "", err
 	}
-	var layer images.Layer
+	var layer oci.Layer
 	if st.IsDir() {
 		layer, err = importDirectory(ctx, store, file, notice)
 	} else {
@@ -106,30 +108,30 @@ func Import(ctx context.Context, store *images.Store, file string, ref images.Re
 
 // importTar keeps a tar as it is, but for a compression that layers do not have. Meanwhile it is read as
 // a tar: what is none is no layer.
-func importTar(ctx context.Context, store *images.Store, file string) (images.Layer, error) {
+func importTar(ctx context.Context, store *images.Store, file string) (oci.Layer, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return images.Layer{}, err
+		return oci.Layer{}, err
 	}
 	defer f.Close()
 	plainTar, format, err := decompress(f)
 	if err != nil {
-		return images.Layer{}, &InvalidError{file, err}
+		return oci.Layer{}, &InvalidError{file, err}
 	}
 	defer plainTar.Close()
 	if mediaTypes[format] == "" {
 		return putLayer(ctx, store, plainTar, plain)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return images.Layer{}, err
+		return oci.Layer{}, err
 	}
 	return putLayer(ctx, store, f, format)
 }
 
 // putLayer stores a layer and finds its DiffID at the same time.
-func putLayer(ctx context.Context, store *images.Store, r io.Reader, format format) (images.Layer, error) {
+func putLayer(ctx context.Context, store *images.Store, r io.Reader, format format) (oci.Layer, error) {
 	out, in := io.Pipe()
-	var diffID images.Digest
+	var diffID oci.Digest
 	checked := make(chan error, 1)
 	go func() {
 		d, err := diffIDOf(out)
@@ -143,13 +145,13 @@ func putLayer(ctx context.Context, store *images.Store, r io.Reader, format form
 		err = wrong // or the same, from the other end of the pipe
 	}
 	if err != nil {
-		return images.Layer{}, err
+		return oci.Layer{}, err
 	}
-	return images.Layer{Digest: d, DiffID: diffID, Size: size, MediaType: mediaTypes[format]}, nil
+	return oci.Layer{Digest: d, DiffID: diffID, Size: size, MediaType: mediaTypes[format]}, nil
 }
 
 // diffIDOf reads a layer to its end: its archive's digest, once it was found to be an archive.
-func diffIDOf(r io.Reader) (images.Digest, error) {
+func diffIDOf(r io.Reader) (oci.Digest, error) {
 	z, _, err := decompress(r)
 	if err != nil {
 		return "", err
@@ -165,7 +167,7 @@ func diffIDOf(r io.Reader) (images.Digest, error) {
 	}
 	// What follows the compressed stream is part of the blob, and the writer waits for us to read it.
 	_, err = io.Copy(io.Discard, r)
-	return images.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), err
+	return oci.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), err
 }
 
 // walkTar reads a tar that has anything in it.
@@ -186,10 +188,10 @@ func walkTar(r io.Reader) error {
 }
 
 // name makes the configuration and manifest of an image of one layer.
-func name(ctx context.Context, store *images.Store, ref images.Reference, layer images.Layer) (images.Digest, error) {
+func name(ctx context.Context, store *images.Store, ref imageref.Ref, layer oci.Layer) (oci.Digest, error) {
 	type rootfs struct {
-		Type    string          `json:"type"`
-		DiffIDs []images.Digest `json:"diff_ids"`
+		Type    string       `json:"type"`
+		DiffIDs []oci.Digest `json:"diff_ids"`
 	}
 	type defaults struct {
 		Env []string
@@ -203,15 +205,15 @@ func name(ctx context.Context, store *images.Store, ref images.Reference, layer 
 	}{
 		runtime.GOARCH, "linux",
 		defaults{[]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"/bin/sh"}},
-		rootfs{"layers", []images.Digest{layer.DiffID}},
+		rootfs{"layers", []oci.Digest{layer.DiffID}},
 	})
 	if err != nil {
 		return "", fmt.Errorf("make configuration: %w", err)
 	}
-	return publish(ctx, store, ref, config, []images.Descriptor{{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}})
+	return publish(ctx, store, ref, config, []oci.Descriptor{{MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size}})
 }
 
-func put(ctx context.Context, store *images.Store, b []byte, mediaType string) (images.Descriptor, error) {
-	d, size, err := store.Put(ctx, bytes.NewReader(b), images.MaxConfig)
-	return images.Descriptor{MediaType: mediaType, Digest: d, Size: size}, err
+func put(ctx context.Context, store *images.Store, b []byte, mediaType string) (oci.Descriptor, error) {
+	d, size, err := store.Put(ctx, bytes.NewReader(b), oci.MaxConfig)
+	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: size}, err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/images"
+	"demesne/images/oci"
 )
 
 const (
@@ -20,14 +20,14 @@ const (
 
 // index is index.json.
 type index struct {
-	SchemaVersion int                 `json:"schemaVersion"`
-	MediaType     string              `json:"mediaType,omitempty"`
-	Manifests     []images.Descriptor `json:"manifests"`
+	SchemaVersion int              `json:"schemaVersion"`
+	MediaType     string           `json:"mediaType,omitempty"`
+	Manifests     []oci.Descriptor `json:"manifests"`
 }
 
 // readLayout finds the image of a layout that has a tag, or the only one.
 func (s *Source) readLayout(tag string) error {
-	raw, err := read(s.files, indexFile, images.MaxManifest)
+	raw, err := read(s.files, indexFile, oci.MaxManifest)
 	if err != nil {
 		return s.wrong(err)
 	}
@@ -43,10 +43,10 @@ func (s *Source) readLayout(tag string) error {
 		s.top = document{raw, typeIndex}
 		return nil
 	}
-	if s.top.raw, err = read(s.files, blobName(d.Digest), images.MaxManifest); err != nil {
+	if s.top.raw, err = read(s.files, blobName(d.Digest), oci.MaxManifest); err != nil {
 		return s.wrong(err)
 	}
-	if images.DigestOf(s.top.raw) != d.Digest {
+	if oci.DigestOf(s.top.raw) != d.Digest {
 		return invalid(s.path, "manifest %s has another content", d.Digest)
 	}
 	s.top.mediaType = d.MediaType
@@ -55,7 +55,7 @@ func (s *Source) readLayout(tag string) error {
 
 // pick returns the descriptor that the tag is about. Without a tag it is the only one, or the whole
 // index where each has a platform.
-func pick(idx index, tag string) (images.Descriptor, error) {
+func pick(idx index, tag string) (oci.Descriptor, error) {
 	var names []string
 	platforms := true
 	for _, d := range idx.Manifests {
@@ -70,11 +70,11 @@ func pick(idx index, tag string) (images.Descriptor, error) {
 	}
 	switch {
 	case tag != "":
-		return images.Descriptor{}, fmt.Errorf("no image %.100q: there are %.1000q", tag, strings.Join(names, ", "))
+		return oci.Descriptor{}, fmt.Errorf("no image %.100q: there are %.1000q", tag, strings.Join(names, ", "))
 	case len(idx.Manifests) == 1:
 		return idx.Manifests[0], nil
 	case len(idx.Manifests) > 1 && platforms && len(names) == 0:
-		return images.Descriptor{}, nil
+		return oci.Descriptor{}, nil
 	}
-	return images.Descriptor{}, fmt.Errorf("%d images, and none was named: there are %.1000q", len(idx.Manifests), strings.Join(names, ", "))
+	return oci.Descriptor{}, fmt.Errorf("%d images, and none was named: there are %.1000q", len(idx.Manifests), strings.Join(names, ", "))
 }

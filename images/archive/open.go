@@ -14,7 +14,8 @@ import (
 	"go.podman.io/image/v5/oci/layout"
 	"go.podman.io/image/v5/types"
 
-	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // A Source is an image in files. images/pull copies from it.
@@ -26,8 +27,8 @@ type Source struct {
 
 	// Of an archive that says what it has in another way: where blobs are, and their contents if
 	// there are none.
-	names map[images.Digest]string
-	made  map[images.Digest][]byte
+	names map[oci.Digest]string
+	made  map[oci.Digest][]byte
 }
 
 // document is a manifest or index.
@@ -38,14 +39,14 @@ type document struct {
 
 // Open opens the image in a layout or archive; tag says which, if there are several. dir is for what
 // has to be decompressed.
-func Open(ctx context.Context, kind images.Kind, path, tag, dir string) (*Source, error) {
+func Open(ctx context.Context, kind imageref.Kind, path, tag, dir string) (*Source, error) {
 	s := &Source{path: path}
 	var err error
 	if s.files, err = openFiles(ctx, kind, path, dir); err != nil {
 		return nil, err
 	}
 	switch kind {
-	case images.DockerArchive:
+	case imageref.DockerArchive:
 		err = s.readDocker(ctx, tag)
 	default:
 		err = s.readLayout(tag)
@@ -60,8 +61,8 @@ func Open(ctx context.Context, kind images.Kind, path, tag, dir string) (*Source
 	return s, nil
 }
 
-func openFiles(ctx context.Context, kind images.Kind, path, dir string) (files, error) {
-	if kind != images.OCILayout {
+func openFiles(ctx context.Context, kind imageref.Kind, path, dir string) (files, error) {
+	if kind != imageref.OCILayout {
 		return openTarball(ctx, path, dir)
 	}
 	root, err := os.OpenRoot(path)
@@ -72,11 +73,11 @@ func openFiles(ctx context.Context, kind images.Kind, path, dir string) (files, 
 }
 
 // reference is the name by which policy.json has rules for files.
-func reference(kind images.Kind, path, tag string) (types.ImageReference, error) {
+func reference(kind imageref.Kind, path, tag string) (types.ImageReference, error) {
 	switch kind {
-	case images.OCILayout:
+	case imageref.OCILayout:
 		return layout.NewReference(path, tag)
-	case images.OCIArchive:
+	case imageref.OCIArchive:
 		return ociarchive.NewReference(path, tag)
 	}
 	return dockerarchive.NewReference(path, nil)
@@ -88,15 +89,15 @@ func (s *Source) Unparsed(instance *digest.Digest) types.UnparsedImage {
 		return &unparsed{s, func() (document, error) { return s.top, nil }}
 	}
 	return &unparsed{s, func() (document, error) {
-		d, err := images.ParseDigest(string(*instance))
+		d, err := oci.ParseDigest(string(*instance))
 		if err != nil {
 			return document{}, invalid(s.path, "%w", err)
 		}
-		raw, err := read(s.files, blobName(d), images.MaxManifest)
+		raw, err := read(s.files, blobName(d), oci.MaxManifest)
 		if err != nil {
 			return document{}, s.wrong(err)
 		}
-		if images.DigestOf(raw) != d {
+		if oci.DigestOf(raw) != d {
 			return document{}, invalid(s.path, "manifest %s has another content", d)
 		}
 		return document{raw: raw}, nil
@@ -120,7 +121,7 @@ func (u *unparsed) Manifest(context.Context) ([]byte, string, error) {
 func (u *unparsed) Signatures(context.Context) ([][]byte, error) { return nil, nil }
 
 // Blob opens a blob from an offset. The caller compares the digest.
-func (s *Source) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+func (s *Source) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	if b, ok := s.made[d.Digest]; ok {
 		return io.NopCloser(newSection(b, offset)), nil
 	}
@@ -156,4 +157,4 @@ func (s *Source) wrong(err error) error {
 	return fmt.Errorf("read %q: %w", s.path, err)
 }
 
-func blobName(d images.Digest) string { return "blobs/sha256/" + d.Encoded() }
+func blobName(d oci.Digest) string { return "blobs/sha256/" + d.Encoded() }

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // formats are what Save writes.
@@ -27,7 +29,7 @@ var formats = map[string]func(*saver) error{
 
 // Save writes an image as an archive, "oci" or "docker". The former has the image's own manifest, and so
 // the digest stays when it is loaded elsewhere; the latter has none.
-func Save(ctx context.Context, store *images.Store, img *images.Image, ref images.Reference, format string, w io.Writer) error {
+func Save(ctx context.Context, store *images.Store, img *images.Image, ref imageref.Ref, format string, w io.Writer) error {
 	write := formats[format]
 	if write == nil {
 		return fmt.Errorf("save image: format %q is neither \"oci\" nor \"docker\"", format)
@@ -43,7 +45,7 @@ type saver struct {
 	ctx   context.Context
 	store *images.Store
 	img   *images.Image
-	ref   images.Reference
+	ref   imageref.Ref
 	tar   *tar.Writer
 }
 
@@ -53,11 +55,11 @@ func (s *saver) oci() error {
 	if err != nil {
 		return err
 	}
-	d := images.Descriptor{MediaType: m.MediaType, Digest: s.img.Digest, Size: int64(len(raw))}
-	if s.ref.Kind == images.Registry || s.ref.Kind == images.Bare {
+	d := oci.Descriptor{MediaType: m.MediaType, Digest: s.img.Digest, Size: int64(len(raw))}
+	if s.ref.Kind == imageref.Registry || s.ref.Kind == imageref.Bare {
 		d.Annotations = map[string]string{annotationName: s.ref.Full}
 	}
-	idx, err := json.Marshal(index{2, typeIndex, []images.Descriptor{d}})
+	idx, err := json.Marshal(index{2, typeIndex, []oci.Descriptor{d}})
 	if err != nil {
 		return err
 	}
@@ -74,10 +76,10 @@ func (s *saver) oci() error {
 }
 
 // blobs returns the configuration and the layers, each blob once.
-func blobs(m *images.Manifest) []images.Descriptor {
-	var all []images.Descriptor
-	for _, b := range append([]images.Descriptor{m.Config}, m.Layers...) {
-		if !slices.ContainsFunc(all, func(o images.Descriptor) bool { return o.Digest == b.Digest }) {
+func blobs(m *oci.Manifest) []oci.Descriptor {
+	var all []oci.Descriptor
+	for _, b := range append([]oci.Descriptor{m.Config}, m.Layers...) {
+		if !slices.ContainsFunc(all, func(o oci.Descriptor) bool { return o.Digest == b.Digest }) {
 			all = append(all, b)
 		}
 	}
@@ -117,27 +119,27 @@ func (s *saver) docker() error {
 func (s *saver) tags() []string {
 	tags := []string{}
 	for _, n := range s.img.Names {
-		if !strings.Contains(n, "@") && (s.ref.Kind == images.Pinned || n == s.ref.Full) {
+		if !strings.Contains(n, "@") && (s.ref.Kind == imageref.Pinned || n == s.ref.Full) {
 			tags = append(tags, n)
 		}
 	}
 	return tags
 }
 
-func (s *saver) manifest() ([]byte, *images.Manifest, error) {
+func (s *saver) manifest() ([]byte, *oci.Manifest, error) {
 	f, err := s.store.Blob(s.img.Digest)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, images.MaxManifest+1))
+	raw, err := io.ReadAll(io.LimitReader(f, oci.MaxManifest+1))
 	if err != nil {
 		return nil, nil, err
 	}
-	if images.DigestOf(raw) != s.img.Digest {
+	if oci.DigestOf(raw) != s.img.Digest {
 		return nil, nil, fmt.Errorf("read manifest %s: %w", s.img.Digest, images.ErrCorrupt)
 	}
-	m, err := images.ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	return raw, m, err
 }
 
@@ -159,7 +161,7 @@ func (s *saver) file(name string, b []byte) error {
 }
 
 // blob copies a blob as it is.
-func (s *saver) blob(name string, d images.Descriptor) error {
+func (s *saver) blob(name string, d oci.Descriptor) error {
 	b, err := openBlob(s.ctx, s.store, d.Digest)
 	if err != nil {
 		return err
@@ -175,7 +177,7 @@ func (s *saver) blob(name string, d images.Descriptor) error {
 }
 
 // layer copies a layer decompressed. Its length, which comes first, takes reading it twice.
-func (s *saver) layer(name string, l images.Layer) error {
+func (s *saver) layer(name string, l oci.Layer) error {
 	var size int64
 	err := readLayer(s.ctx, s.store, l, func(r io.Reader) (err error) {
 		size, err = io.Copy(io.Discard, r)
@@ -198,10 +200,10 @@ type blob struct {
 	io.Reader
 	io.Closer
 	hash hash.Hash
-	want images.Digest
+	want oci.Digest
 }
 
-func openBlob(ctx context.Context, store *images.Store, d images.Digest) (*blob, error) {
+func openBlob(ctx context.Context, store *images.Store, d oci.Digest) (*blob, error) {
 	f, err := store.Blob(d)
 	if err != nil {
 		return nil, err
@@ -218,7 +220,7 @@ func (b *blob) verify() error {
 	return compare(b.hash, b.want)
 }
 
-func compare(h hash.Hash, want images.Digest) error {
+func compare(h hash.Hash, want oci.Digest) error {
 	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != string(want) {
 		return fmt.Errorf("read %s: %w: it has another content", want, images.ErrCorrupt)
 	}
@@ -226,7 +228,7 @@ func compare(h hash.Hash, want images.Digest) error {
 }
 
 // readLayer hands on the archive of a layer, and compares its digest when it was read.
-func readLayer(ctx context.Context, store *images.Store, l images.Layer, do func(io.Reader) error) error {
+func readLayer(ctx context.Context, store *images.Store, l oci.Layer, do func(io.Reader) error) error {
 	f, err := store.Blob(l.Digest)
 	if err != nil {
 		return err

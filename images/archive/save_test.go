@@ -16,6 +16,8 @@ import (
 	digest "github.com/opencontainers/go-digest"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // saved writes an image as an archive.
@@ -30,13 +32,13 @@ func saved(t *testing.T, s *images.Store, img *images.Image, name, format string
 
 // contents reads all of the image in a source: the digest of its manifest, and of each blob that the manifest
 // has whether it is what it should be.
-func contents(t *testing.T, src *Source) (images.Digest, *images.Manifest) {
+func contents(t *testing.T, src *Source) (oci.Digest, *oci.Manifest) {
 	t.Helper()
 	raw, _, err := src.Unparsed(nil).Manifest(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := images.ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,15 +52,15 @@ func contents(t *testing.T, src *Source) (images.Digest, *images.Manifest) {
 			if err := errors.Join(err, r.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if int64(len(b)) != d.Size-offset || offset == 0 && images.DigestOf(b) != d.Digest {
-				t.Errorf("blob %s from %d: %d bytes of %s", d.Digest, offset, len(b), images.DigestOf(b))
+			if int64(len(b)) != d.Size-offset || offset == 0 && oci.DigestOf(b) != d.Digest {
+				t.Errorf("blob %s from %d: %d bytes of %s", d.Digest, offset, len(b), oci.DigestOf(b))
 			}
 		}
 	}
-	return images.DigestOf(raw), m
+	return oci.DigestOf(raw), m
 }
 
-func open(t *testing.T, kind images.Kind, path, tag string) *Source {
+func open(t *testing.T, kind imageref.Kind, path, tag string) *Source {
 	t.Helper()
 	src, err := Open(context.Background(), kind, path, tag, t.TempDir())
 	if err != nil {
@@ -75,8 +77,8 @@ func TestSave(t *testing.T) {
 	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}), aTar(t, file{name: "b", text: "2"}), aTar(t, file{name: "c", text: "3"}))
 	for _, c := range []struct {
 		format string
-		kind   images.Kind
-	}{{"oci", images.OCIArchive}, {"", images.OCIArchive}, {"docker", images.DockerArchive}} {
+		kind   imageref.Kind
+	}{{"oci", imageref.OCIArchive}, {"", imageref.OCIArchive}, {"docker", imageref.DockerArchive}} {
 		for _, whole := range []string{"", "gzip", "zstd"} {
 			path := saved(t, s, img, "o/n:1", c.format)
 			b, err := os.ReadFile(path)
@@ -88,11 +90,11 @@ func TestSave(t *testing.T) {
 				t.Errorf("%s, %s: it is %q, %v", c.format, whole, kind, err)
 			}
 			d, m := contents(t, open(t, c.kind, path, ""))
-			if c.kind == images.OCIArchive && d != img.Digest {
+			if c.kind == imageref.OCIArchive && d != img.Digest {
 				t.Errorf("%s, %s: the image is %s, not %s", c.format, whole, d, img.Digest)
 			}
 			for i, l := range m.Layers {
-				if c.kind == images.DockerArchive && l.Digest != img.Layers[i].DiffID {
+				if c.kind == imageref.DockerArchive && l.Digest != img.Layers[i].DiffID {
 					t.Errorf("%s, %s: layer %d is %s, not %s", c.format, whole, i, l.Digest, img.Layers[i].DiffID)
 				}
 			}
@@ -135,10 +137,10 @@ func TestOpenLayout(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(s.Dir())); err != nil { // a store is a layout
 		t.Fatal(err)
 	}
-	if kind, err := Recognise(dir); err != nil || kind != images.OCILayout {
+	if kind, err := Recognise(dir); err != nil || kind != imageref.OCILayout {
 		t.Errorf("it is %q, %v", kind, err)
 	}
-	src := open(t, images.OCILayout, dir, "")
+	src := open(t, imageref.OCILayout, dir, "")
 	if d, _ := contents(t, src); d != img.Digest {
 		t.Errorf("the image is %s", d)
 	}
@@ -146,7 +148,7 @@ func TestOpenLayout(t *testing.T) {
 	if err := errors.Join(os.Remove(layer), os.Symlink("/etc/passwd", layer)); err != nil {
 		t.Fatal(err)
 	}
-	l := images.Descriptor{Digest: img.Layers[0].Digest, Size: 1}
+	l := oci.Descriptor{Digest: img.Layers[0].Digest, Size: 1}
 	if _, err := src.Blob(context.Background(), l, 0); err == nil {
 		t.Error("a link out of the layout was followed")
 	}
@@ -154,7 +156,7 @@ func TestOpenLayout(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "blobs", "sha256", img.Digest.Encoded()), []byte(`{"schemaVersion":2}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(context.Background(), images.OCILayout, dir, "", t.TempDir()); err == nil {
+	if _, err := Open(context.Background(), imageref.OCILayout, dir, "", t.TempDir()); err == nil {
 		t.Error("a manifest of another digest was opened")
 	}
 }
@@ -163,19 +165,19 @@ func TestOpenLayout(t *testing.T) {
 // of an archive.
 func TestOpenDockerLinks(t *testing.T) {
 	layer := string(aTar(t, file{name: "a", text: "1"}))
-	id := images.DigestOf([]byte(layer))
+	id := oci.DigestOf([]byte(layer))
 	config := fmt.Sprintf(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[%q,%q]}}`, id, id)
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	manifest := fmt.Sprintf(`[{"Config":"c.json","RepoTags":["n:1"],"Layers":["%s/layer.tar","%s/layer.tar"]}]`, one, two)
 	b := aTar(t, file{name: one + "/layer.tar", text: layer}, file{name: two + "/layer.tar", kind: tar.TypeSymlink, link: "../" + one + "/layer.tar"},
 		file{name: "c.json", text: config}, file{name: "manifest.json", text: manifest})
-	if _, m := contents(t, open(t, images.DockerArchive, write(t, b), "n:1")); len(m.Layers) != 2 {
+	if _, m := contents(t, open(t, imageref.DockerArchive, write(t, b), "n:1")); len(m.Layers) != 2 {
 		t.Errorf("%d layers", len(m.Layers))
 	}
 	for _, bad := range []string{"../../../../etc/passwd", "/etc/passwd", two + "/layer.tar", "nothing"} {
 		b := aTar(t, file{name: two + "/layer.tar", kind: tar.TypeSymlink, link: bad}, file{name: "c.json", text: config}, file{name: "manifest.json", text: manifest})
 		var invalid *InvalidError
-		if _, err := Open(context.Background(), images.DockerArchive, write(t, b), "", t.TempDir()); !errors.As(err, &invalid) {
+		if _, err := Open(context.Background(), imageref.DockerArchive, write(t, b), "", t.TempDir()); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -183,19 +185,19 @@ func TestOpenDockerLinks(t *testing.T) {
 
 // TestPick: which image of a layout is meant, and why none.
 func TestPick(t *testing.T) {
-	named := func(name string) images.Descriptor {
-		return images.Descriptor{Digest: images.DigestOf([]byte(name)), Annotations: map[string]string{annotationName: name}}
+	named := func(name string) oci.Descriptor {
+		return oci.Descriptor{Digest: oci.DigestOf([]byte(name)), Annotations: map[string]string{annotationName: name}}
 	}
 	for _, c := range []struct {
-		have []images.Descriptor
+		have []oci.Descriptor
 		tag  string
 		want string // of the name
 		err  string // or part of it
 	}{
-		{have: []images.Descriptor{named("a")}, want: "a"},
-		{have: []images.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
-		{have: []images.Descriptor{named("a"), named("b")}, err: `2 images, and none was named: there are "a, b"`},
-		{have: []images.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": there are "a, b"`},
+		{have: []oci.Descriptor{named("a")}, want: "a"},
+		{have: []oci.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
+		{have: []oci.Descriptor{named("a"), named("b")}, err: `2 images, and none was named: there are "a, b"`},
+		{have: []oci.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": there are "a, b"`},
 		{err: "0 images"},
 	} {
 		got, err := pick(index{Manifests: c.have}, c.tag)
@@ -205,7 +207,7 @@ func TestPick(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got.Digest != images.DigestOf([]byte(c.want)) {
+		if err != nil || got.Digest != oci.DigestOf([]byte(c.want)) {
 			t.Errorf("%q: %v, %v", c.tag, got, err)
 		}
 	}
@@ -215,12 +217,12 @@ func TestPick(t *testing.T) {
 func TestUnparsedInstance(t *testing.T) {
 	s := openStore(t)
 	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
-	src := open(t, images.OCIArchive, saved(t, s, img, "o/n:1", "oci"), "")
+	src := open(t, imageref.OCIArchive, saved(t, s, img, "o/n:1", "oci"), "")
 	good := digest.Digest(img.Digest)
-	if raw, _, err := src.Unparsed(&good).Manifest(context.Background()); err != nil || images.DigestOf(raw) != img.Digest {
+	if raw, _, err := src.Unparsed(&good).Manifest(context.Background()); err != nil || oci.DigestOf(raw) != img.Digest {
 		t.Errorf("%v", err)
 	}
-	for _, bad := range []digest.Digest{"", "sha256:short", digest.Digest(images.DigestOf(nil))} {
+	for _, bad := range []digest.Digest{"", "sha256:short", digest.Digest(oci.DigestOf(nil))} {
 		if _, _, err := src.Unparsed(&bad).Manifest(context.Background()); err == nil {
 			t.Errorf("%q was found", bad)
 		}
@@ -238,7 +240,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := write(t, b)
 		kind, err := Recognise(path)
-		if err != nil || kind == images.Directory {
+		if err != nil || kind == imageref.Directory {
 			return
 		}
 		src, err := Open(context.Background(), kind, path, "", t.TempDir())

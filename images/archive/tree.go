@@ -18,13 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/images"
+	"demesne/images/oci"
 )
 
 // importDirectory makes a layer of a directory.
-func importDirectory(ctx context.Context, store *images.Store, dir string, notice func(string)) (images.Layer, error) {
+func importDirectory(ctx context.Context, store *images.Store, dir string, notice func(string)) (oci.Layer, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return images.Layer{}, err
+		return oci.Layer{}, err
 	}
 	defer root.Close()
 	out, in := io.Pipe()

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"demesne/images"
+	"demesne/images/events"
 )
 
 // basic lets in who knows the password.
@@ -63,14 +63,14 @@ func TestPullAuth(t *testing.T) {
 	for _, scheme := range []string{"basic", "bearer"} {
 		for _, c := range []struct {
 			name, auth string
-			code       images.Code // "" if let in
+			code       events.Code // "" if let in
 		}{
 			{"right", auth("HOST", "secret"), ""},
 			{"for the repository", auth("HOST/o/n", "secret"), ""},
 			{"by a helper", `{"credHelpers":{"HOST":"test"}}`, ""},
-			{"wrong", auth("HOST", "guess"), images.CodeDenied},
-			{"none", `{}`, images.CodeDenied},
-			{"another's", auth("other.example", "secret"), images.CodeDenied},
+			{"wrong", auth("HOST", "guess"), events.CodeDenied},
+			{"none", `{}`, events.CodeDenied},
+			{"another's", auth("other.example", "secret"), events.CodeDenied},
 		} {
 			t.Run(scheme+" "+c.name, func(t *testing.T) {
 				r := newRegistry(t)

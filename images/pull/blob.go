@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 
 // blob brings one blob into the store, from where the last process left it. It says whether it was
 // there before.
-func (p *puller) blob(ctx context.Context, d images.Descriptor) (present bool, err error) {
+func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err error) {
 	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
 	if errors.Is(err, images.ErrPresent) {
 		return true, nil
@@ -33,7 +35,7 @@ func (p *puller) blob(ctx context.Context, d images.Descriptor) (present bool, e
 		err = p.afresh(ctx, d)
 	}
 	if errors.Is(err, images.ErrCorrupt) {
-		err = errorf(images.CodeCorrupt, "download blob %s: the content has another digest or length", d.Digest)
+		err = errorf(events.CodeCorrupt, "download blob %s: the content has another digest or length", d.Digest)
 	}
 	return false, err
 }
@@ -42,11 +44,11 @@ func (p *puller) blob(ctx context.Context, d images.Descriptor) (present bool, e
 // that has its own idea of a range.
 func again(err error) bool {
 	code := Classify(err)
-	return err != nil && (code == images.CodeCorrupt || code == images.CodeInternal)
+	return err != nil && (code == events.CodeCorrupt || code == events.CodeInternal)
 }
 
 // afresh downloads a blob from its start.
-func (p *puller) afresh(ctx context.Context, d images.Descriptor) error {
+func (p *puller) afresh(ctx context.Context, d oci.Descriptor) error {
 	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
 	if errors.Is(err, images.ErrPresent) {
 		return nil
@@ -61,7 +63,7 @@ func (p *puller) afresh(ctx context.Context, d images.Descriptor) error {
 }
 
 // fill downloads what is missing, in as many tries as there is progress, and commits. It closes w.
-func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d images.Descriptor) error {
+func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d oci.Descriptor) error {
 	defer w.Close()
 	for try := 1; w.Offset() < d.Size; try++ {
 		before := w.Offset()
@@ -83,7 +85,7 @@ func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d images.Descri
 }
 
 // download reads a blob from where it is to its end. Only the length is looked at: Commit verifies.
-func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter, d images.Descriptor) error {
+func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter, d oci.Descriptor) error {
 	body, err := p.src.Blob(ctx, d, w.Offset())
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter,
 type meter struct {
 	p    *puller
 	w    *images.BlobWriter
-	d    images.Descriptor
+	d    oci.Descriptor
 	said time.Time
 }
 
@@ -111,7 +113,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	n, err := m.w.Write(b)
 	if now := time.Now(); now.Sub(m.said) >= progressEvery {
 		m.said = now
-		m.p.Report(images.Event{Event: images.EventLayer, State: images.Pulling, Digest: m.d.Digest, Bytes: m.w.Offset(), Total: m.d.Size})
+		m.p.Report(events.Event{Event: events.Layer, State: events.Pulling, Digest: m.d.Digest, Bytes: m.w.Offset(), Total: m.d.Size})
 	}
 	return n, err
 }

@@ -12,10 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // copy brings the image of a source into the store and names it.
-func (p *puller) copy(ctx context.Context, src Source, ref images.Reference) (images.Digest, error) {
+func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
 	r := images.Record{Ref: ref, Pulled: time.Now()}
 	img, index, err := p.choose(ctx)
@@ -47,7 +50,7 @@ func (p *puller) copy(ctx context.Context, src Source, ref images.Reference) (im
 }
 
 // choose returns the image for the platform, and the digest of the index that it is of, or "".
-func (p *puller) choose(ctx context.Context) (types.UnparsedImage, images.Digest, error) {
+func (p *puller) choose(ctx context.Context) (types.UnparsedImage, oci.Digest, error) {
 	top := p.src.Unparsed(nil)
 	raw, mediaType, err := p.manifest(ctx, top)
 	if err != nil || !manifest.MIMETypeIsMultiImage(mediaType) {
@@ -57,7 +60,7 @@ func (p *puller) choose(ctx context.Context) (types.UnparsedImage, images.Digest
 	if err != nil {
 		return nil, "", err
 	}
-	return p.src.Unparsed(&chosen), images.DigestOf(raw), nil
+	return p.src.Unparsed(&chosen), oci.DigestOf(raw), nil
 }
 
 // manifest reads one, once: the library keeps it with img.
@@ -69,8 +72,8 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 	if err != nil {
 		return nil, "", fmt.Errorf("read manifest: %w", err)
 	}
-	if len(raw) > images.MaxManifest {
-		return nil, "", errorf(images.CodeUnsupported, "read manifest: longer than %d bytes", images.MaxManifest)
+	if len(raw) > oci.MaxManifest {
+		return nil, "", errorf(events.CodeUnsupported, "read manifest: longer than %d bytes", oci.MaxManifest)
 	}
 	// A registry's word for what it sends counts, but many know only that it is JSON.
 	if mediaType == "" || manifest.NormalizedMIMEType(mediaType) != mediaType {
@@ -80,20 +83,20 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 }
 
 // parse parses the manifest of one image and looks at its media types.
-func parse(raw []byte, mediaType string) (*images.Manifest, error) {
-	if mediaType != images.TypeOCIManifest && mediaType != images.TypeDockerManifest {
-		return nil, errorf(images.CodeUnsupported, "unsupported media type %q of a manifest", clean(mediaType))
+func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
+	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
+		return nil, errorf(events.CodeUnsupported, "unsupported media type %q of a manifest", clean(mediaType))
 	}
-	m, err := images.ParseManifest(raw)
+	m, err := oci.ParseManifest(raw)
 	if err != nil {
-		return nil, errorf(images.CodeUnsupported, "%w", err)
+		return nil, errorf(events.CodeUnsupported, "%w", err)
 	}
 	if !configTypes[m.Config.MediaType] {
-		return nil, errorf(images.CodeUnsupported, "unsupported media type %q: not the configuration of an image", clean(m.Config.MediaType))
+		return nil, errorf(events.CodeUnsupported, "unsupported media type %q: not the configuration of an image", clean(m.Config.MediaType))
 	}
 	for _, l := range m.Layers {
 		if !layerTypes[l.MediaType] {
-			return nil, errorf(images.CodeUnsupported, "unsupported media type %q of layer %s", clean(l.MediaType), l.Digest)
+			return nil, errorf(events.CodeUnsupported, "unsupported media type %q of layer %s", clean(l.MediaType), l.Digest)
 		}
 	}
 	return m, nil
@@ -116,7 +119,7 @@ var layerTypes = map[string]bool{
 }
 
 // blobs brings the configuration, and when it suits, the layers.
-func (p *puller) blobs(ctx context.Context, m *images.Manifest) error {
+func (p *puller) blobs(ctx context.Context, m *oci.Manifest) error {
 	config, err := p.config(ctx, m)
 	if err != nil {
 		return err
@@ -127,13 +130,13 @@ func (p *puller) blobs(ctx context.Context, m *images.Manifest) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(p.Jobs)
 	for _, l := range layers(m, config) {
-		p.Report(images.Event{Event: images.EventLayer, State: images.Waiting, Digest: l.Digest, Total: l.Size})
+		p.Report(events.Event{Event: events.Layer, State: events.Waiting, Digest: l.Digest, Total: l.Size})
 		group.Go(func() error { return p.layer(ctx, l) })
 	}
 	return group.Wait()
 }
 
-func (p *puller) config(ctx context.Context, m *images.Manifest) (*images.ImageConfig, error) {
+func (p *puller) config(ctx context.Context, m *oci.Manifest) (*oci.ImageConfig, error) {
 	if _, err := p.blob(ctx, m.Config); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -142,51 +145,51 @@ func (p *puller) config(ctx context.Context, m *images.Manifest) (*images.ImageC
 		return nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, images.MaxConfig+1))
+	raw, err := io.ReadAll(io.LimitReader(f, oci.MaxConfig+1))
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if images.DigestOf(raw) != m.Config.Digest {
+	if oci.DigestOf(raw) != m.Config.Digest {
 		return nil, fmt.Errorf("read configuration %s: %w", m.Config.Digest, images.ErrCorrupt)
 	}
-	config, err := images.ParseConfig(raw, len(m.Layers))
+	config, err := oci.ParseConfig(raw, len(m.Layers))
 	if err != nil {
-		return nil, errorf(images.CodeUnsupported, "%w", err)
+		return nil, errorf(events.CodeUnsupported, "%w", err)
 	}
 	return config, nil
 }
 
 // layers returns each layer once: two may be the same, mostly empty ones.
-func layers(m *images.Manifest, c *images.ImageConfig) []images.Layer {
-	seen := map[images.Digest]bool{}
-	var all []images.Layer
+func layers(m *oci.Manifest, c *oci.ImageConfig) []oci.Layer {
+	seen := map[oci.Digest]bool{}
+	var all []oci.Layer
 	for i, l := range m.Layers {
 		if !seen[c.DiffIDs[i]] || !seen[l.Digest] {
-			all = append(all, images.Layer{Digest: l.Digest, DiffID: c.DiffIDs[i], Size: l.Size, MediaType: l.MediaType})
+			all = append(all, oci.Layer{Digest: l.Digest, DiffID: c.DiffIDs[i], Size: l.Size, MediaType: l.MediaType})
 		}
 		seen[c.DiffIDs[i]], seen[l.Digest] = true, true
 	}
 	return all
 }
 
-func (p *puller) layer(ctx context.Context, l images.Layer) error {
+func (p *puller) layer(ctx context.Context, l oci.Layer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	present, err := p.blob(ctx, images.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
+	present, err := p.blob(ctx, oci.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 	if err != nil {
 		return fmt.Errorf("read layer: %w", err)
 	}
-	state := images.Pulled
+	state := events.Pulled
 	if present {
-		state = images.Present
+		state = events.Present
 	}
-	p.Report(images.Event{Event: images.EventLayer, State: state, Digest: l.Digest, Bytes: l.Size, Total: l.Size, Layer: &l})
+	p.Report(events.Event{Event: events.Layer, State: state, Digest: l.Digest, Bytes: l.Size, Total: l.Size, Layer: &l})
 	return nil
 }
 
 // keep stores a manifest as it came, so that its digest stays what a registry says it is.
-func (p *puller) keep(ctx context.Context, raw []byte, m *images.Manifest) (images.Descriptor, error) {
-	d, size, err := p.Store.Put(ctx, bytes.NewReader(raw), images.MaxManifest)
-	return images.Descriptor{MediaType: m.MediaType, Digest: d, Size: size}, err
+func (p *puller) keep(ctx context.Context, raw []byte, m *oci.Manifest) (oci.Descriptor, error) {
+	d, size, err := p.Store.Put(ctx, bytes.NewReader(raw), oci.MaxManifest)
+	return oci.Descriptor{MediaType: m.MediaType, Digest: d, Size: size}, err
 }

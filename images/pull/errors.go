@@ -19,28 +19,29 @@ import (
 	"go.podman.io/image/v5/signature"
 
 	"demesne/images"
+	"demesne/images/events"
 )
 
 // An Error is one whose class this package knows itself.
 type Error struct {
-	Code images.Code
+	Code events.Code
 	Err  error
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-func errorf(code images.Code, format string, args ...any) error {
+func errorf(code events.Code, format string, args ...any) error {
 	return &Error{code, fmt.Errorf(format, args...)}
 }
 
 // spoken puts the class of a registry's answer before what the library makes of it, which may be no more
 // than a number.
-var spoken = map[images.Code]string{
-	images.CodeDenied:      "denied",
-	images.CodeNotFound:    "not found",
-	images.CodeBusy:        "too many requests",
-	images.CodeUnreachable: "no answer",
+var spoken = map[events.Code]string{
+	events.CodeDenied:      "denied",
+	events.CodeNotFound:    "not found",
+	events.CodeBusy:        "too many requests",
+	events.CodeUnreachable: "no answer",
 }
 
 // speak is for errors on their way out.
@@ -57,56 +58,56 @@ func speak(err error) error {
 
 // Classify says what kind of failure err is, by the types in it. The first class that fits wins, and
 // the order matters: an error of ours says more than what it was made from.
-func Classify(err error) images.Code {
-	for _, class := range []func(error) images.Code{ours, system, answered, unanswered} {
+func Classify(err error) events.Code {
+	for _, class := range []func(error) events.Code{ours, system, answered, unanswered} {
 		if code := class(err); code != "" {
 			return code
 		}
 	}
-	return images.CodeInternal
+	return events.CodeInternal
 }
 
-func ours(err error) images.Code {
+func ours(err error) events.Code {
 	var e *Error
 	var refused signature.PolicyRequirementError
 	switch {
 	case errors.As(err, &e):
 		return e.Code
 	case errors.As(err, &refused):
-		return images.CodePolicy
+		return events.CodePolicy
 	case errors.Is(err, images.ErrCorrupt):
-		return images.CodeCorrupt
+		return events.CodeCorrupt
 	case errors.Is(err, images.ErrNotFound):
-		return images.CodeNotFound
+		return events.CodeNotFound
 	}
 	return ""
 }
 
-func system(err error) images.Code {
+func system(err error) events.Code {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return images.CodeNoSpace
+		return events.CodeNoSpace
 	case errors.Is(err, errIdle), errors.Is(err, context.DeadlineExceeded):
-		return images.CodeUnreachable
+		return events.CodeUnreachable
 	case errors.Is(err, context.Canceled):
-		return images.CodeCanceled
+		return events.CodeCanceled
 	}
 	return ""
 }
 
 // words are the codes that a registry puts into the body of a refusal. They say more than the status:
 // Docker Hub answers 401 for a repository that does not exist.
-var words = map[errcode.ErrorCode]images.Code{
-	errcode.ErrorCodeUnauthorized:    images.CodeDenied,
-	errcode.ErrorCodeDenied:          images.CodeDenied,
-	errcode.ErrorCodeTooManyRequests: images.CodeBusy,
-	errcode.ErrorCodeUnavailable:     images.CodeUnreachable,
-	v2.ErrorCodeManifestUnknown:      images.CodeNotFound,
-	v2.ErrorCodeNameUnknown:          images.CodeNotFound,
-	v2.ErrorCodeBlobUnknown:          images.CodeNotFound,
+var words = map[errcode.ErrorCode]events.Code{
+	errcode.ErrorCodeUnauthorized:    events.CodeDenied,
+	errcode.ErrorCodeDenied:          events.CodeDenied,
+	errcode.ErrorCodeTooManyRequests: events.CodeBusy,
+	errcode.ErrorCodeUnavailable:     events.CodeUnreachable,
+	v2.ErrorCodeManifestUnknown:      events.CodeNotFound,
+	v2.ErrorCodeNameUnknown:          events.CodeNotFound,
+	v2.ErrorCodeBlobUnknown:          events.CodeNotFound,
 }
 
-func answered(err error) images.Code {
+func answered(err error) events.Code {
 	var coder errcode.ErrorCoder
 	if errors.As(err, &coder) {
 		if code, ok := words[coder.ErrorCode()]; ok {
@@ -116,19 +117,19 @@ func answered(err error) images.Code {
 	var unauthorized docker.ErrUnauthorizedForCredentials
 	switch {
 	case errors.As(err, &unauthorized):
-		return images.CodeDenied
+		return events.CodeDenied
 	case errors.Is(err, docker.ErrTooManyRequests):
-		return images.CodeBusy
+		return events.CodeBusy
 	}
 	switch status := statusOf(err); {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return images.CodeDenied
+		return events.CodeDenied
 	case status == http.StatusNotFound:
-		return images.CodeNotFound
+		return events.CodeNotFound
 	case status == http.StatusTooManyRequests:
-		return images.CodeBusy
+		return events.CodeBusy
 	case status >= 500:
-		return images.CodeUnreachable
+		return events.CodeUnreachable
 	}
 	return ""
 }
@@ -165,7 +166,7 @@ func chain(err error) []error {
 	return all
 }
 
-func unanswered(err error) images.Code {
+func unanswered(err error) events.Code {
 	var op *net.OpError
 	var dns *net.DNSError
 	var timeout net.Error
@@ -174,7 +175,7 @@ func unanswered(err error) images.Code {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.As(err, &op), errors.As(err, &dns), untrusted(err), errors.As(err, &request),
 		errors.As(err, &timeout) && timeout.Timeout():
-		return images.CodeUnreachable
+		return events.CodeUnreachable
 	}
 	return ""
 }
@@ -195,7 +196,7 @@ func transient(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
 	switch {
-	case Classify(err) != images.CodeUnreachable, untrusted(err):
+	case Classify(err) != events.CodeUnreachable, untrusted(err):
 		return false
 	case errors.As(err, &dns):
 		return dns.IsTemporary || dns.IsTimeout

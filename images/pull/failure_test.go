@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
 )
 
 // status answers every request for a path with a status.
@@ -35,24 +36,24 @@ func TestPullFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		front func(http.ResponseWriter, *http.Request, http.Handler)
-		code  images.Code
+		code  events.Code
 		tries int // for the thing that fails
 		part  string
 	}{
-		{"401", status("/manifests/", 401, ""), images.CodeDenied, 1, "/manifests/"},
-		{"401 with a word", status("/manifests/", 401, word("UNAUTHORIZED")), images.CodeDenied, 1, "/manifests/"},
-		{"403", status("/manifests/", 403, "forbidden"), images.CodeDenied, 1, "/manifests/"},
-		{"403 with a word", status("/manifests/", 403, word("DENIED")), images.CodeDenied, 1, "/manifests/"},
-		{"404", status("/manifests/", 404, "what?"), images.CodeNotFound, 1, "/manifests/"},
-		{"404 with a word", status("/manifests/", 404, word("MANIFEST_UNKNOWN")), images.CodeNotFound, 1, "/manifests/"},
-		{"404 of a repository", status("/manifests/", 404, word("NAME_UNKNOWN")), images.CodeNotFound, 1, "/manifests/"},
-		{"404 of a blob", status("/blobs/", 404, word("BLOB_UNKNOWN")), images.CodeNotFound, 1, "/blobs/"},
-		{"429", status("/manifests/", 429, ""), images.CodeBusy, 5, "/manifests/"},
-		{"429 with a word", status("/manifests/", 429, word("TOOMANYREQUESTS")), images.CodeBusy, 5, "/manifests/"},
-		{"500", status("/manifests/", 500, "oops"), images.CodeUnreachable, 5, "/manifests/"},
-		{"503 of a blob", status("/blobs/", 503, "later"), images.CodeUnreachable, 5, "/blobs/"},
-		{"503 of the first ping", status("/v2/", 503, "later"), images.CodeUnreachable, 5, "/v2/"},
-		{"not a manifest", status("/manifests/", 200, "<html>"), images.CodeUnsupported, 1, "/manifests/"},
+		{"401", status("/manifests/", 401, ""), events.CodeDenied, 1, "/manifests/"},
+		{"401 with a word", status("/manifests/", 401, word("UNAUTHORIZED")), events.CodeDenied, 1, "/manifests/"},
+		{"403", status("/manifests/", 403, "forbidden"), events.CodeDenied, 1, "/manifests/"},
+		{"403 with a word", status("/manifests/", 403, word("DENIED")), events.CodeDenied, 1, "/manifests/"},
+		{"404", status("/manifests/", 404, "what?"), events.CodeNotFound, 1, "/manifests/"},
+		{"404 with a word", status("/manifests/", 404, word("MANIFEST_UNKNOWN")), events.CodeNotFound, 1, "/manifests/"},
+		{"404 of a repository", status("/manifests/", 404, word("NAME_UNKNOWN")), events.CodeNotFound, 1, "/manifests/"},
+		{"404 of a blob", status("/blobs/", 404, word("BLOB_UNKNOWN")), events.CodeNotFound, 1, "/blobs/"},
+		{"429", status("/manifests/", 429, ""), events.CodeBusy, 5, "/manifests/"},
+		{"429 with a word", status("/manifests/", 429, word("TOOMANYREQUESTS")), events.CodeBusy, 5, "/manifests/"},
+		{"500", status("/manifests/", 500, "oops"), events.CodeUnreachable, 5, "/manifests/"},
+		{"503 of a blob", status("/blobs/", 503, "later"), events.CodeUnreachable, 5, "/blobs/"},
+		{"503 of the first ping", status("/v2/", 503, "later"), events.CodeUnreachable, 5, "/v2/"},
+		{"not a manifest", status("/manifests/", 200, "<html>"), events.CodeUnsupported, 1, "/manifests/"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,9 +106,9 @@ func TestPullUnreachable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			said := 0
-			c.o.Backoff, c.o.Report = time.Hour, func(images.Event) { said++ }
+			c.o.Backoff, c.o.Report = time.Hour, func(events.Event) { said++ }
 			_, err := Image(context.Background(), parseRef(t, c.ref), c.o)
-			if got := Classify(err); got != images.CodeUnreachable {
+			if got := Classify(err); got != events.CodeUnreachable {
 				t.Errorf("%v is %q", err, got)
 			}
 			if said != 0 {
@@ -145,7 +146,7 @@ func TestPullIdle(t *testing.T) {
 				}
 			})
 			_, err := Image(context.Background(), ref, o)
-			if got := Classify(err); got != images.CodeUnreachable || !errors.Is(err, errIdle) {
+			if got := Classify(err); got != events.CodeUnreachable || !errors.Is(err, errIdle) {
 				t.Errorf("%v is %q", err, got)
 			}
 		})
@@ -179,7 +180,7 @@ func TestPullBadContent(t *testing.T) {
 				w.Write(c.change(b))
 			})
 			_, err := Image(context.Background(), ref, o)
-			if got := Classify(err); got != images.CodeCorrupt {
+			if got := Classify(err); got != events.CodeCorrupt {
 				t.Errorf("%v is %q", err, got)
 			}
 			holdsNothing(t, o.Store)
@@ -228,7 +229,7 @@ func TestPullCanceled(t *testing.T) {
 		})
 		_, err := Image(ctx, ref, o)
 		cancel()
-		if err != nil && Classify(err) != images.CodeCanceled {
+		if err != nil && Classify(err) != events.CodeCanceled {
 			t.Errorf("after %d requests: %v is %q", n, err, Classify(err))
 		}
 		if bad, err := o.Store.Verify(context.Background()); err != nil || len(bad) != 0 {

@@ -18,7 +18,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
-	"demesne/images"
+	"demesne/images/events"
 )
 
 // entry is one image of an index, for a platform.
@@ -70,7 +70,7 @@ func TestPullIndex(t *testing.T) {
 		o := r.options(t)
 		o.Platform, _ = ParsePlatform("linux/s390x")
 		_, err := Image(context.Background(), ref, o)
-		if got := Classify(err); got != images.CodePlatform {
+		if got := Classify(err); got != events.CodePlatform {
 			t.Fatalf("%v is %q", err, got)
 		}
 		const say = "no image for linux/s390x: there are linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64"
@@ -87,7 +87,7 @@ func TestPullOtherMachine(t *testing.T) {
 	ref := r.push(t, "o/n:1", anImage(t, other, 100, 1))
 	o := r.options(t)
 	_, err := Image(context.Background(), ref, o)
-	if got := Classify(err); got != images.CodePlatform {
+	if got := Classify(err); got != events.CodePlatform {
 		t.Errorf("%v is %q", err, got)
 	}
 	if n, _ := r.count("GET", "/blobs/"); n != 1 {
@@ -156,7 +156,7 @@ func TestPullMediaTypes(t *testing.T) {
 				holds(t, o.Store, ref, img)
 				return
 			}
-			if got := Classify(err); got != images.CodeUnsupported || !strings.Contains(err.Error(), "unsupported media type") {
+			if got := Classify(err); got != events.CodeUnsupported || !strings.Contains(err.Error(), "unsupported media type") {
 				t.Errorf("%v is %q", err, got)
 			}
 			if n, _ := r.count("GET", "/blobs/"); n != 0 {
@@ -179,7 +179,7 @@ func TestPullSchema1(t *testing.T) {
 		fmt.Fprint(w, `{"schemaVersion":1,"name":"o/n","tag":"1","architecture":"amd64","fsLayers":[],"history":[]}`)
 	})
 	_, err := Image(context.Background(), parseRef(t, r.host+"/o/n:1"), o)
-	if got := Classify(err); got != images.CodeUnsupported {
+	if got := Classify(err); got != events.CodeUnsupported {
 		t.Errorf("%v is %q", err, got)
 	}
 }
@@ -258,7 +258,7 @@ func TestPullInsecure(t *testing.T) {
 	img := anImage(t, runtime.GOARCH, 100, 1)
 	ref := r.push(t, "o/n:1", img)
 	o := r.plainOptions(t)
-	if _, err := Image(context.Background(), ref, o); Classify(err) != images.CodeUnreachable {
+	if _, err := Image(context.Background(), ref, o); Classify(err) != events.CodeUnreachable {
 		t.Errorf("it was pulled without TLS: %v", err)
 	}
 	o = r.plainOptions(t)

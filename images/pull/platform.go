@@ -12,7 +12,8 @@ import (
 	"go.podman.io/image/v5/manifest"
 	"go.podman.io/image/v5/types"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // Platform is what an image is made for; the zero value is this machine.
@@ -25,7 +26,7 @@ func ParsePlatform(s string) (Platform, error) {
 	}
 	parts := strings.Split(s, "/")
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return Platform{}, errorf(images.CodeInvalid, "parse platform %q: not OS/ARCHITECTURE", s)
+		return Platform{}, errorf(events.CodeInvalid, "parse platform %q: not OS/ARCHITECTURE", s)
 	}
 	return Platform{parts[0], parts[1], strings.Join(parts[2:], "")}, nil
 }
@@ -46,13 +47,13 @@ func (p Platform) String() string {
 func (p Platform) choose(sys *types.SystemContext, index []byte, mediaType string) (digest.Digest, error) {
 	list, err := manifest.ListFromBlob(index, mediaType)
 	if err != nil {
-		return "", errorf(images.CodeUnsupported, "parse index: %w", err)
+		return "", errorf(events.CodeUnsupported, "parse index: %w", err)
 	}
 	copied := *sys
 	copied.OSChoice, copied.ArchitectureChoice, copied.VariantChoice = p.OS, p.Architecture, p.Variant
 	chosen, err := list.ChooseInstance(&copied)
 	if err != nil {
-		return "", errorf(images.CodePlatform, "no image for %s: there are %s", p.orOwn(), has(list))
+		return "", errorf(events.CodePlatform, "no image for %s: there are %s", p.orOwn(), has(list))
 	}
 	return chosen, nil
 }
@@ -103,11 +104,11 @@ func clean(s string) string {
 
 // accepts compares an image's own configuration, which is all that one without an index has. What it
 // leaves empty is not known, and so not refused.
-func (p Platform) accepts(c images.Config) error {
+func (p Platform) accepts(c oci.Config) error {
 	own := p.orOwn()
 	if (c.OS == "" || c.OS == own.OS) && (c.Architecture == "" || c.Architecture == own.Architecture) {
 		return nil
 	}
 	is := Platform{c.OS, c.Architecture, c.Variant}
-	return errorf(images.CodePlatform, "no image for %s: it is for %q", own, is)
+	return errorf(events.CodePlatform, "no image for %s: it is for %q", own, is)
 }

@@ -9,7 +9,7 @@ import (
 	"go.podman.io/image/v5/types"
 	"go.podman.io/storage/pkg/configfile"
 
-	"demesne/images"
+	"demesne/images/events"
 )
 
 // allow asks the user's policy.json whether an image may be used, before anything of it is parsed.
@@ -21,7 +21,7 @@ func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImag
 		return nil
 	}
 	if err != nil {
-		return errorf(images.CodePolicy, "read policy.json: %w", err)
+		return errorf(events.CodePolicy, "read policy.json: %w", err)
 	}
 	judge, err := signature.NewPolicyContext(policy)
 	if err != nil {
@@ -35,5 +35,5 @@ func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImag
 	if unanswered(err) != "" || answered(err) != "" || ctx.Err() != nil {
 		return fmt.Errorf("fetch signatures: %w", err) // nothing was judged
 	}
-	return errorf(images.CodePolicy, "refused by policy.json: %w", err)
+	return errorf(events.CodePolicy, "refused by policy.json: %w", err)
 }

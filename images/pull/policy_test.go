@@ -26,10 +26,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // payload is what is signed: a name and a digest.
-func payload(kind, name string, d images.Digest) []byte {
+func payload(kind, name string, d oci.Digest) []byte {
 	return fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":%q},"optional":{}}`, name, d, kind)
 }
 
@@ -79,24 +81,24 @@ func TestPolicySignedBy(t *testing.T) {
 	const atomic = "atomic container signature"
 	for _, c := range []struct {
 		name string
-		sig  func(name string, d images.Digest) string // "" for none
+		sig  func(name string, d oci.Digest) string // "" for none
 		ok   bool
 	}{
-		{"right", func(n string, d images.Digest) string { return sign(t, right, payload(atomic, n, d), nil) }, true},
-		{"none", func(string, images.Digest) string { return "" }, false},
-		{"of a stranger", func(n string, d images.Digest) string { return sign(t, wrong, payload(atomic, n, d), nil) }, false},
-		{"of another image", func(n string, d images.Digest) string {
-			return sign(t, right, payload(atomic, n, images.DigestOf(nil)), nil)
+		{"right", func(n string, d oci.Digest) string { return sign(t, right, payload(atomic, n, d), nil) }, true},
+		{"none", func(string, oci.Digest) string { return "" }, false},
+		{"of a stranger", func(n string, d oci.Digest) string { return sign(t, wrong, payload(atomic, n, d), nil) }, false},
+		{"of another image", func(n string, d oci.Digest) string {
+			return sign(t, right, payload(atomic, n, oci.DigestOf(nil)), nil)
 		}, false},
-		{"of another name", func(n string, d images.Digest) string {
+		{"of another name", func(n string, d oci.Digest) string {
 			return sign(t, right, payload(atomic, "x.example/o:1", d), nil)
 		}, false},
-		{"expired", func(n string, d images.Digest) string { return sign(t, right, payload(atomic, n, d), old) }, false},
-		{"changed", func(n string, d images.Digest) string {
+		{"expired", func(n string, d oci.Digest) string { return sign(t, right, payload(atomic, n, d), old) }, false},
+		{"changed", func(n string, d oci.Digest) string {
 			s := sign(t, right, payload(atomic, n, d), nil)
 			return strings.Replace(s, "docker-reference", "docker-referencf", 1)
 		}, false},
-		{"not a signature", func(n string, d images.Digest) string { return string(payload(atomic, n, d)) }, false},
+		{"not a signature", func(n string, d oci.Digest) string { return string(payload(atomic, n, d)) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRegistry(t)
@@ -111,7 +113,7 @@ func TestPolicySignedBy(t *testing.T) {
 			write(t, o.System.SignaturePolicyPath, fmt.Sprintf(policy, r.host, publicKey(t, right)))
 			aside := t.TempDir()
 			write(t, filepath.Join(o.System.RegistriesDirPath, "r.yaml"), fmt.Sprintf("docker:\n  %s:\n    lookaside: file://%s\n", r.host, aside))
-			if sig := c.sig(ref.Full, images.Digest(d.String())); sig != "" {
+			if sig := c.sig(ref.Full, oci.Digest(d.String())); sig != "" {
 				dir := filepath.Join(aside, "o", "n@sha256="+d.Hex)
 				if err := os.MkdirAll(dir, 0o755); err != nil {
 					t.Fatal(err)
@@ -134,7 +136,7 @@ func judged(t *testing.T, r *aRegistry, s *images.Store, err error, ok bool) {
 		}
 		return
 	}
-	if got := Classify(err); err == nil || got != images.CodePolicy {
+	if got := Classify(err); err == nil || got != events.CodePolicy {
 		t.Errorf("%v is %q", err, got)
 	}
 	if n, _ := r.count("GET", "/o/n/blobs/"); n != 0 {
@@ -172,7 +174,7 @@ func TestPolicySigstore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.key != nil {
-				r.cosign(t, c.key, "o/n:sha256-"+d.Hex+".sig", payload("cosign container image signature", ref.Full, images.Digest(d.String())))
+				r.cosign(t, c.key, "o/n:sha256-"+d.Hex+".sig", payload("cosign container image signature", ref.Full, oci.Digest(d.String())))
 			}
 			o := r.options(t)
 			policy := `{"default":[{"type":"reject"}],"transports":{"docker":{%q:[{"type":"sigstoreSigned","keyPath":%q}]}}}`
@@ -182,7 +184,7 @@ func TestPolicySigstore(t *testing.T) {
 			if c.ok && err != nil {
 				t.Fatal(err)
 			}
-			if !c.ok && Classify(err) != images.CodePolicy {
+			if !c.ok && Classify(err) != events.CodePolicy {
 				t.Errorf("%v is %q", err, Classify(err))
 			}
 		})
@@ -215,13 +217,13 @@ func TestPolicyFiles(t *testing.T) {
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
 	for _, c := range []struct {
 		name, text, env string
-		code            images.Code
+		code            events.Code
 	}{
 		{name: "none"},
-		{name: "broken", text: "{", code: images.CodePolicy},
-		{name: "reject", text: `{"default":[{"type":"reject"}]}`, code: images.CodePolicy},
+		{name: "broken", text: "{", code: events.CodePolicy},
+		{name: "reject", text: `{"default":[{"type":"reject"}]}`, code: events.CodePolicy},
 		{name: "accept", text: `{"default":[{"type":"insecureAcceptAnything"}]}`},
-		{name: "named and missing", env: "/nonexistent/policy.json", code: images.CodePolicy},
+		{name: "named and missing", env: "/nonexistent/policy.json", code: events.CodePolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := t.TempDir()

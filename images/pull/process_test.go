@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
 )
 
 // child is what a test tells a process of its own to do, through the environment.
@@ -45,7 +47,7 @@ func runChild(spec string) error {
 	if err != nil {
 		return err
 	}
-	ref, err := images.Parse(c.Ref)
+	ref, err := imageref.Parse(c.Ref)
 	if err != nil {
 		return err
 	}
@@ -61,8 +63,8 @@ func runChild(spec string) error {
 }
 
 // full looks at a store whose disk filled up, and pulls again when there is room.
-func full(store *images.Store, ref images.Reference, o Options, err error) error {
-	if Classify(err) != images.CodeNoSpace {
+func full(store *images.Store, ref imageref.Ref, o Options, err error) error {
+	if Classify(err) != events.CodeNoSpace {
 		return fmt.Errorf("%w is %q", err, Classify(err))
 	}
 	bad, err := store.Verify(context.Background())

@@ -34,13 +34,16 @@ import (
 	"go.podman.io/image/v5/types"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // Options say how to pull. Store must be set; the zero value of the rest is the default.
 type Options struct {
 	Store    *images.Store
 	Platform Platform             // whose image of an index; this machine's
-	Report   func(images.Event)   // what goes on, from several goroutines; nil: nobody listens
+	Report   func(events.Event)   // what goes on, from several goroutines; nil: nobody listens
 	Jobs     int                  // layers at once; 3
 	Backoff  time.Duration        // before the second try; one second
 	Idle     time.Duration        // how long a registry may say nothing; one minute
@@ -63,7 +66,7 @@ func newPuller(o Options) *puller {
 		p.sys.DockerRegistryUserAgent = "demesne"
 	}
 	if p.Report == nil {
-		p.Report = func(images.Event) {}
+		p.Report = func(events.Event) {}
 	}
 	if p.Jobs <= 0 {
 		p.Jobs = 3
@@ -79,12 +82,12 @@ func newPuller(o Options) *puller {
 
 // Image pulls what a registry's reference names, unless the store has just that, and returns the
 // digest of its manifest.
-func Image(ctx context.Context, ref images.Reference, o Options) (images.Digest, error) {
+func Image(ctx context.Context, ref imageref.Ref, o Options) (oci.Digest, error) {
 	d, err := newPuller(o).pull(ctx, ref)
 	return d, speak(err)
 }
 
-func (p *puller) pull(ctx context.Context, ref images.Reference) (images.Digest, error) {
+func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error) {
 	all, err := candidates(p.sys, ref)
 	if err != nil {
 		return "", err
@@ -102,7 +105,7 @@ func (p *puller) pull(ctx context.Context, ref images.Reference) (images.Digest,
 
 // present returns the digest of the image if the store has all of it and the registry no newer one
 // under that name; "" if it must be pulled. A damaged one must: that mends it.
-func (p *puller) present(ctx context.Context, ref images.Reference, named reference.Named) (images.Digest, error) {
+func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.Named) (oci.Digest, error) {
 	have, err := p.Store.Lookup(ref)
 	if errors.Is(err, images.ErrNotFound) || errors.Is(err, images.ErrCorrupt) {
 		return "", nil
@@ -122,6 +125,6 @@ func (p *puller) present(ctx context.Context, ref images.Reference, named refere
 }
 
 // Copy brings the image of any source into the store under a name, with the same care.
-func Copy(ctx context.Context, src Source, ref images.Reference, o Options) (images.Digest, error) {
+func Copy(ctx context.Context, src Source, ref imageref.Ref, o Options) (oci.Digest, error) {
 	return newPuller(o).copy(ctx, src, ref)
 }

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"demesne/images"
+	"demesne/images/imageref"
 )
 
 // TestPull: an image comes into the store with the digest that the registry has for it, its tag
@@ -46,4 +46,4 @@ func TestPull(t *testing.T) {
 	}
 }
 
-var _ = images.Parse
+var _ = imageref.Parse

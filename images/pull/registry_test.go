@@ -29,6 +29,8 @@ import (
 	"go.podman.io/image/v5/types"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // aRegistry is a real one in this process, over TLS with a certificate of its own.
@@ -192,7 +194,7 @@ func write(t *testing.T, path, text string) string {
 }
 
 // push puts an image there under a name like "o/n:tag", straight into the registry behind.
-func (r *aRegistry) push(t *testing.T, as string, img v1.Image) images.Reference {
+func (r *aRegistry) push(t *testing.T, as string, img v1.Image) imageref.Ref {
 	t.Helper()
 	ref := r.name(t, as)
 	if err := remote.Write(ref, img, remote.WithTransport(r.Client().Transport)); err != nil {
@@ -201,7 +203,7 @@ func (r *aRegistry) push(t *testing.T, as string, img v1.Image) images.Reference
 	return parseRef(t, r.host+"/"+as)
 }
 
-func (r *aRegistry) pushIndex(t *testing.T, as string, idx v1.ImageIndex) images.Reference {
+func (r *aRegistry) pushIndex(t *testing.T, as string, idx v1.ImageIndex) imageref.Ref {
 	t.Helper()
 	if err := remote.WriteIndex(r.name(t, as), idx, remote.WithTransport(r.Client().Transport)); err != nil {
 		t.Fatal(err)
@@ -218,9 +220,9 @@ func (r *aRegistry) name(t *testing.T, as string) name.Reference {
 	return ref
 }
 
-func parseRef(t *testing.T, s string) images.Reference {
+func parseRef(t *testing.T, s string) imageref.Ref {
 	t.Helper()
-	ref, err := images.Parse(s)
+	ref, err := imageref.Parse(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +272,7 @@ func (r *aRegistry) options(t *testing.T) Options {
 }
 
 // holds says whether the store has exactly the image, byte for byte.
-func holds(t *testing.T, s *images.Store, ref images.Reference, img v1.Image) {
+func holds(t *testing.T, s *images.Store, ref imageref.Ref, img v1.Image) {
 	t.Helper()
 	got, err := s.Lookup(ref)
 	if err != nil {
@@ -293,7 +295,7 @@ func holds(t *testing.T, s *images.Store, ref images.Reference, img v1.Image) {
 		if _, err := b.ReadFrom(f); err != nil {
 			t.Fatal(err)
 		}
-		if images.DigestOf(b.Bytes()) != l.Digest {
+		if oci.DigestOf(b.Bytes()) != l.Digest {
 			t.Errorf("layer %s has another content", l.Digest)
 		}
 	}

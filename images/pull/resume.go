@@ -10,12 +10,12 @@ import (
 	"go.podman.io/image/v5/pkg/blobinfocache/none"
 	"go.podman.io/image/v5/types"
 
-	"demesne/images"
+	"demesne/images/oci"
 )
 
 // getBlob opens a blob from an offset. The library resumes with a Range request, and where a registry
 // ignores that it reads and drops what comes before.
-func getBlob(ctx context.Context, src types.ImageSource, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+func getBlob(ctx context.Context, src types.ImageSource, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	info := types.BlobInfo{Digest: digest.Digest(d.Digest), Size: d.Size}
 	if offset > 0 {
 		return getBlobAt(ctx, src, info, offset)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/events"
 )
 
 // record lets the registry answer, and returns what it said.
@@ -67,8 +68,8 @@ func TestResume(t *testing.T) {
 		return 1<<20 + rand.IntN(1<<18)
 	}))
 	var retries atomic.Int64
-	o.Report = func(e images.Event) {
-		if e.Event == images.EventRetry {
+	o.Report = func(e events.Event) {
+		if e.Event == events.Retry {
 			retries.Add(1)
 		}
 	}
@@ -128,8 +129,8 @@ func TestResumeOdd(t *testing.T) {
 			o := r.options(t)
 			r.behave(cut(func() int { return half }))
 			ctx, cancel := context.WithCancel(context.Background())
-			o.Report = func(e images.Event) {
-				if e.Event == images.EventRetry {
+			o.Report = func(e events.Event) {
+				if e.Event == events.Retry {
 					cancel()
 				}
 			}

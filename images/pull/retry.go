@@ -5,7 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // A try that fails for a passing reason is made again so often. The library waits by itself where a
@@ -34,10 +35,10 @@ func (p *puller) once(ctx context.Context, do func(context.Context, *idle) error
 
 // pause waits before another try: twice as long each time, and up to half as long again, so that
 // whoever was cut off at once does not come back at once.
-func (p *puller) pause(ctx context.Context, d images.Digest, try int, why error) error {
+func (p *puller) pause(ctx context.Context, d oci.Digest, try int, why error) error {
 	wait := p.Backoff << (try - 1)
 	wait += rand.N(wait/2 + 1)
-	p.Report(images.Event{Event: images.EventRetry, Digest: d, In: wait, Why: OneLine(why)})
+	p.Report(events.Event{Event: events.Retry, Digest: d, In: wait, Why: OneLine(why)})
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

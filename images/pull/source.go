@@ -16,6 +16,9 @@ import (
 	"go.podman.io/image/v5/types"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // A Source has an image, or an index of images. Its methods may be called by several goroutines.
@@ -24,7 +27,7 @@ type Source interface {
 	// Manifest compares the content with the digest that was asked for, if one was.
 	Unparsed(instance *digest.Digest) types.UnparsedImage
 	// Blob opens a blob from an offset to its end. The caller verifies what it reads.
-	Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error)
+	Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error)
 	io.Closer
 }
 
@@ -35,35 +38,35 @@ func (r endpoint) Unparsed(instance *digest.Digest) types.UnparsedImage {
 	return image.UnparsedInstance(r.ImageSource, instance)
 }
 
-func (r endpoint) Blob(ctx context.Context, d images.Descriptor, offset int64) (io.ReadCloser, error) {
+func (r endpoint) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	return getBlob(ctx, r.ImageSource, d, offset)
 }
 
 // candidates returns where the image may be, in the order to try: the reference itself, or what the
 // user's registries.conf makes of a short name. A name of the catalogue is not a short name: it
 // always means what the catalogue says.
-func candidates(sys *types.SystemContext, ref images.Reference) ([]reference.Named, error) {
+func candidates(sys *types.SystemContext, ref imageref.Ref) ([]reference.Named, error) {
 	full, err := reference.ParseNormalizedNamed(ref.Full)
 	if err != nil {
-		return nil, errorf(images.CodeInvalid, "parse reference %q: %w", ref.Full, err)
+		return nil, errorf(events.CodeInvalid, "parse reference %q: %w", ref.Full, err)
 	}
 	if inCatalogue(ref.Given) || !shortnames.IsShortName(ref.Given) {
 		return []reference.Named{full}, nil
 	}
 	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, repository(ref.Given))
 	if err != nil {
-		return nil, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+		return nil, errorf(events.CodeInvalid, "read registries.conf: %w", err)
 	}
 	search, err := sysregistriesv2.UnqualifiedSearchRegistries(sys)
 	if err != nil {
-		return nil, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+		return nil, errorf(events.CodeInvalid, "read registries.conf: %w", err)
 	}
 	if alias == nil && len(search) == 0 {
 		return []reference.Named{full}, nil
 	}
 	resolved, err := shortnames.Resolve(sys, ref.Given)
 	if err != nil {
-		return nil, errorf(images.CodeInvalid, "resolve short name %q: %w", ref.Given, err)
+		return nil, errorf(events.CodeInvalid, "resolve short name %q: %w", ref.Given, err)
 	}
 	var all []reference.Named
 	for _, c := range resolved.PullCandidates {
@@ -82,7 +85,7 @@ func repository(name string) string {
 }
 
 func inCatalogue(name string) bool {
-	return slices.Contains(images.Catalogue(), name)
+	return slices.Contains(imageref.Catalogue(), name)
 }
 
 // dial opens the first candidate that answers. What the last one said is the error, for that is where
@@ -92,7 +95,7 @@ func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error
 	for _, named := range all {
 		var ref types.ImageReference
 		if ref, err = docker.NewReference(reference.TagNameOnly(named)); err != nil {
-			return nil, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
+			return nil, errorf(events.CodeInvalid, "parse reference %q: %w", named, err)
 		}
 		var src types.ImageSource
 		err = p.retry(ctx, func(ctx context.Context) (err error) {
@@ -119,20 +122,20 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 	}
 	ref, err := docker.NewReference(named)
 	if err != nil {
-		return false, errorf(images.CodeInvalid, "parse reference %q: %w", named, err)
+		return false, errorf(events.CodeInvalid, "parse reference %q: %w", named, err)
 	}
 	var now digest.Digest
 	err = p.retry(ctx, func(ctx context.Context) (err error) {
 		now, err = docker.GetDigest(ctx, p.sys, ref)
 		return err
 	})
-	if Classify(err) == images.CodeInternal && err != nil {
+	if Classify(err) == events.CodeInternal && err != nil {
 		return false, nil // a registry without HEAD, or without the header: look at the manifest
 	}
 	if err != nil {
 		return false, err
 	}
-	d := images.Digest(now)
+	d := oci.Digest(now)
 	return d == have.Digest || d == have.Index, nil
 }
 
@@ -140,7 +143,7 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 func (p *puller) direct(named reference.Named) (bool, error) {
 	registry, err := sysregistriesv2.FindRegistry(p.sys, named.Name())
 	if err != nil {
-		return false, errorf(images.CodeInvalid, "read registries.conf: %w", err)
+		return false, errorf(events.CodeInvalid, "read registries.conf: %w", err)
 	}
 	if registry == nil {
 		return true, nil

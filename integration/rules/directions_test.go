@@ -210,7 +210,7 @@ func TestRuleLightPrograms(t *testing.T) {
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
-		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images",
+		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
 		{"cmd/demesne-proxy", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "go.podman.io/", "C"}},
 		{"cmd/demesne-egress", []string{"github.com/elazarl/", "github.com/miekg/", "C"}},

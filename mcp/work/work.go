@@ -51,7 +51,7 @@ type Request struct {
 	// Spec says what the sandbox is to be, but for what the engine knows better: the image,
 	// /out, the network, how long it lives.
 	Spec    runner.Spec
-	Image   string   // as images.Parse reads it, wherever it is read
+	Image   string   // as imageref.Parse reads it, wherever it is read
 	User    string   `json:",omitempty"` // in words of the image
 	Egress  string   `json:",omitempty"` // a mode's name; empty: none
 	Domains []string `json:",omitempty"` // rules besides

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -14,7 +15,7 @@ func (s *sandbox) ask(name string, port uint16) {
 	id, answered := s.net.out.question()
 	defer s.net.out.answer(id, false)
 	q := runner.Question{Sandbox: s.id, ID: id, Name: name, Port: port}
-	if err := s.asker.peer.Event(runner.OpAsk, q); err != nil {
+	if err := s.asker.peer.Event(protocol.OpAsk, q); err != nil {
 		return
 	}
 	late := time.NewTimer(time.Duration(s.spec.Egress.Ask))
@@ -55,7 +56,7 @@ func (w *wayOut) answer(id uint64, yes bool) {
 }
 
 // answer passes on what somebody said about a name.
-func (e *Engine) answer(a runner.Answer) error {
+func (e *Engine) answer(a protocol.Answer) error {
 	s, err := e.find(a.Sandbox)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -22,7 +23,7 @@ type screen struct {
 }
 
 // attach hands the terminal of the command that was started last to c.
-func (c *caller) attach(t runner.Target) (*runner.Attached, wire.Files, error) {
+func (c *caller) attach(t protocol.Target) (*protocol.Attached, wire.Files, error) {
 	s, rec, err := c.e.locate(t.Sandbox)
 	if err == nil && s == nil {
 		err = stopped(rec)
@@ -43,7 +44,7 @@ func (c *caller) attach(t runner.Target) (*runner.Attached, wire.Files, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &runner.Attached{Exec: x.id, Recent: recent}, wire.Files{"tty": tty}, nil
+	return &protocol.Attached{Exec: x.id, Recent: recent}, wire.Files{"tty": tty}, nil
 }
 
 func (s *sandbox) lastTerminal() (last *execution) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -72,7 +73,7 @@ func (e *Engine) find(idOrName string) (*sandbox, error) {
 	return nil, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
 }
 
-func (e *Engine) findExec(t runner.ExecTarget) (*execution, error) {
+func (e *Engine) findExec(t protocol.ExecTarget) (*execution, error) {
 	e.mu.Lock()
 	x := e.recent[execKey{t.Sandbox, t.Exec}]
 	e.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -38,33 +39,33 @@ type handler func(*caller, *wire.Message) (reply any, files wire.Files, err erro
 
 // handlers is where each operation of a caller is served.
 var handlers = map[wire.Op]handler{
-	runner.OpCreate: of((*caller).create),
-	runner.OpRun:    withFiles((*caller).launch),
-	runner.OpExec:   withFiles((*caller).exec),
-	runner.OpAttach: withFiles(func(c *caller, t runner.Target, _ *wire.Message) (*runner.Attached, wire.Files, error) {
+	protocol.OpCreate: of((*caller).create),
+	protocol.OpRun:    withFiles((*caller).launch),
+	protocol.OpExec:   withFiles((*caller).exec),
+	protocol.OpAttach: withFiles(func(c *caller, t protocol.Target, _ *wire.Message) (*protocol.Attached, wire.Files, error) {
 		return c.attach(t)
 	}),
-	runner.OpRestart: of((*caller).restart),
-	runner.OpWait:    onExec((*caller).wait),
-	runner.OpSignal: onExec(func(_ *caller, x *execution, t runner.ExecTarget) (any, error) {
+	protocol.OpRestart: of((*caller).restart),
+	protocol.OpWait:    onExec((*caller).wait),
+	protocol.OpSignal: onExec(func(_ *caller, x *execution, t protocol.ExecTarget) (any, error) {
 		return nil, x.signal(syscall.Signal(t.Signal))
 	}),
-	runner.OpResize: onExec(func(_ *caller, x *execution, t runner.ExecTarget) (any, error) {
+	protocol.OpResize: onExec(func(_ *caller, x *execution, t protocol.ExecTarget) (any, error) {
 		return nil, x.resize(t.TTY)
 	}),
-	runner.OpOpen:    onSandbox(func(s *sandbox, _ runner.Target) (runner.Opened, error) { return s.open() }),
-	runner.OpStop:    onSandbox(func(s *sandbox, t runner.Target) (any, error) { return nil, s.stop(t.Keep) }),
-	runner.OpInspect: onSandbox(func(s *sandbox, _ runner.Target) (runner.Info, error) { return s.info(), nil }),
-	runner.OpDiff:    of(func(c *caller, t runner.Target, _ *wire.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
-	runner.OpLayer: of(func(c *caller, t runner.LayerRequest, m *wire.Message) (runner.Layered, error) {
-		return c.e.layer(t, m.File(runner.FileLayer))
+	protocol.OpOpen:    onSandbox(func(s *sandbox, _ protocol.Target) (protocol.Opened, error) { return s.open() }),
+	protocol.OpStop:    onSandbox(func(s *sandbox, t protocol.Target) (any, error) { return nil, s.stop(t.Keep) }),
+	protocol.OpInspect: onSandbox(func(s *sandbox, _ protocol.Target) (runner.Info, error) { return s.info(), nil }),
+	protocol.OpDiff:    of(func(c *caller, t protocol.Target, _ *wire.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
+	protocol.OpLayer: of(func(c *caller, t protocol.LayerRequest, m *wire.Message) (runner.Layered, error) {
+		return c.e.layer(t, m.File(protocol.FileLayer))
 	}),
-	runner.OpFork:   of(func(c *caller, t runner.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.fork(t) }),
-	runner.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
-	runner.OpAnswer: of(func(c *caller, a runner.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
-	runner.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),
-	runner.OpCheck:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
-	runner.OpSweep:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]string, error) { return c.e.sweep() }),
+	protocol.OpFork:   of(func(c *caller, t protocol.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.fork(t) }),
+	protocol.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
+	protocol.OpAnswer: of(func(c *caller, a protocol.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
+	protocol.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),
+	protocol.OpCheck:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
+	protocol.OpSweep:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]string, error) { return c.e.sweep() }),
 }
 
 // withFiles is a handler of calls whose body is a T.
@@ -87,8 +88,8 @@ func of[T, R any](f func(*caller, T, *wire.Message) (R, error)) handler {
 }
 
 // onExec is a handler of calls about a command.
-func onExec[R any](f func(*caller, *execution, runner.ExecTarget) (R, error)) handler {
-	return of(func(c *caller, t runner.ExecTarget, _ *wire.Message) (reply R, err error) {
+func onExec[R any](f func(*caller, *execution, protocol.ExecTarget) (R, error)) handler {
+	return of(func(c *caller, t protocol.ExecTarget, _ *wire.Message) (reply R, err error) {
 		x, err := c.e.findExec(t)
 		if err != nil {
 			return reply, err
@@ -98,9 +99,9 @@ func onExec[R any](f func(*caller, *execution, runner.ExecTarget) (R, error)) ha
 }
 
 // onSandbox is a handler of calls about a sandbox, which may live or not.
-func onSandbox[R any](f func(*sandbox, runner.Target) (R, error)) handler {
+func onSandbox[R any](f func(*sandbox, protocol.Target) (R, error)) handler {
 	return func(c *caller, m *wire.Message) (any, wire.Files, error) {
-		var t runner.Target
+		var t protocol.Target
 		if err := m.Decode(&t); err != nil {
 			return nil, nil, err
 		}
@@ -115,7 +116,7 @@ func onSandbox[R any](f func(*sandbox, runner.Target) (R, error)) handler {
 }
 
 // wait is until a command has ended, or the caller has gone.
-func (c *caller) wait(x *execution, _ runner.ExecTarget) (*runner.Result, error) {
+func (c *caller) wait(x *execution, _ protocol.ExecTarget) (*runner.Result, error) {
 	select {
 	case <-x.done:
 		return x.result, nil

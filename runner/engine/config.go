@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 )
 
 // rung is a way to start PID 1 that asks less of the machine than the one before.
@@ -30,7 +31,7 @@ var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
 const capSetfcap = 31
 
 // config turns what was asked into what libcontainer is told. It is pure.
-func config(id, root, dev, netns string, ids runner.Boot, spec runner.Spec, r rung) *configs.Config {
+func config(id, root, dev, netns string, ids protocol.Boot, spec runner.Spec, r rung) *configs.Config {
 	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
 	if r.procBound {

@@ -6,11 +6,12 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/limits"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 // create makes a sandbox for c. On an error nothing is left of it.
-func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, error) {
+func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, error) {
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
@@ -23,7 +24,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 		defer c.e.keys.lock(spec.Key)()
 		s.policy = policyOf(spec)
 		if id, err := c.e.ofKey(spec.Key, s.policy); err != nil || id != "" {
-			return &runner.Created{ID: id, Existing: true}, err
+			return &protocol.Created{ID: id, Existing: true}, err
 		}
 	}
 	if err := c.e.claim(s); err != nil {
@@ -50,12 +51,12 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*runner.Created, err
 			return nil, wire.ErrClosed
 		}
 	}
-	return &runner.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
+	return &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
 }
 
 // launch makes a sandbox for one command and starts that. A sandbox whose command did not start
 // is nobody's: it goes.
-func (c *caller) launch(req runner.RunRequest, m *wire.Message) (*runner.RunReply, wire.Files, error) {
+func (c *caller) launch(req protocol.RunRequest, m *wire.Message) (*protocol.RunReply, wire.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
 	}
@@ -72,7 +73,7 @@ func (c *caller) launch(req runner.RunRequest, m *wire.Message) (*runner.RunRepl
 		s.end("its command was not started")
 		return nil, nil, err
 	}
-	return &runner.RunReply{Created: *made, Exec: *started}, files, nil
+	return &protocol.RunReply{Created: *made, Exec: *started}, files, nil
 }
 
 func codeOf(err error) wire.Code { return wire.AsError(err).Code }

@@ -5,6 +5,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/outlet"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 // the same: the proxy tells.
 func (e *Engine) admitEgress(spec *runner.Spec, m *wire.Message) (*runner.Egress, error) {
 	return admitEgress(spec, func(asked runner.Egress) error {
-		e.proxy.Program(m.File(runner.FileProxy))
+		e.proxy.Program(m.File(protocol.FileProxy))
 		_, err := e.proxy.Plan(asked)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/outlet"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -148,7 +149,7 @@ func TestMinimalRefusesNetworks(t *testing.T) {
 	for name, s := range map[string]*sandbox{
 		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
 	} {
-		s.e = &Engine{boot: runner.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
+		s.e = &Engine{boot: protocol.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
 		err := s.makeMinimal(nil, &stages{})
 		var we *wire.Error
 		if !errors.As(err, &we) || we.Code != wire.CodeRequirement || we.Hint != "type this" {

@@ -12,6 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/keep"
+	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -21,13 +22,13 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // What libcontainer is told is a golden file for each rung and option, so that a
 // change of it is seen in review.
 func TestConfigGolden(t *testing.T) {
-	single := runner.Boot{UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}}
-	multi := runner.Boot{
+	single := protocol.Boot{UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}}
+	multi := protocol.Boot{
 		UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}, {Inside: 1, Host: 100000, Size: 65535}},
 		GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}, {Inside: 1, Host: 100000, Size: 65535}},
 	}
 	for name, c := range map[string]struct {
-		boot runner.Boot
+		boot protocol.Boot
 		spec runner.Spec
 		rung rung
 	}{

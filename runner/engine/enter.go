@@ -11,7 +11,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// Enter is what is left to do of [runner.Enter] in the process that will be the
+// Enter is what is left to do of [client.Enter] in the process that will be the
 // program: argv is the program's own. It returns only with an exit code. It must run
 // on the main thread, whose settings execve keeps.
 func Enter(argv []string) int {

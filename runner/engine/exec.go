@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -43,7 +44,7 @@ type execution struct {
 }
 
 // exec starts a command in a sandbox that lives.
-func (c *caller) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+func (c *caller) exec(req protocol.ExecRequest, m *wire.Message) (*protocol.ExecReply, wire.Files, error) {
 	s, rec, err := c.e.locate(req.Sandbox)
 	if err == nil && s == nil {
 		err = stopped(rec)
@@ -56,7 +57,7 @@ func (c *caller) exec(req runner.ExecRequest, m *wire.Message) (*runner.ExecRepl
 
 // execute starts a command and answers with its number, and its terminal if it has
 // one.
-func (s *sandbox) execute(c *caller, req runner.ExecRequest, m *wire.Message) (*runner.ExecReply, wire.Files, error) {
+func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) (*protocol.ExecReply, wire.Files, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
@@ -109,7 +110,7 @@ func (s *sandbox) execute(c *caller, req runner.ExecRequest, m *wire.Message) (*
 	s.news = false
 	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	started := &runner.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}
+	started := &protocol.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}
 	if req.Receipt != nil {
 		started.Digest, started.Receipt = s.accountFor(*req.Receipt)
 	}
@@ -156,7 +157,7 @@ func (s *sandbox) strike(x *execution) {
 	}
 }
 
-func (s *sandbox) guestExec(x *execution, req runner.ExecRequest) (wire.GuestExec, error) {
+func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (wire.GuestExec, error) {
 	who, err := s.runsAs(req.User)
 	if err != nil {
 		return wire.GuestExec{}, err
@@ -281,7 +282,7 @@ func (s *sandbox) fromGuest(m *wire.Message) {
 // tell sends the result to who started the command, if that is how it wants to have it.
 func (x *execution) tell() {
 	if x.tag != 0 {
-		x.asker.peer.Event(runner.OpEnded, runner.ExecEnded{Tag: x.tag, Result: x.result})
+		x.asker.peer.Event(protocol.OpEnded, protocol.ExecEnded{Tag: x.tag, Result: x.result})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/freeze"
 	"demesne/runner/keep"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -21,7 +22,7 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 const basesMax = 100
 
 // fork has what c asked for in passing removed when c ends.
-func (c *caller) fork(t runner.ForkRequest) (runner.Forked, error) {
+func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	f, err := c.e.fork(t)
 	if err != nil || !t.Passing {
 		return f, err
@@ -54,7 +55,7 @@ func (c *caller) pass() {
 }
 
 // fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
-func (e *Engine) fork(t runner.ForkRequest) (runner.Forked, error) {
+func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
 	}
@@ -118,7 +119,7 @@ func (s *sandbox) haltIdle() bool {
 }
 
 // forkRunning copies what s wrote while its processes hold still.
-func (s *sandbox) forkRunning(d *keep.Dir, t runner.ForkRequest) (runner.Forked, error) {
+func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(s.id, s.base); err != nil {
 		return runner.Forked{}, err
 	}
@@ -160,7 +161,7 @@ func (s *sandbox) forkRunning(d *keep.Dir, t runner.ForkRequest) (runner.Forked,
 }
 
 // admitFork refuses what no fork can be.
-func (e *Engine) admitFork(t runner.ForkRequest) error {
+func (e *Engine) admitFork(t protocol.ForkRequest) error {
 	if err := validName(t.Name); err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (e *Engine) admitFork(t runner.ForkRequest) error {
 }
 
 // forked writes the new one down. Its files are all below it, and are locked meanwhile, so they stay.
-func (e *Engine) forked(d *keep.Dir, from keep.Record, t runner.ForkRequest) (runner.Forked, error) {
+func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (runner.Forked, error) {
 	box, err := d.New(newID())
 	if err != nil {
 		return runner.Forked{}, err

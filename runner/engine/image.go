@@ -17,6 +17,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -62,10 +63,10 @@ func admitRootfs(spec *runner.Spec) error {
 }
 
 // oneID says that nobody but uid 0 exists inside.
-func oneID(b runner.Boot) bool { return size(b.UIDMap) == 1 || size(b.GIDMap) == 1 }
+func oneID(b protocol.Boot) bool { return size(b.UIDMap) == 1 || size(b.GIDMap) == 1 }
 
 // layerKey names the map that layers have to be unpacked under.
-func layerKey(b runner.Boot) string {
+func layerKey(b protocol.Boot) string {
 	extents := func(ranges []runner.IDRange) (m []layers.IDMap) {
 		for _, r := range ranges {
 			m = append(m, layers.IDMap(r))
@@ -88,7 +89,7 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		image.User = numeric(u)
 	}
 	if r.Dir != "" {
-		image.Dir = source(m, runner.SourceRootfs, r.Dir)
+		image.Dir = source(m, protocol.SourceRootfs, r.Dir)
 	} else {
 		began := time.Now()
 		held, release, err := s.hold(cache)
@@ -240,7 +241,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 }
 
 // userLayer tells whom commands run as, and whether that is whom the image asked for.
-func userLayer(b runner.Boot, t *rootfs.Tree) runner.Layer {
+func userLayer(b protocol.Boot, t *rootfs.Tree) runner.Layer {
 	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
 	if oneID(b) {
 		l.Detail += ", the only one: changing owners and users is answered with success, and not done"
@@ -254,7 +255,7 @@ func userLayer(b runner.Boot, t *rootfs.Tree) runner.Layer {
 
 // imageLimits says what the ids and the files of an image do to limits. A limit by
 // RLIMIT_NPROC is each user's own, and uid 0 of an image can become others.
-func imageLimits(l []runner.LimitReceipt, b runner.Boot, u rootfs.Upper) []runner.LimitReceipt {
+func imageLimits(l []runner.LimitReceipt, b protocol.Boot, u rootfs.Upper) []runner.LimitReceipt {
 	l = slices.Clone(l)
 	for i := range l {
 		switch {

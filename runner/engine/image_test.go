@@ -10,12 +10,13 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 var (
-	oneMapped  = runner.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
-	manyMapped = runner.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
+	oneMapped  = protocol.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
+	manyMapped = protocol.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
 )
 
 func TestAdmitRootfs(t *testing.T) {
@@ -58,7 +59,7 @@ func TestGuestSetupOfImages(t *testing.T) {
 	for _, row := range []struct {
 		name             string
 		spec             runner.Spec
-		boot             runner.Boot
+		boot             protocol.Boot
 		fakeRoot, noSUID bool
 		caps             bool
 	}{
@@ -108,7 +109,7 @@ func TestImageReceipt(t *testing.T) {
 	}
 	limits := []runner.LimitReceipt{{Name: "pids", Mechanism: "RLIMIT_NPROC", Status: runner.Held}, {Name: "disk", Mechanism: "tmpfs size", Status: runner.Held}}
 	for _, row := range []struct {
-		boot       runner.Boot
+		boot       protocol.Boot
 		upper      rootfs.Upper
 		pids, disk runner.Status
 	}{

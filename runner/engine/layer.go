@@ -8,11 +8,12 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 // layer writes one of the layers that a sandbox without processes has over its image's.
-func (e *Engine) layer(t runner.LayerRequest, to *os.File) (did runner.Layered, err error) {
+func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered, err error) {
 	if to == nil {
 		return did, wire.Errorf(wire.CodeInvalid, "write layer: no file")
 	}

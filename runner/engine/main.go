@@ -43,17 +43,17 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
-	"demesne/runner"
 	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/outlet"
+	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
 // Engine is a runner's state.
 type Engine struct {
-	boot   runner.Boot
+	boot   protocol.Boot
 	dir    string // private tmpfs: rootfs trees and libcontainer's state
 	host   *limits.Host
 	kernel string
@@ -114,7 +114,7 @@ func serveAll() (clean bool, _ error) {
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
-	ctl := os.NewFile(runner.FDControl, "control")
+	ctl := os.NewFile(protocol.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()
 	if err != nil {
@@ -126,11 +126,11 @@ func serveAll() (clean bool, _ error) {
 	e.spares.most = e.boot.Spares
 	// Callers are greeted meanwhile: they have something to prepare, too.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
-	unix.SetNonblock(runner.FDConn, true)
-	unix.SetNonblock(runner.FDListener, true)
+	unix.SetNonblock(protocol.FDConn, true)
+	unix.SetNonblock(protocol.FDListener, true)
 	e.accepting = true
-	go e.accept(os.NewFile(runner.FDListener, "listener"))
-	e.greet(wire.NewConn(os.NewFile(runner.FDConn, "caller")))
+	go e.accept(os.NewFile(protocol.FDListener, "listener"))
+	e.greet(wire.NewConn(os.NewFile(protocol.FDConn, "caller")))
 	<-e.idle
 	<-e.ready
 	e.spares.close()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 )
 
 // namespaceLayers compares PID 1's namespaces with ours, as the kernel names them.
@@ -35,7 +36,7 @@ func namespaceLayers(pid int) []runner.Layer {
 }
 
 // minimalLayers says what a sandbox without namespaces lacks.
-func minimalLayers(b runner.Boot) []runner.Layer {
+func minimalLayers(b protocol.Boot) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
 		"mount":   "Landlock rules on the host's own tree",

@@ -5,6 +5,7 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -61,12 +62,12 @@ func (s *sandbox) wayOut(m *wire.Message) *wayOut {
 
 // askProxy has the proxy understand what was asked for.
 func (s *sandbox) askProxy(w *wayOut, m *wire.Message) {
-	s.e.proxy.Program(m.File(runner.FileProxy))
+	s.e.proxy.Program(m.File(protocol.FileProxy))
 	var ask func(name string, port uint16) // nil: nobody
 	if w.asked.Ask > 0 {
 		ask = s.ask
 	}
-	w.begin(&s.e.proxy, s.id, m.File(runner.FileLog), ask)
+	w.begin(&s.e.proxy, s.id, m.File(protocol.FileLog), ask)
 }
 
 // openNetwork has the sandbox's network served, both ways. admitted says at last whether the

@@ -12,6 +12,7 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -34,7 +35,7 @@ const maxInlet = 256
 // publish serves the listeners that came with a create call.
 func (n *network) publish(ports []runner.Port, m *wire.Message) error {
 	for i, p := range ports {
-		f := m.File(runner.FilePort(i))
+		f := m.File(protocol.FilePort(i))
 		if f == nil {
 			return wire.Errorf(wire.CodeInvalid, "publish port %d: no listener came with it", p.To)
 		}

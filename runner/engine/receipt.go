@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -96,7 +97,7 @@ func meets(r *runner.Receipt, want runner.Level) error {
 	}
 }
 
-func idLayer(b runner.Boot) runner.Layer {
+func idLayer(b protocol.Boot) runner.Layer {
 	n := size(b.UIDMap)
 	l := runner.Layer{Name: "id-map", Status: runner.Held, Detail: fmt.Sprintf("%d ids", n)}
 	if n == 1 {

@@ -5,21 +5,22 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/keep"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 // restart makes a sandbox again whose processes are gone, over the files they left. The caller opened what
 // is shown to it anew.
-func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, error) {
+func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, error) {
 	e := c.e
 	live, rec, err := e.locate(t.Sandbox)
 	switch {
 	case err != nil:
-		return runner.Opened{}, err
+		return protocol.Opened{}, err
 	case live != nil: // somebody was faster
 		return live.open()
 	case rec.Snapshot:
-		return runner.Opened{}, stopped(rec)
+		return protocol.Opened{}, stopped(rec)
 	}
 	spec := rec.Info.Spec
 	spec.Exposed = t.Exposed
@@ -28,7 +29,7 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 	}
 	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
-		return runner.Opened{}, err
+		return protocol.Opened{}, err
 	}
 	s := e.newSandbox(rec.Info.ID, spec)
 	s.asker = c
@@ -38,7 +39,7 @@ func (c *caller) restart(t runner.Restart, m *wire.Message) (runner.Opened, erro
 		return other.open()
 	}
 	if err := s.build(m); err != nil {
-		return runner.Opened{}, wire.Errorf(codeOf(err), "restart sandbox %q: %w", s.id, err)
+		return protocol.Opened{}, wire.Errorf(codeOf(err), "restart sandbox %q: %w", s.id, err)
 	}
 	close(s.built)
 	return s.open()
@@ -110,22 +111,22 @@ func stopped(rec keep.Record) error {
 }
 
 // absent answers about a sandbox that does not live here.
-func (e *Engine) absent(op wire.Op, t runner.Target, rec keep.Record, unknown error) (any, error) {
+func (e *Engine) absent(op wire.Op, t protocol.Target, rec keep.Record, unknown error) (any, error) {
 	switch {
-	case unknown == nil && op == runner.OpInspect:
+	case unknown == nil && op == protocol.OpInspect:
 		return rec.Info, nil
-	case unknown == nil && op == runner.OpOpen:
+	case unknown == nil && op == protocol.OpOpen:
 		return nil, stopped(rec)
 	case unknown == nil:
 		return nil, e.stopAsleep(rec, t.Keep)
-	case op == runner.OpStop:
+	case op == protocol.OpStop:
 		return nil, unknown
 	}
 	info, err := e.state.find(t.Sandbox)
 	switch {
 	case err != nil:
 		return nil, unknown
-	case op == runner.OpOpen:
+	case op == protocol.OpOpen:
 		return nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
 	}
 	return info, nil

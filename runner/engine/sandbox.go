@@ -14,6 +14,7 @@ import (
 	"demesne/runner/freeze"
 	"demesne/runner/keep"
 	"demesne/runner/limits"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -141,14 +142,14 @@ func (s *sandbox) accountFor(known string) (digest string, text []byte) {
 }
 
 // open says what s is to whoever found it, once it is made.
-func (s *sandbox) open() (runner.Opened, error) {
+func (s *sandbox) open() (protocol.Opened, error) {
 	<-s.built
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return runner.Opened{}, s.goneFor("open sandbox")
+		return protocol.Opened{}, s.goneFor("open sandbox")
 	}
-	return runner.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.news}, nil
+	return protocol.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.news}, nil
 }
 
 // goneFor is what is told to who comes too late. s.mu is held, and let go while s ends.

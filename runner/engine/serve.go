@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -58,12 +58,12 @@ func (e *Engine) introduced(conn *wire.Conn) bool {
 		return false
 	}
 	defer m.Close()
-	ns := m.File(runner.FileUserNS)
-	if m.Op != runner.OpHello || ns == nil {
+	ns := m.File(protocol.FileUserNS)
+	if m.Op != protocol.OpHello || ns == nil {
 		return false
 	}
 	defer ns.Close()
-	id, err := runner.Identify(ns)
+	id, err := protocol.Identify(ns)
 	return err == nil && id == e.boot.Callers
 }
 
@@ -85,8 +85,8 @@ func (e *Engine) greet(conn *wire.Conn) {
 	}
 	c := &caller{e: e, own: map[*sandbox]bool{}}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
-	hello := runner.Hello{Protocol: runner.Protocol, PID: os.Getpid(), Mode: e.boot.Mode, UIDMap: e.boot.UIDMap}
-	if err := c.peer.Event(runner.OpHello, hello); err != nil {
+	hello := protocol.Hello{Protocol: protocol.Protocol, PID: os.Getpid(), Mode: e.boot.Mode, UIDMap: e.boot.UIDMap}
+	if err := c.peer.Event(protocol.OpHello, hello); err != nil {
 		conn.Close()
 	}
 	go c.run()

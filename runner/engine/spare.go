@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -171,7 +172,7 @@ func (s *sandbox) handOver(m *wire.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := s.tree.Complete(source(m, runner.SourceOut, s.spec.Out), source(m, runner.SourceWorkspace, s.spec.Workspace)); err != nil {
+	if err := s.tree.Complete(source(m, protocol.SourceOut, s.spec.Out), source(m, protocol.SourceWorkspace, s.spec.Workspace)); err != nil {
 		return err
 	}
 	if err := s.openShared(); err != nil {

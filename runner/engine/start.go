@@ -14,6 +14,7 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -114,7 +115,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 // 2 to 5 % of a cold run.
 func learnTypes() {
 	wire.Learn(libcontainer.State{}, wire.GuestSetup{}, wire.GuestFacts{}, wire.GuestExec{}, wire.GuestExecuted{}, wire.GuestExited{},
-		runner.Created{}, runner.ExecRequest{}, runner.ExecReply{}, runner.ExecTarget{}, runner.Result{}, record{})
+		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, record{})
 }
 
 // serveGuest notices when PID 1 goes away by itself.
@@ -146,7 +147,7 @@ func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
 }
 
 // guestSetup is what PID 1 is told to do to itself. It is pure.
-func guestSetup(spec runner.Spec, b runner.Boot) wire.GuestSetup {
+func guestSetup(spec runner.Spec, b protocol.Boot) wire.GuestSetup {
 	setup := plainSetup()
 	if spec.Nesting {
 		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox

@@ -6,12 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 // openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
 // end only; ours goes to the caller.
-func (x *execution) openTTY(c *caller, req runner.ExecRequest, g *wire.GuestExec) error {
+func (x *execution) openTTY(c *caller, req protocol.ExecRequest, g *wire.GuestExec) error {
 	if x.s.tree == nil {
 		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
 	}

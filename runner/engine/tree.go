@@ -10,6 +10,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -27,16 +28,16 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
 		NameServer: nameServer(s.egress), Trust: s.trusts,
-		Init: init, Out: source(m, runner.SourceOut, s.spec.Out),
+		Init: init, Out: source(m, protocol.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
 	}
 	if s.spec.Workspace != "" {
-		l.Workspace = source(m, runner.SourceWorkspace, s.spec.Workspace)
+		l.Workspace = source(m, protocol.SourceWorkspace, s.spec.Workspace)
 	}
 	for i, in := range s.spec.Inputs {
-		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, runner.SourceInput(i), in.Path)})
+		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, protocol.SourceInput(i), in.Path)})
 	}
 	release, err := s.keepIn(&l)
 	if err != nil {
@@ -108,7 +109,7 @@ func (s *sandbox) giveBack() {
 }
 
 func source(m *wire.Message, name, path string) rootfs.Source {
-	return rootfs.Source{Path: path, Same: m.File(runner.FileSame + name), Mount: m.File(runner.FileMount + name)}
+	return rootfs.Source{Path: path, Same: m.File(protocol.FileSame + name), Mount: m.File(protocol.FileMount + name)}
 }
 
 // watch starts what looks after the limits that no kernel mechanism holds.
@@ -131,7 +132,7 @@ func (s *sandbox) watch() {
 // mount, for its path may be one that the runner's ids cannot search: the first one is kept,
 // since a spare has no caller.
 func (e *Engine) initProgram(m *wire.Message) (rootfs.Source, error) {
-	sent := source(m, runner.SourceInit, e.boot.Init)
+	sent := source(m, protocol.SourceInit, e.boot.Init)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if sent.Mount != nil && e.init == "" {

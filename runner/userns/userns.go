@@ -22,7 +22,7 @@
 // paths in [EnvClean]. After EOF without 'c' the runner was killed: A executes the
 // program again with the argument "reap" (see engine.Reap), in Go.
 //
-// [runner.Enter] uses the same for a program that is no runner. The map may have to be
+// [client.Enter] uses the same for a program that is no runner. The map may have to be
 // tried twice, and a namespace can have one map only, so the namespace is made by a
 // process of its own, H, and the program comes to it when it is mapped:
 //
@@ -38,7 +38,7 @@
 //
 // What rests on the kernel: capabilities in a user namespace one made
 // (user_namespaces(7)), child subreapers (prctl(2)). What this package does not do:
-// id maps (package runner, the caller's side) and anything after.
+// id maps (package client, the caller's side) and anything after.
 package userns
 
 import "syscall"
@@ -56,7 +56,7 @@ const (
 )
 
 // FDLife is B's end of the pipe that A waits on. It follows the descriptors that the
-// caller passes, see package runner.
+// caller passes, see package protocol.
 const FDLife = 7
 
 // How B, C or H starts.

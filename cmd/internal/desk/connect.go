@@ -7,50 +7,51 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/wire"
 )
 
 // connection is one to a runner, made anew when that runner has ended. The zero value
 // connects when it is first used.
 type connection struct {
-	opts runner.Options
+	opts client.Options
 
 	mu     sync.Mutex
-	client *runner.Client
-	boxes  map[string]*runner.Sandbox // opened with client; see known
+	client *client.Client
+	boxes  map[string]*client.Sandbox // opened with client; see known
 }
 
 // with calls f with a live client. A runner may have ended since the last call, or be about
 // to: then f is called once more, with another. So f must have done nothing when its error
 // is wire.CodeGone.
-func (c *connection) with(ctx context.Context, f func(*runner.Client) error) error {
-	client, err := c.get(ctx)
+func (c *connection) with(ctx context.Context, f func(*client.Client) error) error {
+	live, err := c.get(ctx)
 	if err != nil {
 		return err
 	}
-	if err = f(client); !gone(err) {
+	if err = f(live); !gone(err) {
 		return err
 	}
 	// It may have been the sandbox that is gone.
-	if _, lerr := client.List(ctx); !gone(lerr) {
+	if _, lerr := live.List(ctx); !gone(lerr) {
 		return err
 	}
-	c.forget(client)
-	if client, err = c.get(ctx); err != nil {
+	c.forget(live)
+	if live, err = c.get(ctx); err != nil {
 		return err
 	}
-	return f(client)
+	return f(live)
 }
 
-func (c *connection) get(ctx context.Context) (*runner.Client, error) {
+func (c *connection) get(ctx context.Context) (*client.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.live() {
-		client, err := runner.Connect(ctx, c.opts)
+		live, err := client.Connect(ctx, c.opts)
 		if err != nil {
 			return nil, err
 		}
-		c.client, c.boxes = client, map[string]*runner.Sandbox{}
+		c.client, c.boxes = live, map[string]*client.Sandbox{}
 	}
 	return c.client, nil
 }
@@ -75,11 +76,11 @@ func (c *connection) drop() {
 	}
 }
 
-func (c *connection) forget(client *runner.Client) {
+func (c *connection) forget(live *client.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	client.Close()
-	if c.client == client {
+	live.Close()
+	if c.client == live {
 		c.drop()
 	}
 }
@@ -92,7 +93,7 @@ func (c *connection) close() {
 
 // known is a sandbox that was opened by this id with the runner that there is, or nil. It may have
 // ended since.
-func (c *connection) known(id string) *runner.Sandbox {
+func (c *connection) known(id string) *client.Sandbox {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.live() {
@@ -104,11 +105,11 @@ func (c *connection) known(id string) *runner.Sandbox {
 // knownMost is how many opened sandboxes are known at once.
 const knownMost = 1024
 
-// know notes a sandbox that client has opened. It goes by its id: a name may be another's tomorrow.
-func (c *connection) know(client *runner.Client, box *runner.Sandbox) {
+// know notes a sandbox that a client has opened. It goes by its id: a name may be another's tomorrow.
+func (c *connection) know(live *client.Client, box *client.Sandbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client != client {
+	if c.client != live {
 		return
 	}
 	if len(c.boxes) >= knownMost {
@@ -130,9 +131,9 @@ func gone(err error) bool {
 
 // create makes a sandbox. It is not left half-way when ctx ends, for nobody would know what
 // to stop; it takes milliseconds.
-func (c *connection) create(ctx context.Context, spec runner.Spec) (box *runner.Sandbox, err error) {
-	err = c.with(ctx, func(client *runner.Client) error {
-		box, err = client.Create(context.WithoutCancel(ctx), spec)
+func (c *connection) create(ctx context.Context, spec runner.Spec) (box *client.Sandbox, err error) {
+	err = c.with(ctx, func(live *client.Client) error {
+		box, err = live.Create(context.WithoutCancel(ctx), spec)
 		return err
 	})
 	if err == nil && ctx.Err() != nil {
@@ -146,9 +147,9 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (box *runner.
 
 // run makes a sandbox with its command, and does not leave that half-way either. It is made
 // again only where nothing has happened.
-func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Command) (box *runner.Sandbox, p *runner.Process, err error) {
-	err = c.with(ctx, func(client *runner.Client) error {
-		box, p, err = client.Run(context.WithoutCancel(ctx), spec, cmd)
+func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Command) (box *client.Sandbox, p *client.Process, err error) {
+	err = c.with(ctx, func(live *client.Client) error {
+		box, p, err = live.Run(context.WithoutCancel(ctx), spec, cmd)
 		return err
 	})
 	return box, p, err
@@ -158,7 +159,7 @@ func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Comma
 const stopTime = 20 * time.Second
 
 // stop ends a sandbox that nobody is interested in any more, the caller of ours included.
-func stop(box *runner.Sandbox) error {
+func stop(box *client.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	return box.Stop(ctx)

@@ -29,19 +29,20 @@ import (
 	"demesne/images"
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/jobs"
 )
 
 // Options say where a desk keeps things. Only what starts or tells of jobs needs Jobs and
 // Attend.
 type Options struct {
-	OutputRoot string // empty: runner.OutputRoot
+	OutputRoot string // empty: client.OutputRoot
 	Jobs       *jobs.Store
 	Attend     []string // what calls [Desk.Attend] with the id that follows it
 	Turns      string   // a directory: where calls that are made in turn wait, as others of this user do
 	Most       int      // sandboxes that stay, of this user; 0: any number
 	Images     func() (*images.Client, error)
-	Runner     runner.Options
+	Runner     client.Options
 }
 
 // Desk is a [work.Engine].
@@ -59,7 +60,7 @@ func New(o Options) (*Desk, error) {
 	root := o.OutputRoot
 	if root == "" {
 		var err error
-		if root, err = runner.OutputRoot(); err != nil {
+		if root, err = client.OutputRoot(); err != nil {
 			return nil, err
 		}
 	}
@@ -102,8 +103,8 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 	}
 	var out *outDir
 	done := func() {}
-	res, err := d.execute(ctx, func(cmd runner.Command) (box *runner.Sandbox, p *runner.Process, err error) {
-		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (box *runner.Sandbox, err error) {
+	res, err := d.execute(ctx, func(cmd runner.Command) (box *client.Sandbox, p *client.Process, err error) {
+		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (box *client.Sandbox, err error) {
 			if r.Ask && w.Ask != nil {
 				box, p, done, err = d.asked(ctx, spec, cmd, w.Ask)
 			} else {
@@ -124,7 +125,7 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 
 // asked makes a sandbox, and starts cmd in it when it is known whom to ask about names, until done
 // is called.
-func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(string, uint16) bool) (box *runner.Sandbox, p *runner.Process, done func(), err error) {
+func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(string, uint16) bool) (box *client.Sandbox, p *client.Process, done func(), err error) {
 	done = func() {}
 	if box, err = d.conn.create(ctx, spec); err != nil {
 		return nil, nil, done, err
@@ -137,10 +138,10 @@ func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, 
 }
 
 // creator makes a sandbox, and may start something in it.
-type creator func(context.Context, runner.Spec) (*runner.Sandbox, error)
+type creator func(context.Context, runner.Spec) (*client.Sandbox, error)
 
 // make makes an output directory and, by create, the sandbox that has it.
-func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runner.Lifetime, create creator) (_ *runner.Sandbox, _ *outDir, err error) {
+func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runner.Lifetime, create creator) (_ *client.Sandbox, _ *outDir, err error) {
 	ref, err := ground.Parse(r.Image)
 	if err != nil {
 		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)

@@ -9,6 +9,7 @@ import (
 
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // longest is how long a command goes on that nobody bounds.
@@ -19,11 +20,11 @@ const outside = "/out"
 
 // beginning starts a command, in a sandbox that it may have to make first. On an error nothing
 // of it is left. It does not end half-way: then nobody could tell what is to be ended.
-type beginning func(runner.Command) (*runner.Sandbox, *runner.Process, error)
+type beginning func(runner.Command) (*client.Sandbox, *client.Process, error)
 
 // in begins in a sandbox that is there.
-func in(ctx context.Context, box *runner.Sandbox) beginning {
-	return func(cmd runner.Command) (*runner.Sandbox, *runner.Process, error) {
+func in(ctx context.Context, box *client.Sandbox) beginning {
+	return func(cmd runner.Command) (*client.Sandbox, *client.Process, error) {
 		p, err := box.Exec(context.WithoutCancel(ctx), cmd)
 		return box, p, err
 	}
@@ -66,7 +67,7 @@ func (d *Desk) execute(ctx context.Context, begin beginning, r work.Request, w w
 }
 
 // end ends a command with everything it started: the sandbox, if it is the command's alone.
-func end(box *runner.Sandbox, p *runner.Process, alone bool) {
+func end(box *client.Sandbox, p *client.Process, alone bool) {
 	if alone {
 		stop(box)
 		return
@@ -75,7 +76,7 @@ func end(box *runner.Sandbox, p *runner.Process, alone bool) {
 }
 
 // start starts cmd with pipes; to close feed ends what it has on stdin.
-func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *runner.Sandbox, p *runner.Process, feed io.Closer, err error) {
+func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *client.Sandbox, p *client.Process, feed io.Closer, err error) {
 	var in *os.File
 	if stdin != "" {
 		if cmd.Stdin, in, err = os.Pipe(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"demesne/cmd/internal/room"
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/files"
 	"demesne/runner/tarball"
 	"demesne/runner/turns"
@@ -40,8 +41,8 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 		return nil, err
 	}
 	var info *runner.Info
-	err = d.conn.with(ctx, func(client *runner.Client) error {
-		info, err = client.Inspect(ctx, box.ID)
+	err = d.conn.with(ctx, func(live *client.Client) error {
+		info, err = live.Inspect(ctx, box.ID)
 		return err
 	})
 	if err != nil {
@@ -56,13 +57,13 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 
 // roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
 // that come at once cannot both be the last one.
-func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
+func (d *Desk) roomFor(ctx context.Context, box *client.Sandbox) error {
 	if d.opts.Most == 0 {
 		return nil
 	}
 	var all []runner.Info
-	err := d.conn.with(ctx, func(client *runner.Client) (err error) {
-		all, err = client.List(ctx)
+	err := d.conn.with(ctx, func(live *client.Client) (err error) {
+		all, err = live.List(ctx)
 		return err
 	})
 	if err == nil {
@@ -78,10 +79,10 @@ func (d *Desk) roomFor(ctx context.Context, box *runner.Sandbox) error {
 }
 
 // attach finds a sandbox that stays.
-func (d *Desk) attach(ctx context.Context, id string) (box *runner.Sandbox, err error) {
-	err = d.conn.with(ctx, func(client *runner.Client) error {
-		if box, err = client.Open(ctx, id); err == nil {
-			d.conn.know(client, box)
+func (d *Desk) attach(ctx context.Context, id string) (box *client.Sandbox, err error) {
+	err = d.conn.with(ctx, func(live *client.Client) error {
+		if box, err = live.Open(ctx, id); err == nil {
+			d.conn.know(live, box)
 		}
 		return err
 	})
@@ -120,7 +121,7 @@ func lookAgain(err error) bool {
 }
 
 // within runs a command in a sandbox that stays, when its turn has come.
-func (d *Desk) within(ctx context.Context, box *runner.Sandbox, r work.Request, w work.Watch, s streams) (*work.Outcome, error) {
+func (d *Desk) within(ctx context.Context, box *client.Sandbox, r work.Request, w work.Watch, s streams) (*work.Outcome, error) {
 	if r.InTurn {
 		turn, err := turns.Join(d.opts.Turns, box.ID, newUUID())
 		if err != nil {
@@ -155,7 +156,7 @@ func (d *Desk) keyed(ctx context.Context, r work.Request, w work.Watch, s stream
 
 // Destroy ends a sandbox. One that is not there is an error, the second time too.
 func (d *Desk) Destroy(ctx context.Context, id string) error {
-	err := d.conn.with(ctx, func(client *runner.Client) error { return client.Stop(ctx, id) })
+	err := d.conn.with(ctx, func(live *client.Client) error { return live.Stop(ctx, id) })
 	if err != nil {
 		return attached(id, err)
 	}
@@ -224,7 +225,7 @@ func (d *Desk) Download(ctx context.Context, id, src string) (string, error) {
 }
 
 // fetch copies src to a place of its own first, so that two downloads do not meet.
-func (d *Desk) fetch(ctx context.Context, box *runner.Sandbox, src string, root *os.Root, to, name string) error {
+func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root *os.Root, to, name string) error {
 	part := path.Join(to, ".part-"+newUUID())
 	if err := root.MkdirAll(part, ownerOnly); err != nil {
 		return fmt.Errorf("download: %w", err)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"demesne/runner/wire"
 )
 
@@ -24,7 +25,7 @@ func (h *hinted) Hint() string { return h.hint }
 func explained(err error) error {
 	var (
 		e *wire.Error
-		f *images.Failure
+		f *events.Failure
 	)
 	switch {
 	case errors.As(err, &e) && e.Hint != "":
@@ -36,22 +37,22 @@ func explained(err error) error {
 }
 
 // fetching turns what is told of an image under way into lines for a caller who waits.
-func fetching(image string, tell func(string)) func(images.Event) {
+func fetching(image string, tell func(string)) func(events.Event) {
 	if tell == nil {
 		return nil
 	}
 	var mu sync.Mutex
-	got, total := map[images.Digest]int64{}, map[images.Digest]int64{}
-	return func(e images.Event) {
+	got, total := map[oci.Digest]int64{}, map[oci.Digest]int64{}
+	return func(e events.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case e.Event == images.EventRetry:
+		case e.Event == events.Retry:
 			tell(fmt.Sprintf("image %s: trying again in %s: %s", image, e.In, e.Why))
 			return
-		case e.Event != images.EventLayer:
+		case e.Event != events.Layer:
 			return
-		case e.State == images.Unpacking || e.State == images.Done:
+		case e.State == events.Unpacking || e.State == events.Done:
 			tell(fmt.Sprintf("image %s: unpacking", image))
 			return
 		}
@@ -59,14 +60,14 @@ func fetching(image string, tell func(string)) func(images.Event) {
 		if e.Total > 0 {
 			total[e.Digest] = e.Total
 		}
-		if e.State == images.Pulled || e.State == images.Present {
+		if e.State == events.Pulled || e.State == events.Present {
 			got[e.Digest] = total[e.Digest]
 		}
 		tell(fmt.Sprintf("image %s: %d of %d MiB fetched", image, sum(got)>>20, sum(total)>>20))
 	}
 }
 
-func sum(of map[images.Digest]int64) (n int64) {
+func sum(of map[oci.Digest]int64) (n int64) {
 	for _, v := range of {
 		n += v
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/oci"
 	"demesne/runner/wire"
 )
 
@@ -19,7 +20,7 @@ func TestExplained(t *testing.T) {
 		{errors.New("plain"), ""},
 		{fmt.Errorf("create: %w", &wire.Error{Text: "no", Hint: "do this"}), "do this"},
 		{&wire.Error{Text: "no"}, ""},
-		{fmt.Errorf("image: %w", &images.Failure{Text: "no", Hint: "log in"}), "log in"},
+		{fmt.Errorf("image: %w", &events.Failure{Text: "no", Hint: "log in"}), "log in"},
 	} {
 		err := explained(c.err)
 		var h interface{ Hint() string }
@@ -39,13 +40,13 @@ func TestFetching(t *testing.T) {
 	}
 	var said []string
 	tell := fetching("python", func(s string) { said = append(said, s) })
-	layer := func(d images.Digest, s images.State, n, of int64) images.Event {
-		return images.Event{Event: images.EventLayer, Digest: d, State: s, Bytes: n << 20, Total: of << 20}
+	layer := func(d oci.Digest, s events.State, n, of int64) events.Event {
+		return events.Event{Event: events.Layer, Digest: d, State: s, Bytes: n << 20, Total: of << 20}
 	}
-	for _, e := range []images.Event{
-		layer("a", images.Waiting, 0, 10), layer("b", images.Waiting, 0, 20), layer("a", images.Pulling, 5, 10),
-		layer("a", images.Pulled, 0, 0), {Event: images.EventRetry, In: 1e9, Why: "reset"}, {Event: images.EventNotice},
-		{Event: images.EventLayer, DiffID: "c", State: images.Unpacking},
+	for _, e := range []events.Event{
+		layer("a", events.Waiting, 0, 10), layer("b", events.Waiting, 0, 20), layer("a", events.Pulling, 5, 10),
+		layer("a", events.Pulled, 0, 0), {Event: events.Retry, In: 1e9, Why: "reset"}, {Event: events.Notice},
+		{Event: events.Layer, DiffID: "c", State: events.Unpacking},
 	} {
 		tell(e)
 	}

@@ -24,6 +24,8 @@ import (
 	"syscall"
 
 	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -33,17 +35,17 @@ import (
 type Options struct {
 	Images   func() (*images.Client, error) // nil: [Images]
 	Pull     images.PullPolicy
-	Progress func(images.Event)
+	Progress func(events.Event)
 }
 
 // Ground is found. Whoever found it releases it.
 type Ground struct {
-	Ref   images.Reference
+	Ref   imageref.Ref
 	Image *images.Image // nil unless Ref is of a kind that is stored
 
 	client   *images.Client
 	hold     io.Closer
-	progress func(images.Event)
+	progress func(events.Event)
 }
 
 // tries is how often an image that vanished before it was held is fetched again.
@@ -51,12 +53,12 @@ const tries = 5
 
 // Find finds what ref names, and fetches what is to be fetched. An image may have to be
 // unpacked still.
-func Find(ctx context.Context, ref images.Reference, o Options) (*Ground, error) {
+func Find(ctx context.Context, ref imageref.Ref, o Options) (*Ground, error) {
 	g := &Ground{Ref: ref, progress: o.Progress}
 	switch ref.Kind {
-	case images.Host:
+	case imageref.Host:
 		return g, nil
-	case images.Directory:
+	case imageref.Directory:
 		return g, g.checkDirectory()
 	}
 	if o.Images == nil {
@@ -76,8 +78,8 @@ func Find(ctx context.Context, ref images.Reference, o Options) (*Ground, error)
 }
 
 // fetchable says whether an image that is not in the store can be brought there.
-func fetchable(ref images.Reference, policy images.PullPolicy) bool {
-	return policy != images.PullNever && ref.Kind != images.Bare && ref.Kind != images.Pinned
+func fetchable(ref imageref.Ref, policy images.PullPolicy) bool {
+	return policy != images.PullNever && ref.Kind != imageref.Bare && ref.Kind != imageref.Pinned
 }
 
 // take fetches the image if need be, and holds it.
@@ -107,7 +109,7 @@ func (g *Ground) checkDirectory() error {
 func (g *Ground) Fill(spec *runner.Spec, user string) {
 	spec.Image = g.Ref.Given
 	switch {
-	case g.Ref.Kind == images.Directory:
+	case g.Ref.Kind == imageref.Directory:
 		spec.Rootfs = &runner.Rootfs{Dir: g.Ref.Path, User: user}
 	case g.Image != nil:
 		spec.Rootfs = g.rootfs(user)
@@ -160,7 +162,7 @@ func Create[S any](ctx context.Context, g *Ground, spec runner.Spec, create func
 }
 
 // Named says which image err is about, unless it does so itself.
-func Named(ref images.Reference, err error) error {
+func Named(ref imageref.Ref, err error) error {
 	var unknown *images.UnknownError
 	if !errors.As(err, &unknown) {
 		return err

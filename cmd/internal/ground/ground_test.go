@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
 
-func parse(t *testing.T, name string) images.Reference {
+func parse(t *testing.T, name string) imageref.Ref {
 	t.Helper()
 	ref, err := Parse(name)
 	if err != nil {
@@ -88,8 +90,8 @@ func TestRootfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &Ground{Ref: parse(t, "debian:12"), client: &images.Client{Store: store}, Image: &images.Image{
-		Digest: "sha256:d", Layers: []images.Layer{{DiffID: "sha256:1"}, {DiffID: "sha256:2"}},
-		Config: images.Config{User: "app", WorkingDir: "srv", Env: []string{"A=1", "B", "=x", "C=\x00", "D="}},
+		Digest: "sha256:d", Layers: []oci.Layer{{DiffID: "sha256:1"}, {DiffID: "sha256:2"}},
+		Config: oci.Config{User: "app", WorkingDir: "srv", Env: []string{"A=1", "B", "=x", "C=\x00", "D="}},
 	}}
 	spec := runner.Spec{}
 	g.Fill(&spec, "")

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // Program is what the helper is called.
@@ -80,7 +81,7 @@ func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egr
 
 // ask starts the helper. What it says on stderr says why there is no answer.
 func ask(ctx context.Context, w Wants) (r Rules, err error) {
-	path, err := runner.FindProgram(Program)
+	path, err := client.FindProgram(Program)
 	if err != nil {
 		return r, err
 	}
@@ -122,7 +123,7 @@ func Upstream(getenv func(string) string) map[string]string {
 }
 
 // Again gives a sandbox that is started again over its files the way out that getenv knows, for
-// no file has it; see runner.Options.
+// no file has it; see client.Options.
 func Again(getenv func(string) string) func(*runner.Spec) {
 	return func(s *runner.Spec) { s.Egress.Upstream = Upstream(getenv) }
 }

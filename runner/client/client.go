@@ -1,0 +1,258 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// Options says how to find a runner. The zero value is right for a program that
+// lies beside demesne-runner.
+type Options struct {
+	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
+
+	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
+	// may take its time and is called for several at once. nil: the answer is no.
+	Ask func(runner.Question) (allow bool)
+
+	// Restart adds to the Spec of a sandbox that is about to be restarted what no file keeps:
+	// Egress.Upstream and Egress.Secrets. Other changes count for nothing. nil: nothing is added.
+	Restart func(*runner.Spec)
+}
+
+// Client is a connection to a runner. One-shot sandboxes made through it die with
+// it. It is safe for concurrent use.
+type Client struct {
+	peer  *wire.Peer
+	dir   *runDir
+	root  bool
+	init  string
+	proxy string
+	hello protocol.Hello
+	start []runner.Stage // of the runner, if we started it
+	ask   func(runner.Question) bool
+	again func(*runner.Spec)
+	ends  endings
+}
+
+// Connect finds a live runner or starts one.
+func Connect(ctx context.Context, o Options) (*Client, error) {
+	progs, err := findPrograms(o.Libexec)
+	if err != nil {
+		return nil, err
+	}
+	root := realRoot()
+	dir, err := openRunDir(progs, root)
+	if err != nil {
+		return nil, err
+	}
+	spares, err := sparesWanted()
+	if err != nil {
+		return nil, err
+	}
+	mode := userns.ModeUser
+	if root {
+		mode = userns.ModeRoot
+	}
+	for tries := 0; ; tries++ {
+		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode}
+		sock, err := l.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
+		conn := wire.NewConn(sock)
+		hello, err := introduce(conn)
+		if errors.Is(err, io.EOF) {
+			conn.Close()
+			// One that was ending when we came is followed by one of ours, which
+			// must not end.
+			if l.started {
+				if text := readLog(dir); text != "" {
+					return nil, fmt.Errorf("start runner: %s", text)
+				}
+				if tries > 10 {
+					return nil, errors.New("start runner: it ends at once")
+				}
+			}
+			continue
+		}
+		if err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("greet runner: %w", err)
+		}
+		defer hello.Close()
+		if err := hello.Decode(&c.hello); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		c.peer = wire.NewPeer(conn, c.handle)
+		go c.peer.Serve()
+		return c, nil
+	}
+}
+
+// introduce shows the runner who we are and takes its greeting.
+func introduce(conn *wire.Conn) (*wire.Message, error) {
+	ns, err := os.Open("/proc/self/ns/user")
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	err = conn.Send(wire.Message{Op: protocol.OpHello}, nil, wire.Files{protocol.FileUserNS: ns})
+	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return nil, err
+	}
+	return conn.Recv()
+}
+
+// readLog returns the last line a runner that died young left behind.
+func readLog(d *runDir) string {
+	f, err := os.Open(d.file(".log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 4096))
+	return firstLine(string(b))
+}
+
+func firstLine(s string) string {
+	for i := range len(s) {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// Done is closed when the runner has gone.
+func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
+
+// Close ends the connection, and with it the one-shot sandboxes made through it.
+func (c *Client) Close() error { return c.peer.Close() }
+
+// handle takes the runner's events.
+func (c *Client) handle(m *wire.Message) {
+	defer m.Close()
+	switch m.Op {
+	case protocol.OpAsk:
+		go c.asked(m)
+	case protocol.OpEnded:
+		c.ends.told(m)
+	}
+}
+
+// Create makes a sandbox. On an error nothing of it is left.
+//
+// With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
+// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle and the egress log) is
+// removed first. Those who come with the same key at the same time get the same sandbox.
+func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
+	files, err := c.sources(&spec)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	if spec.Lifetime == runner.Persistent && c.dir.kept != "" {
+		// Where it cannot be, the runner finds that out too, and says so in the receipt.
+		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
+	}
+	var reply protocol.Created
+	go wire.Learn(reply, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}) // while we wait
+	if err := c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply); err != nil {
+		return nil, c.lost(err)
+	}
+	if reply.Existing {
+		return c.Open(ctx, reply.ID)
+	}
+	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
+}
+
+// Open finds a sandbox by id or name. One that has lost its processes is started again over the
+// files they left, with the same inputs: the error says so if one of them is gone.
+func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	var reply protocol.Opened
+	err := c.peer.Call(ctx, protocol.OpOpen, protocol.Target{Sandbox: idOrName}, nil, &reply)
+	if hasCode(err, wire.CodeStopped) {
+		reply, err = c.restart(ctx, idOrName)
+	}
+	if err != nil {
+		return nil, c.lost(err)
+	}
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, client: c}, nil
+}
+
+// Inspect tells of a sandbox, live or recently ended.
+func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
+	var info runner.Info
+	if err := c.peer.Call(ctx, protocol.OpInspect, protocol.Target{Sandbox: idOrName}, nil, &info); err != nil {
+		return nil, c.lost(err)
+	}
+	return &info, nil
+}
+
+// List tells of all sandboxes that live or are kept.
+func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
+	var infos []runner.Info
+	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
+}
+
+// Check probes what this machine lets a sandbox have.
+func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
+	var probes []runner.Probe
+	return probes, c.lost(c.peer.Call(ctx, protocol.OpCheck, nil, nil, &probes))
+}
+
+// Stop ends a sandbox and everything in it, and removes its files.
+func (c *Client) Stop(ctx context.Context, idOrName string) error {
+	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName}, nil, nil))
+}
+
+// lost names the failure of a connection for what it is.
+func (c *Client) lost(err error) error {
+	if errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	}
+	return err
+}
+
+// Sandbox is a live sandbox.
+type Sandbox struct {
+	ID      string
+	Level   runner.Level
+	Receipt *runner.Receipt // nil until [Sandbox.Account]
+	Trace   []runner.Stage  // of its making; nil unless this client made it
+	Out     string
+
+	// Restarted says that the sandbox had lost its processes and was started over its files, and no command
+	// since.
+	Restarted bool
+
+	client  *Client
+	account account
+}
+
+// Account fetches the receipt. Nobody else pays for it: to encode and decode it takes as
+// long as all other messages of a run. Results have it by [Command.Account].
+func (s *Sandbox) Account(ctx context.Context) error {
+	if s.Receipt != nil {
+		return nil
+	}
+	info, err := s.client.Inspect(ctx, s.ID)
+	if err == nil {
+		s.Receipt = info.Receipt
+	}
+	return err
+}
+
+// Stop ends the sandbox and everything in it, and removes its files.
+func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }

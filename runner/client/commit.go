@@ -1,0 +1,17 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+	"os"
+)
+
+// Layer writes to a file, as a tar, the nth of the layers that a sandbox has over its image's: 0 is the lowest. There is
+// at least one. The sandbox has no processes: take a [Client.Snapshot] of one that has.
+func (c *Client) Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error) {
+	var l runner.Layered
+	err := c.peer.Call(ctx, protocol.OpLayer, protocol.LayerRequest{Sandbox: idOrName, Layer: n}, wire.Files{protocol.FileLayer: to}, &l)
+	return l, c.lost(err)
+}

@@ -1,0 +1,182 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/tarball"
+	"demesne/runner/wire"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// insideProgram is demesne-init in a sandbox, which does there what it is told to.
+const insideProgram = "/dev/.demesne-init"
+
+// CopyIn copies src, a file or a directory of ours that is no link, to dst in the sandbox,
+// as the sandbox's user. A file goes into dst if that is a directory there or ends in "/";
+// a directory is added to what is at dst. Links below src are copied as links.
+func (s *Sandbox) CopyIn(ctx context.Context, src, dst string) error {
+	root, err := os.OpenRoot(filepath.Dir(src))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name, verb := filepath.Base(src), tarball.Put
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		verb = tarball.Merge
+	}
+	return s.stream(ctx, verb, dst, func(in, _ *os.File) error {
+		defer in.Close()
+		return tarball.Pack(in, root, name, name)
+	})
+}
+
+// CopyOut copies src in the sandbox, a file or a directory, into the directory to, under
+// its last name. Links and special files stay behind and are named in the report.
+func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarball.Limits) (tarball.Report, error) {
+	var did tarball.Report
+	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		var err error
+		if did, err = tarball.Unpack(out, to, tarball.Options{Limits: l}); err != nil {
+			return err
+		}
+		// What follows a tar's end is of no interest, but its writer waits for a reader.
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	return did, err
+}
+
+// CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
+// CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
+// sandbox learns of the other.
+func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) error {
+	var there error
+	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		relay, err := tarball.NewRelay(out, l)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("copy %q: nothing there can be copied", src)
+		}
+		if err != nil {
+			return err
+		}
+		verb := tarball.Put
+		if relay.Dir {
+			verb = tarball.Merge
+		}
+		there = to.stream(ctx, verb, dst, func(in, _ *os.File) error {
+			defer in.Close()
+			return relay.Pass(in)
+		})
+		if there != nil {
+			return there
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	if there != nil { // the other end only saw a pipe break
+		return there
+	}
+	return err
+}
+
+// stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
+func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
+	if !strings.HasPrefix(path, "/") {
+		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", path)
+	}
+	return s.inside(ctx, fmt.Sprintf("copy %q", path), runner.Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host)
+}
+
+// inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and
+// stdout. When ctx ends, so does what is done inside. An error that was inside begins with what.
+func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, host func(in, out *os.File) error) error {
+	var pipes pipes
+	defer pipes.close()
+	in, err1 := pipes.to(&cmd.Stdin)
+	out, err2 := pipes.from(&cmd.Stdout)
+	errs, err3 := pipes.from(&cmd.Stderr)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	p, err := s.Exec(ctx, cmd)
+	pipes.handOver()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		pipes.close()
+		p.Signal(syscall.SIGKILL)
+	})
+	defer stop()
+	said := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(io.LimitReader(errs, 4096))
+		said <- firstLine(string(b))
+	}()
+	err = host(in, out)
+	in.Close()
+	out.Close()
+	r, werr := p.Wait(ctx)
+	switch {
+	case werr != nil:
+		return werr
+	case r.ExitCode == 0:
+		return err
+	}
+	if text := <-said; text != "" { // it knows best
+		err = errors.New(text)
+	} else if err == nil {
+		err = errors.New(r.Detail)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// pipes are those of one command: the ends it gets, and ours.
+type pipes struct{ theirs, ours []*os.File }
+
+// to makes a pipe that we write to; end becomes the command's end of it.
+func (p *pipes) to(end **os.File) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	*end, p.theirs, p.ours = r, append(p.theirs, r), append(p.ours, w)
+	return w, nil
+}
+
+// from makes a pipe that we read from.
+func (p *pipes) from(end **os.File) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	*end, p.theirs, p.ours = w, append(p.theirs, w), append(p.ours, r)
+	return r, nil
+}
+
+// handOver closes the command's ends: it has its own by now.
+func (p *pipes) handOver() {
+	for _, f := range p.theirs {
+		f.Close()
+	}
+}
+
+// close may be called again, and while ours are in use: that ends the use.
+func (p *pipes) close() {
+	p.handOver()
+	for _, f := range p.ours {
+		f.Close()
+	}
+}

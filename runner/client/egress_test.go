@@ -1,0 +1,140 @@
+package client
+
+import (
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+	"fmt"
+	"golang.org/x/sys/unix"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOpenLog(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	os.MkdirAll(filepath.Join(out, "sub"), 0o755)
+	os.Symlink(out, filepath.Join(dir, "link"))
+	os.Symlink("/dev/null", filepath.Join(dir, "planted"))
+	for path, want := range map[string]string{
+		"log":         "",
+		"out/log":     "where the sandbox can write",
+		"out/sub/log": "where the sandbox can write",
+		"link/log":    "where the sandbox can write",
+		"planted":     "too many levels of symbolic links",
+		"none/log":    "no such file",
+	} {
+		s := &sourceFiles{byName: wire.Files{}}
+		egress := &runner.Egress{Log: filepath.Join(dir, path)}
+		err := s.openLog(&runner.Spec{Out: out, Egress: egress})
+		if (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) && want != "" {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+		if (s.byName[protocol.FileLog] != nil) != (want == "") {
+			t.Errorf("%s: opened %v", path, s.byName)
+		}
+		s.close()
+	}
+	if info, err := os.Stat(filepath.Join(dir, "log")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("log: %v, %v", info, err)
+	}
+}
+
+// A log is locked for as long as it is open, and one that is being removed is made anew.
+func TestOpenLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	remover, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remover.Close()
+	if err := unix.Flock(int(remover.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK {
+		t.Errorf("locked by another: %v", err)
+	}
+	f.Close()
+	if err := unix.Flock(int(remover.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() {
+		os.Remove(path)
+		remover.Close()
+	})
+	f, err = openLocked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mine, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
+		t.Errorf("a log that is not there: %v, %v", err1, err2)
+	}
+}
+
+func TestPortOpen(t *testing.T) {
+	dir := t.TempDir()
+	sock := filepath.Join(dir, "s")
+	for _, c := range []struct {
+		port runner.Port
+		err  string
+	}{
+		{runner.Port{Listen: "127.0.0.1:0", To: 80}, "not ADDRESS:PORT"},
+		{runner.Port{Listen: "8080", To: 80}, "not ADDRESS:PORT"},
+		{runner.Port{Listen: "localhost:8080", To: 80}, "not ADDRESS:PORT"},
+		{runner.Port{Listen: "unix:s", To: 80}, "absolute"},
+		{runner.Port{Listen: "unix:" + sock, To: 0}, "port 0 inside"},
+		{runner.Port{Listen: "unix:" + dir, To: 80}, "address already in use"},
+		{runner.Port{Listen: "unix:" + sock, To: 80}, ""},
+		{runner.Port{Listen: "unix:" + sock, To: 80}, "address already in use"}, // somebody listens
+	} {
+		f, err := open(c.port)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %v, want %q", c.port, err, c.err)
+		}
+		if f != nil {
+			defer f.Close()
+		}
+	}
+}
+
+// A socket that a killed runner left is taken over.
+func TestPortOpenStale(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "s")
+	for range 2 {
+		f, err := open(runner.Port{Listen: "unix:" + sock, To: 80})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close() // and the file stays
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(sock, &st); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBlockedString(t *testing.T) {
+	for want, b := range map[string]runner.Blocked{
+		"evil.test:443 (no rule)": {Host: "evil.test", Port: 443, Reason: "no rule"},
+		"evil.test (no rule)":     {Host: "evil.test", Reason: "no rule"},
+	} {
+		if b.String() != want {
+			t.Errorf("got %q, want %q", b, want)
+		}
+	}
+	if s := fmt.Sprintf("%v %+v %#v", runner.Secret{Name: "T", Value: "hidden"}, runner.Secret{Value: "hidden"}, runner.Secret{Value: "hidden"}); strings.Contains(s, "hidden") {
+		t.Error(s)
+	}
+}

@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"demesne/runner/probe/diagnose"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+	"errors"
+	"fmt"
+	"golang.org/x/sys/unix"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Enter starts c as uid 0 of a new user namespace that has the id map a runner of ours
+// would have, with mounts of its own and an empty network. It is what [exec.Cmd.Start]
+// is, and Wait and Process work after it: the program takes the place of the process
+// that was started. c's descriptors, environment and directory reach it as they are.
+// The program must be a binary that everybody may execute, and is killed when the
+// thread that called Enter ends.
+//
+// Where the machine forbids user namespaces the error is a [wire.Error] with the
+// diagnosis. After an error c was not started, or has been waited for.
+func Enter(ctx context.Context, c *exec.Cmd) error {
+	progs, err := findPrograms("")
+	if err != nil {
+		return err
+	}
+	ns, err := mappedUserns(progs.runner)
+	if err == nil {
+		err = enter(ctx, c, progs.runner, ns)
+		ns.Close()
+	}
+	var refused *userns.Refused
+	if errors.As(err, &refused) && refused.Step != userns.Steps[9] {
+		why, fix := explainRefused(refused, progs.runner)
+		return &wire.Error{Code: wire.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
+	}
+	if err != nil {
+		return fmt.Errorf("enter user namespace: %w", err)
+	}
+	return nil
+}
+
+// PrepareOwned makes dir, in which what [Enter] starts may write: real root's sandboxes
+// have ids of their own, to which the directory is given.
+func PrepareOwned(dir string) error { return prepareOwned(dir, realRoot()) }
+
+func prepareOwned(dir string, root bool) error {
+	mode := fs.FileMode(0o700)
+	if root {
+		mode = 0o755
+		if err := searchable(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	if !root {
+		return nil
+	}
+	return os.Lchown(dir, rootBase, rootBase)
+}
+
+// mappedUserns makes a user namespace with its id map. It needs no process to live.
+func mappedUserns(program string) (*os.File, error) {
+	ns, err := holdUserns(program, false)
+	if errors.Is(err, errHalfMapped) {
+		return holdUserns(program, true)
+	}
+	return ns, err
+}
+
+func holdUserns(program string, single bool) (*os.File, error) {
+	ctl, theirs, err := controlPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	h := exec.Command(program)
+	h.Env = control(0, userns.ModeHold)
+	h.ExtraFiles = []*os.File{theirs}
+	if err := h.Start(); err != nil {
+		ctl.Close()
+		return nil, err
+	}
+	defer h.Wait()
+	defer ctl.Close() // ends it
+	theirs.Close()
+	switch b, err := readStep(ctl); {
+	case err != nil:
+		return nil, err
+	case b != 'r':
+		return nil, fmt.Errorf("make user namespace: unexpected %q", b)
+	}
+	_, err = planMaps(realRoot(), single).write(h.Process.Pid)
+	if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
+		return nil, &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(procFile(h.Process.Pid, "ns/user"))
+}
+
+// control is the environment of package userns' C half, when its control socket is the
+// extra'th of the extra files.
+func control(extra int, mode string) []string {
+	return []string{userns.EnvControl + "=" + strconv.Itoa(3+extra), userns.EnvMode + "=" + mode}
+}
+
+// readStep reads a byte of the control socket; an 'e' is its error.
+func readStep(ctl *os.File) (byte, error) {
+	var b [1]byte
+	if _, err := io.ReadFull(ctl, b[:]); err != nil {
+		return 0, err
+	}
+	if b[0] != 'e' {
+		return b[0], nil
+	}
+	var e [2]byte
+	if _, err := io.ReadFull(ctl, e[:]); err != nil {
+		return 0, err
+	}
+	return 0, &userns.Refused{Step: userns.Steps[e[0]], Errno: syscall.Errno(e[1])}
+}
+
+// enter starts c by way of demesne-runner, which joins ns and executes c's program.
+// The program is opened here: a directory above it may be closed to the ids of ns.
+func enter(ctx context.Context, c *exec.Cmd, program string, ns *os.File) error {
+	target, err := os.OpenFile(c.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	ctl, theirs, err := controlPair()
+	if err != nil {
+		return err
+	}
+	defer ctl.Close()
+	defer theirs.Close()
+	redirect(c, program, ns, target, theirs)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	theirs.Close()
+	defer context.AfterFunc(ctx, func() { c.Process.Kill() })()
+	if err := entered(ctl); err != nil {
+		c.Process.Kill()
+		c.Wait()
+		return errors.Join(err, ctx.Err())
+	}
+	return nil
+}
+
+// redirect has c execute demesne-runner with c's own program as a descriptor.
+func redirect(c *exec.Cmd, program string, ns, target, ctl *os.File) {
+	mode := userns.ModeUser
+	if realRoot() {
+		mode = userns.ModeRoot
+	}
+	n := len(c.ExtraFiles)
+	c.Env = append(c.Environ(), control(n, mode)...)
+	c.Env = append(c.Env, userns.EnvUserns+"="+strconv.Itoa(3+n+1), userns.EnvProgram+"="+strconv.Itoa(3+n+2))
+	c.ExtraFiles = append(c.ExtraFiles[:n:n], ctl, ns, target)
+	argv := c.Args
+	if len(argv) == 0 {
+		argv = []string{c.Path}
+	}
+	c.Args = append([]string{"demesne-runner", "enter"}, argv...)
+	c.Path = program
+}
+
+// entered waits until the program runs: its end of the socket is close-on-exec.
+func entered(ctl *os.File) error {
+	b, err := readStep(ctl)
+	if err != nil {
+		return err
+	}
+	if b != 'd' {
+		return fmt.Errorf("unexpected %q", b)
+	}
+	if _, err := readStep(ctl); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// explainRefused says what refused the outer user namespace, and what lifts that.
+func explainRefused(r *userns.Refused, program string) (why, fix string) {
+	if r.Step == stepMap && os.Geteuid() == 0 {
+		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
+			"run it as another uid, or leave it that right: bwrap --cap-add CAP_SETFCAP …"
+	}
+	return diagnose.Userns(r, diagnose.Read(program))
+}

@@ -1,0 +1,303 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/wire"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFork: a fork has the files, and from then on each its own; their size does not matter.
+func TestFork(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, runner.Spec{Name: "one"})
+	c.sh(s, "head -c 300000000 /dev/zero > /var/tmp/big; echo base > /workspace/f; rm -f /etc/services")
+	if err := client.Halt(ctx, "one"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	fork, err := client.Fork(ctx, "one", "two", t.TempDir())
+	if err != nil || fork.Copied > 0 {
+		t.Fatalf("%+v, %v", fork, err)
+	}
+	id := fork.ID
+	t.Logf("forked in %v", time.Since(began))
+	if _, err := client.Fork(ctx, "one", "two", t.TempDir()); code(err) != wire.CodeExists {
+		t.Errorf("the name twice: %v", err)
+	}
+	snap, err := client.Snapshot(ctx, "one", "snap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(who string) *Sandbox {
+		t.Helper()
+		s, err := client.Open(ctx, who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const look = "cat /workspace/f; stat -c %s /var/tmp/big; ls /etc/services 2>/dev/null; true"
+	for _, who := range []string{"one", id} {
+		if out, r := c.sh(open(who), look); !strings.HasPrefix(out, "base\n300000000") || strings.Contains(out, "services") || !r.Restarted {
+			t.Errorf("%s has %q", who, out)
+		}
+	}
+	c.sh(open("one"), "echo one > /workspace/f; rm /var/tmp/big")
+	c.sh(open("two"), "echo two > /workspace/f")
+	for _, who := range []string{"one", "two"} {
+		if out, _ := c.sh(open(who), "cat /workspace/f"); out != who {
+			t.Errorf("%s has %q", who, out)
+		}
+	}
+	if out, _ := c.sh(open("two"), "stat -c %s /var/tmp/big"); out != "300000000" {
+		t.Errorf("two lost what one removed: %s", out)
+	}
+	if _, err := client.Open(ctx, snap.ID); code(err) != wire.CodeInvalid {
+		t.Errorf("open a snapshot: %v", err)
+	}
+	if i, err := client.Inspect(ctx, "snap"); err != nil || i.State != runner.Snapshot || !i.Expires.IsZero() {
+		t.Errorf("snapshot: %+v, %v", i, err)
+	}
+	// What it is of may go.
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Fork(ctx, snap.ID, "three", t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if out, _ := c.sh(open("three"), look); !strings.HasPrefix(out, "base\n300000000") {
+		t.Errorf("three has %q", out)
+	}
+}
+
+// TestForkIdle: what nothing runs in is forked without a copy, and nobody notices that it was stopped for it.
+func TestForkIdle(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, runner.Spec{Name: "one"})
+	for round := range 3 {
+		c.sh(s, fmt.Sprintf("head -c 100000000 /dev/zero >> /var/tmp/big; echo %d > /root/n", round))
+		fork, err := client.Fork(ctx, "one", "", t.TempDir())
+		if err != nil || fork.Copied > 0 || fork.Still > 0 {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		if out, r := c.sh(s, "cat /root/n; echo changed > /root/n"); out != fmt.Sprint(round) || r.Restarted {
+			t.Errorf("the first has %q, %+v", out, r)
+		}
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := c.sh(other, "cat /root/n; stat -c %s /var/tmp/big"); out != fmt.Sprintf("%d\n%d00000000", round, round+1) {
+			t.Errorf("the fork has %q", out)
+		}
+	}
+}
+
+// TestForkRunning: of a sandbox whose processes write, a fork has the files of one moment, and the processes go on.
+func TestForkRunning(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, runner.Spec{Name: "one"})
+	// Two files that one process keeps equal, and between whose writes no fork may come that sees a later second one.
+	c.sh(s, `rm -f /etc/services; mkdir /root/d; cd /root/d; echo 0 > a; echo 0 > b
+		(n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; sleep 0.01; done) >/dev/null 2>&1 &`)
+	const look = "cat /root/d/a; cat /root/d/b; ls /etc/services 2>/dev/null; true"
+	for range 5 {
+		fork, err := client.Fork(ctx, "one", "", t.TempDir())
+		if err != nil || fork.Still == 0 {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := c.sh(other, look)
+		again, _ := c.sh(other, look)
+		var a, b int
+		if n, _ := fmt.Sscan(out, &a, &b); n != 2 || a < b || a > b+1 || out != again || strings.Contains(out, "services") {
+			t.Errorf("the fork has %q, then %q", out, again)
+		}
+		c.sh(s, fmt.Sprintf("while [ $(cat /root/d/b) -le %d ]; do sleep 0.01; done", a)) // it goes on
+		if err := client.Stop(ctx, fork.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, r := c.sh(s, "pgrep -c sh; true"); r.Restarted || out == "0" {
+		t.Errorf("the first: %q, %+v", out, r)
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+	if left := c.boxes(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestForkKilled: a runner that is killed while it forks leaves the fork whole, or none; and the other as it was.
+func TestForkKilled(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	s := c.create(client, runner.Spec{Name: "one"})
+	c.sh(s, "head -c 50000000 /dev/urandom > /root/big; md5sum < /root/big > /root/sum")
+	for round := range 10 {
+		c.sh(s, "sleep 1000 > /dev/null 2>&1 &")
+		go client.Fork(ctx, "one", "", t.TempDir())
+		time.Sleep(time.Duration(round) * 8 * time.Millisecond)
+		c.kill(client)
+		client = c.connect()
+		if _, err := client.Sweep(ctx); err != nil {
+			t.Error(err)
+		}
+		all, err := client.List(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all {
+			b, err := client.Open(ctx, i.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := c.sh(b, "md5sum < /root/big | cmp - /root/sum && echo same"); out != "same" {
+				t.Errorf("round %d: %s has %q", round, i.ID, out)
+			}
+			if i.Name == "one" {
+				s = b
+			} else if err := client.Stop(ctx, i.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if list, _ := os.ReadDir(c.dir + "/s"); len(list) > 0 {
+		t.Errorf("left: %v", list)
+	}
+	client.Close()
+}
+
+// TestForkOfForks: the files of each generation are below the next, through a kill; nothing is left of them at the end.
+func TestForkOfForks(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	s := c.create(client, runner.Spec{})
+	id, want := s.ID, ""
+	for _, n := range []string{"1", "2", "3", "4"} {
+		s, err := client.Open(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.sh(s, "echo "+n+" >> /root/log")
+		c.kill(client)
+		client = c.connect()
+		want += n
+		fork, err := client.Fork(ctx, id, "", t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = fork.ID
+		if s, err = client.Open(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := c.sh(s, "tr -d '\\n' < /root/log"); out != want {
+			t.Errorf("generation %s has %q, want %q", n, out, want)
+		}
+	}
+	all, err := client.List(ctx)
+	if err != nil || len(all) != 5 {
+		t.Errorf("%d sandboxes, %v", len(all), err)
+	}
+	for _, i := range all {
+		if err := client.Stop(ctx, i.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := client.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	list, _ := os.ReadDir(c.dir + "/s")
+	if len(list) > 0 {
+		t.Errorf("left: %v", list)
+	}
+	client.Close()
+}
+
+// TestKey: one sandbox of a key, for whoever comes, until it is to be another.
+func TestKey(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	keyed := func(change func(*runner.Spec)) *Sandbox {
+		t.Helper()
+		spec := runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: t.TempDir()}
+		if change != nil {
+			change(&spec)
+		}
+		s, err := client.Create(ctx, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	ids, out := make(chan string, 6), t.TempDir()
+	for range cap(ids) {
+		go func() {
+			s, err := client.Create(ctx, runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: out})
+			if err != nil {
+				s = &Sandbox{ID: err.Error()}
+			}
+			ids <- s.ID
+		}()
+	}
+	first := <-ids
+	for range cap(ids) - 1 {
+		if id := <-ids; id != first {
+			t.Errorf("%s and %s have the same key", first, id)
+		}
+	}
+	c.sh(keyed(nil), "echo kept > /root/f")
+	if s := keyed(func(s *runner.Spec) { s.TTL, s.Name = runner.Duration(time.Hour), "n" }); s.ID != first || s.Restarted {
+		t.Errorf("with another name: %+v", s)
+	}
+	c.kill(client)
+	client = c.connect()
+	defer client.Close()
+	s := keyed(nil)
+	if out, _ := c.sh(s, "cat /root/f"); s.ID != first || !s.Restarted || out != "kept" {
+		t.Errorf("after a kill: %+v has %q", s, out)
+	}
+	other := keyed(func(s *runner.Spec) { s.Limits.PIDs = 64 })
+	if out, _ := c.sh(other, "cat /root/f 2>&1"); other.ID == first || !strings.Contains(out, "No such file") {
+		t.Errorf("with another limit: %+v has %q", other, out)
+	}
+	if err := client.Halt(ctx, other.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := keyed(nil); again.ID == other.ID || len(c.boxes()) != 1 {
+		t.Errorf("without it: %+v; there are %q", again, c.boxes())
+	}
+	if _, err := client.Create(ctx, runner.Spec{Key: "k", Out: t.TempDir()}); code(err) != wire.CodeInvalid {
+		t.Errorf("of a one-shot: %v", err)
+	}
+}

@@ -1,0 +1,224 @@
+package client
+
+import (
+	"bytes"
+	"demesne/runner"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Real root's sandboxes live in a range of their own, far above the one that
+// useradd(8) hands to the first user, so that root's sandboxes and a user's
+// containers never share an id.
+const (
+	rootBase  = 0x70000000
+	rangeSize = 65536
+)
+
+// idMaps is what was written to a runner's uid_map and gid_map.
+type idMaps struct {
+	UID, GID []runner.IDRange
+	Why      string // of a single id: why not more
+	Fix      string
+}
+
+// realRoot says whether we are uid 0 of the initial user namespace with the
+// capabilities that go with it. Root of a container is an ordinary user here.
+func realRoot() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	m, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || strings.Join(strings.Fields(string(m)), " ") != "0 0 4294967295" {
+		return false
+	}
+	const sysAdmin, setUID, setGID, chown = 21, 7, 6, 0
+	need := uint64(1<<sysAdmin | 1<<setUID | 1<<setGID | 1<<chown)
+	return effectiveCaps()&need == need
+}
+
+func effectiveCaps() uint64 {
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// idPlan is what a runner's id map is to be, decided while the runner starts.
+type idPlan struct {
+	idMaps
+	fixed  bool  // real root's range: written by ourselves, and nothing lesser will do
+	lesser error // why not more than a single id
+}
+
+// planMaps decides on a range for real root, and else on the user's subordinate ids
+// where there are any.
+func planMaps(root, single bool) *idPlan {
+	if root {
+		m := []runner.IDRange{{Inside: 0, Host: rootBase, Size: rangeSize}}
+		return &idPlan{idMaps: idMaps{UID: m, GID: m}, fixed: true}
+	}
+	maps, err := subordinateMaps(single)
+	return &idPlan{idMaps: maps, lesser: err}
+}
+
+// write maps the ids into pid's new user namespace; where newuidmap(1) does not work,
+// the one id we are. Any failure of newuidmap ends in the single id: it fails under
+// no_new_privs, in bwrap, without a passwd entry, and nested.
+func (p *idPlan) write(pid int) (*idMaps, error) {
+	if p.fixed {
+		return &p.idMaps, errors.Join(writeMap(pid, "uid_map", p.UID), writeMap(pid, "gid_map", p.GID))
+	}
+	err := p.lesser
+	if err == nil {
+		if err = runMappers(pid, p.UID, p.GID); err == nil {
+			return &p.idMaps, nil
+		}
+		if m, rerr := os.ReadFile(procFile(pid, "uid_map")); rerr != nil || len(m) > 0 {
+			return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+		}
+	}
+	why, fix := explainSubids(err)
+	maps := &idMaps{
+		UID: []runner.IDRange{{Host: uint32(os.Geteuid()), Size: 1}},
+		GID: []runner.IDRange{{Host: uint32(os.Getegid()), Size: 1}},
+		Why: why, Fix: fix,
+	}
+	// gid_map of one's own needs setgroups denied first, user_namespaces(7).
+	if err := os.WriteFile(procFile(pid, "setgroups"), []byte("deny"), 0); err != nil {
+		return nil, fmt.Errorf("write id map: %w", err)
+	}
+	return maps, errors.Join(writeMap(pid, "uid_map", maps.UID), writeMap(pid, "gid_map", maps.GID))
+}
+
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+func writeMap(pid int, name string, m []runner.IDRange) error {
+	var b bytes.Buffer
+	for _, r := range m {
+		fmt.Fprintln(&b, r.Inside, r.Host, r.Size)
+	}
+	if err := os.WriteFile(procFile(pid, name), b.Bytes(), 0); err != nil {
+		return fmt.Errorf("write id map: %w", err)
+	}
+	return nil
+}
+
+// Why subordinate ids cannot be had.
+var (
+	errNoRange  = errors.New("no subordinate ids")
+	errNoHelper = errors.New("newuidmap is not installed")
+	errNNP      = errors.New("newuidmap cannot gain privileges under no_new_privs")
+	errSingle   = errors.New("newgidmap failed after newuidmap succeeded")
+	// errHalfMapped: one map is written and the other not, and neither can be
+	// written again. The caller starts over with a single id.
+	errHalfMapped = errors.New("half of the id map is written")
+)
+
+func explainSubids(err error) (why, fix string) {
+	switch {
+	case errors.Is(err, errNoRange):
+		return err.Error(), "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 " + userName()
+	case errors.Is(err, errNoHelper):
+		return err.Error(), "sudo apt-get install uidmap"
+	}
+	return err.Error(), ""
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Geteuid())
+}
+
+// subordinateMaps finds the caller's subordinate ids.
+func subordinateMaps(single bool) (m idMaps, err error) {
+	switch {
+	case single:
+		return m, errSingle
+	case noNewPrivs():
+		return m, errNNP
+	}
+	if m.UID, err = subordinate("/etc/subuid", os.Geteuid()); err != nil {
+		return m, err
+	}
+	m.GID, err = subordinate("/etc/subgid", os.Getegid())
+	return m, err
+}
+
+// runMappers runs newuidmap and newgidmap at the same time.
+func runMappers(pid int, uid, gid []runner.IDRange) error {
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for i, h := range []struct {
+		name string
+		m    []runner.IDRange
+	}{{"newuidmap", uid}, {"newgidmap", gid}} {
+		wg.Go(func() { errs[i] = runMapper(h.name, pid, h.m) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func runMapper(name string, pid int, m []runner.IDRange) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return errNoHelper
+	}
+	args := []string{strconv.Itoa(pid)}
+	for _, r := range m {
+		for _, n := range []uint32{r.Inside, r.Host, r.Size} {
+			args = append(args, strconv.FormatUint(uint64(n), 10))
+		}
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// subordinate reads the caller's range from a file of subuid(5): the first one with
+// 65535 ids or more.
+func subordinate(file string, id int) ([]runner.IDRange, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w in %s", errNoRange, file)
+	}
+	uid := strconv.Itoa(os.Geteuid())
+	var name string // looked up only if there is a line that could be ours
+	for line := range strings.Lines(string(b)) {
+		who, start, count, ok := parseSubid(line)
+		if !ok || count < rangeSize-1 {
+			continue
+		}
+		if who != uid && name == "" {
+			name = userName()
+		}
+		if who == uid || who == name {
+			return []runner.IDRange{{Host: uint32(id), Size: 1}, {Inside: 1, Host: start, Size: rangeSize - 1}}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w for %s in %s", errNoRange, userName(), file)
+}
+
+func parseSubid(line string) (who string, start, count uint32, ok bool) {
+	f := strings.Split(strings.TrimSpace(line), ":")
+	if len(f) != 3 {
+		return "", 0, 0, false
+	}
+	s, err1 := strconv.ParseUint(f[1], 10, 32)
+	c, err2 := strconv.ParseUint(f[2], 10, 32)
+	return f[0], uint32(s), uint32(c), err1 == nil && err2 == nil && f[0] != ""
+}

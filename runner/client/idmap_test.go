@@ -1,0 +1,35 @@
+package client
+
+import "testing"
+
+func TestParseSubid(t *testing.T) {
+	for line, want := range map[string]struct {
+		who          string
+		start, count uint32
+		ok           bool
+	}{
+		"alice:100000:65536\n":     {"alice", 100000, 65536, true},
+		"1000:231072:65536":        {"1000", 231072, 65536, true},
+		"alice:100000":             {ok: false},
+		":100000:65536":            {ok: false},
+		"alice:-1:65536":           {ok: false},
+		"alice:100000:99999999999": {ok: false},
+		"":                         {ok: false},
+		"# comment":                {ok: false},
+	} {
+		who, start, count, ok := parseSubid(line)
+		if ok != want.ok || ok && (who != want.who || start != want.start || count != want.count) {
+			t.Errorf("%q: got %q %d %d %v", line, who, start, count, ok)
+		}
+	}
+}
+
+func TestSearchable(t *testing.T) {
+	if err := searchable("/tmp/demesne-no-such/run"); err != nil {
+		t.Errorf("below /tmp: %v", err)
+	}
+	dir := t.TempDir()
+	if err := searchable(dir); err == nil {
+		t.Errorf("%s is private and passes", dir)
+	}
+}

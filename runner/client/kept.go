@@ -1,0 +1,82 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+	"errors"
+)
+
+// restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
+// was made.
+func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened, error) {
+	var reply protocol.Opened
+	info, err := c.Inspect(ctx, idOrName)
+	if err != nil {
+		return reply, err
+	}
+	spec := info.Spec
+	files, err := c.sources(&spec)
+	if err != nil {
+		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
+	}
+	defer files.close()
+	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed}
+	if spec.Egress != nil && c.again != nil {
+		own := *spec.Egress
+		spec.Egress = &own
+		c.again(&spec)
+		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
+	}
+	err = c.peer.Call(ctx, protocol.OpRestart, body, files.byName, &reply)
+	return reply, err
+}
+
+func hasCode(err error, code wire.Code) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// Halt ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
+// where they are not kept: see "files" in the receipt.
+func (c *Client) Halt(ctx context.Context, idOrName string) error {
+	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName, Keep: true}, nil, nil))
+}
+
+// Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
+// What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own
+// /out.
+//
+// A sandbox in which nothing runs is halted, and the files are shared, so their size does not matter: that it is started
+// again by its next command is not told (but what was in /dev/shm is gone). One that has processes holds still
+// (SIGSTOP, see package freeze) while what it wrote is copied; a file system that can share contents (btrfs, xfs) does.
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (runner.Forked, error) {
+	out, err := absPath(out)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Out: out})
+}
+
+// Snapshot keeps the files of a sandbox as they are, to fork from. It is made as by Fork, does not expire, and
+// is removed by Stop.
+func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error) {
+	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+}
+
+// PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is
+// killed. If the runner is killed, the next one removes it.
+func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
+	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
+}
+
+func (c *Client) fork(ctx context.Context, r protocol.ForkRequest) (f runner.Forked, err error) {
+	return f, c.lost(c.peer.Call(ctx, protocol.OpFork, r, nil, &f))
+}
+
+// Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner
+// does so when it starts; the ids are those that this call removed.
+func (c *Client) Sweep(ctx context.Context) (removed []string, err error) {
+	return removed, c.lost(c.peer.Call(ctx, protocol.OpSweep, nil, nil, &removed))
+}

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// told is what a client is told of an end.
+func told(t *testing.T, body any) *wire.Message {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &wire.Message{Op: protocol.OpEnded, Body: raw}
+}
+
+// TestEndings: an end is told once, to who expects it; what nobody expects, or is no end, does nothing.
+func TestEndings(t *testing.T) {
+	var e endings
+	one, two := e.expect(), e.expect()
+	if one.tag == two.tag || one.tag == 0 {
+		t.Fatalf("tags %d and %d", one.tag, two.tag)
+	}
+	result := &runner.Result{ExitCode: 3}
+	for _, body := range []any{protocol.ExecEnded{Tag: 77, Result: result}, protocol.ExecEnded{Tag: one.tag}, "text"} {
+		e.told(told(t, body))
+	}
+	select {
+	case <-one.done:
+		t.Error("ended by a message that does not say so")
+	default:
+	}
+	e.told(told(t, protocol.ExecEnded{Tag: two.tag, Result: result}))
+	e.told(told(t, protocol.ExecEnded{Tag: two.tag, Result: result}))
+	<-two.done
+	if two.result.ExitCode != 3 || e.take(one.tag) != one || e.take(one.tag) != nil || len(e.open) != 0 {
+		t.Errorf("%+v, and %d left", two.result, len(e.open))
+	}
+}
+
+// TestAccountSettle: a receipt is decoded when it is another one.
+func TestAccountSettle(t *testing.T) {
+	var a account
+	if d := a.known(); *d != "" {
+		t.Errorf("known before: %q", *d)
+	}
+	first, err := a.settle(&protocol.ExecReply{Digest: "d1", Receipt: json.RawMessage(`{"level":"full"}`)})
+	if err != nil || first.Level != runner.LevelFull || *a.known() != "d1" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if again, err := a.settle(&protocol.ExecReply{Digest: "d1"}); again != first || err != nil {
+		t.Errorf("%p is not %p, %v", again, first, err)
+	}
+	if _, err := a.settle(&protocol.ExecReply{Digest: "d2", Receipt: json.RawMessage(`[]`)}); err == nil || *a.known() != "d1" {
+		t.Errorf("no receipt at all: %v, %q", err, *a.known())
+	}
+}
+
+// TestRun: a sandbox and its command in one call, which leaves nothing when it fails.
+func TestRun(t *testing.T) {
+	c := newCorner(t)
+	client, ctx := c.connect(), context.Background()
+	defer client.Close()
+	out := c.TempDir()
+	s, p, err := client.Run(ctx, runner.Spec{Out: out}, runner.Command{Argv: []string{"sh", "-c", "echo x > /out/f; exit 7"}, Account: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // to ask again is free
+		r, err := p.Wait(ctx)
+		if err != nil || r.ExitCode != 7 || r.Sandbox != s.ID || r.Receipt == nil || r.Receipt.Sandbox != s.ID {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if text, err := os.ReadFile(out + "/f"); string(text) != "x\n" {
+		t.Errorf("/out/f: %q, %v", text, err)
+	}
+	var r runner.Result // whoever knows the number may ask, too
+	if err := client.peer.Call(ctx, protocol.OpWait, protocol.ExecTarget{Sandbox: s.ID, Exec: p.exec}, nil, &r); err != nil || r.ExitCode != 7 {
+		t.Errorf("wait: %+v, %v", r, err)
+	}
+	for want, call := range map[wire.Code]func() error{
+		wire.CodeNotFound: func() error {
+			_, _, err := client.Run(ctx, runner.Spec{Out: out}, runner.Command{Argv: []string{"no-such-program"}})
+			return err
+		},
+		wire.CodeInvalid: func() error {
+			_, _, err := client.Run(ctx, runner.Spec{Out: out, Lifetime: runner.Persistent}, runner.Command{Argv: []string{"true"}})
+			return err
+		},
+	} {
+		if err := call(); code(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	c.eventually("nothing to be left", func() bool {
+		all, err := client.List(ctx)
+		return err == nil && len(all) == 0
+	})
+}
+
+// TestRunnerGone: a command whose runner was killed is lost; a call that the runner never heard of may be
+// made again.
+func TestRunnerGone(t *testing.T) {
+	c := newCorner(t)
+	client, ctx := c.connect(), context.Background()
+	_, p, err := client.Run(ctx, runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kill(client)
+	if r, err := p.Wait(ctx); err != nil || r.Reason != runner.Lost {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, _, err := client.Run(ctx, runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != wire.CodeGone {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// TestExecAccount: the receipt is sent with the first command that asks for it; later ones have it too.
+func TestExecAccount(t *testing.T) {
+	c := newCorner(t)
+	client, ctx := c.connect(), context.Background()
+	defer client.Close()
+	s := c.create(client, runner.Spec{})
+	exec := func(account bool) *runner.Result {
+		p, err := s.Exec(ctx, runner.Command{Argv: []string{"true"}, Account: account})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Wait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := exec(true)
+	if first.Receipt == nil || first.Receipt.Sandbox != s.ID || exec(true).Receipt != first.Receipt || exec(false).Receipt != nil {
+		t.Errorf("%+v", first.Receipt)
+	}
+	if err := client.Halt(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := exec(true); !again.Restarted || again.Receipt == nil {
+		t.Errorf("after a restart: %+v", again)
+	}
+}

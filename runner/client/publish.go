@@ -1,0 +1,84 @@
+package client
+
+import (
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"errors"
+	"fmt"
+	"golang.org/x/sys/unix"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// listen opens the listeners of ports, as the caller: the runner could not open a socket
+// in a directory of real root's.
+func (s *sourceFiles) listen(ports []runner.Port) error {
+	for i, p := range ports {
+		f, err := open(p)
+		if err != nil {
+			return fmt.Errorf("publish %q: %w", p.Listen, err)
+		}
+		s.byName[protocol.FilePort(i)] = f
+	}
+	return nil
+}
+
+func open(p runner.Port) (*os.File, error) {
+	if p.To == 0 {
+		return nil, errors.New("port 0 inside")
+	}
+	if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok {
+		if !filepath.IsAbs(path) {
+			return nil, errors.New("the path of a socket has to be absolute")
+		}
+		return listenAt(unix.AF_UNIX, &unix.SockaddrUnix{Name: path})
+	}
+	at, err := netip.ParseAddrPort(p.Listen)
+	switch {
+	case err != nil || at.Port() == 0:
+		return nil, errors.New("not ADDRESS:PORT and not unix:PATH")
+	case at.Addr().Is4():
+		return listenAt(unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	}
+	return listenAt(unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()})
+}
+
+func listenAt(family int, at unix.Sockaddr) (*os.File, error) {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	if family != unix.AF_UNIX {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	err = unix.Bind(fd, at)
+	if u, ok := at.(*unix.SockaddrUnix); ok && err == unix.EADDRINUSE && dead(u) {
+		unix.Unlink(u.Name)
+		err = unix.Bind(fd, at)
+	}
+	if err == nil {
+		err = unix.Listen(fd, 128)
+	}
+	if err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("listen", err)
+	}
+	return f, nil
+}
+
+// dead says that a socket's listener is gone: it was killed, and could not remove it.
+func dead(at *unix.SockaddrUnix) bool {
+	var st unix.Stat_t
+	if err := unix.Lstat(at.Name, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return false
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, at) == unix.ECONNREFUSED
+}

@@ -1,0 +1,296 @@
+package client
+
+import (
+	"crypto/sha256"
+	"demesne/runner/wire"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"golang.org/x/sys/unix"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// A run directory holds what live sandboxes need to be found again:
+//
+//	KEY.sock    the caller socket of a live runner
+//	KEY.lock    flock(2)ed while that runner, or its reaper, lives
+//	KEY.log     what the runner says; removed when it ends well
+//	state/      a file for each sandbox, NAME.json, see package engine
+//	mnt/        always empty: a runner mounts its own tmpfs here, in its own namespace
+//	scratch/    writable trees of sandboxes that have no mount namespace
+//
+// KEY stands for everything two callers must share to share a runner: who they
+// are, the namespaces they see the machine through, limits that not everybody has, and the program itself.
+type runDir struct {
+	path string
+	key  string
+	kept string // the [SandboxRoot]; empty if there is none
+}
+
+// SandboxRoot is where the files of Persistent sandboxes are, a directory for each, as package
+// keep draws it: $DEMESNE_SANDBOXES or ~/.demesne/sandboxes, for real root /var/lib/demesne/sandboxes.
+// Its content belongs to the ids of sandboxes: only a runner can remove it.
+func SandboxRoot() (string, error) {
+	return sandboxRoot(realRoot())
+}
+
+func sandboxRoot(root bool) (string, error) {
+	if p := os.Getenv("DEMESNE_SANDBOXES"); p != "" {
+		return filepath.Abs(p)
+	}
+	if root {
+		return "/var/lib/demesne/sandboxes", nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find kept sandboxes: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "sandboxes"), nil
+}
+
+// OutputRoot is where runs without --out keep their /out: $DEMESNE_OUTPUT_ROOT or
+// ~/.demesne/out.
+func OutputRoot() (string, error) {
+	if p := os.Getenv("DEMESNE_OUTPUT_ROOT"); p != "" {
+		return filepath.Abs(p)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find output root: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "out"), nil
+}
+
+// runDirs lists the places a run directory may be, best first.
+func runDirs() []string {
+	var dirs []string
+	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
+		dirs = append(dirs, filepath.Join(x, "demesne"))
+	}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		dirs = append(dirs, filepath.Join(home, ".demesne", "run"))
+	}
+	uid := strconv.Itoa(os.Getuid())
+	return append(dirs, "/run/demesne-"+uid, "/tmp/demesne-"+uid)
+}
+
+// openRunDir finds or makes the run directory and the key of programs p.
+func openRunDir(p programs, root bool) (*runDir, error) {
+	var errs []error
+	for _, dir := range runDirs() {
+		if err := prepareRunDir(dir, root); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		kept, _ := sandboxRoot(root) // without one, sandboxes are not kept
+		key, err := runnerKey(p, dir, kept)
+		if err != nil {
+			return nil, err
+		}
+		return &runDir{path: dir, key: key, kept: kept}, nil
+	}
+	return nil, fmt.Errorf("make run directory: %w", errors.Join(errs...))
+}
+
+// prepareRunDir makes dir fit. A runner started by real root is somebody else
+// (a high uid), who must be able to search its way to mnt/.
+func prepareRunDir(dir string, root bool) error {
+	mode := fs.FileMode(0o700)
+	if root {
+		mode = 0o711
+		if err := searchable(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if sys := st.Sys().(*syscall.Stat_t); !st.IsDir() || int(sys.Uid) != os.Getuid() {
+		return fmt.Errorf("use %q: not a directory of ours", dir)
+	}
+	if st.Mode().Perm() != mode {
+		if err := os.Chmod(dir, mode); err != nil {
+			return err
+		}
+	}
+	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700} {
+		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if !root {
+		return nil
+	}
+	// Its own, though the reaper, which is root, writes there too.
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return errors.Join(os.Chown(filepath.Join(state, "ended"), rootBase, rootBase), os.Chown(state, rootBase, rootBase))
+}
+
+// outside refuses a path that would show a sandbox the run directory: whoever can
+// connect to the socket there commands the runner, and a read-only mount does not
+// keep connect(2) away (escapes.md F1, P9).
+func (d *runDir) outside(path string) error {
+	run, err := filepath.EvalSymlinks(d.path)
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if within(run, real) || within(real, run) {
+		return &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("%q shows demesne's own run directory %q", path, d.path),
+			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to one outside",
+		}
+	}
+	return nil
+}
+
+// apart refuses a directory to be written to that has kept sandboxes in it, or is in one: what is to be shown to
+// a sandbox when it is restarted is written there.
+func (d *runDir) apart(path string) error {
+	kept, err := filepath.EvalSymlinks(d.kept)
+	if err != nil {
+		return nil // there are none
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if within(kept, real) || within(real, kept) {
+		return &wire.Error{
+			Code: wire.CodeInvalid,
+			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
+			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOXES to one outside",
+		}
+	}
+	return nil
+}
+
+// within says whether path is dir or below it; both are clean.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// searchable says whether everybody may pass through each component of dir that
+// exists already; those that do not will be made so.
+func searchable(dir string) error {
+	for p := dir; ; p = filepath.Dir(p) {
+		st, err := os.Stat(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case st.Mode().Perm()&0o001 == 0:
+			return fmt.Errorf("use %q: not searchable by others", p)
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+// runnerKey hashes who we are and how we see the machine. The run directory is in
+// it because the key also names control groups, which all run directories share.
+func runnerKey(p programs, dir, kept string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", dir, kept)
+	fmt.Fprintln(h, os.Getuid(), os.Getgid())
+	for _, ns := range []string{"user", "mnt", "net", "pid"} {
+		link, err := os.Readlink("/proc/self/ns/" + ns)
+		if err != nil {
+			return "", fmt.Errorf("read own namespaces: %w", err)
+		}
+		fmt.Fprintln(h, link)
+	}
+	for _, path := range []string{p.runner, p.init} {
+		st, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("find program: %w", err)
+		}
+		sys := st.Sys().(*syscall.Stat_t)
+		fmt.Fprintln(h, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
+	}
+	// A process whose rights were narrowed must not lend itself to a runner that
+	// has more (or the reverse): no_new_privs decides about newuidmap.
+	fmt.Fprintln(h, noNewPrivs(), narrowed())
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+func noNewPrivs() bool {
+	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && nnp == 1
+}
+
+// narrowed lists those of our resource limits that not every caller has, and that a runner
+// we start would have for all of them.
+func narrowed() (low []uint64) {
+	for _, r := range []struct {
+		resource int
+		enough   uint64
+	}{{unix.RLIMIT_NOFILE, 4096}, {unix.RLIMIT_FSIZE, unix.RLIM_INFINITY}, {unix.RLIMIT_CPU, unix.RLIM_INFINITY}, {unix.RLIMIT_AS, unix.RLIM_INFINITY}, {unix.RLIMIT_DATA, unix.RLIM_INFINITY}} {
+		var l unix.Rlimit
+		if unix.Getrlimit(r.resource, &l) != nil {
+			continue
+		}
+		value := l.Cur
+		if r.resource == unix.RLIMIT_NOFILE {
+			value = l.Max // Go programs raise theirs to it
+		}
+		if value < r.enough {
+			low = append(low, uint64(r.resource), value)
+		}
+	}
+	return low
+}
+
+func (d *runDir) file(suffix string) string { return filepath.Join(d.path, d.key+suffix) }
+
+// programs are the paths of the other programs.
+type programs struct{ runner, init, proxy string }
+
+// findPrograms looks in libexec, in $DEMESNE_LIBEXEC, beside the running program
+// and in ../libexec/demesne, in that order; the first that is named decides.
+func findPrograms(libexec string) (programs, error) {
+	path, err := findProgram("demesne-runner", libexec)
+	dir := filepath.Dir(path)
+	return programs{path, filepath.Join(dir, "demesne-init"), filepath.Join(dir, "demesne-proxy")}, err
+}
+
+// FindProgram finds another program of demesne's as [Connect] finds the runner.
+func FindProgram(name string) (string, error) { return findProgram(name, "") }
+
+func findProgram(name, libexec string) (string, error) {
+	if libexec == "" {
+		libexec = os.Getenv("DEMESNE_LIBEXEC")
+	}
+	dirs := []string{libexec}
+	if libexec == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find own program: %w", err)
+		}
+		dirs = []string{filepath.Dir(self), filepath.Join(filepath.Dir(self), "..", "libexec", "demesne")}
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("find program %q: not in %q", name, dirs)
+}

@@ -1,0 +1,190 @@
+package client
+
+import (
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+	"fmt"
+	"golang.org/x/sys/unix"
+	"os"
+	"path/filepath"
+)
+
+// sourceFiles are the descriptors of one create call.
+type sourceFiles struct{ byName wire.Files }
+
+func (s *sourceFiles) close() {
+	for _, f := range s.byName {
+		f.Close()
+	}
+}
+
+// sources opens what spec names, once. Paths in spec become absolute.
+func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
+	s := &sourceFiles{byName: wire.Files{}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	for i := range spec.Inputs {
+		in := &spec.Inputs[i]
+		if err := c.source(s, protocol.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open input: %w", err)
+		}
+	}
+	if err := c.source(s, protocol.SourceOut, &spec.Out, 0); err != nil {
+		return nil, fmt.Errorf("open output: %w", err)
+	}
+	if err := c.source(s, protocol.SourceWorkspace, &spec.Workspace, 0); err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
+	if spec.Rootfs != nil {
+		own := *spec.Rootfs // the caller's stays as it was
+		spec.Rootfs = &own
+		if err := c.source(s, protocol.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open image: %w", err)
+		}
+	}
+	if err := s.openLog(spec); err != nil {
+		return nil, fmt.Errorf("make egress log: %w", err)
+	}
+	if spec.Egress != nil {
+		if f, err := openSource(c.proxy, false); err == nil { // without one, no network can be made, and the runner says so
+			s.byName[protocol.FileProxy] = f
+		}
+	}
+	if err := s.listen(spec.Publish); err != nil {
+		return nil, err
+	}
+	if c.hello.Mode == userns.ModeRoot {
+		init := c.init
+		if err := c.source(s, protocol.SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return nil, fmt.Errorf("open init: %w", err)
+		}
+	}
+	if len(s.byName) > wire.MaxFiles {
+		return nil, &wire.Error{
+			Code: wire.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than one sandbox can be given", len(spec.Inputs)),
+			Hint: "put files that belong together in a directory, and give that",
+		}
+	}
+	return s, nil
+}
+
+func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) error {
+	if *path == "" {
+		return nil
+	}
+	abs, err := absPath(*path)
+	if err != nil {
+		return err
+	}
+	*path = abs
+	if err := c.dir.outside(abs); err != nil {
+		return err
+	}
+	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
+		if err := c.dir.apart(abs); err != nil {
+			return err
+		}
+	}
+	f, err := openSource(abs, name != protocol.SourceInit)
+	if err != nil {
+		return err
+	}
+	s.byName[protocol.FileSame+name] = f
+	if c.hello.Mode != userns.ModeRoot {
+		return nil
+	}
+	m, err := detach(f, c.hello.PID, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return fmt.Errorf("bind %q: %w", abs, err)
+	}
+	s.byName[protocol.FileMount+name] = m
+	return nil
+}
+
+// openSource opens what the caller looked at. A path of the caller's has no link left in
+// it: what is one now was put there since, maybe by a sandbox that has the directory
+// (escapes.md F2, F13).
+func openSource(path string, given bool) (*os.File, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if given {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// exposed says whether anybody else, root aside, can reach a directory: unless one on
+// the way to it is closed to all but its owner, who is us or root.
+func exposed(path string) bool {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return true
+	}
+	for ; ; path = filepath.Dir(path) {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return true
+		}
+		if st.Mode&0o011 == 0 && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) {
+			return false
+		}
+		if path == "/" {
+			return true
+		}
+	}
+}
+
+// detach clones the mount below f with attr, its owners shifted into the user
+// namespace of process pid, so that root's files are the sandbox root's and what
+// that one writes is root's again. A filesystem that knows no id-mapped mounts
+// (mount_setattr(2) has the list) is bound as it is when it is only read.
+func detach(f *os.File, pid int, attr uint64) (*os.File, error) {
+	ns, err := os.Open(procFile(pid, "ns/user"))
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	for _, recursive := range []uint{unix.AT_RECURSIVE, 0} {
+		m, err := openTree(f, recursive)
+		if err != nil {
+			return nil, err
+		}
+		idmapped := unix.MountAttr{
+			Attr_set: attr | unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd()),
+		}
+		if err = unix.MountSetattr(int(m.Fd()), "", unix.AT_EMPTY_PATH|recursive, &idmapped); err == nil {
+			return m, nil
+		}
+		m.Close()
+	}
+	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
+		return nil, fmt.Errorf("its filesystem has no id-mapped mounts")
+	}
+	m, err := openTree(f, unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, err
+	}
+	plain := unix.MountAttr{Attr_set: attr}
+	if err := unix.MountSetattr(int(m.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &plain); err != nil {
+		m.Close()
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	return m, nil
+}
+
+func openTree(f *os.File, recursive uint) (*os.File, error) {
+	fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|recursive)
+	if err != nil {
+		return nil, os.NewSyscallError("open_tree", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -1,0 +1,82 @@
+package client
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestExposed(t *testing.T) {
+	// Below a directory that everybody can search, wherever the tests' own is.
+	base, err := os.MkdirTemp("/var/tmp", "demesne-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	dir := filepath.Join(base, "a", "b")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link") // in a closed directory, which says nothing about dir
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name       string
+		base, a, b os.FileMode
+		want       bool
+	}{
+		{"open", 0o755, 0o755, 0o755, true},
+		{"sticky", 0o1777, 0o755, 0o755, true},
+		{"itself closed", 0o755, 0o755, 0o700, false},
+		{"closed above", 0o755, 0o700, 0o777, false},
+		{"far above", 0o700, 0o755, 0o777, false},
+		{"a group may pass", 0o750, 0o755, 0o755, true},
+		{"readable, not to be passed", 0o755, 0o744, 0o755, false},
+	} {
+		for path, mode := range map[string]os.FileMode{dir: row.b, filepath.Dir(dir): row.a, base: row.base} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{dir, link} {
+			if got := exposed(path); got != row.want {
+				t.Errorf("%s: %q exposed: %t", row.name, path, got)
+			}
+		}
+	}
+	if !exposed(filepath.Join(base, "none")) {
+		t.Error("what is not there is taken for closed")
+	}
+}
+
+// A path in which somebody put a link, since the caller looked, is not followed.
+func TestOpenSource(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(dir+"/real/sub", 0o755), os.Symlink("real", dir+"/way"), os.Symlink("sub", dir+"/real/last")); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		path  string
+		given bool
+		want  error
+	}{
+		{"/real/sub", true, nil},
+		{"/way/sub", true, syscall.ELOOP},
+		{"/real/last", true, syscall.ELOOP},
+		{"/way/sub", false, nil}, // our own program may be installed through links
+	} {
+		f, err := openSource(dir+row.path, row.given)
+		if !errors.Is(err, row.want) {
+			t.Errorf("%s: %v, want %v", row.path, err, row.want)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+}
