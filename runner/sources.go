@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -173,6 +174,9 @@ func exposed(path string) bool {
 // (mount_setattr(2) has the list) is bound as it is when it is only read.
 func detach(f *os.File, pid int, attr uint64) (*os.File, error) {
 	ns, err := os.Open(procFile(pid, "ns/user"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	}
 	if err != nil {
 		return nil, err
 	}
