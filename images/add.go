@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // A Record is an image that whoever brought it here wants to name.

@@ -1,9 +1,10 @@
 package images
 
 import (
-	"demesne/images/oci"
 	"fmt"
 	"testing"
+
+	"demesne/images/oci"
 )
 
 // BenchmarkEnsure is what a run pays to find an image that is there.

@@ -3,7 +3,6 @@ package images
 import (
 	"context"
 	"crypto/sha256"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"hash"
@@ -11,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"demesne/images/oci"
 )
 
 // A BlobWriter makes one blob, alone among all processes. What it wrote before it was closed, or

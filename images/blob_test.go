@@ -3,8 +3,6 @@ package images
 import (
 	"bytes"
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"errors"
 	"io"
 	"os"
@@ -13,6 +11,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 func TestBlob(t *testing.T) {

@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +9,9 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // TestKill kills processes that add, move and collect the same images, each at another moment, and

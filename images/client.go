@@ -2,9 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/events"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +9,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // A Client brings images into its store, and what is not needed out, by starting demesne-images. Its

@@ -3,11 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
-	"demesne/images/events"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
-
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // newClient returns a client of a new store, whose registry has the image "o/n:1" of three layers.

@@ -2,12 +2,13 @@ package images
 
 import (
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // A Change is what an image made of another one says differently. What is nil or empty stays.

@@ -3,9 +3,6 @@ package images
 import (
 	"bufio"
 	"context"
-	"demesne/images/events"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // fakeImages is demesne-images as far as a Client can tell. Its registry is the store in

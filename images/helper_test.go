@@ -3,8 +3,6 @@ package images
 import (
 	"bytes"
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // TestMain is this test, or one of the programs that the tests start.

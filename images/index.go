@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +9,9 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 const (

@@ -1,11 +1,12 @@
 package images
 
 import (
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"os"
 	"syscall"
+
+	"demesne/images/oci"
 )
 
 // Listed is an image in a list.

@@ -2,11 +2,12 @@ package images
 
 import (
 	"context"
-	"demesne/images/oci"
 	"errors"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"demesne/images/oci"
 )
 
 // pin keeps a blob from being removed. A blob of another size than it must have is damaged, and

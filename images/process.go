@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/events"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"demesne/images/events"
 )
 
 // defaultGrace is between asking a program to end and killing it.

@@ -3,13 +3,14 @@ package images
 import (
 	"context"
 	"crypto/sha256"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"demesne/images/oci"
 )
 
 // Put stores what r has, up to limit bytes, under the digest it turns out to have. That blob stays

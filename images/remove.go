@@ -2,8 +2,6 @@ package images
 
 import (
 	"context"
-	"demesne/images/imageref"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
 // Freed says what a removal removed.

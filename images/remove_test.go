@@ -1,13 +1,14 @@
 package images
 
 import (
-	"demesne/images/oci"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/images/oci"
 )
 
 func TestRemove(t *testing.T) {

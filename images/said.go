@@ -3,7 +3,6 @@ package images
 import (
 	"bufio"
 	"context"
-	"demesne/images/events"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"unicode"
+
+	"demesne/images/events"
 )
 
 const (

@@ -3,8 +3,6 @@ package images
 import (
 	"bytes"
 	"context"
-	"demesne/images/events"
-	"demesne/images/oci"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +11,9 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 func TestPlain(t *testing.T) {

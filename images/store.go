@@ -1,7 +1,6 @@
 package images
 
 import (
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"demesne/images/oci"
 )
 
 // What callers ask about an error of a store.

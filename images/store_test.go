@@ -3,7 +3,6 @@ package images
 import (
 	"bytes"
 	"context"
-	"demesne/images/oci"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/images/oci"
 )
 
 func TestOpen(t *testing.T) {

@@ -2,13 +2,14 @@ package images
 
 import (
 	"context"
-	"demesne/images/events"
-	"demesne/images/imageref"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"demesne/images/events"
+	"demesne/images/imageref"
 )
 
 // Sweep removes the unpacked layers that no image of the store has and no sandbox uses, and returns

@@ -2,11 +2,12 @@ package images
 
 import (
 	"context"
-	"demesne/images/events"
-	"demesne/images/oci"
 	"encoding/json"
 	"fmt"
 	"sync"
+
+	"demesne/images/events"
+	"demesne/images/oci"
 )
 
 // An unpacker is one `demesne-images unpack`, started when the first layer comes.

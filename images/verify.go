@@ -3,13 +3,14 @@ package images
 import (
 	"context"
 	"crypto/sha256"
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"sync"
+
+	"demesne/images/oci"
 )
 
 // Damage is one thing that is wrong with a store.

@@ -2,12 +2,13 @@ package images
 
 import (
 	"context"
-	"demesne/images/oci"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/images/oci"
 )
 
 func TestVerifyRepair(t *testing.T) {

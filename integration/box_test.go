@@ -83,13 +83,14 @@ func (b *box) environ() []string {
 	}, b.extra...)
 }
 
-// command is a program of ours (or an absolute path), not started. Two minutes are the most it gets.
+// command is a program of ours (or an absolute path), not started. Five minutes are the most it gets: a layer
+// is on the disk before it has a name, with all that others have written (syncfs(2)).
 func (b *box) command(name string, args ...string) *exec.Cmd {
 	b.Helper()
 	if !strings.Contains(name, "/") {
 		name = filepath.Join(bin, name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	b.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = b.environ(), b.dir

@@ -199,8 +199,8 @@ func (c *mcpClient) await(ch <-chan answer) answer {
 	select {
 	case a := <-ch:
 		return a
-	case <-time.After(90 * time.Second):
-		c.Fatalf("no answer within 90 s\nstderr: %s", c.errs.String())
+	case <-time.After(5 * time.Minute):
+		c.Fatalf("no answer within five minutes\nstderr: %s", c.errs.String())
 		panic("unreachable")
 	}
 }

@@ -120,7 +120,7 @@ func (c *conversation) ask(text string) {
 		c.Fatal(err)
 	}
 	got := map[string]string{}
-	timeout := time.After(time.Minute)
+	timeout := time.After(5 * time.Minute)
 	for len(got) < len(ids) {
 		select {
 		case line, ok := <-c.lines:
@@ -131,7 +131,7 @@ func (c *conversation) ask(text string) {
 				got[id] = answer
 			}
 		case <-timeout:
-			c.Fatalf("not answered within a minute: asked %v, answered %v", ids, got)
+			c.Fatalf("not answered within five minutes: asked %v, answered %v", ids, got)
 		}
 	}
 	var all strings.Builder

@@ -1,8 +1,9 @@
 package events
 
 import (
-	"demesne/images/oci"
 	"time"
+
+	"demesne/images/oci"
 )
 
 // An Event is one line of JSON on the stdout of demesne-images:

@@ -1,9 +1,10 @@
 package imageref
 
 import (
-	"demesne/images/oci"
 	"fmt"
 	"strings"
+
+	"demesne/images/oci"
 )
 
 // The grammar of a reference to a registry, as Docker's distribution/reference has it:

@@ -1,11 +1,12 @@
 package imageref
 
 import (
-	"demesne/images/oci"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"demesne/images/oci"
 )
 
 // Kind says where a reference points.

@@ -1,11 +1,12 @@
 package imageref
 
 import (
-	"demesne/images/oci"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"demesne/images/oci"
 )
 
 const hexDigits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

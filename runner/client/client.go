@@ -2,15 +2,16 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/userns"
-	"demesne/runner/wire"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"syscall"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
 )
 
 // Options says how to find a runner. The zero value is right for a program that

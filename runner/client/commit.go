@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
+	"os"
+
 	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
-	"os"
 )
 
 // Layer writes to a file, as a tar, the nth of the layers that a sandbox has over its image's: 0 is the lowest. There is

@@ -2,9 +2,6 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/tarball"
-	"demesne/runner/wire"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"demesne/runner"
+	"demesne/runner/tarball"
+	"demesne/runner/wire"
 )
 
 // insideProgram is demesne-init in a sandbox, which does there what it is told to.

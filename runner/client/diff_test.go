@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/wire"
 	"strings"
 	"testing"
+
+	"demesne/runner"
+	"demesne/runner/wire"
 )
 
 func TestHostExecutes(t *testing.T) {

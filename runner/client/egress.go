@@ -2,15 +2,17 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
 )
 
 // ChangeEgress adds rules to a live sandbox's. Tunnels that are open stay. A sandbox

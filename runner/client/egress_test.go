@@ -1,16 +1,18 @@
 package client
 
 import (
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
 )
 
 func TestOpenLog(t *testing.T) {

@@ -2,12 +2,8 @@ package client
 
 import (
 	"context"
-	"demesne/runner/probe/diagnose"
-	"demesne/runner/userns"
-	"demesne/runner/wire"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/probe/diagnose"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
 )
 
 // Enter starts c as uid 0 of a new user namespace that has the id map a runner of ours

@@ -3,9 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
-	"demesne/runner/wire"
 	"errors"
-	"golang.org/x/sys/unix"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +14,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
 )
 
 // buildRunner makes the program that Enter goes by, unless it is there.

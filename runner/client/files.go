@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/files"
 	"encoding/json"
 	"os"
+
+	"demesne/runner"
+	"demesne/runner/files"
 )
 
 // Files does one thing with the files of the sandbox, as its user. A path that is not absolute

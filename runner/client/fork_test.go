@@ -2,13 +2,14 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/wire"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/runner"
+	"demesne/runner/wire"
 )
 
 // TestFork: a fork has the files, and from then on each its own; their size does not matter.

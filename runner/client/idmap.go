@@ -2,7 +2,6 @@ package client
 
 import (
 	"bytes"
-	"demesne/runner"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"demesne/runner"
 )
 
 // Real root's sandboxes live in a range of their own, far above the one that

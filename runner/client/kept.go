@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
+
 	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
-	"errors"
 )
 
 // restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it

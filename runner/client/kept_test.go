@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/wire"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/runner"
+	"demesne/runner/wire"
 )
 
 // corner is a run directory, a home and kept sandboxes of a test's own.

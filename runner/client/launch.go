@@ -2,22 +2,24 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/limits/cgroup"
-	"demesne/runner/protocol"
-	"demesne/runner/userns"
-	"demesne/runner/wire"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/limits/cgroup"
+	"demesne/runner/protocol"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
 )
 
 // launcher starts a runner, or finds the one that is alive.

@@ -2,15 +2,16 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 	"encoding/json"
 	"errors"
 	"maps"
 	"os"
 	"sync"
 	"syscall"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
 )
 
 // endings are the commands that a client has started and not been told the end of.

@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 	"encoding/json"
 	"os"
 	"testing"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
 )
 
 // told is what a client is told of an end.

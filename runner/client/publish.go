@@ -1,15 +1,17 @@
 package client
 
 import (
-	"demesne/runner"
-	"demesne/runner/protocol"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
 )
 
 // listen opens the listeners of ports, as the caller: the runner could not open a socket

@@ -2,17 +2,19 @@ package client
 
 import (
 	"crypto/sha256"
-	"demesne/runner/wire"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
 )
 
 // A run directory holds what live sandboxes need to be found again:

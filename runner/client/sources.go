@@ -1,14 +1,17 @@
 package client
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
-	"fmt"
-	"golang.org/x/sys/unix"
-	"os"
-	"path/filepath"
 )
 
 // sourceFiles are the descriptors of one create call.
@@ -149,6 +152,9 @@ func exposed(path string) bool {
 // (mount_setattr(2) has the list) is bound as it is when it is only read.
 func detach(f *os.File, pid int, attr uint64) (*os.File, error) {
 	ns, err := os.Open(procFile(pid, "ns/user"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	}
 	if err != nil {
 		return nil, err
 	}

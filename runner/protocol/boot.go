@@ -1,11 +1,13 @@
 package protocol
 
 import (
-	"demesne/runner"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
 )
 
 // Boot is what a caller that starts a runner tells it, as a line of JSON after the

@@ -1,9 +1,10 @@
 package protocol
 
 import (
+	"encoding/json"
+
 	"demesne/runner"
 	"demesne/runner/wire"
-	"encoding/json"
 )
 
 // ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
