@@ -112,6 +112,8 @@ func TestEscapeN25Neighbours(t *testing.T) {
 			if err := greedy.Wait(); err != nil {
 				n.Error(err)
 			}
+			// It has the descriptors of who started it, and would serve the next.
+			eventually(n, "the runner to end", func() bool { return len(runners(true)) == 0 })
 		}
 	})
 }

@@ -113,9 +113,13 @@ func TestHalfwaySnapshot(t *testing.T) {
 		b.must("exec", "box", "-c", "rm /tmp/beat; while ! test -s /tmp/beat; do sleep 0.02; done")
 	})
 	b.must("rm", "box")
-	if kept := names(b.dir + "/k"); len(kept) > 0 {
-		t.Errorf("on the disk: %q", kept)
-	}
+	// The runner may end what a killed CLI asked for after the last look: that is a snapshot like any other.
+	eventually(t, "nothing to be on the disk", func() bool {
+		if ids := strings.Fields(b.must("ls", "-q")); len(ids) > 0 {
+			b.must(append([]string{"rm"}, ids...)...)
+		}
+		return len(names(b.dir+"/k")) == 0
+	})
 }
 
 // A commit that is killed leaves an image that works, or none, and nothing of what it was made of.
