@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
 	"demesne/runner"
@@ -41,6 +42,7 @@ type Client struct {
 	ask   func(runner.Question) bool
 	again func(*runner.Spec)
 	ends  endings
+	types sync.Once // see learnTypes
 }
 
 // Connect finds a live runner or starts one.
@@ -167,7 +169,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
 	}
 	var reply protocol.Created
-	go wire.Learn(reply, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}) // while we wait
+	go c.types.Do(learnTypes) // while we wait
 	if err := c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}
@@ -176,6 +178,11 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
+}
+
+// learnTypes has package json look at the types of what follows a client's first create.
+func learnTypes() {
+	wire.Learn(protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{})
 }
 
 // Open finds a sandbox by id or name. One that has lost its processes is started again over the
