@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/runner/keep"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -112,4 +113,81 @@ func validName(name string) error {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox %q: name may have letters, digits and _.-, the first a letter or digit", name)
 	}
 	return nil
+}
+
+// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
+// no processes of ours.
+func (e *Engine) locate(idOrName string) (*sandbox, keep.Record, error) {
+	for {
+		s, unknown := e.find(idOrName)
+		if unknown == nil && !(s.over() && s.stays()) {
+			return s, keep.Record{}, nil
+		}
+		d, err := e.keeper()
+		if err != nil {
+			return nil, keep.Record{}, unknown
+		}
+		rec, err := d.Find(idOrName)
+		switch {
+		case err != nil && unknown == nil: // it was, a moment ago
+			return nil, rec, wire.Errorf(wire.CodeUnknown, "%w", err)
+		case err != nil:
+			return nil, rec, unknown
+		case !e.lives(rec.Info.ID):
+			return nil, rec, nil
+		}
+		idOrName = rec.Info.ID // restarted meanwhile
+	}
+}
+
+// asleep finds a sandbox that has files and no processes of ours.
+func (e *Engine) asleep(idOrName string) (keep.Record, error) {
+	if d, err := e.keeper(); err == nil {
+		rec, err := d.Find(idOrName)
+		if err == nil && !e.lives(rec.Info.ID) {
+			return rec, nil
+		}
+	}
+	return keep.Record{}, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
+}
+
+func (e *Engine) lives(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.boxes[id]
+	return s != nil && !s.over()
+}
+
+// claimAgain registers s, unless it lives already.
+func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.boxes[s.id]; other != nil && !other.over() {
+		return other
+	}
+	e.boxes[s.id] = s
+	return nil
+}
+
+// listAsleep returns what is asleep, for the list of all.
+func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
+	d, err := e.keeper()
+	if err != nil {
+		return nil
+	}
+	for _, rec := range d.All() {
+		if !live[rec.Info.ID] {
+			infos = append(infos, rec.Info)
+		}
+	}
+	return infos
+}
+
+// drop takes s out of the table, if it is not the place of one that came after it.
+func (e *Engine) drop(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[s.id] == s {
+		delete(e.boxes, s.id)
+	}
 }

@@ -22,8 +22,8 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	s := c.sandboxFor(spec, egress)
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
-		s.policy = policyOf(spec)
-		if id, err := c.e.ofKey(spec.Key, s.policy); err != nil || id != "" {
+		s.kept.policy = policyOf(spec)
+		if id, err := c.e.ofKey(spec.Key, s.kept.policy); err != nil || id != "" {
 			return &protocol.Created{ID: id, Existing: true}, err
 		}
 	}

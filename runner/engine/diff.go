@@ -22,7 +22,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, rec.Base
 	if s != nil {
 		<-s.built
-		box, spec, base = s.box, s.spec, s.base
+		box, spec, base = s.kept.box, s.spec, s.kept.base
 	} else {
 		d, err := e.keeper()
 		if err != nil {
@@ -34,7 +34,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 		defer box.Close()
 		base = rec.Base
 	}
-	if box == nil || s != nil && !s.onDisk || e.boot.Mode == userns.ModeMinimal {
+	if box == nil || s != nil && !s.kept.onDisk || e.boot.Mode == userns.ModeMinimal {
 		return nil, wire.Errorf(wire.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", idOrName)
 	}
 	return e.compare(box, spec, base)

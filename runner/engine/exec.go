@@ -106,8 +106,8 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 		x.leaveIfGone(c)
 	}
 	s.mu.Lock()
-	news := s.news
-	s.news = false
+	news := s.kept.news
+	s.kept.news = false
 	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
 	started := &protocol.ExecReply{Exec: x.id, PID: done.PID, Trace: took, Restarted: news}
@@ -134,7 +134,7 @@ func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	}
 	s.primary = true
 	s.execs[x.id] = x
-	s.wake()
+	s.idle.wake()
 	s.renew()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x

@@ -70,7 +70,7 @@ func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	if live != nil {
 		<-live.built
 		if !live.stays() {
-			return runner.Forked{}, wire.Errorf(wire.CodeInvalid, "fork sandbox %q: its files are not kept: %v", live.id, live.keptWhy)
+			return runner.Forked{}, wire.Errorf(wire.CodeInvalid, "fork sandbox %q: its files are not kept: %v", live.id, live.kept.why)
 		}
 		if !live.haltIdle() {
 			return live.forkRunning(d, t)
@@ -107,7 +107,7 @@ func (s *sandbox) haltIdle() bool {
 	s.mu.Lock()
 	idle := !s.ending && len(s.execs) == 0 && s.egress == nil && freeze.Alone(s.pid)
 	if idle {
-		s.ending, s.quiet = true, true
+		s.ending, s.kept.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"
 	}
 	s.mu.Unlock()
@@ -120,10 +120,10 @@ func (s *sandbox) haltIdle() bool {
 
 // forkRunning copies what s wrote while its processes hold still.
 func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
-	if err := admitBases(s.id, s.base); err != nil {
+	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
 	}
-	tree, err := s.box.OpenTree()
+	tree, err := s.kept.box.OpenTree()
 	if err != nil {
 		return runner.Forked{}, err
 	}
@@ -133,7 +133,7 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 		return runner.Forked{}, err
 	}
 	defer upper.Close()
-	held, err := s.box.Hold(s.base)
+	held, err := s.kept.box.Hold(s.kept.base)
 	if err != nil {
 		return runner.Forked{}, err
 	}
@@ -155,7 +155,7 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 		return runner.Forked{}, wire.Errorf(codeOf(err), "fork sandbox %q: %w", s.id, err)
 	}
 	defer release()
-	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.base[:len(s.base):len(s.base)], base)}, t)
+	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
 	did.ID = f.ID
 	return did, err
 }

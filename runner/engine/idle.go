@@ -9,24 +9,30 @@ import (
 	"demesne/runner/userns"
 )
 
+// idle is a sandbox that nobody uses. It is under the sandbox's mu.
+type idle struct {
+	timer  *time.Timer    // until it is frozen
+	frozen *freeze.Frozen // what holds still
+}
+
 // rest starts the time after which a sandbox that nobody uses holds still. s.mu is held.
 func (s *sandbox) rest() {
 	after := time.Duration(s.spec.FreezeIdle)
 	if after <= 0 || s.ending || len(s.execs) > 0 || s.e.boot.Mode == userns.ModeMinimal {
 		return
 	}
-	if s.resting == nil {
-		s.resting = time.AfterFunc(after, s.holdStill)
+	if s.idle.timer == nil {
+		s.idle.timer = time.AfterFunc(after, s.holdStill)
 		return
 	}
-	s.resting.Reset(after)
+	s.idle.timer.Reset(after)
 }
 
 // holdStill stops what the commands of s left running. What does not let itself be stopped is tried again later.
 func (s *sandbox) holdStill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ending || len(s.execs) > 0 || s.frozen != nil {
+	if s.ending || len(s.execs) > 0 || s.idle.frozen != nil {
 		return
 	}
 	f, err := freeze.Stop(s.pid)
@@ -35,16 +41,16 @@ func (s *sandbox) holdStill() {
 		s.rest()
 		return
 	}
-	s.frozen = f
+	s.idle.frozen = f
 }
 
-// wake lets it go on, before a command is started or when s ends. s.mu is held.
-func (s *sandbox) wake() {
-	if s.resting != nil {
-		s.resting.Stop()
+// wake lets it go on, before a command is started or when its sandbox ends.
+func (i *idle) wake() {
+	if i.timer != nil {
+		i.timer.Stop()
 	}
-	if s.frozen != nil {
-		s.frozen.Thaw()
-		s.frozen = nil
+	if i.frozen != nil {
+		i.frozen.Thaw()
+		i.frozen = nil
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"demesne/rootfs/layers"
 	"demesne/runner"
 	"demesne/runner/protocol"
-	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
@@ -76,6 +75,14 @@ func layerKey(b protocol.Boot) string {
 	return layers.Key(extents(b.UIDMap), extents(b.GIDMap))
 }
 
+// ofImage is what only a sandbox with the tree of an image has.
+type ofImage struct {
+	layers  []inode       // that a spare was mounted on
+	stacked time.Duration // how long its layers took to be opened and mounted
+	scratch string        // the directory for what is written over it, if that is on a disk
+	upper   *os.File      // that
+}
+
 // mountImage mounts the tree of an image and holds its layers until the sandbox ends; those of a
 // spare, until they are mounted.
 func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, error) {
@@ -99,17 +106,17 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		defer held.CloseFS()
 		if s.spare {
 			defer release()
-			if s.layers, err = inodesOf(held.FS); err != nil {
+			if s.image.layers, err = inodesOf(held.FS); err != nil {
 				return nil, err
 			}
 		} else {
 			s.undo.add(release)
 		}
-		image.Lowers, s.stacked = held.FS, time.Since(began)
+		image.Lowers, s.image.stacked = held.FS, time.Since(began)
 	}
 	t, err := rootfs.MountImage(l, image)
 	if err == nil {
-		s.stacked += t.Stacked
+		s.image.stacked += t.Stacked
 	}
 	switch {
 	case errors.Is(err, rootfs.ErrNoUser):
@@ -140,7 +147,7 @@ func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
 			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 		}
 	})
-	s.scratch = w.Dir
+	s.image.scratch = w.Dir
 	return w.Dir, nil
 }
 
@@ -167,33 +174,11 @@ func (s *sandbox) explainInit(err error) error {
 
 // watchScratch has what is written to a disk counted.
 func (s *sandbox) watchScratch() (err error) {
-	if s.upper, err = os.Open(s.scratch); err != nil {
+	if s.image.upper, err = os.Open(s.image.scratch); err != nil {
 		return err
 	}
-	s.undo.add(func() { s.upper.Close() })
+	s.undo.add(func() { s.image.upper.Close() })
 	return nil
-}
-
-// lendOut lets a user that is not uid 0 write to /out, if that can be. The files of real
-// root's sandboxes are on the host what they are inside, so a directory that others can
-// reach is not lent to one of them.
-func (s *sandbox) lendOut() {
-	who, err := s.runsAs(nil)
-	if err != nil || who.UID == 0 || s.spec.Exposed && s.e.boot.Mode == userns.ModeRoot {
-		return
-	}
-	// On an error the command will be told.
-	s.takeBack, _ = rootfs.Lend(s.out, who.User)
-}
-
-// settleWork gives back what an image's uid 0 made another user's in /workspace.
-func (s *sandbox) settleWork() {
-	if s.spec.Rootfs != nil {
-		if err := rootfs.Settle(s.work, s.began); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
-		}
-	}
-	s.work.Close()
 }
 
 func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) }

@@ -14,6 +14,24 @@ import (
 	"demesne/runner/wire"
 )
 
+// defaultTTL is how long a persistent sandbox lives when nobody says otherwise.
+const defaultTTL = 48 * time.Hour
+
+// kept is what of a persistent sandbox outlives its processes.
+type kept struct {
+	box     *keep.Box // its directory; nil: it has none
+	why     error     // its files are not kept
+	base    []string  // of package keep, below what it writes
+	policy  string    // of one with a key: what it was made with
+	onDisk  bool      // what it writes is in box
+	written *os.File  // that
+
+	restarted bool
+	quiet     bool // nothing ran in it when it was ended
+	stay      bool // its files, when it ends; under the sandbox's mu
+	news      bool // that it was restarted, until a command has been started; under the same
+}
+
 // keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
 // first of them.
 func (e *Engine) keeper() (*keep.Dir, error) {
@@ -58,14 +76,14 @@ func (s *sandbox) keep() (err error) {
 	if s.spec.Lifetime != runner.Persistent {
 		return nil
 	}
-	if s.restarted {
+	if s.kept.restarted {
 		return s.takeUp()
 	}
 	var d *keep.Dir
-	if d, s.keptWhy = s.e.keeper(); d == nil {
+	if d, s.kept.why = s.e.keeper(); d == nil {
 		return nil
 	}
-	if s.box, s.keptWhy = d.New(s.id); s.box != nil {
+	if s.kept.box, s.kept.why = d.New(s.id); s.kept.box != nil {
 		s.undo.add(s.leave)
 	}
 	return nil
@@ -86,7 +104,7 @@ func (s *sandbox) takeUp() error {
 	case err != nil:
 		return err
 	}
-	s.box, s.stay, s.base, s.policy = box, true, rec.Base, rec.Policy
+	s.kept.box, s.kept.stay, s.kept.base, s.kept.policy = box, true, rec.Base, rec.Policy
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
 		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
@@ -106,18 +124,18 @@ func gone(init keep.Process) error {
 
 // keepIn has what s writes kept in its directory. The tree below is held until release is called.
 func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
-	if s.box == nil {
+	if s.kept.box == nil {
 		return func() {}, nil
 	}
-	tree, err := s.box.OpenTree()
+	tree, err := s.kept.box.OpenTree()
 	if err != nil {
 		return nil, err
 	}
 	l.Kept = tree
-	if len(s.base) == 0 {
+	if len(s.kept.base) == 0 {
 		return func() { tree.Close() }, nil
 	}
-	held, err := s.box.Hold(s.base)
+	held, err := s.kept.box.Hold(s.kept.base)
 	if err != nil {
 		tree.Close()
 		return nil, err
@@ -130,21 +148,21 @@ func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
 // keptOnDisk says whether what s writes is, once its tree is mounted. A sandbox that has files already is
 // not made without them.
 func (s *sandbox) keptOnDisk(l rootfs.Layout) error {
-	if s.box == nil {
+	if s.kept.box == nil {
 		return nil
 	}
 	if s.tree.Upper != rootfs.UpperKept {
-		if s.keptWhy = s.tree.KeptWhy; s.restarted {
-			return fmt.Errorf("mount its files: %w", s.keptWhy)
+		if s.kept.why = s.tree.KeptWhy; s.kept.restarted {
+			return fmt.Errorf("mount its files: %w", s.kept.why)
 		}
 		return nil
 	}
-	s.onDisk = true
+	s.kept.onDisk = true
 	var err error
-	if s.written, err = rootfs.KeptUpper(l.Kept); err != nil {
+	if s.kept.written, err = rootfs.KeptUpper(l.Kept); err != nil {
 		return err
 	}
-	s.undo.add(func() { s.written.Close() })
+	s.undo.add(func() { s.kept.written.Close() })
 	return nil
 }
 
@@ -154,7 +172,7 @@ func (s *sandbox) moveIn() error {
 		return nil
 	}
 	s.startClock()
-	if !s.onDisk {
+	if !s.kept.onDisk {
 		s.e.state.write(s.info())
 		return nil
 	}
@@ -162,7 +180,7 @@ func (s *sandbox) moveIn() error {
 		return err
 	}
 	s.mu.Lock()
-	s.stay = true
+	s.kept.stay = true
 	s.mu.Unlock()
 	return nil
 }
@@ -175,16 +193,16 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.base, Policy: s.policy, Quiet: s.quiet})
+	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Policy: s.kept.policy, Quiet: s.kept.quiet})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.
 func (s *sandbox) leave() {
 	var err error
 	if s.stays() {
-		err = errors.Join(s.recordEnd(), s.box.Close())
+		err = errors.Join(s.recordEnd(), s.kept.box.Close())
 	} else {
-		err = s.box.Remove()
+		err = s.kept.box.Remove()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
@@ -196,7 +214,7 @@ func (s *sandbox) recordEnd() error {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
-	if last == nil && !s.quiet {
+	if last == nil && !s.kept.quiet {
 		return nil
 	}
 	return s.record()
@@ -205,14 +223,14 @@ func (s *sandbox) recordEnd() error {
 func (s *sandbox) stays() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stay
+	return s.kept.stay
 }
 
 // remove ends s and removes its files.
 func (s *sandbox) remove(why string) {
 	s.mu.Lock()
 	if !s.ending {
-		s.stay = false
+		s.kept.stay = false
 	}
 	s.mu.Unlock()
 	s.end(why)
@@ -248,8 +266,8 @@ func (s *sandbox) renew() {
 		return
 	}
 	s.expires = expiry(s.spec, s.created, time.Now())
-	if s.stay {
-		if err := s.box.Renew(s.expires); err != nil {
+	if s.kept.stay {
+		if err := s.kept.box.Renew(s.expires); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: renew: %v\n", s.id, err)
 		}
 	}
@@ -271,8 +289,8 @@ func expiry(spec runner.Spec, created, now time.Time) time.Time {
 // filesLayer tells whether what a persistent sandbox writes outlives its processes.
 func filesLayer(s *sandbox) runner.Layer {
 	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
-	if !s.onDisk {
-		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(s.keptWhy)
+	if !s.kept.onDisk {
+		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(s.kept.why)
 		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
 	}
 	return l

@@ -94,10 +94,10 @@ func TestTold(t *testing.T) {
 }
 
 func TestFilesLayer(t *testing.T) {
-	if l := filesLayer(&sandbox{onDisk: true}); l.Status != runner.Held || l.Why != "" {
+	if l := filesLayer(&sandbox{kept: kept{onDisk: true}}); l.Status != runner.Held || l.Why != "" {
 		t.Errorf("%+v", l)
 	}
-	if l := filesLayer(&sandbox{keptWhy: errors.New("why")}); l.Status != runner.Degraded || l.Why != "why" || l.Fix == "" {
+	if l := filesLayer(&sandbox{kept: kept{why: errors.New("why")}}); l.Status != runner.Degraded || l.Why != "why" || l.Fix == "" {
 		t.Errorf("%+v", l)
 	}
 	limits := keptLimits([]runner.LimitReceipt{{Name: "pids", Mechanism: "m"}, {Name: "disk", Mechanism: "tmpfs"}})

@@ -32,7 +32,7 @@ func policyOf(spec runner.Spec) string {
 // ofKey returns the id of the sandbox with that key, if it is of that policy. Any other is removed.
 func (e *Engine) ofKey(key, policy string) (id string, err error) {
 	if s := e.liveOf(key); s != nil {
-		if s.policy == policy {
+		if s.kept.policy == policy {
 			return s.id, nil
 		}
 		return "", s.stop(false)

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -78,8 +77,8 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
 func (s *sandbox) layOut() (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
-	if s.box != nil {
-		dir, s.onDisk = s.box.Tree(), true
+	if s.kept.box != nil {
+		dir, s.kept.onDisk = s.kept.box.Tree(), true
 	} else {
 		s.undo.add(func() { os.RemoveAll(dir) })
 	}
@@ -103,13 +102,10 @@ func (s *sandbox) layOut() (err error) {
 			return err
 		}
 	}
-	if s.out, err = os.Open(s.spec.Out); err != nil {
+	if s.shared.out, err = os.Open(s.spec.Out); err != nil {
 		return err
 	}
-	s.undo.add(func() {
-		rootfs.Settle(s.out, s.began)
-		s.out.Close()
-	})
+	s.undo.add(s.giveBack)
 	return nil
 }
 

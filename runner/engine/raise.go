@@ -68,7 +68,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	}
 	t.mark("mounts")
 	if s.spec.Rootfs != nil {
-		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.stacked)})
+		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.image.stacked)})
 	}
 	net, nerr := join()
 	if nerr != nil {

@@ -43,7 +43,7 @@ func (s *sandbox) account(saw seen) *runner.Receipt {
 	case s.spec.Rootfs != nil:
 		r.Limits = imageLimits(r.Limits, b, s.tree.Upper)
 	}
-	if s.onDisk {
+	if s.kept.onDisk {
 		r.Limits = keptLimits(r.Limits)
 	}
 	r.Level = level(r, b.Mode)

@@ -33,7 +33,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	}
 	s := e.newSandbox(rec.Info.ID, spec)
 	s.asker = c
-	s.egress, s.created, s.restarted, s.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
+	s.egress, s.created, s.kept.restarted, s.kept.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
 		return other.open()
@@ -43,60 +43,6 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	}
 	close(s.built)
 	return s.open()
-}
-
-// claimAgain registers s, unless it lives already.
-func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if other := e.boxes[s.id]; other != nil && !other.over() {
-		return other
-	}
-	e.boxes[s.id] = s
-	return nil
-}
-
-// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
-// no processes of ours.
-func (e *Engine) locate(idOrName string) (*sandbox, keep.Record, error) {
-	for {
-		s, unknown := e.find(idOrName)
-		if unknown == nil && !(s.over() && s.stays()) {
-			return s, keep.Record{}, nil
-		}
-		d, err := e.keeper()
-		if err != nil {
-			return nil, keep.Record{}, unknown
-		}
-		rec, err := d.Find(idOrName)
-		switch {
-		case err != nil && unknown == nil: // it was, a moment ago
-			return nil, rec, wire.Errorf(wire.CodeUnknown, "%w", err)
-		case err != nil:
-			return nil, rec, unknown
-		case !e.lives(rec.Info.ID):
-			return nil, rec, nil
-		}
-		idOrName = rec.Info.ID // restarted meanwhile
-	}
-}
-
-// asleep finds a sandbox that has files and no processes of ours.
-func (e *Engine) asleep(idOrName string) (keep.Record, error) {
-	if d, err := e.keeper(); err == nil {
-		rec, err := d.Find(idOrName)
-		if err == nil && !e.lives(rec.Info.ID) {
-			return rec, nil
-		}
-	}
-	return keep.Record{}, wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", idOrName)
-}
-
-func (e *Engine) lives(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.boxes[id]
-	return s != nil && !s.over()
 }
 
 // stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
@@ -178,7 +124,7 @@ func evict(d *keep.Dir, rec keep.Record) error {
 func (s *sandbox) stop(keepFiles bool) error {
 	if keepFiles {
 		if !s.stays() {
-			return wire.Errorf(wire.CodeInvalid, "stop sandbox %q: its files are not kept: %v", s.id, s.keptWhy)
+			return wire.Errorf(wire.CodeInvalid, "stop sandbox %q: its files are not kept: %v", s.id, s.kept.why)
 		}
 		s.end("stopped")
 		return nil
@@ -189,57 +135,4 @@ func (s *sandbox) stop(keepFiles bool) error {
 		return s.e.stopAsleep(rec, false)
 	}
 	return nil
-}
-
-// listAsleep returns what is asleep, for the list of all.
-func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
-	d, err := e.keeper()
-	if err != nil {
-		return nil
-	}
-	for _, rec := range d.All() {
-		if !live[rec.Info.ID] {
-			infos = append(infos, rec.Info)
-		}
-	}
-	return infos
-}
-
-// newSandbox is a sandbox before it is made.
-func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
-	now := time.Now()
-	return &sandbox{
-		e: e, id: id, spec: spec, created: now, began: now, paths: inside,
-		execs: map[uint64]*execution{}, built: make(chan struct{}), finished: make(chan struct{}),
-	}
-}
-
-// build makes s. On an error nothing is left of it but the files it had before.
-func (s *sandbox) build(m *wire.Message) error {
-	err := s.make(m)
-	if err == nil {
-		err = s.moveIn()
-	}
-	if err == nil {
-		return nil
-	}
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	close(s.built)
-	s.undo.run()
-	s.late.run()
-	close(s.finished)
-	s.e.drop(s)
-	s.e.maybeIdle() // the caller may have left meanwhile
-	return err
-}
-
-// drop takes s out of the table, if it is not the place of one that came after it.
-func (e *Engine) drop(s *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.boxes[s.id] == s {
-		delete(e.boxes, s.id)
-	}
 }

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +56,7 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	if err := s.keptOnDisk(l); err != nil {
 		return err
 	}
-	if s.scratch != "" {
+	if s.image.scratch != "" {
 		if err := s.watchScratch(); err != nil {
 			return err
 		}
@@ -66,18 +66,6 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 		return s.tree.Open()
 	}
 	return s.openShared()
-}
-
-// openShared opens what the sandbox shares with its caller, for the watch and for the end.
-func (s *sandbox) openShared() (err error) {
-	if s.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
-		return err
-	}
-	s.lendOut()
-	if s.spec.Workspace != "" {
-		s.work, err = os.Open(filepath.Join(s.tree.Root, "workspace"))
-	}
-	return err
 }
 
 // inodes bounds what a tree of empty files takes: inodes are kernel memory, which no
@@ -90,42 +78,19 @@ func inodes(bytes int64) int64 {
 	return min(max(bytes/4096, 1024), most)
 }
 
-// giveBack makes /out and /workspace the caller's: no process of the sandbox is alive any more.
-func (s *sandbox) giveBack() {
-	if s.work != nil {
-		s.settleWork()
-	}
-	if s.out == nil {
-		return
-	}
-	var errs []error
-	if s.takeBack != nil {
-		errs = append(errs, s.takeBack())
-	}
-	if err := errors.Join(append(errs, rootfs.Settle(s.out, s.began))...); err != nil {
-		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
-	}
-	s.out.Close()
-}
-
 func source(m *wire.Message, name, path string) rootfs.Source {
 	return rootfs.Source{Path: path, Same: m.File(protocol.FileSame + name), Mount: m.File(protocol.FileMount + name)}
 }
 
 // watch starts what looks after the limits that no kernel mechanism holds.
 func (s *sandbox) watch() {
-	dirs := []*os.File{s.out}
-	for _, d := range []*os.File{s.work, s.upper} {
-		if d != nil {
-			dirs = append(dirs, d)
-		}
-	}
-	var whole []*os.File
-	if s.written != nil {
-		whole = append(whole, s.written)
-	}
-	stop := s.group.Watch(s.pid, dirs, whole, func(r runner.Reason, detail string) { go s.condemn(r, detail) })
+	stop := s.group.Watch(s.pid, present(s.shared.out, s.shared.work, s.image.upper), present(s.kept.written), func(r runner.Reason, detail string) { go s.condemn(r, detail) })
 	s.undo.add(stop)
+}
+
+// present are those of files that there are.
+func present(files ...*os.File) []*os.File {
+	return slices.DeleteFunc(files, func(f *os.File) bool { return f == nil })
 }
 
 // initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a
