@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/keep"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -175,60 +174,5 @@ func TestValidName(t *testing.T) {
 		if err := validName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
-	}
-}
-
-func TestIdentityIsNotThePidAlone(t *testing.T) {
-	me, err := keep.Identify(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !me.Alive() {
-		t.Error("we are not alive")
-	}
-	other := me
-	other.Start++
-	if other.Alive() {
-		t.Error("a later process with our pid passes for us")
-	}
-	other = me
-	other.Boot = "another"
-	if other.Alive() {
-		t.Error("a process of another boot passes for us")
-	}
-}
-
-func TestState(t *testing.T) {
-	d, err := openState(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.write(runner.Info{ID: "aa", Name: "web", State: runner.Running})
-	if got, err := d.find("web"); err != nil || got.ID != "aa" {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if _, err := d.find("nope"); wire.AsError(err).Code != wire.CodeUnknown {
-		t.Errorf("err = %v", err)
-	}
-	d.bury("killed") // the runner that wrote it, us, is alive
-	if got, _ := d.find("aa"); got.State != runner.Running {
-		t.Error("a live runner's sandbox was buried")
-	}
-	d.self.Start++ // now it is another's
-	d.write(runner.Info{ID: "bb", State: runner.Running})
-	d.bury("killed")
-	if got, _ := d.find("bb"); got.State != runner.Ended || got.Result == nil || got.Result.Reason != runner.Lost {
-		t.Errorf("got %+v", got)
-	}
-	for range 8 * keepEnded {
-		d.ended(runner.Info{ID: newID(), State: runner.Running})
-	}
-	if n := len(d.all()); n > 4*keepEnded {
-		t.Errorf("%d records kept", n)
-	}
-	os.WriteFile(filepath.Join(d.path, "cc.json"), []byte("{"), 0o600)
-	os.WriteFile(filepath.Join(d.path, "dd.json"), []byte(`{"version":99}`), 0o600)
-	if _, err := d.find("dd"); err == nil {
-		t.Error("a record of another version was read")
 	}
 }

@@ -173,7 +173,7 @@ func (s *sandbox) moveIn() error {
 	}
 	s.startClock()
 	if !s.kept.onDisk {
-		s.e.state.write(s.info())
+		s.e.state.Write(s.info())
 		return nil
 	}
 	if err := s.record(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/mask"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -164,7 +165,7 @@ func (s *sandbox) mask(st started) <-chan error {
 		close(done)
 		return done
 	}
-	go func() { done <- maskProc(s.mounts) }()
+	go func() { done <- mask.Proc(s.mounts) }()
 	return done
 }
 

@@ -15,6 +15,7 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/state"
 	"demesne/runner/wire"
 )
 
@@ -115,7 +116,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 // 2 to 5 % of a cold run.
 func learnTypes() {
 	wire.Learn(libcontainer.State{}, wire.GuestSetup{}, wire.GuestFacts{}, wire.GuestExec{}, wire.GuestExecuted{}, wire.GuestExited{},
-		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, record{})
+		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, state.Record{})
 }
 
 // serveGuest notices when PID 1 goes away by itself.
