@@ -7,11 +7,10 @@
 //
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
-//	raise.go      the order of making one, and its undoing
+//	raise.go      the order of making one; package receipt says what holds then; end.go  its end
 //	tree.go       its mounts; image.go  those of an image
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	receipt.go    what was verified → Receipt
 //	egress.go     what a sandbox may have of the network; pure
 //	network.go    its network: the ways in, by package inlet
 //	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
