@@ -15,6 +15,7 @@ type engine interface {
 	Create(context.Context, runner.Spec) (*box, error)
 	Open(ctx context.Context, idOrName string) (*box, error)
 	List(context.Context) ([]runner.Info, error)
+	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
