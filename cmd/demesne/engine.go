@@ -16,6 +16,7 @@ type engine interface {
 	Run(context.Context, runner.Spec, runner.Command) (*begun, error)
 	Open(ctx context.Context, idOrName string) (*box, error)
 	List(context.Context) ([]runner.Info, error)
+	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error

@@ -90,6 +90,8 @@ func (bare) List(context.Context) ([]runner.Info, error) {
 	return []runner.Info{bareInfo()}, nil
 }
 
+func (bare) Count(context.Context) (int, error) { return 1, nil }
+
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {
 		return nil, wire.Errorf(wire.CodeUnknown, "inspect sandbox %q: no such sandbox", id)
