@@ -78,22 +78,26 @@ func TestHalfwayCopyOut(t *testing.T) {
 	}
 }
 
-// A copy into a sandbox that is killed leaves whole files or none.
+// A copy into a sandbox that is killed, or whose runner is, leaves whole files or none, and nothing half-made.
 func TestHalfwayCopyIn(t *testing.T) {
-	b := newBox(t)
-	b.create("--name", "box")
-	from := b.mkdir("up")
-	for i := range 30 {
-		b.file("up/"+string(rune('a'+i)), strings.Repeat("x", 300_000), 0o644)
-	}
-	b.halfway(12, theCLI, []string{"cp", from, "box:/workspace/in"}, func(bool) {
-		// The one inside ends when it sees the end of its input.
-		eventually(t, "what copies inside to end", func() bool {
-			return b.must("exec", "box", "-c", "find in -type f ! -size 300000c | wc -l") == "0\n"
+	for name, whom := range map[string]func(int) []int{"the CLI": theCLI, "the runner": theRunner} {
+		b := newBox(t)
+		b.create("--name", "box")
+		from := b.mkdir("up")
+		for i := range 30 {
+			b.file("up/"+string(rune('a'+i)), strings.Repeat("x", 300_000), 0o644)
+		}
+		b.halfway(12, whom, []string{"cp", from, "box:/workspace/in"}, func(bool) {
+			// The one inside ends when it sees the end of its input.
+			eventually(t, "what copies inside to end", func() bool {
+				return b.must("exec", "box", "-c", "mkdir -p in; find in -type f ! -size 300000c | wc -l") == "0\n"
+			})
+			if left := b.must("exec", "box", "-c", "find in -name '.demesne*'; rm -rf in"); left != "" {
+				t.Errorf("%s: left: %q", name, left)
+			}
 		})
-		b.must("exec", "box", "-c", "rm -rf in")
-	})
-	b.must("rm", "box")
+		b.must("rm", "box")
+	}
 }
 
 // A snapshot or a fork that is killed is there whole, or not at all, and what it is of goes on.

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,6 +78,28 @@ func TestSurroundingsRunDirectory(t *testing.T) {
 	b.extra = append(b.extra, "XDG_RUNTIME_DIR=/root")
 	if r := b.demesne("run", "--", "echo", "ok"); r.stdout != "ok\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Root, by sudo -E, makes nothing in the home and the run directory of the user who typed it.
+func TestSurroundingsSudo(t *testing.T) {
+	if os.Getuid() != 0 {
+		return // nor could an ordinary user
+	}
+	b := newBox(t)
+	theirs := b.mkdir("theirs")
+	if err := errors.Join(os.Mkdir(theirs+"/run", 0o700), os.Chown(theirs, 54321, 54321), os.Chown(theirs+"/run", 54321, 54321)); err != nil {
+		t.Fatal(err)
+	}
+	b.extra = append(b.extra, "HOME="+theirs, "XDG_RUNTIME_DIR="+theirs+"/run")
+	if out := b.must("run", "--out", b.dir+"/o", "--", "echo", "ok"); out != "ok\n" {
+		t.Errorf("%q", out)
+	}
+	b.must("jobs")
+	for dir, want := range map[string]int{theirs: 1, theirs + "/run": 0} {
+		if list, err := os.ReadDir(dir); err != nil || len(list) != want {
+			t.Errorf("%s has %v, %v", dir, list, err)
+		}
 	}
 }
 

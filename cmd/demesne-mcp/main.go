@@ -40,10 +40,14 @@ import (
 	"strings"
 	"syscall"
 
+	"demesne/cmd/internal/home"
 	"demesne/cmd/internal/version"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	home.Own()
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 const usage = `usage: demesne-mcp [--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]
 

@@ -42,6 +42,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/home"
 	"demesne/images"
 	"demesne/runner/client"
 )
@@ -49,6 +50,7 @@ import (
 func main() {
 	// What is ours stays ours: without its owner's bits in the umask nobody could open a lock twice.
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
+	home.Own()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,

@@ -47,7 +47,7 @@ func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.print(fmt.Sprintf("%d files in %s\n", len(m.Files), manifest.Path(dir)))
+		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), manifest.Path(dir)))
 	}
 	m, err := manifest.Read(manifest.Path(dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -66,12 +66,23 @@ func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
 		return 0, err
 	}
 	if len(lines) == 0 {
-		return a.print(fmt.Sprintf("%d files are as they were\n", len(m.Files)))
+		as := " are as they were\n"
+		if len(m.Files) == 1 {
+			as = " is as it was\n"
+		}
+		return a.print(files(len(m.Files)) + as)
 	}
 	if code, err := a.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
 		return code, err
 	}
 	return 1, nil
+}
+
+func files(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 // record writes the manifest of an output directory that no sandbox has any more, and returns where it is.

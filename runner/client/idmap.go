@@ -169,7 +169,11 @@ func runMappers(pid int, uid, gid []runner.IDRange) error {
 		wg.Go(func() { errs[i] = runMapper(h.name, pid, h.m) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if errors.Is(err, errNoHelper) { // one package has both: it is told once
+		return errNoHelper
+	}
+	return err
 }
 
 func runMapper(name string, pid int, m []runner.IDRange) error {

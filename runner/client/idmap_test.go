@@ -1,6 +1,9 @@
 package client
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestParseSubid(t *testing.T) {
 	for line, want := range map[string]struct {
@@ -21,6 +24,15 @@ func TestParseSubid(t *testing.T) {
 		if ok != want.ok || ok && (who != want.who || start != want.start || count != want.count) {
 			t.Errorf("%q: got %q %d %d %v", line, who, start, count, ok)
 		}
+	}
+}
+
+// TestNoMapper: that newuidmap is missing is said once, though newgidmap is, too.
+func TestNoMapper(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	why, fix := explainSubids(runMappers(os.Getpid(), nil, nil))
+	if why != "newuidmap is not installed" || fix == "" {
+		t.Errorf("%q, %q", why, fix)
 	}
 }
 

@@ -38,11 +38,6 @@ type launcher struct {
 	fix     string
 }
 
-// stepMap is the step of a [userns.Refused] that is the caller's own: the kernel
-// refused the id map. Since Linux 5.12 uid 0 can map itself only with CAP_SETFCAP,
-// which containers take away (user_namespaces(7)).
-const stepMap = "write id map"
-
 // errRetry says that the runner we found was on its way out.
 var errRetry = errors.New("runner ended meanwhile")
 
@@ -321,7 +316,7 @@ func (l *launcher) shake(ctl *os.File, boot *protocol.Boot) error {
 			if _, err := io.ReadFull(ctl, e[:]); err != nil {
 				return err
 			}
-			return &userns.Refused{Step: userns.Steps[e[0]], Errno: syscall.Errno(e[1])}
+			return &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
 		case 'r':
 			if pid == 0 {
 				// B was faster than A: its pid is still to come.
@@ -345,7 +340,7 @@ func (l *launcher) release(ctl *os.File, pid int, boot *protocol.Boot) error {
 		maps, err := l.ids.write(pid)
 		l.trace = []runner.Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
 		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-			return &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
+			return &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
 		}
 		if err != nil {
 			return err

@@ -113,19 +113,12 @@ func (s *sandbox) userFits() error {
 	if u == nil {
 		return nil
 	}
-	if u.UID >= size(s.e.boot.UIDMap) || u.GID >= size(s.e.boot.GIDMap) {
+	if u.UID >= s.e.boot.UIDs() || u.GID >= s.e.boot.GIDs() {
 		return &wire.Error{
 			Code: wire.CodeInvalid,
-			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, size(s.e.boot.UIDMap)),
+			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, s.e.boot.UIDs()),
 			Hint: s.e.boot.MapFix,
 		}
 	}
 	return nil
-}
-
-func size(m []runner.IDRange) (n uint32) {
-	for _, r := range m {
-		n += r.Size
-	}
-	return n
 }

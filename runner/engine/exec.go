@@ -180,7 +180,7 @@ func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (wire.GuestE
 	if len(g.Dir) == 0 {
 		g.Dir = wire.Bytes(dir)
 	}
-	g.SetIDs = size(s.e.boot.UIDMap) > 1
+	g.SetIDs = s.e.boot.UIDs() > 1
 	return g, nil
 }
 

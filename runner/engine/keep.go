@@ -173,7 +173,7 @@ func (s *sandbox) moveIn() error {
 	}
 	s.startClock()
 	if !s.kept.onDisk {
-		s.e.state.write(s.info())
+		s.e.state.Write(s.info())
 		return nil
 	}
 	if err := s.record(); err != nil {
@@ -284,24 +284,4 @@ func expiry(spec runner.Spec, created, now time.Time) time.Time {
 		return created.Add(age)
 	}
 	return until
-}
-
-// filesLayer tells whether what a persistent sandbox writes outlives its processes.
-func filesLayer(s *sandbox) runner.Layer {
-	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
-	if !s.kept.onDisk {
-		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(s.kept.why)
-		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
-	}
-	return l
-}
-
-// keptLimits says what holds the disk limit of what is kept.
-func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
-	for i := range l {
-		if l[i].Name == "disk" && l[i].Status != runner.Off {
-			l[i].Mechanism = "watchdog on /, /out and /workspace, RLIMIT_FSIZE"
-		}
-	}
-	return l
 }

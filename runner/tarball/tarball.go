@@ -150,8 +150,8 @@ type Options struct {
 }
 
 // Unpack creates what the stream holds below root. What is neither file, directory nor,
-// with Links, symbolic link is skipped. A file that exists is replaced whole, by rename; a
-// directory that exists is added to.
+// with Links, symbolic link is skipped. A file has a name once it is whole, see place.go; one that exists is
+// replaced by rename. A directory that exists is added to.
 func Unpack(r io.Reader, root *os.Root, o Options) (Report, error) {
 	u := &unpacker{root: root, Options: o, left: o.Limits.orDefault()}
 	tr := tar.NewReader(r)
@@ -215,41 +215,4 @@ func clean(name string) (string, error) {
 		return "", ErrBadName
 	}
 	return c, nil
-}
-
-func (u *unpacker) file(name string, mode fs.FileMode, size int64, r io.Reader) error {
-	err := u.replace(name, func(temp string) error {
-		f, err := u.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
-		if err != nil {
-			return err
-		}
-		n, err := io.Copy(f, r)
-		if err == nil && n != size {
-			err = io.ErrUnexpectedEOF
-		}
-		return errors.Join(err, f.Chmod(mode), f.Close())
-	})
-	if err == nil {
-		u.did.Files++
-		u.did.Bytes += size
-	}
-	return err
-}
-
-// replace has make make a file of another name beside name, and renames it.
-func (u *unpacker) replace(name string, make func(temp string) error) error {
-	dir := path.Dir(name)
-	if err := u.root.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	temp := path.Join(dir, fmt.Sprintf(".demesne-%d-%d", os.Getpid(), u.left.Entries))
-	if err := make(temp); err != nil {
-		u.root.Remove(temp)
-		return err
-	}
-	if err := u.root.Rename(temp, name); err != nil {
-		u.root.Remove(temp)
-		return err
-	}
-	return nil
 }

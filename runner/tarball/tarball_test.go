@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -117,6 +118,84 @@ func TestUnpackThroughLinks(t *testing.T) {
 	}
 	if _, err := os.Lstat(outside + "/planted"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a file was planted outside")
+	}
+}
+
+// looker looks at a directory in the middle of a stream.
+type looker struct {
+	io.Reader
+	look func()
+}
+
+func (l looker) Read(b []byte) (int, error) {
+	l.look()
+	return l.Reader.Read(b[:min(len(b), 1<<10)])
+}
+
+// TestUnpackWhole: a name is one of a whole file at any moment, and no other is there, whatever was before.
+func TestUnpackWhole(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/d/a", strings.Repeat("x", 100<<10), 0o640)
+	write(t, src+"/d/b", strings.Repeat("x", 100<<10), 0o640)
+	var stream bytes.Buffer
+	if err := Pack(&stream, from, "d", "d"); err != nil {
+		t.Fatal(err)
+	}
+	root, dir := rooted(t)
+	write(t, dir+"/d/b", "old", 0o600)
+	looks := 0
+	read := looker{&stream, func() {
+		looks++
+		list, _ := os.ReadDir(dir + "/d")
+		for _, e := range list {
+			if st, err := e.Info(); err != nil || st.Size() != 100<<10 && (e.Name() != "b" || st.Size() != 3) {
+				t.Errorf("%s is there: %v", e.Name(), err)
+			}
+		}
+	}}
+	if did, err := Unpack(read, root, Options{}); err != nil || did.Files != 2 || looks < 200 {
+		t.Errorf("%+v, %v, looked %d times", did, err, looks)
+	}
+	if st, err := os.Stat(dir + "/d/b"); err != nil || st.Size() != 100<<10 || st.Mode() != 0o640 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// TestUnpackOverDirectory: a file does not take the place of a directory, and leaves nothing.
+func TestUnpackOverDirectory(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/f", "x", 0o600)
+	var stream bytes.Buffer
+	if err := Pack(&stream, from, "f", "f"); err != nil {
+		t.Fatal(err)
+	}
+	root, dir := rooted(t)
+	write(t, dir+"/f/g", "", 0o600)
+	if _, err := Unpack(&stream, root, Options{}); err == nil {
+		t.Error("it did")
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 1 {
+		t.Errorf("left %v", list)
+	}
+}
+
+// TestBeside: where nothing nameless can be made it is done by rename.
+func TestBeside(t *testing.T) {
+	root, dir := rooted(t)
+	u := &unpacker{root: root}
+	for _, text := range []string{"one", "two"} {
+		if err := u.beside("d/f", 0o640, 3, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(dir + "/d/f"); string(got) != text {
+			t.Errorf("%q, want %q", got, text)
+		}
+	}
+	if err := u.beside("d/g", 0o640, 4, strings.NewReader("cut")); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if list, _ := os.ReadDir(dir + "/d"); len(list) != 1 {
+		t.Errorf("left %v", list)
 	}
 }
 
