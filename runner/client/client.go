@@ -214,6 +214,12 @@ func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
 }
 
+// Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
+func (c *Client) Count(ctx context.Context) (int, error) {
+	var n int
+	return n, c.lost(c.peer.Call(ctx, protocol.OpCount, nil, nil, &n))
+}
+
 // Check probes what this machine lets a sandbox have.
 func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 	var probes []runner.Probe

@@ -61,13 +61,13 @@ func (d *Desk) roomFor(ctx context.Context, box *client.Sandbox) error {
 	if d.opts.Most == 0 {
 		return nil
 	}
-	var all []runner.Info
+	var n int
 	err := d.conn.with(ctx, func(live *client.Client) (err error) {
-		all, err = live.List(ctx)
+		n, err = live.Count(ctx)
 		return err
 	})
 	if err == nil {
-		err = room.Full(all, d.opts.Most)
+		err = room.Full(n, d.opts.Most)
 	}
 	if errors.Is(err, room.ErrFull) {
 		err = &hinted{err, "sandbox_destroy ends one; demesne ls lists them"}
