@@ -135,7 +135,7 @@ func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	s.primary = true
 	s.execs[x.id] = x
 	s.idle.wake()
-	s.renew()
+	s.used()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
 	s.e.mu.Unlock()
