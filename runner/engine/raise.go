@@ -19,13 +19,8 @@ type stages struct {
 
 func (t *stages) mark(name string) {
 	now := time.Now()
-	t.list = append(t.list, runner.Stage{Name: name, MS: ms(now.Sub(t.last))})
+	t.list = append(t.list, runner.Stage{Name: name, MS: float64(now.Sub(t.last).Microseconds()) / 1000})
 	t.last = now
-}
-
-// part adds a time that lies within the one before.
-func (t *stages) part(name string, d time.Duration) {
-	t.list = append(t.list, runner.Stage{Name: name, MS: ms(d)})
 }
 
 // make is the order in which a sandbox comes to be. Each step pushes its undoing.
@@ -56,35 +51,6 @@ func (s *sandbox) raiseInTurn(m *wire.Message, t *stages) error {
 // raise brings a sandbox up to where PID 1 waits for commands, restricted. Of a spare it does
 // not know yet whose it will be.
 func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
-	if err := s.prepare(m, t); err != nil {
-		return err
-	}
-	admitted := func() error { return nil }
-	if !s.spare {
-		if admitted, err = s.openNetwork(m); err != nil {
-			return err
-		}
-	}
-	if sysfs := s.net.ns.Sysfs; sysfs != nil {
-		if err := s.tree.MountSys(sysfs); err != nil {
-			return err
-		}
-	}
-	t.mark("netns")
-	if err := s.bringUp(t); err != nil {
-		return err
-	}
-	if err := admitted(); err != nil {
-		return err
-	}
-	t.mark("proxy")
-	t.part("guest:landlock", s.seen.facts.Landlocked)
-	t.part("guest:seccomp", s.seen.facts.Filtered)
-	return nil
-}
-
-// prepare makes what PID 1 is to find: limits, mounts and a network.
-func (s *sandbox) prepare(m *wire.Message, t *stages) (err error) {
 	if err := s.userFits(); err != nil {
 		return err
 	}
@@ -104,7 +70,7 @@ func (s *sandbox) prepare(m *wire.Message, t *stages) (err error) {
 	}
 	t.mark("mounts")
 	if s.spec.Rootfs != nil {
-		t.part("mounts:layers", s.image.stacked)
+		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.image.stacked)})
 	}
 	net, nerr := join()
 	if nerr != nil {
@@ -112,12 +78,23 @@ func (s *sandbox) prepare(m *wire.Message, t *stages) (err error) {
 	}
 	s.net = net
 	s.undo.add(net.close)
-	return err
-}
-
-// bringUp starts PID 1 and has it restrict itself.
-func (s *sandbox) bringUp(t *stages) error {
-	start, err := s.start(s.net.ns)
+	if err != nil {
+		return err
+	}
+	admitted := func() error { return nil }
+	if !s.spare {
+		if admitted, err = s.openNetwork(m); err != nil {
+			return err
+		}
+	}
+	ns := net.ns
+	if ns.Sysfs != nil {
+		if err := s.tree.MountSys(ns.Sysfs); err != nil {
+			return err
+		}
+	}
+	t.mark("netns")
+	start, err := s.start(ns)
 	if err != nil {
 		return err
 	}
@@ -126,7 +103,7 @@ func (s *sandbox) bringUp(t *stages) error {
 	}
 	masked := s.mask(start)
 	t.mark("clone")
-	s.net.started()
+	net.started()
 	err = s.group.Add(s.pid)
 	if err = errors.Join(err, <-masked); err != nil {
 		return err
@@ -137,8 +114,14 @@ func (s *sandbox) bringUp(t *stages) error {
 	if err != nil {
 		return s.explainInit(err)
 	}
-	s.seen = seen{facts, start, <-names, s.net.ns.SysfsErr}
+	s.seen = seen{facts, start, <-names, ns.SysfsErr}
 	t.mark("guest")
+	if err := admitted(); err != nil {
+		return err
+	}
+	t.mark("proxy")
+	t.list = append(t.list,
+		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
 	return nil
 }
 
