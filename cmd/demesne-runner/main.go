@@ -15,6 +15,8 @@ import (
 
 	"demesne/runner/engine"
 	"demesne/runner/probe"
+	"demesne/runner/reap"
+	"demesne/runner/userns"
 	_ "demesne/runner/userns/constructor" // ours
 )
 
@@ -28,10 +30,10 @@ func main() {
 		engine.Inside()
 	}
 	if len(os.Args) > 2 && os.Args[1] == "enter" {
-		os.Exit(engine.Enter(os.Args[2:]))
+		os.Exit(userns.Become(os.Args[2:]))
 	}
 	if len(os.Args) == 2 && os.Args[1] == "reap" {
-		os.Exit(engine.Reap())
+		os.Exit(reap.Run())
 	}
 	probe.Reexec()
 	if len(os.Args) != 1 {

@@ -39,7 +39,7 @@ func Enter(ctx context.Context, c *exec.Cmd) error {
 		ns.Close()
 	}
 	var refused *userns.Refused
-	if errors.As(err, &refused) && refused.Step != userns.Steps[9] {
+	if errors.As(err, &refused) && refused.Step != userns.StepExecute {
 		why, fix := explainRefused(refused, progs.runner)
 		return &wire.Error{Code: wire.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
 	}
@@ -103,7 +103,7 @@ func holdUserns(program string, single bool) (*os.File, error) {
 	}
 	_, err = planMaps(realRoot(), single).write(h.Process.Pid)
 	if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-		return nil, &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
+		return nil, &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
 	}
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func readStep(ctl *os.File) (byte, error) {
 	if _, err := io.ReadFull(ctl, e[:]); err != nil {
 		return 0, err
 	}
-	return 0, &userns.Refused{Step: userns.Steps[e[0]], Errno: syscall.Errno(e[1])}
+	return 0, &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
 }
 
 // enter starts c by way of demesne-runner, which joins ns and executes c's program.
@@ -196,7 +196,7 @@ func entered(ctl *os.File) error {
 
 // explainRefused says what refused the outer user namespace, and what lifts that.
 func explainRefused(r *userns.Refused, program string) (why, fix string) {
-	if r.Step == stepMap && os.Geteuid() == 0 {
+	if r.Step == userns.StepMap && os.Geteuid() == 0 {
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
 			"run it as another uid, or leave it that right: bwrap --cap-add CAP_SETFCAP …"
 	}

@@ -38,11 +38,6 @@ type launcher struct {
 	fix     string
 }
 
-// stepMap is the step of a [userns.Refused] that is the caller's own: the kernel
-// refused the id map. Since Linux 5.12 uid 0 can map itself only with CAP_SETFCAP,
-// which containers take away (user_namespaces(7)).
-const stepMap = "write id map"
-
 // errRetry says that the runner we found was on its way out.
 var errRetry = errors.New("runner ended meanwhile")
 
@@ -239,7 +234,9 @@ func (l *launcher) listen() (*os.File, error) {
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "listener")
-	if err := errors.Join(unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
+	// Before it has a name: real root's run directory can be searched by others, and whoever may write to the
+	// file may connect.
+	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
@@ -319,7 +316,7 @@ func (l *launcher) shake(ctl *os.File, boot *protocol.Boot) error {
 			if _, err := io.ReadFull(ctl, e[:]); err != nil {
 				return err
 			}
-			return &userns.Refused{Step: userns.Steps[e[0]], Errno: syscall.Errno(e[1])}
+			return &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
 		case 'r':
 			if pid == 0 {
 				// B was faster than A: its pid is still to come.
@@ -343,7 +340,7 @@ func (l *launcher) release(ctl *os.File, pid int, boot *protocol.Boot) error {
 		maps, err := l.ids.write(pid)
 		l.trace = []runner.Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
 		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-			return &userns.Refused{Step: stepMap, Errno: syscall.EPERM}
+			return &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
 		}
 		if err != nil {
 			return err

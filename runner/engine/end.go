@@ -95,7 +95,7 @@ func (s *sandbox) undoLate(f func()) {
 func (e *Engine) forget(s *sandbox) {
 	s.late.run()
 	if !s.stays() {
-		e.state.ended(s.info())
+		e.state.Ended(s.info())
 	}
 	e.drop(s)
 	e.mu.Lock()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -11,9 +10,7 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/keep"
 	"demesne/runner/protocol"
-	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
@@ -88,81 +85,6 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestLevel(t *testing.T) {
-	held := runner.Layer{Name: "a", Status: runner.Held}
-	for _, c := range []struct {
-		name  string
-		layer runner.Status
-		limit runner.Status
-		mode  string
-		want  runner.Level
-	}{
-		{"all held", runner.Held, runner.Held, userns.ModeUser, runner.LevelFull},
-		{"left out on request", runner.Off, runner.Held, userns.ModeUser, runner.LevelFull},
-		{"a layer degraded", runner.Degraded, runner.Held, userns.ModeUser, runner.LevelDegraded},
-		{"a limit degraded", runner.Held, runner.Degraded, userns.ModeUser, runner.LevelDegraded},
-		{"a limit missing", runner.Held, runner.Missing, userns.ModeRoot, runner.LevelDegraded},
-		{"no namespaces", runner.Held, runner.Held, userns.ModeMinimal, runner.LevelMinimal},
-	} {
-		r := &runner.Receipt{
-			Layers: []runner.Layer{held, {Name: "b", Status: c.layer}},
-			Limits: []runner.LimitReceipt{{Name: "memory", Status: c.limit}},
-		}
-		if got := level(r, c.mode); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
-		}
-	}
-}
-
-func TestMeets(t *testing.T) {
-	r := &runner.Receipt{
-		Level:  runner.LevelDegraded,
-		Layers: []runner.Layer{{Name: "id-map", Status: runner.Degraded, Fix: "type this"}, {Name: "proc", Status: runner.Held}},
-	}
-	for want, ok := range map[runner.Level]bool{"": true, runner.LevelMinimal: true, runner.LevelDegraded: true, runner.LevelFull: false} {
-		err := meets(r, want)
-		if (err == nil) != ok {
-			t.Errorf("require %q: %v", want, err)
-		}
-	}
-	var e *wire.Error
-	if !errors.As(meets(r, runner.LevelFull), &e) || e.Hint != "type this" || e.Code != wire.CodeRequirement {
-		t.Errorf("got %+v", e)
-	}
-}
-
-// The layer is claimed from what was verified, never from what was asked.
-func TestLayersFollowFacts(t *testing.T) {
-	full := wire.GuestFacts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
-	for _, c := range []struct {
-		name string
-		edit func(*wire.GuestFacts)
-		get  func(wire.GuestFacts) runner.Layer
-		want runner.Status
-	}{
-		{"landlock held", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
-		{"landlock not in the kernel", func(f *wire.GuestFacts) { f.LandlockABI = 0 }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"landlock did not refuse", func(f *wire.GuestFacts) { f.LandlockFS = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"no scopes", func(f *wire.GuestFacts) { f.LandlockScope = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
-		{"nesting", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
-		{"seccomp", func(f *wire.GuestFacts) { f.Seccomp = "" }, func(f wire.GuestFacts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
-		{"a capability left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 21 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
-		{"the nesting capability, not asked for", func(f *wire.GuestFacts) { f.CapEffective = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{}) }, runner.Missing},
-		{"the nesting capability", func(f *wire.GuestFacts) { f.CapEffective = 1 << capSetfcap }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, runner.Spec{Nesting: true}) }, runner.Held},
-		{"proc bound", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer {
-			return procLayer(f, started{rung: rung{procBound: true}, why: errors.New("no")}, runner.Spec{})
-		}, runner.Degraded},
-		{"proc not masked", func(f *wire.GuestFacts) { f.ProcMasked = false }, func(f wire.GuestFacts) runner.Layer { return procLayer(f, started{}, runner.Spec{}) }, runner.Degraded},
-		{"sys writable", func(f *wire.GuestFacts) { f.SysReadOnly = false }, func(f wire.GuestFacts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
-	} {
-		f := full
-		c.edit(&f)
-		if got := c.get(f); got.Status != c.want {
-			t.Errorf("%s: got %+v, want %s", c.name, got, c.want)
-		}
-	}
-}
-
 func TestLastWins(t *testing.T) {
 	got := lastWins([]string{"A=1", "B=2", "A=3", "C=", "B=4"})
 	if want := []string{"A=3", "B=4", "C="}; !slices.Equal(got, want) {
@@ -175,60 +97,5 @@ func TestValidName(t *testing.T) {
 		if err := validName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
-	}
-}
-
-func TestIdentityIsNotThePidAlone(t *testing.T) {
-	me, err := keep.Identify(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !me.Alive() {
-		t.Error("we are not alive")
-	}
-	other := me
-	other.Start++
-	if other.Alive() {
-		t.Error("a later process with our pid passes for us")
-	}
-	other = me
-	other.Boot = "another"
-	if other.Alive() {
-		t.Error("a process of another boot passes for us")
-	}
-}
-
-func TestState(t *testing.T) {
-	d, err := openState(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.write(runner.Info{ID: "aa", Name: "web", State: runner.Running})
-	if got, err := d.find("web"); err != nil || got.ID != "aa" {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if _, err := d.find("nope"); wire.AsError(err).Code != wire.CodeUnknown {
-		t.Errorf("err = %v", err)
-	}
-	d.bury("killed") // the runner that wrote it, us, is alive
-	if got, _ := d.find("aa"); got.State != runner.Running {
-		t.Error("a live runner's sandbox was buried")
-	}
-	d.self.Start++ // now it is another's
-	d.write(runner.Info{ID: "bb", State: runner.Running})
-	d.bury("killed")
-	if got, _ := d.find("bb"); got.State != runner.Ended || got.Result == nil || got.Result.Reason != runner.Lost {
-		t.Errorf("got %+v", got)
-	}
-	for range 8 * keepEnded {
-		d.ended(runner.Info{ID: newID(), State: runner.Running})
-	}
-	if n := len(d.all()); n > 4*keepEnded {
-		t.Errorf("%d records kept", n)
-	}
-	os.WriteFile(filepath.Join(d.path, "cc.json"), []byte("{"), 0o600)
-	os.WriteFile(filepath.Join(d.path, "dd.json"), []byte(`{"version":99}`), 0o600)
-	if _, err := d.find("dd"); err == nil {
-		t.Error("a record of another version was read")
 	}
 }

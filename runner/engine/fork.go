@@ -150,7 +150,7 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (
 	}
 	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}
 	if t.Passing {
-		r.Maker = e.state.self
+		r.Maker = e.state.Self()
 	}
 	if err := box.Write(r); err != nil {
 		return runner.Forked{}, errors.Join(err, box.Remove())

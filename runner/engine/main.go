@@ -7,23 +7,20 @@
 //
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
-//	raise.go      the order of making one, and its undoing
+//	raise.go      the order of making one; package receipt says what holds then; end.go  its end
 //	tree.go       its mounts; image.go  those of an image
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	receipt.go    what was verified → Receipt
 //	egress.go     what a sandbox may have of the network; pure
-//	outlet.go     its way out: the gateway, served by package outlet; ask.go changes it
-//	publish.go    and the ways in
+//	network.go    its network: the ways in, by package inlet
+//	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
 //	exec.go       a command in a sandbox, its end and its Result
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance
-//	state.go      what is on disk about a sandbox
-//	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	keep.go       a sandbox that outlives its processes: its directory; life.go  how long that is
 //	fork.go       one that starts with another's files; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them
-//	reap.go       after a runner that was killed
 //
 // What holds a sandbox together is the kernel: PID 1 ends when the guest socket
 // does, its pid namespace with it, and mounts and network namespace with their last
@@ -46,7 +43,9 @@ import (
 	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/outlet"
+	"demesne/runner/probe"
 	"demesne/runner/protocol"
+	"demesne/runner/state"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -57,7 +56,7 @@ type Engine struct {
 	dir    string // private tmpfs: rootfs trees and libcontainer's state
 	host   *limits.Host
 	kernel string
-	state  *stateDir
+	state  *state.Dir
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
 
@@ -138,7 +137,7 @@ func serveAll() (clean bool, _ error) {
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}
-	return len(probesLeft(e.boot.RunDir, e.boot.Key)) == 0, nil
+	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0, nil
 }
 
 // settled waits for setUp and returns its error.
@@ -163,7 +162,7 @@ func (e *Engine) setUp() (err error) {
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
 	}
-	if e.state, err = openState(filepath.Join(e.boot.RunDir, "state")); err != nil {
+	if e.state, err = state.Open(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
 	go e.sweep()

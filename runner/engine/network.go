@@ -2,9 +2,11 @@ package engine
 
 import (
 	"net/netip"
+	"strings"
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/inlet"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -14,7 +16,7 @@ import (
 type network struct {
 	ns     *netns.NS
 	out    *wayOut // nil: none
-	inlets []*inlet
+	inlets []*inlet.Inlet
 }
 
 // newNetwork starts making a network, with a way out unless that is nil; join waits for
@@ -96,6 +98,26 @@ func (s *sandbox) openNetwork(m *wire.Message) (admitted func() error, _ error) 
 	}, nil
 }
 
+// publish serves the listeners that came with a create call.
+func (n *network) publish(ports []runner.Port, m *wire.Message) error {
+	for i, p := range ports {
+		f := m.File(protocol.FilePort(i))
+		if f == nil {
+			return wire.Errorf(wire.CodeInvalid, "publish port %d: no listener came with it", p.To)
+		}
+		path, isPath := strings.CutPrefix(p.Listen, "unix:")
+		if !isPath {
+			path = ""
+		}
+		in, err := inlet.Open(f, path, n.ns, p.To)
+		if err != nil {
+			return wire.Errorf(wire.CodeInvalid, "publish port %d: %w", p.To, err)
+		}
+		n.inlets = append(n.inlets, in)
+	}
+	return nil
+}
+
 // started gives up what only PID 1 needed. Ways in go by the namespace.
 func (n *network) started() {
 	if len(n.inlets) == 0 {
@@ -105,7 +127,7 @@ func (n *network) started() {
 
 func (n *network) close() {
 	for _, i := range n.inlets {
-		i.close()
+		i.Close()
 	}
 	n.ns.Close()
 }

@@ -68,7 +68,7 @@ func (e *Engine) absent(op wire.Op, t protocol.Target, rec keep.Record, unknown 
 	case op == protocol.OpStop:
 		return nil, unknown
 	}
-	info, err := e.state.find(t.Sandbox)
+	info, err := e.state.Find(t.Sandbox)
 	switch {
 	case err != nil:
 		return nil, unknown
@@ -99,7 +99,7 @@ func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
 	if err := box.Remove(); err != nil {
 		return err
 	}
-	e.state.ended(rec.Info)
+	e.state.Ended(rec.Info)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/state"
 	"demesne/runner/wire"
 )
 
@@ -115,7 +116,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 // 2 to 5 % of a cold run.
 func learnTypes() {
 	wire.Learn(libcontainer.State{}, wire.GuestSetup{}, wire.GuestFacts{}, wire.GuestExec{}, wire.GuestExecuted{}, wire.GuestExited{},
-		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, record{})
+		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, state.Record{})
 }
 
 // serveGuest notices when PID 1 goes away by itself.
@@ -156,7 +157,7 @@ func guestSetup(spec runner.Spec, b protocol.Boot) wire.GuestSetup {
 	}
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
-		setup.Seccomp.FakeRoot = oneID(b)
+		setup.Seccomp.FakeRoot = b.OneID()
 		// Packages have set-user-ID files. They are of no use on a nosuid mount, and in
 		// /out and /workspace they are found when the sandbox ends.
 		setup.Seccomp.NoSUID = setup.Seccomp.NoSUID && spec.Exposed

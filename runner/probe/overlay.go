@@ -35,7 +35,7 @@ func probeOverlay(_ context.Context, e *Env) []answer {
 
 // probeOverlayDisk tries it on the file system that demesne's own files are on.
 func probeOverlayDisk(_ context.Context, e *Env) []answer {
-	dir, err := tempDir(e.Disk, e.Prefix)
+	dir, err := tempDir(disks(e.RunDir), prefix(e.Key))
 	switch {
 	case err != nil:
 		return []answer{{status: runner.Missing, why: err.Error()}}
@@ -65,7 +65,7 @@ func overlayDiagnosis(err error) diagnosis {
 func tempDir(dirs []string, prefix string) (string, error) {
 	var errs []error
 	for _, d := range dirs {
-		dir, err := os.MkdirTemp(d, prefix+".probe-")
+		dir, err := os.MkdirTemp(d, prefix)
 		if err == nil {
 			return dir, nil
 		}

@@ -47,10 +47,10 @@ type Env struct {
 	RealRoot       bool             // the caller is root of the machine
 
 	Limits Limits
-	Dir    string   // an existing directory, to mount on in a namespace of our own
-	Disk   []string // directories demesne may write; the first that is writable is probed
-	Prefix string   // of what is made there for a moment; who is killed meanwhile leaves it
-	Runner string   // path of demesne-runner; empty: /proc/self/exe's
+	Dir    string // an existing directory, to mount on in a namespace of our own
+	RunDir string // the runner's, on a disk; see [Left]
+	Key    string // the runner's
+	Runner string // path of demesne-runner; empty: /proc/self/exe's
 
 	// Facts, unless nil, stand for the machine's own.
 	Facts *diagnose.Facts

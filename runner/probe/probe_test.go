@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,13 +42,23 @@ func want(t *testing.T, all map[string]runner.Probe, status runner.Status, names
 	}
 }
 
+// runDir is a run directory where only the second place for a try is writable.
+func runDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func TestOneID(t *testing.T) {
 	asRootAndUser(t, start{ids: 1}, func(t *testing.T) {
-		disk := t.TempDir()
+		disk := runDir(t)
 		all := byName(t, Env{
 			UIDMap: oneID(), GIDMap: oneID(), MapWhy: "newuidmap is not installed",
 			Facts: &diagnose.Facts{User: "ann"},
-			Dir:   t.TempDir(), Disk: []string{"/proc/nowhere", disk},
+			Dir:   t.TempDir(), RunDir: disk,
 			Limits: Limits{Mechanism: "rlimits", Why: "no cgroup", Fix: "x"},
 		})
 		want(t, all, runner.Held, "user namespace", "nested user namespace", "fresh /proc", "hostname",
@@ -62,7 +73,7 @@ func TestOneID(t *testing.T) {
 		if _, ok := all["idmapped mounts"]; ok {
 			t.Error("idmapped mounts concern real root alone")
 		}
-		if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(filepath.Join(disk, "state")); err != nil || len(left) > 0 {
 			t.Errorf("left behind: %v %v", left, err)
 		}
 	})
@@ -154,7 +165,7 @@ func TestNothingChanges(t *testing.T) {
 	// Private, or others' mounts on this machine would arrive meanwhile.
 	alone := start{ids: 1, shell: "mount --make-rprivate /"}
 	asRootAndUser(t, alone, func(t *testing.T) {
-		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), Disk: []string{t.TempDir()}}
+		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), RunDir: runDir(t)}
 		Run(t.Context(), e)                // the runtime opens what it keeps
 		time.Sleep(100 * time.Millisecond) // its spent threads end
 		before := state(t)

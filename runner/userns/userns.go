@@ -20,7 +20,7 @@
 // subreaper of everything the runner starts, and holds the runner's lock until it
 // has removed what the kernel does not remove by itself. After 'c' that is the
 // paths in [EnvClean]. After EOF without 'c' the runner was killed: A executes the
-// program again with the argument "reap" (see engine.Reap), in Go.
+// program again with the argument "reap" (see package reap), in Go.
 //
 // [client.Enter] uses the same for a program that is no runner. The map may have to be
 // tried twice, and a namespace can have one map only, so the namespace is made by a
@@ -32,7 +32,7 @@
 //	  │ writes uid_map, gid_map │                  │
 //	  │── execve, /proc/H/ns/user ────────────────▶│ setns user, unshare mount+network
 //	  │──────────── EOF ───────▶│ exit             │ setresgid, setresuid 0
-//	  │                                            │ Go runtime, engine.Enter
+//	  │                                            │ Go runtime, [Become]
 //	  │◀──────────── 'd' ──────────────────────────│ will die with the caller, or 'e'
 //	  │◀──────────── EOF ──────────────────────────│ execve of the program, or 'e'
 //
@@ -67,26 +67,46 @@ const (
 	ModeHold    = "hold"    // H of the second drawing
 )
 
-// Steps as they are numbered in an 'e' message.
-var Steps = map[byte]string{
-	1: "unshare user namespace",
-	2: "unshare mount and cgroup namespaces",
-	3: "set group id",
-	4: "set user id",
-	5: "drop supplementary groups",
-	6: "join user namespace",
-	7: "unshare mount and network namespaces",
-	8: "make mounts private",
-	9: "execute program",
+// Step is what was refused; its number is the second byte of an 'e' message.
+type Step byte
+
+// The steps; constructor/userns.c has the same.
+const (
+	stepUser Step = iota + 1
+	stepMounts
+	stepGroupID
+	stepUserID
+	stepGroups
+	stepJoin
+	stepNetwork
+	stepPrivate
+	// StepExecute is the one after which the program runs.
+	StepExecute
+	// StepMap is the caller's own: the kernel refused the id map. Since Linux 5.12 uid 0 can map
+	// itself only with CAP_SETFCAP, which containers take away (user_namespaces(7)).
+	StepMap
+)
+
+var steps = map[Step]string{
+	stepUser:    "unshare user namespace",
+	stepMounts:  "unshare mount and cgroup namespaces",
+	stepGroupID: "set group id",
+	stepUserID:  "set user id",
+	stepGroups:  "drop supplementary groups",
+	stepJoin:    "join user namespace",
+	stepNetwork: "unshare mount and network namespaces",
+	stepPrivate: "make mounts private",
+	StepExecute: "execute program",
+	StepMap:     "write id map",
 }
 
 // Refused says that the machine does not allow the outer user namespace.
 type Refused struct {
-	Step  string // a value of Steps
+	Step  Step
 	Errno syscall.Errno
 }
 
-func (r *Refused) Error() string { return r.Step + ": " + r.Errno.Error() }
+func (r *Refused) Error() string { return steps[r.Step] + ": " + r.Errno.Error() }
 
 // Unwrap is the errno.
 func (r *Refused) Unwrap() error { return r.Errno }

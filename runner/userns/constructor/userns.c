@@ -25,7 +25,9 @@
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
-#define FD_LIFE 7 // FDLife in ../userns.go
+// As in ../userns.go.
+#define FD_LIFE 7
+enum step { USER = 1, MOUNTS, GROUP_ID, USER_ID, GROUPS, JOIN, NETWORK };
 
 static int env_fd(const char *name)
 {
@@ -39,9 +41,9 @@ static void tell(int fd, const void *msg, size_t len)
 		;
 }
 
-static void fail(int ctl, char step)
+static void fail(int ctl, enum step step)
 {
-	char msg[3] = {'e', step, (char)errno};
+	char msg[3] = {'e', (char)step, (char)errno};
 	tell(ctl, msg, sizeof msg);
 	_exit(125);
 }
@@ -93,11 +95,11 @@ static void reaper(pid_t child, int ctl, int life, int lock)
 static void become_root(int ctl, const char *mode)
 {
 	if (strcmp(mode, "root") == 0 && setgroups(0, NULL) < 0)
-		fail(ctl, 5);
+		fail(ctl, GROUPS);
 	if (setresgid(0, 0, 0) < 0)
-		fail(ctl, 3);
+		fail(ctl, GROUP_ID);
 	if (setresuid(0, 0, 0) < 0)
-		fail(ctl, 4);
+		fail(ctl, USER_ID);
 	// A change of kuid made the process non-dumpable, and /proc/self root's.
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
@@ -108,7 +110,7 @@ static void hold(int ctl)
 	char byte;
 
 	if (unshare(CLONE_NEWUSER) < 0)
-		fail(ctl, 1);
+		fail(ctl, USER);
 	tell(ctl, "r", 1);
 	while (read(ctl, &byte, 1) < 0 && errno == EINTR)
 		;
@@ -119,12 +121,12 @@ static void hold(int ctl)
 static void join(int ctl, int ns, const char *mode)
 {
 	if (setns(ns, CLONE_NEWUSER) < 0)
-		fail(ctl, 6);
+		fail(ctl, JOIN);
 	if (unshare(CLONE_NEWNS | CLONE_NEWNET) < 0)
-		fail(ctl, 7);
+		fail(ctl, NETWORK);
 	become_root(ctl, mode);
 	if (fcntl(ns, F_SETFD, FD_CLOEXEC) < 0 || fcntl(ctl, F_SETFD, FD_CLOEXEC) < 0)
-		fail(ctl, 6);
+		fail(ctl, JOIN);
 }
 
 static void runner(int ctl, const char *mode)
@@ -134,10 +136,10 @@ static void runner(int ctl, const char *mode)
 
 	if (strcmp(mode, "minimal") != 0) {
 		if (unshare(CLONE_NEWUSER) < 0)
-			fail(ctl, 1);
+			fail(ctl, USER);
 		// Ubuntu's AppArmor allows the first and refuses this one.
 		if (unshare(CLONE_NEWNS | CLONE_NEWCGROUP) < 0)
-			fail(ctl, 2);
+			fail(ctl, MOUNTS);
 	}
 	tell(ctl, "r", 1);
 	while ((n = read(ctl, &byte, 1)) < 0 && errno == EINTR)
@@ -168,11 +170,11 @@ void demesne_userns(void)
 	// millisecond will do; demesne-init gives commands the default back.
 	prctl(PR_SET_TIMERSLACK, 1000000UL, 0, 0, 0);
 	if (pipe(life) < 0)
-		fail(ctl, 1);
+		fail(ctl, USER);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	pid = fork();
 	if (pid < 0)
-		fail(ctl, 1);
+		fail(ctl, USER);
 	if (pid > 0) {
 		int p = pid;
 		msg[0] = 'p';

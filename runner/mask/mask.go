@@ -1,4 +1,14 @@
-package engine
+// Package mask covers what of /proc a sandbox must not see or write: what tells of the machine's
+// hardware and keys, and what sets something for all of it.
+//
+// It works in the mount namespace of a sandbox in which no command has run yet, and by descriptors:
+// nothing that an image put at /proc is followed. The kernel's part is open_tree(2), mount_setattr(2)
+// and move_mount(2). Whether the covers hold is not for this package to say: PID 1 looks (package
+// guest), and TestEscapeF14Proc tries.
+//
+// A masked /proc is one that a nested sandbox may not mount anew (mount_too_revealing in the
+// kernel), so who is to nest goes without.
+package mask
 
 import (
 	"fmt"
@@ -18,10 +28,9 @@ var (
 	readonlyPaths = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
 )
 
-// maskProc covers those paths in the mount namespace of a sandbox in
-// which no command has run yet. libcontainer would do it before PID 1 is executed;
+// Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed;
 // here it happens beside PID 1's own start, which takes longer.
-func maskProc(mounts *os.File) error {
+func Proc(mounts *os.File) error {
 	err := netns.Spend(func() error {
 		if err := enterMounts(mounts); err != nil {
 			return err

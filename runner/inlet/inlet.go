@@ -1,4 +1,11 @@
-package engine
+// Package inlet is a way into a sandbox: it joins connections to a listener of the caller's with a
+// server on the sandbox's loopback.
+//
+// The listener was opened by the caller, with the caller's rights, so who may connect is the
+// caller's to say. The connection inside is made in the sandbox's network namespace, to 127.0.0.1
+// alone. The sandbox gets no way out by it: what it sends goes to who connected. Nothing here reads
+// what passes. TestEgressPublish of integration has the whole way.
+package inlet
 
 import (
 	"context"
@@ -6,19 +13,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"demesne/netns"
-	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
-// inlet joins a listener of the caller's to a server on the sandbox's loopback. The
-// sandbox gets no way out by it: what it sends goes to who connected.
-type inlet struct {
+// Inlet is one such listener.
+type Inlet struct {
 	listener net.Listener
 	path     string // of a unix socket
 	ns       *netns.NS
@@ -29,34 +31,27 @@ type inlet struct {
 	conns map[net.Conn]bool // nil: closed
 }
 
-// maxInlet bounds the connections through one inlet at once.
-const maxInlet = 256
+// most bounds the connections through one inlet at once.
+const most = 256
 
-// publish serves the listeners that came with a create call.
-func (n *network) publish(ports []runner.Port, m *wire.Message) error {
-	for i, p := range ports {
-		f := m.File(protocol.FilePort(i))
-		if f == nil {
-			return wire.Errorf(wire.CodeInvalid, "publish port %d: no listener came with it", p.To)
-		}
-		l, err := net.FileListener(f)
-		f.Close()
-		if err != nil {
-			return wire.Errorf(wire.CodeInvalid, "publish port %d: %w", p.To, err)
-		}
-		in := &inlet{
-			listener: l, ns: n.ns, to: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.To),
-			slots: make(chan struct{}, maxInlet), conns: map[net.Conn]bool{},
-		}
-		in.path, _ = strings.CutPrefix(p.Listen, "unix:")
-		n.inlets = append(n.inlets, in)
-		go in.serve()
+// Open serves a listening socket, which it takes over, until Close. path is that of a unix socket,
+// which goes with it, or empty; ns must stay open as long.
+func Open(listener *os.File, path string, ns *netns.NS, port uint16) (*Inlet, error) {
+	l, err := net.FileListener(listener)
+	listener.Close()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	in := &Inlet{
+		listener: l, path: path, ns: ns, to: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port),
+		slots: make(chan struct{}, most), conns: map[net.Conn]bool{},
+	}
+	go in.serve()
+	return in, nil
 }
 
 // serve accepts until close.
-func (in *inlet) serve() {
+func (in *Inlet) serve() {
 	for {
 		c, err := in.listener.Accept()
 		if err != nil {
@@ -72,7 +67,7 @@ func (in *inlet) serve() {
 
 // join copies both ways between c and the server inside. A server that is not there
 // shows as a connection that ends.
-func (in *inlet) join(c net.Conn) {
+func (in *Inlet) join(c net.Conn) {
 	if !in.keep(c) {
 		return
 	}
@@ -98,7 +93,7 @@ func half(to, from net.Conn) {
 	}
 }
 
-func (in *inlet) keep(c net.Conn) bool {
+func (in *Inlet) keep(c net.Conn) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.conns == nil {
@@ -109,14 +104,15 @@ func (in *inlet) keep(c net.Conn) bool {
 	return true
 }
 
-func (in *inlet) drop(c net.Conn) {
+func (in *Inlet) drop(c net.Conn) {
 	c.Close()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.conns, c)
 }
 
-func (in *inlet) close() {
+// Close ends it, and every connection through it.
+func (in *Inlet) Close() {
 	in.listener.Close()
 	if in.path != "" {
 		os.Remove(in.path) // where we may: the next one to listen there does it otherwise

@@ -1,4 +1,13 @@
-package engine
+// Package state is what is on disk about the sandboxes of a user, for whoever asks what became of one:
+//
+//	DIR/ID.json         of one that lives
+//	DIR/ended/ID.json   of one of the last that ended
+//
+// A file is written whole or not at all, and outlives its runner: what was killed says who that
+// was, and [Open] marks its sandboxes as ended. All of it is a convenience. No sandbox needs it,
+// what can not be written is logged, and what can not be read does not exist. Files that a sandbox
+// keeps are elsewhere, in package keep.
+package state
 
 import (
 	"cmp"
@@ -18,24 +27,23 @@ import (
 	"demesne/runner/wire"
 )
 
-// stateVersion is of the files' format. A file of another version is not read.
-const stateVersion = 1
+// version is of the files' format. A file of another version is not read.
+const version = 1
 
 // keepEnded is how many sandboxes that ended can be inspected at the least; a few
 // times as many are kept.
 const keepEnded = 64
 
-// stateDir holds a file for each sandbox, ID.json, and in ended/ for those that have
-// ended, written whole or not at all. It outlives the runner: what a killed runner left says who that was.
-type stateDir struct {
+// Dir is the directory. It is safe for use by several goroutines, and processes.
+type Dir struct {
 	mu   sync.Mutex
 	path string
 	root *os.Root
-	self keep.Process
+	self keep.Process // we
 }
 
-// record is a file's content.
-type record struct {
+// Record is a file's content.
+type Record struct {
 	Version int          `json:"version"`
 	Runner  keep.Process `json:"runner"`
 	Info    runner.Info  `json:"info"`
@@ -50,8 +58,8 @@ func fileOf(i runner.Info) string {
 	return i.ID + ".json"
 }
 
-// openState opens the directory and marks what dead runners left behind.
-func openState(path string) (*stateDir, error) {
+// Open opens a directory that exists, and marks what dead runners left in it as ended.
+func Open(path string) (*Dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
@@ -63,20 +71,20 @@ func openState(path string) (*stateDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	d := &stateDir{path: path, root: root, self: self}
+	d := &Dir{path: path, root: root, self: self}
 	d.bury("its runner was killed")
 	return d, nil
 }
 
-// write records a live sandbox. State is a convenience: a failure is logged.
-func (d *stateDir) write(i runner.Info) {
+// Write records a live sandbox. A failure is logged.
+func (d *Dir) Write(i runner.Info) {
 	if err := d.put(i); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: write state of %s: %v\n", i.ID, err)
 	}
 }
 
-func (d *stateDir) put(i runner.Info) error {
-	b, err := json.Marshal(record{stateVersion, d.self, i})
+func (d *Dir) put(i runner.Info) error {
+	b, err := json.Marshal(Record{version, d.self, i})
 	if err != nil {
 		return err
 	}
@@ -90,9 +98,12 @@ func (d *stateDir) put(i runner.Info) error {
 	return d.root.Rename(tmp, fileOf(i))
 }
 
+// Self is the process that writes here.
+func (d *Dir) Self() keep.Process { return d.self }
+
 // giveTo makes a file the directory's owner's: real root's reaper writes for runners
 // that have another id.
-func (d *stateDir) giveTo(name string) error {
+func (d *Dir) giveTo(name string) error {
 	st, err := d.root.Stat(".")
 	if err != nil {
 		return err
@@ -103,11 +114,11 @@ func (d *stateDir) giveTo(name string) error {
 	return nil
 }
 
-// ended records the end, and forgets the oldest when many have gathered. Records
+// Ended records the end, and forgets the oldest when many have gathered. Records
 // that ended lie apart, so that forgetting needs no reading.
-func (d *stateDir) ended(i runner.Info) {
+func (d *Dir) Ended(i runner.Info) {
 	i.State = runner.Ended
-	d.write(i)
+	d.Write(i)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.root.Remove(i.ID + ".json")
@@ -131,8 +142,8 @@ func (d *stateDir) ended(i runner.Info) {
 	}
 }
 
-func (d *stateDir) read(name string) (record, error) {
-	var r record
+func (d *Dir) read(name string) (Record, error) {
+	var r Record
 	b, err := d.root.ReadFile(name)
 	if err != nil {
 		return r, err
@@ -140,14 +151,15 @@ func (d *stateDir) read(name string) (record, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, err
 	}
-	if r.Version != stateVersion {
-		return r, fmt.Errorf("version %d is not %d", r.Version, stateVersion)
+	if r.Version != version {
+		return r, fmt.Errorf("version %d is not %d", r.Version, version)
 	}
 	return r, nil
 }
 
-// find returns what is recorded under an id or, the newest, under a name.
-func (d *stateDir) find(idOrName string) (*runner.Info, error) {
+// Find returns what is recorded under an id or, the newest, under a name. Its error is a
+// [wire.Error], of CodeUnknown.
+func (d *Dir) Find(idOrName string) (*runner.Info, error) {
 	var found *runner.Info
 	for _, r := range d.all() {
 		if r.Info.ID == idOrName || (idOrName != "" && r.Info.Name == idOrName) {
@@ -162,8 +174,8 @@ func (d *stateDir) find(idOrName string) (*runner.Info, error) {
 	return found, nil
 }
 
-func (d *stateDir) all() []record {
-	var all []record
+func (d *Dir) all() []Record {
+	var all []Record
 	for _, dir := range []string{".", endedDir} {
 		entries, _ := fs.ReadDir(d.root.FS(), dir)
 		for _, e := range entries {
@@ -182,7 +194,7 @@ func temporary(who keep.Process, id string) string {
 }
 
 // bury marks what runners that are dead left as running.
-func (d *stateDir) bury(why string) {
+func (d *Dir) bury(why string) {
 	entries, _ := fs.ReadDir(d.root.FS(), ".")
 	for _, e := range entries {
 		who := keep.Process{Boot: d.self.Boot}
@@ -197,6 +209,6 @@ func (d *stateDir) bury(why string) {
 		r.Info.State = runner.Ended
 		r.Info.PID, r.Info.Execs = 0, 0
 		r.Info.Result = &runner.Result{Sandbox: r.Info.ID, ExitCode: 125, Reason: runner.Lost, Detail: why, Out: r.Info.Out}
-		d.ended(r.Info)
+		d.Ended(r.Info)
 	}
 }

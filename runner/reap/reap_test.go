@@ -1,4 +1,4 @@
-package engine
+package reap
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReapBusy: what is busy is tried again until it is not, or for a minute, and the lock stays the last.
-func TestReapBusy(t *testing.T) {
+// TestBusy: what is busy is tried again until it is not, or for a minute, and the lock stays the last.
+func TestBusy(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		busy  int // so often

@@ -1,4 +1,11 @@
-package engine
+// Package reap cleans up after a runner that was killed: what the kernel does not take away by itself.
+//
+// It runs in the process that package userns calls A, with the caller's own rights, and that still
+// holds the runner's lock: no new runner starts before it is through. In this order go the
+// processes that were left to it, the child subreaper; the runner's records of what lived; the trees of
+// sandboxes without namespaces; what a check tried; and what A was told to remove, the lock at
+// last. Mounts and namespaces went with the runner.
+package reap
 
 import (
 	"errors"
@@ -13,20 +20,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/limits/cgroup"
+	"demesne/runner/probe"
+	"demesne/runner/state"
 	"demesne/runner/userns"
 )
 
-// Reap cleans up after a runner that was killed. It runs in the process that package
-// userns calls A, with the caller's own rights, and still holds the runner's lock:
-// no new runner starts before it is through.
-func Reap() int {
+// Run does it, and returns an exit code.
+func Run() int {
 	killOrphans()
 	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
-	openState(filepath.Join(run, "state")) // which buries the runner's sandboxes
+	state.Open(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
 	code := 0
-	for _, dir := range probesLeft(run, key) {
-		if err := removeProbe(dir); err != nil {
+	for _, dir := range probe.Left(run, key) {
+		if err := probe.Remove(dir); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
 			code = 1
 		}
