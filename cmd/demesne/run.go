@@ -150,14 +150,20 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if o.trace {
 		printTrace(a.stderr, trace)
 	}
+	code, err := 0, error(nil)
 	if o.json {
 		if err := b.Account(sig.ctx); err != nil {
 			return 0, err
 		}
-		return a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
+		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
+	} else {
+		a.tellRestarted(o.verb, b)
+		code, err = a.print(b.ID + "\n")
 	}
-	a.tellRestarted(o.verb, b)
-	return a.print(b.ID + "\n")
+	if err == nil { // the caller knows of it: it stays when we end
+		_, err = eng.Open(sig.ctx, b.ID)
+	}
+	return code, err
 }
 
 func (a *app) makeRootAndBox(sig *signals, spec runner.Spec, r *root, stages *stages) (engine, *box, error) {

@@ -20,6 +20,9 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 		return nil, err
 	}
 	s := c.sandboxFor(spec, egress)
+	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
+		s.life.maker = c
+	}
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		s.kept.policy = policyOf(spec)
@@ -38,8 +41,8 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
-		if c.left() && spec.Name == "" && spec.Key == "" {
-			s.stop(false) // its id was told to nobody
+		if c.left() && s.unknown() {
+			s.stop(false)
 			return nil, wire.ErrClosed
 		}
 	} else {

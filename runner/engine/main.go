@@ -17,7 +17,7 @@
 //	exec.go       a command in a sandbox, its end and its Result
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance
-//	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	keep.go       a sandbox that outlives its processes: its directory; life.go  how long that is
 //	fork.go       one that starts with another's files; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them

@@ -52,7 +52,16 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 		return nil, err
 	}
 	c.Receipt, c.Expires = info.Receipt, info.Expires
+	c.Told = func() { d.known(box.ID) }
 	return c, nil
+}
+
+// known has the runner know that we are not the only one who knows of a sandbox. If that cannot be,
+// its next command does it.
+func (d *Desk) known(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	d.attach(ctx, id)
 }
 
 // roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
