@@ -103,3 +103,31 @@ func TestEscapeF1RunDirectory(t *testing.T) {
 		t.Errorf("beside: %+v", r)
 	}
 }
+
+// Other users of the machine can connect neither to a runner, whatever umask its caller had, nor
+// without a token to a server of tools on the loopback.
+func TestEscapeOtherUsers(t *testing.T) {
+	b := newBox(t)
+	b.finish(b.command("/bin/sh", "-c", `umask 0; exec "$0" create --name open`, bin+"/demesne"))
+	t.Cleanup(func() { b.demesne("rm", "open") })
+	socks, _ := filepath.Glob(b.run + "/demesne/*.sock")
+	if len(socks) != 1 {
+		t.Fatalf("sockets: %v", socks)
+	}
+	if st, err := os.Stat(socks[0]); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the runner's socket: %v, %v", st.Mode(), err)
+	}
+	if os.Getuid() != 0 {
+		return // nobody else to be
+	}
+	addr, _ := b.web("--http", "127.0.0.1:0")
+	ask := `exec 3<>/dev/tcp/` + strings.Replace(addr, ":", "/", 1) + ` && printf 'GET /mcp HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 && cat <&3`
+	if r := b.finish(b.command("/bin/bash", "-c", ask)); !strings.HasPrefix(r.stdout, "HTTP/1.") {
+		t.Errorf("the user's own process: %+v", r)
+	}
+	stranger := b.command("/bin/bash", "-c", ask)
+	stranger.SysProcAttr.Credential = &syscall.Credential{Uid: 54321, Gid: 54321}
+	if r := b.finish(stranger); r.stdout != "" {
+		t.Errorf("somebody else's: %+v", r)
+	}
+}

@@ -1,15 +1,17 @@
 package integration
 
 import (
+	"io"
 	"math/rand"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A job goes on when its server ends; another one tells of it, and of its result.
@@ -141,12 +143,14 @@ func TestMCPJobQueue(t *testing.T) {
 }
 
 // A server may be killed at any moment: a job that has ended keeps its result, one that runs goes
-// on, a sandbox that was a call's is gone, one that stays is somebody's, and nothing is left.
+// on, a sandbox that was a call's is gone, one that stays is there if and only if its id was answered, and
+// nothing is left.
 func TestMCPKilled(t *testing.T) {
 	b := newBox(t)
 	const atOnce = 5
 	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=100000", "DEMESNE_SPARES=0")
 	var jobs, boxes []string
+	keeper := b.mcp()
 	for round := 0; round < max(rounds(), 200); round += atOnce {
 		var clients [atOnce]*mcpClient
 		for i := range clients {
@@ -158,6 +162,11 @@ func TestMCPKilled(t *testing.T) {
 			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(100+i*200)) * time.Millisecond // the first before much is done
 			wg.Go(func() {
 				job, box := c.killedAfter(after, i > 2)
+				for _, id := range box { // whoever knows of it need not hurry, but should not dream
+					if r := keeper.must("sandbox_exec", args{"sandbox_id": id, "command": "echo there"}); r.field("stdout") != "there\n" {
+						t.Errorf("sandbox %s: %+v", id, r)
+					}
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				jobs, boxes = append(jobs, job...), append(boxes, box...)
@@ -180,22 +189,15 @@ func TestMCPKilled(t *testing.T) {
 		}
 	}
 	eventually(t, "jobs to end", func() bool { return len(jobProcesses()) == 0 })
-	// What is left are those that stay: whoever lists them can end them.
-	var listed []string
-	eventually(t, "the sandboxes of calls to be gone", func() bool {
-		listed = strings.Fields(b.demesne("ls", "-q").stdout)
-		return len(named("demesne-init")) == len(listed) && sleepers("3222") == 0
+	eventually(t, "the sandboxes that nobody knows of to be gone", func() bool {
+		listed := strings.Fields(b.demesne("ls", "-q").stdout)
+		return len(listed) == len(boxes) && len(named("demesne-init")) == len(listed) && sleepers("3222") == 0
 	})
 	for _, id := range boxes {
-		if !slices.Contains(listed, id) {
-			t.Errorf("sandbox %s is not listed: %v", id, listed)
-		}
-	}
-	for _, id := range listed {
 		c.must("sandbox_destroy", args{"sandbox_id": id})
 	}
 	c.close()
-	t.Logf("%d jobs and %d sandboxes answered, %d sandboxes listed", len(jobs), len(boxes), len(listed))
+	t.Logf("%d jobs and %d sandboxes answered", len(jobs), len(boxes))
 }
 
 // killedAfter has a server that has just been started at work, and kills it: it returns the jobs, and
@@ -243,6 +245,60 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 		return strings.TrimSpace(b.demesne("ls", "-q").stdout) == kept && len(named("demesne-init")) == 1
 	})
 	b.demesne("rm", kept)
+}
+
+// A sandbox whose id was made known stays for its whole time, and one whose maker was killed before it could be told goes.
+func TestMCPKilledUntold(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"))
+	ids := func() []string { return strings.Fields(b.demesne("ls", "-q").stdout) }
+	until := func(id string) time.Duration {
+		st, err := os.Stat(filepath.Join(b.dir, "kept", id, "until"))
+		if err != nil {
+			return 0
+		}
+		return time.Until(st.ModTime())
+	}
+	known := []string{strings.TrimSpace(b.demesne("create").stdout), b.once("sandbox_create", args{}).field("sandbox_id")}
+	for _, id := range known {
+		eventually(t, "its whole time", func() bool { return until(id) > 47*time.Hour })
+	}
+	// A server that cannot write has not told anybody.
+	cmd := b.command("demesne-mcp")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe() // that nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	full := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"head -c 1000000 /dev/zero | tr '\\0' x"}}}`
+	io.WriteString(in, greeting+full+"\n")
+	eventually(t, "its stdout to be full", func() bool { n, _ := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ); return n > 60000 })
+	io.WriteString(in, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sandbox_create","arguments":{}}}`+"\n")
+	eventually(t, "a third sandbox that nobody else knows of", func() bool {
+		for _, id := range ids() {
+			if left := until(id); left > 0 && left < time.Minute {
+				return true
+			}
+		}
+		return false
+	})
+	time.Sleep(200 * time.Millisecond) // the runner has answered
+	cmd.Process.Kill()
+	cmd.Wait()
+	eventually(t, "what nobody knows of to be gone", func() bool { return len(ids()) == 2 })
+	for _, id := range known {
+		b.must("exec", id, "--", "true")
+	}
+	b.must(append([]string{"rm"}, known...)...)
 }
 
 // Who asked for messages is told, once, that a job it started has ended.

@@ -119,6 +119,7 @@ func TestSessionMany(t *testing.T) {
 		wg.Go(func() { b.refused(t, "too many sandboxes (2)", "create") })
 	}
 	wg.Wait()
+	b.must("stop", "--keep", id) // is one still
 	b.refused(t, "too many sandboxes (2)", "fork", id)
 	b.refused(t, "too many sandboxes (2)", "run", "--key", "other", "--", "true")
 	if again := strings.TrimSpace(b.must("create", "--key", "k")); again != id {

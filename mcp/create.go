@@ -39,6 +39,7 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.told = box.Told
 	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Receipt: receiptOf(box.Receipt)}
 	if !box.Expires.IsZero() {
 		m.Expires = box.Expires.UTC().Format(time.RFC3339)

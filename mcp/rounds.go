@@ -26,6 +26,7 @@ import (
 // A state is good for one time, and nobody can guess one.
 type talk struct {
 	tool   string
+	call   *call
 	cancel context.CancelFunc
 	done   chan *sdk.CallToolResult // has room for it
 	news   chan struct{}            // a question has come; has room for one
@@ -58,7 +59,7 @@ var errState = errors.New("requestState: no call waits with this one, or not any
 // begin does what was asked, until it is done or there is a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
-	k := &talk{tool: t.name, cancel: cancel, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
+	k := &talk{tool: t.name, call: c, cancel: cancel, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
 	round := c.ctx
 	c.ctx, c.talk = ctx, k
 	go func() {
@@ -90,6 +91,7 @@ func (s *Server) await(ctx context.Context, k *talk) *sdk.CallToolResult {
 			k.cancel()
 			return <-k.done
 		case r := <-k.done:
+			k.call.answering(ctx)
 			return r
 		case <-k.news:
 			if r := k.questions(); r != nil {

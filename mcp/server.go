@@ -41,11 +41,11 @@ type Server struct {
 	parked  parked
 
 	mu    sync.Mutex
-	calls int       // under way
+	calls int       // under way, and what follows their answers
 	idle  sync.Cond // there are none
 }
 
-// Drain returns when no call of a tool is under way.
+// Drain returns when no call of a tool is under way, and what follows an answer is done.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,8 @@ type call struct {
 	ctx  context.Context
 	args args
 	req  *sdk.CallToolRequest
-	talk *talk // nil: this is all of it, and whoever is asked is asked meanwhile
+	talk *talk  // nil: this is all of it, and whoever is asked is asked meanwhile
+	told func() // nil, or to be called once the client has the answer
 }
 
 // New makes a server over e.
@@ -176,7 +177,22 @@ func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *s
 	if c.req.ProtocolVersion() >= severalRounds && c.canAsk() {
 		return c.begin(t)
 	}
-	return c.run(t)
+	r := c.run(t)
+	c.answering(ctx)
+	return r
+}
+
+// answering has told called when the answer is written: that is when the SDK ends ctx, the context
+// of the call that it answers. Drain waits for it.
+func (c *call) answering(ctx context.Context) {
+	if c.told == nil {
+		return
+	}
+	c.count(1)
+	context.AfterFunc(ctx, func() {
+		defer c.count(-1)
+		c.told()
+	})
 }
 
 // run has t's handler do it.

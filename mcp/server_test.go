@@ -30,6 +30,7 @@ type desk struct {
 	fail  error
 	jobs  map[string]*work.Job
 	files *files.Answer
+	told  func()
 }
 
 func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
@@ -64,7 +65,7 @@ func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
 
 func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Created, error) {
 	d.asked = append(d.asked, r)
-	return &work.Created{ID: "s1", OutputDir: "/o/s1"}, d.fail
+	return &work.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
 func (d *desk) Upload(context.Context, string, string, string) error { return d.fail }
 func (d *desk) Download(context.Context, string, string) (string, error) {

@@ -21,6 +21,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 		return err
 	}
 	err = session.Wait()
+	s.Drain()
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

@@ -89,6 +89,23 @@ func TestDrainOnStop(t *testing.T) {
 	}
 }
 
+// Whoever made a sandbox hears that its id is known when it is: after the answer, and before the server ends.
+func TestToldOfWhatWasMade(t *testing.T) {
+	for _, meta := range []string{`{}`, `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`} {
+		var out writer
+		var told []bool
+		d := &desk{told: func() { told = append(told, strings.Contains(out.String(), `"sandbox_id":"s1"`)) }}
+		s, _ := serverFor(t, d)
+		call := `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"sandbox_create","arguments":{},"_meta":` + meta + `}}`
+		if err := s.ServeStdio(t.Context(), io.NopCloser(strings.NewReader(hello+call)), &out); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || !told[0] {
+			t.Errorf("%s: told %d times, the answer out by then: %v\n%s", meta, len(told), told, out.String())
+		}
+	}
+}
+
 // A client that is gone does not keep the server.
 func TestDrainNobodyReads(t *testing.T) {
 	d := &desk{}

@@ -161,6 +161,35 @@ func TestEscapeN20Datagrams(t *testing.T) {
 	})
 }
 
+// TestEscapeNeighbours: a sandbox that sends to any address through its interface, which takes no route, leaves
+// no question without an answer in the table of neighbours, which all namespaces of a machine share.
+func TestEscapeNeighbours(t *testing.T) {
+	asRootAndUser(t, func(t *testing.T) {
+		within(t, gateway(t), func() error {
+			s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(s)
+			if err := unix.BindToDevice(s, pairName); err != nil {
+				return err
+			}
+			for i := range byte(100) {
+				if err := unix.Sendto(s, []byte("x"), 0, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 0, 0, i}}); err != nil {
+					return err
+				}
+			}
+			neighbours, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+			for _, n := range neighbours {
+				if n.State != netlink.NUD_NOARP {
+					err = errors.Join(err, fmt.Errorf("the kernel keeps %v: state %#x", n.IP, n.State))
+				}
+			}
+			return err
+		})
+	})
+}
+
 // TestEscapeN21Sandboxes: two sandboxes with the same addresses reach their own gateways
 // only; neither sees the other's listeners, nor the process's own.
 func TestEscapeN21Sandboxes(t *testing.T) {

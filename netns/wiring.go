@@ -3,6 +3,7 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -104,18 +105,28 @@ func (s *side) enter() (err error) {
 // end's; in two new namespaces both would be 2.
 const pairIndex = 1000
 
+// pairHardware is the address of both ends. Nobody asks for addresses between them (IFF_NOARP): the
+// kernel then sends to the other end as to itself. Else a sandbox, which may send to any address by naming
+// the interface, would fill the table of neighbours with questions that have no answer, and that
+// table is one for the whole machine: none of its namespaces would find a new neighbour.
+var pairHardware = net.HardwareAddr{0x02, 'd', 'e', 'm', 'e', 's'}
+
 // addPair makes the veth pair, one end in each namespace, and brings both up.
 func (w *wiring) addPair() error {
 	err := w.gateway.nl.LinkAdd(&netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: pairName, Index: pairIndex},
-		PeerName:      pairName,
-		PeerNamespace: netlink.NsFd(w.sandbox.ns.File.Fd()),
+		LinkAttrs:        netlink.LinkAttrs{Name: pairName, Index: pairIndex, HardwareAddr: pairHardware},
+		PeerName:         pairName,
+		PeerHardwareAddr: pairHardware,
+		PeerNamespace:    netlink.NsFd(w.sandbox.ns.File.Fd()),
 	})
 	if err != nil {
 		return err
 	}
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
 		if err := s.findPair(); err != nil {
+			return err
+		}
+		if err := s.nl.LinkSetARPOff(s.link); err != nil {
 			return err
 		}
 		if err := s.nl.LinkSetUp(s.link); err != nil {

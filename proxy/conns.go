@@ -65,12 +65,20 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 			return fmt.Errorf("serve %v: not TCP", l.Addr())
 		}
 		if err := p.holdSoon(tcp, &full); err != nil {
-			reset(tcp)
-			p.log.write(decisions.Record{Via: "accept", Host: tcp.LocalAddr().String()}.Decided(policy.Decision{Reason: err.Error()}))
+			p.turnAway(tcp, err)
 			continue
 		}
 		go serve(tcp)
 	}
+}
+
+// turnAway is a function of its own, never inlined: what it has on the stack would be that of each listener that
+// waits, of which a sandbox has several, and half of all it takes.
+//
+//go:noinline
+func (p *Proxy) turnAway(c *net.TCPConn, why error) {
+	reset(c)
+	p.log.write(decisions.Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
 }
 
 // patience is how long a connection too many waits for others to end: of many short ones

@@ -438,7 +438,7 @@ func TestImageTrust(t *testing.T) {
 		return
 	}
 	const own, extra = "-----BEGIN CERTIFICATE-----\nown\n", "-----BEGIN CERTIFICATE-----\nextra\n"
-	host := string(readBundle(hostFile))
+	host := string(readBundle(bundle(hostFile)))
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.WriteFile(victim, []byte(own), 0o644); err != nil {
 		t.Fatal(err)
@@ -454,6 +454,8 @@ func TestImageTrust(t *testing.T) {
 		{"its own do", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{}, ""},
 		{"and one more", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
 		{"Fedora's", map[string]string{"etc/pki/tls/certs/ca-bundle.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
+		{"after a comment", map[string]string{"etc/ssl/cert.pem": "# ours\n" + strings.Repeat("x", 5000) + "\n" + own}, &Trust{Extra: []byte(extra)}, "# ours\n" + strings.Repeat("x", 5000) + "\n" + own + "\n" + extra},
+		{"in a comment", map[string]string{"etc/ssl/cert.pem": strings.Repeat("#", 4096) + own}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
 		{"a link in the image", map[string]string{"etc/ssl/cert.pem": "→certs/all", "etc/ssl/certs/all": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
 		{"a link out", map[string]string{"etc/ssl/cert.pem": "→" + victim}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
 		{"a fifo", map[string]string{"etc/ssl/cert.pem": "|"}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"os"
@@ -34,40 +35,64 @@ func (t *Trust) certFile(own func(name string) (int, error)) []byte {
 	if t == nil {
 		return nil
 	}
-	base := readBundle(own)
-	if base != nil && len(t.Extra) == 0 {
+	f := bundle(own)
+	if f != nil && len(t.Extra) == 0 { // as nearly always: it is not read then
+		f.Close()
 		return nil
 	}
-	if base == nil {
-		base = readBundle(hostFile)
+	if f == nil {
+		f = bundle(hostFile)
 	}
-	if base == nil && len(t.Extra) == 0 {
+	if f == nil && len(t.Extra) == 0 {
 		return nil
 	}
-	return append(append(base, '\n'), t.Extra...)
+	return append(append(readBundle(f), '\n'), t.Extra...)
 }
 
 func hostFile(name string) (int, error) {
 	return unix.Open("/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
-// readBundle gives the first one that is a file with certificates, or nil.
-func readBundle(open func(name string) (int, error)) []byte {
+// bundle opens the first one that is a file with certificates, or gives nil.
+func bundle(open func(name string) (int, error)) *os.File {
 	for _, name := range bundles {
 		fd, err := open(name)
 		if err != nil {
 			continue
 		}
 		f := os.NewFile(uintptr(fd), name)
-		info, err := f.Stat()
-		var text []byte
-		if err == nil && info.Mode().IsRegular() && info.Size() <= maxBundle {
-			text, err = io.ReadAll(io.LimitReader(f, maxBundle))
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() <= maxBundle && hasCertificate(f) {
+			return f
 		}
 		f.Close()
-		if err == nil && bytes.Contains(text, []byte("-----BEGIN CERTIFICATE-----")) {
-			return text
-		}
 	}
 	return nil
+}
+
+// hasCertificate reads as far as the first one.
+func hasCertificate(f *os.File) bool {
+	lines := bufio.NewReader(io.NewSectionReader(f, 0, maxBundle))
+	for begins := true; ; {
+		line, err := lines.ReadSlice('\n')
+		if begins && bytes.HasPrefix(line, []byte("-----BEGIN CERTIFICATE-----")) {
+			return true
+		}
+		begins = err == nil
+		if err != nil && err != bufio.ErrBufferFull {
+			return false
+		}
+	}
+}
+
+// readBundle gives all of f, and closes it. Of nil it is nothing.
+func readBundle(f *os.File) []byte {
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxBundle))
+	if err != nil {
+		return nil
+	}
+	return text
 }

@@ -81,7 +81,8 @@ func token(file string) (string, error) {
 
 var errToken = errors.New("others can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
 
-// listen opens host:port or unix:PATH. guarded says that clients have to have a token.
+// listen opens host:port or unix:PATH. guarded says that clients have to have a token; without, only those of
+// our own user are let in.
 func listen(addr string, guarded bool) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return listenUnix(path)
@@ -93,6 +94,9 @@ func listen(addr string, guarded bool) (net.Listener, error) {
 	if !guarded && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		l.Close()
 		return nil, fmt.Errorf("listen on %q: %w", addr, errToken)
+	}
+	if !guarded {
+		return ownUser{l}, nil
 	}
 	return l, nil
 }

@@ -71,7 +71,7 @@ func (j *job) attach(id string) error {
 	case errors.As(err, &e) && e.Code == wire.CodeUnknown && j.term.fd < 0:
 		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
 	case errors.As(err, &e) && e.Code == wire.CodeUnknown:
-		return j.execute(b, func() {})
+		return j.execute(b.exec, func() {})
 	case errors.As(err, &e) && e.Code == wire.CodeBusy:
 		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)
 	case err != nil:

@@ -13,8 +13,10 @@ import (
 // bring their own.
 type engine interface {
 	Create(context.Context, runner.Spec) (*box, error)
+	Run(context.Context, runner.Spec, runner.Command) (*begun, error)
 	Open(ctx context.Context, idOrName string) (*box, error)
 	List(context.Context) ([]runner.Info, error)
+	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
@@ -34,6 +36,13 @@ type box struct {
 	*client.Sandbox
 	attach func(context.Context) (p process, recent []byte, err error)
 	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
+}
+
+// begun is a box that was made with its command.
+type begun struct {
+	*box
+	process process
+	trace   []runner.Stage // of the command's start
 }
 
 // process is a client.Process.
@@ -57,6 +66,15 @@ type connected struct{ *client.Client }
 
 func (c connected) Create(ctx context.Context, s runner.Spec) (*box, error) {
 	return boxed(c.Client.Create(ctx, s))
+}
+
+func (c connected) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*begun, error) {
+	sandbox, p, err := c.Client.Run(ctx, s, cmd)
+	b, err := boxed(sandbox, err)
+	if err != nil {
+		return nil, err
+	}
+	return &begun{b, p, p.Trace}, nil
 }
 
 func (c connected) Open(ctx context.Context, idOrName string) (*box, error) {

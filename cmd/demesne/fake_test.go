@@ -51,6 +51,18 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	return b, nil
 }
 
+func (e bare) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*begun, error) {
+	b, err := e.Create(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p, trace, err := b.exec(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &begun{b, p, trace}, nil
+}
+
 func (bare) Open(_ context.Context, id string) (*box, error) {
 	if id != "bare-1" {
 		return nil, wire.Errorf(wire.CodeUnknown, "open sandbox %q: no such sandbox", id)
@@ -77,6 +89,8 @@ func newBareBox(id, out string, root *runner.Rootfs) *box {
 func (bare) List(context.Context) ([]runner.Info, error) {
 	return []runner.Info{bareInfo()}, nil
 }
+
+func (bare) Count(context.Context) (int, error) { return 1, nil }
 
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {

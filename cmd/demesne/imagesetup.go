@@ -12,7 +12,7 @@ func (a *app) withImages(f func(context.Context, *images.Client) (int, error)) (
 	if err != nil {
 		return 0, err
 	}
-	sig := watchSignals(&terminal{fd: -1})
+	sig := signalsWatched()
 	code, err := f(sig.ctx, c)
 	if gave := sig.gaveUp(); gave != 0 && (err != nil || code != 0) {
 		return gave, nil

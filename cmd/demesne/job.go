@@ -52,8 +52,9 @@ func (a *app) newJob(o *options, argv []string) (*job, error) {
 	return j, nil
 }
 
-// execute runs the command in b. kill is for a command that does not end by SIGKILL.
-func (j *job) execute(b *box, kill func()) (err error) {
+// execute starts the command and sees it through. kill is for one that does not end by SIGKILL.
+func (j *job) execute(start func(context.Context, runner.Command) (process, []runner.Stage, error), kill func()) (err error) {
+	<-j.sig.watched
 	j.cmd.Account = j.doc != nil
 	var s *stdio
 	if j.o.tty {
@@ -62,7 +63,7 @@ func (j *job) execute(b *box, kill func()) (err error) {
 	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err != nil {
 		return fmt.Errorf("make pipes: %w", err)
 	}
-	p, trace, err := b.exec(j.sig.ctx, j.cmd)
+	p, trace, err := start(j.sig.ctx, j.cmd)
 	if err != nil {
 		if s != nil {
 			s.close()

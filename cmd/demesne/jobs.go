@@ -114,7 +114,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 	if err != nil {
 		return 0, err
 	}
-	sig := watchSignals(&terminal{fd: -1})
+	sig := signalsWatched()
 	last := 0
 	for _, id := range args {
 		code, err := each(sig.ctx, store, id)

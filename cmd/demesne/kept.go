@@ -42,12 +42,12 @@ func lifeFlags(o *options) flagSet {
 // roomFor removes a sandbox that was just made if there are more of those that stay than may be.
 func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
 	most, err := room.Sandboxes(func(k string) string { v, _ := a.env(k); return v })
-	var all []runner.Info
+	n := 0
 	if err == nil {
-		all, err = eng.List(ctx)
+		n, err = eng.Count(ctx)
 	}
 	if err == nil {
-		err = room.Full(all, most)
+		err = room.Full(n, most)
 	}
 	if err != nil {
 		stop(eng, id)

@@ -91,6 +91,16 @@ func (r *root) create(ctx context.Context, eng engine, spec runner.Spec) (*box, 
 	return ground.Create(ctx, r.ground, spec, eng.Create)
 }
 
+// run makes one for a command.
+func (r *root) run(ctx context.Context, eng engine, spec runner.Spec, cmd runner.Command) (*begun, error) {
+	p := r.progress()
+	defer p.done()
+	r.ground.Fill(&spec, r.o.userName)
+	return ground.Create(ctx, r.ground, spec, func(ctx context.Context, spec runner.Spec) (*begun, error) {
+		return eng.Run(ctx, spec, cmd)
+	})
+}
+
 func (r *root) progress() *progress {
 	return r.app.newProgress(r.o, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
 }

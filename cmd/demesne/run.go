@@ -69,22 +69,40 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 	if j.cmd.Argv, err = r.argv(args); err != nil {
 		return err
 	}
-	eng, b, undo, err := j.app.makeBox(j.sig.ctx, spec, r, wanted, &j.stages)
+	st, err := j.app.findSite(j.sig, spec, r, wanted, &j.stages)
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
+	defer st.eng.Close()
 	defer func() {
 		if !j.started {
-			undo()
+			st.undo()
 		}
 	}()
 	j.kept.hide(j.o.network.hidden())
-	if r.o.key != "" {
-		j.app.tellRestarted(r.o.verb, b)
-		return j.execute(b, func() {})
+	if r.o.key == "" {
+		return j.runOnce(st, r)
 	}
-	return j.execute(b, func() { stop(eng, b.ID) })
+	b, err := j.app.makeBox(j.sig.ctx, st, r, &j.stages)
+	if err != nil {
+		return err
+	}
+	j.app.tellRestarted(r.o.verb, b)
+	return j.execute(b.exec, func() {})
+}
+
+// runOnce makes the sandbox with its command, in one call.
+func (j *job) runOnce(st *site, r *root) error {
+	var id string
+	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
+		b, err := r.run(ctx, st.eng, st.spec, cmd)
+		if err != nil {
+			return nil, nil, err
+		}
+		id = b.ID
+		j.app.warnMinimal(j.o.verb, b.Level)
+		return b.process, append(b.Trace, b.trace...), nil
+	}, func() { stop(st.eng, id) })
 }
 
 // stop ends the sandbox of a command that did not end when it was told to.
@@ -92,61 +110,6 @@ func stop(eng engine, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	eng.Stop(ctx, id)
-}
-
-// makeBox makes the directories and the sandbox of run and create, on a root that was
-// found, or finds the one of the key. undo takes the directories away again, for whoever fails later, unless the
-// sandbox stays.
-func (a *app) makeBox(ctx context.Context, spec runner.Spec, r *root, wanted <-chan found, st *stages) (_ engine, _ *box, undo func(), err error) {
-	o := r.o
-	if spec.Workspace, err = workspaceDir(o.workspace); err != nil {
-		return nil, nil, nil, err
-	}
-	out, err := prepareOut(o.out)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			out.undo()
-		}
-	}()
-	spec.Out = out.path
-	began := time.Now()
-	var f found
-	eng, err := a.connect(ctx, client.Options{Ask: a.asker(o), Restart: f.restore})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	st.since("connect", began)
-	f = <-wanted
-	if err = o.network.apply(&spec, f, out.name()); err != nil {
-		eng.Close()
-		return nil, nil, nil, err
-	}
-	b, err := r.create(ctx, eng, spec)
-	if err == nil && spec.Lifetime == runner.Persistent && b.Out == out.path { // else it was there
-		err = a.roomFor(ctx, eng, b.ID)
-	}
-	if err != nil {
-		eng.Close()
-		if spec.Egress != nil {
-			tidyLog(spec.Egress.Log)
-		}
-		return nil, nil, nil, err
-	}
-	st.add(b.Trace...)
-	a.warnMinimal(o.verb, b.Level)
-	if o.key == "" {
-		return eng, b, out.undo, nil
-	}
-	if b.Out != out.path { // it was there
-		out.undo()
-		if spec.Egress != nil {
-			tidyLog(spec.Egress.Log)
-		}
-	}
-	return eng, b, func() {}, nil
 }
 
 // warnMinimal tells of the one rung that a caller should not miss. All others are in
@@ -175,7 +138,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	sig := watchSignals(&terminal{fd: -1})
 	began, st := time.Now(), &stages{}
-	eng, b, err := a.makeRootAndBox(sig.ctx, spec, r, st)
+	eng, b, err := a.makeRootAndBox(sig, spec, r, st)
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
@@ -187,24 +150,38 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if o.trace {
 		printTrace(a.stderr, trace)
 	}
+	code, err := 0, error(nil)
 	if o.json {
 		if err := b.Account(sig.ctx); err != nil {
 			return 0, err
 		}
-		return a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
+		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
+	} else {
+		a.tellRestarted(o.verb, b)
+		code, err = a.print(b.ID + "\n")
 	}
-	a.tellRestarted(o.verb, b)
-	return a.print(b.ID + "\n")
+	if err == nil { // the caller knows of it: it stays when we end
+		_, err = eng.Open(sig.ctx, b.ID)
+	}
+	return code, err
 }
 
-func (a *app) makeRootAndBox(ctx context.Context, spec runner.Spec, r *root, st *stages) (engine, *box, error) {
-	wanted := r.o.network.find(ctx, a, r.o.verb)
-	if err := r.find(ctx, st); err != nil {
+func (a *app) makeRootAndBox(sig *signals, spec runner.Spec, r *root, stages *stages) (engine, *box, error) {
+	wanted := r.o.network.find(sig.ctx, a, r.o.verb)
+	if err := r.find(sig.ctx, stages); err != nil {
 		return nil, nil, err
 	}
 	defer r.release()
-	eng, b, _, err := a.makeBox(ctx, spec, r, wanted, st)
-	return eng, b, err
+	st, err := a.findSite(sig, spec, r, wanted, stages)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := a.makeBox(sig.ctx, st, r, stages)
+	if err != nil {
+		st.undo()
+		st.eng.Close()
+	}
+	return st.eng, b, err
 }
 
 // created is the answer of create --json.
@@ -290,5 +267,5 @@ func (j *job) exec(id string) error {
 	j.stages.since("open", began)
 	j.app.tellRestarted("exec", b)
 	j.kept.hide(j.o.network.hidden())
-	return j.execute(b, func() {})
+	return j.execute(b.exec, func() {})
 }

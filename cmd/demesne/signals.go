@@ -27,6 +27,8 @@ type signals struct {
 	ch     chan os.Signal
 	term   *terminal
 
+	watched chan struct{} // closed once they are: until then each does what it does to any program
+
 	mu    sync.Mutex
 	early unix.Signal // what ended ctx
 	proc  process
@@ -35,11 +37,13 @@ type signals struct {
 	ended bool
 }
 
-// watchSignals starts to watch. Each signal costs two system calls, so those that
-// only matter to a terminal are left out where there is none.
+// watchSignals starts to watch, beside what else there is to do: the Go runtime tells a thread of
+// each signal and waits for its answer, 0.5 ms for all. Who leaves something behind when it is
+// killed waits until they are watched. Those that only matter to a terminal are left out where
+// there is none.
 func watchSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term}
+	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, watched: make(chan struct{})}
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
 	if term.fd >= 0 {
@@ -51,14 +55,22 @@ func watchSignals(term *terminal) *signals {
 			set = append(set, sig)
 		}
 	}
-	signal.Notify(s.ch, set...)
-	go s.loop()
+	go s.loop(set)
+	return s
+}
+
+// signalsWatched is the same for a program that is no terminal's, when they are watched.
+func signalsWatched() *signals {
+	s := watchSignals(&terminal{fd: -1})
+	<-s.watched
 	return s
 }
 
 // loop ends with the program.
-func (s *signals) loop() {
+func (s *signals) loop(set []os.Signal) {
 	defer s.term.restore()
+	signal.Notify(s.ch, set...)
+	close(s.watched)
 	for sig := range s.ch {
 		s.take(sig.(unix.Signal))
 	}

@@ -109,6 +109,7 @@ type Created struct {
 	OutputDir string
 	Receipt   *runner.Receipt
 	Expires   time.Time
+	Told      func() // to be called once whoever asked knows of it: else it goes after our death
 }
 
 // Job is a background job as it is on disk.

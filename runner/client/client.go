@@ -158,6 +158,9 @@ func (c *Client) handle(m *wire.Message) {
 // With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
 // the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle and the egress log) is
 // removed first. Those who come with the same key at the same time get the same sandbox.
+//
+// One that stays, and has neither name nor key, goes half a minute after c was closed, unless it was opened or a
+// command was started in it by then: its id was told to nobody.
 func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
 	files, err := c.sources(&spec)
 	if err != nil {
@@ -212,6 +215,12 @@ func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, er
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
 	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
+}
+
+// Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
+func (c *Client) Count(ctx context.Context) (int, error) {
+	var n int
+	return n, c.lost(c.peer.Call(ctx, protocol.OpCount, nil, nil, &n))
 }
 
 // Check probes what this machine lets a sandbox have.

@@ -234,7 +234,9 @@ func (l *launcher) listen() (*os.File, error) {
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "listener")
-	if err := errors.Join(unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
+	// Before it has a name: real root's run directory can be searched by others, and whoever may write to the
+	// file may connect.
+	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}

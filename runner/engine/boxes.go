@@ -101,6 +101,22 @@ func (e *Engine) list() []runner.Info {
 	return append(infos, e.listAsleep(live)...)
 }
 
+// count is how many of list's stay and are no snapshots. Whoever makes one asks, so it takes no more for those
+// that live than to look at them.
+func (e *Engine) count() (n int) {
+	live := map[string]bool{}
+	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+		live[s.id] = true
+	}
+	n = len(live)
+	for _, i := range e.listAsleep(live) {
+		if i.State != runner.Snapshot {
+			n++
+		}
+	}
+	return n
+}
+
 // validName is what a name may be: it is also a file name and a word in a shell.
 func validName(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -175,10 +191,8 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 	if err != nil {
 		return nil
 	}
-	for _, rec := range d.All() {
-		if !live[rec.Info.ID] {
-			infos = append(infos, rec.Info)
-		}
+	for _, rec := range d.Others(live) {
+		infos = append(infos, rec.Info)
 	}
 	return infos
 }

@@ -64,6 +64,7 @@ var handlers = map[wire.Op]handler{
 	protocol.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	protocol.OpAnswer: of(func(c *caller, a protocol.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
 	protocol.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),
+	protocol.OpCount:  of(func(c *caller, _ struct{}, _ *wire.Message) (int, error) { return c.e.count(), nil }),
 	protocol.OpCheck:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
 	protocol.OpSweep:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]string, error) { return c.e.sweep() }),
 }

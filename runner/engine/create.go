@@ -20,6 +20,9 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 		return nil, err
 	}
 	s := c.sandboxFor(spec, egress)
+	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
+		s.life.maker = c
+	}
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		s.kept.policy = policyOf(spec)
@@ -38,8 +41,8 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
-		if c.left() && spec.Name == "" && spec.Key == "" {
-			s.stop(false) // its id was told to nobody
+		if c.left() && s.unknown() {
+			s.stop(false)
 			return nil, wire.ErrClosed
 		}
 	} else {
@@ -113,19 +116,12 @@ func (s *sandbox) userFits() error {
 	if u == nil {
 		return nil
 	}
-	if u.UID >= size(s.e.boot.UIDMap) || u.GID >= size(s.e.boot.GIDMap) {
+	if u.UID >= s.e.boot.UIDs() || u.GID >= s.e.boot.GIDs() {
 		return &wire.Error{
 			Code: wire.CodeInvalid,
-			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, size(s.e.boot.UIDMap)),
+			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, s.e.boot.UIDs()),
 			Hint: s.e.boot.MapFix,
 		}
 	}
 	return nil
-}
-
-func size(m []runner.IDRange) (n uint32) {
-	for _, r := range m {
-		n += r.Size
-	}
-	return n
 }

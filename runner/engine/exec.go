@@ -135,7 +135,7 @@ func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	s.primary = true
 	s.execs[x.id] = x
 	s.idle.wake()
-	s.renew()
+	s.used()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
 	s.e.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (wire.GuestE
 	if len(g.Dir) == 0 {
 		g.Dir = wire.Bytes(dir)
 	}
-	g.SetIDs = size(s.e.boot.UIDMap) > 1
+	g.SetIDs = s.e.boot.UIDs() > 1
 	return g, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 	"demesne/rootfs/layers"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/receipt"
 	"demesne/runner/wire"
 )
 
@@ -61,8 +63,20 @@ func admitRootfs(spec *runner.Spec) error {
 	return nil
 }
 
-// oneID says that nobody but uid 0 exists inside.
-func oneID(b protocol.Boot) bool { return size(b.UIDMap) == 1 || size(b.GIDMap) == 1 }
+// privileges are what a sandbox's commands have, for its receipt.
+func privileges(spec runner.Spec) (p receipt.Privileges) {
+	if spec.Nesting {
+		p.Set |= 1 << capSetfcap
+		p.Words = append(p.Words, "CAP_SETFCAP (--nesting)")
+	}
+	if spec.Rootfs != nil {
+		for _, c := range rootCaps {
+			p.Set |= 1 << c
+		}
+		p.Words = append(p.Words, "uid 0 over the image's ids: "+strings.Join(rootCapNames, " "))
+	}
+	return p
+}
 
 // layerKey names the map that layers have to be unpacked under.
 func layerKey(b protocol.Boot) string {
@@ -89,7 +103,7 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 	r, b := s.spec.Rootfs, s.e.boot
 	cache := s.layerCache()
 	image := rootfs.Image{
-		WorkingDir: r.WorkingDir, User: r.User, UIDs: size(b.UIDMap), GIDs: size(b.GIDMap),
+		WorkingDir: r.WorkingDir, User: r.User, UIDs: b.UIDs(), GIDs: b.GIDs(),
 		Scratch: func() (string, error) { return s.newScratch(cache) },
 	}
 	if u := s.spec.User; u != nil {
@@ -186,7 +200,7 @@ func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) 
 // runsAs is whom a command runs as; without asked, the sandbox's user.
 func (s *sandbox) runsAs(asked *runner.User) (rootfs.Account, error) {
 	b := s.e.boot
-	if asked != nil && (asked.UID >= size(b.UIDMap) || asked.GID >= size(b.GIDMap)) {
+	if asked != nil && (asked.UID >= b.UIDs() || asked.GID >= b.GIDs()) {
 		return rootfs.Account{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", asked.UID, asked.GID)
 	}
 	if s.spec.Rootfs != nil {
@@ -201,56 +215,4 @@ func (s *sandbox) runsAs(asked *runner.User) (rootfs.Account, error) {
 		a.Home = s.paths.workspace
 	}
 	return a, nil
-}
-
-// imageLayer tells what / is made of.
-func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
-	of := "a directory"
-	if r.Dir == "" {
-		of = fmt.Sprintf("%d layers", len(r.Layers))
-	}
-	l := runner.Layer{Name: "rootfs", Status: runner.Held, Detail: of + ", read-only; writes go to a tmpfs"}
-	switch t.Upper {
-	case rootfs.UpperTmpfs:
-		return l
-	case rootfs.UpperKept:
-		l.Detail = of + ", read-only; writes go to a disk and are kept"
-		return l
-	}
-	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"
-	l.Detail = of + ", read-only; writes go to the image store's disk"
-	if t.Upper == rootfs.UpperCopied {
-		l.Detail = of + ", copied"
-	}
-	return l
-}
-
-// userLayer tells whom commands run as, and whether that is whom the image asked for.
-func userLayer(b protocol.Boot, t *rootfs.Tree) runner.Layer {
-	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
-	if oneID(b) {
-		l.Detail += ", the only one: changing owners and users is answered with success, and not done"
-	}
-	if t.Unmapped != nil {
-		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
-		l.Detail = fmt.Sprintf("0:0 instead of the image's %d:%d, which is not mapped", t.Unmapped.UID, t.Unmapped.GID)
-	}
-	return l
-}
-
-// imageLimits says what the ids and the files of an image do to limits. A limit by
-// RLIMIT_NPROC is each user's own, and uid 0 of an image can become others.
-func imageLimits(l []runner.LimitReceipt, b protocol.Boot, u rootfs.Upper) []runner.LimitReceipt {
-	l = slices.Clone(l)
-	for i := range l {
-		switch {
-		case l[i].Mechanism == "RLIMIT_NPROC" && !oneID(b):
-			l[i].Status = runner.Degraded
-			l[i].Why = "uid 0 may become other users, each of whom has the limit to itself"
-		case l[i].Name == "disk" && l[i].Status == runner.Held && u == rootfs.UpperDisk:
-			l[i].Status, l[i].Why = runner.Degraded, "what is written over the image is on a disk, and watched"
-			l[i].Mechanism = "watchdog, RLIMIT_FSIZE"
-		}
-	}
-	return l
 }

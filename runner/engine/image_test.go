@@ -88,43 +88,7 @@ var capNumbers = map[string]uint{
 	"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7,
 }
 
-func TestImageReceipt(t *testing.T) {
-	image := &runner.Rootfs{Layers: []string{"a", "b"}}
-	for _, row := range []struct {
-		name   string
-		layer  runner.Layer
-		status runner.Status
-		detail string
-	}{
-		{"tmpfs", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperTmpfs}), runner.Held, "2 layers, read-only; writes go to a tmpfs"},
-		{"disk", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperDisk}), runner.Degraded, "disk"},
-		{"copied", imageLayer(&runner.Rootfs{Dir: "/r"}, &rootfs.Tree{Upper: rootfs.UpperCopied}), runner.Degraded, "a directory, copied"},
-		{"user", userLayer(manyMapped, &rootfs.Tree{Account: rootfs.Account{User: rootfs.User{UID: 5, GID: 6}}}), runner.Held, "5:6"},
-		{"only user", userLayer(oneMapped, &rootfs.Tree{}), runner.Held, "0:0, the only one"},
-		{"other user", userLayer(oneMapped, &rootfs.Tree{Unmapped: &rootfs.User{UID: 5, GID: 6}}), runner.Degraded, "0:0 instead of the image's 5:6"},
-	} {
-		if row.layer.Status != row.status || !strings.Contains(row.layer.Detail, row.detail) {
-			t.Errorf("%s: %+v", row.name, row.layer)
-		}
-	}
-	limits := []runner.LimitReceipt{{Name: "pids", Mechanism: "RLIMIT_NPROC", Status: runner.Held}, {Name: "disk", Mechanism: "tmpfs size", Status: runner.Held}}
-	for _, row := range []struct {
-		boot       protocol.Boot
-		upper      rootfs.Upper
-		pids, disk runner.Status
-	}{
-		{oneMapped, rootfs.UpperTmpfs, runner.Held, runner.Held},
-		{manyMapped, rootfs.UpperTmpfs, runner.Degraded, runner.Held},
-		{oneMapped, rootfs.UpperDisk, runner.Held, runner.Degraded},
-	} {
-		got := imageLimits(limits, row.boot, row.upper)
-		if got[0].Status != row.pids || got[1].Status != row.disk || limits[0].Status != runner.Held {
-			t.Errorf("%d ids, %s: %+v", size(row.boot.UIDMap), row.upper, got)
-		}
-	}
-}
-
-func TestPrivilegeLayer(t *testing.T) {
+func TestPrivileges(t *testing.T) {
 	image := runner.Spec{Rootfs: &runner.Rootfs{}}
 	var all uint64
 	for _, c := range rootCaps {
@@ -133,17 +97,14 @@ func TestPrivilegeLayer(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		spec runner.Spec
-		caps uint64
-		want runner.Status
+		want uint64
 	}{
-		{"host", runner.Spec{}, 0, runner.Held},
-		{"host with some", runner.Spec{}, all, runner.Missing},
-		{"image", image, all, runner.Held},
-		{"image with more", image, all | 1<<capSetfcap, runner.Missing},
-		{"nesting", runner.Spec{Nesting: true}, 1 << capSetfcap, runner.Held},
+		{"host", runner.Spec{}, 0},
+		{"image", image, all},
+		{"nesting", runner.Spec{Nesting: true}, 1 << capSetfcap},
 	} {
-		if l := privilegeLayer(wire.GuestFacts{NoNewPrivs: true, CapEffective: row.caps}, row.spec); l.Status != row.want {
-			t.Errorf("%s: %+v", row.name, l)
+		if p := privileges(row.spec); p.Set != row.want || (len(p.Words) > 0) != (row.want != 0) {
+			t.Errorf("%s: %+v", row.name, p)
 		}
 	}
 }

@@ -14,9 +14,6 @@ import (
 	"demesne/runner/wire"
 )
 
-// defaultTTL is how long a persistent sandbox lives when nobody says otherwise.
-const defaultTTL = 48 * time.Hour
-
 // kept is what of a persistent sandbox outlives its processes.
 type kept struct {
 	box     *keep.Box // its directory; nil: it has none
@@ -189,6 +186,9 @@ func (s *sandbox) moveIn() error {
 func (s *sandbox) record() error {
 	i := s.info()
 	i.Receipt = nil // of the next start, it is another one
+	s.mu.Lock()
+	i.Expires = s.life.ends
+	s.mu.Unlock()
 	init, err := keep.Identify(s.pid)
 	if err != nil {
 		init = keep.Process{} // it is dead
@@ -234,74 +234,4 @@ func (s *sandbox) remove(why string) {
 	}
 	s.mu.Unlock()
 	s.end(why)
-}
-
-// startClock has s end when its time is up.
-func (s *sandbox) startClock() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew()
-	s.clock = time.AfterFunc(time.Until(s.expires), s.tick)
-	s.undo.add(func() { s.clock.Stop() })
-}
-
-func (s *sandbox) tick() {
-	s.mu.Lock()
-	if len(s.execs) > 0 {
-		s.renew()
-	}
-	left := time.Until(s.expires)
-	if left > 0 {
-		s.clock.Reset(left)
-	}
-	s.mu.Unlock()
-	if left <= 0 {
-		s.remove("its time to live was over")
-	}
-}
-
-// renew is told of each use. s.mu is held.
-func (s *sandbox) renew() {
-	if s.spec.Lifetime != runner.Persistent || s.ending {
-		return
-	}
-	s.expires = expiry(s.spec, s.created, time.Now())
-	if s.kept.stay {
-		if err := s.kept.box.Renew(s.expires); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: renew: %v\n", s.id, err)
-		}
-	}
-}
-
-// expiry is when a sandbox ends that is used now.
-func expiry(spec runner.Spec, created, now time.Time) time.Time {
-	ttl := time.Duration(spec.TTL)
-	if ttl <= 0 {
-		ttl = defaultTTL
-	}
-	until := now.Add(ttl)
-	if age := time.Duration(spec.MaxAge); age > 0 && created.Add(age).Before(until) {
-		return created.Add(age)
-	}
-	return until
-}
-
-// filesLayer tells whether what a persistent sandbox writes outlives its processes.
-func filesLayer(s *sandbox) runner.Layer {
-	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
-	if !s.kept.onDisk {
-		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(s.kept.why)
-		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
-	}
-	return l
-}
-
-// keptLimits says what holds the disk limit of what is kept.
-func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
-	for i := range l {
-		if l[i].Name == "disk" && l[i].Status != runner.Off {
-			l[i].Mechanism = "watchdog on /, /out and /workspace, RLIMIT_FSIZE"
-		}
-	}
-	return l
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -90,22 +89,6 @@ func TestTold(t *testing.T) {
 	}
 	if !told(nil, false, false).Truncated {
 		t.Error("what is not told of is not mentioned")
-	}
-}
-
-func TestFilesLayer(t *testing.T) {
-	if l := filesLayer(&sandbox{kept: kept{onDisk: true}}); l.Status != runner.Held || l.Why != "" {
-		t.Errorf("%+v", l)
-	}
-	if l := filesLayer(&sandbox{kept: kept{why: errors.New("why")}}); l.Status != runner.Degraded || l.Why != "why" || l.Fix == "" {
-		t.Errorf("%+v", l)
-	}
-	limits := keptLimits([]runner.LimitReceipt{{Name: "pids", Mechanism: "m"}, {Name: "disk", Mechanism: "tmpfs"}})
-	if limits[0].Mechanism != "m" || limits[1].Mechanism == "tmpfs" {
-		t.Errorf("%+v", limits)
-	}
-	if off := keptLimits([]runner.LimitReceipt{{Name: "disk", Status: runner.Off}}); off[0].Mechanism != "" {
-		t.Errorf("%+v", off)
 	}
 }
 

@@ -7,18 +7,17 @@
 //
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
-//	raise.go      the order of making one, and its undoing
+//	raise.go      the order of making one; package receipt says what holds then; end.go  its end
 //	tree.go       its mounts; image.go  those of an image
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	receipt.go    what was verified → Receipt
 //	egress.go     what a sandbox may have of the network; pure
 //	network.go    its network: the ways in, by package inlet
 //	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
 //	exec.go       a command in a sandbox, its end and its Result
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance
-//	keep.go       a sandbox that outlives its processes: its directory, and its clock
+//	keep.go       a sandbox that outlives its processes: its directory; life.go  how long that is
 //	fork.go       one that starts with another's files; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes
 //	minimal.go    the same without namespaces, where the machine forbids them

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner"
 	"demesne/runner/wire"
 )
 
@@ -165,15 +164,4 @@ func (s *sandbox) rlimits() []wire.Rlimit {
 		return r
 	}
 	return slices.DeleteFunc(r, func(l wire.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
-}
-
-// minimalLimits says the same in the receipt.
-func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
-	for i := range l {
-		if l[i].Mechanism == "RLIMIT_NPROC" {
-			l[i].Status, l[i].Mechanism, l[i].Value = runner.Missing, "none", "none"
-			l[i].Why = "without a user namespace RLIMIT_NPROC would count the user's other processes"
-		}
-	}
-	return l
 }

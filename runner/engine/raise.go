@@ -6,6 +6,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/mask"
+	"demesne/runner/receipt"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -108,7 +109,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 		return err
 	}
 	names := make(chan []runner.Layer, 1)
-	go func() { names <- namespaceLayers(s.pid) }()
+	go func() { names <- receipt.Namespaces(s.pid) }()
 	facts, err := s.setUpGuest(guestSetup(s.spec, s.e.boot))
 	if err != nil {
 		return s.explainInit(err)
@@ -140,12 +141,25 @@ func (s *sandbox) complete(m *wire.Message, t *stages) error {
 		}
 		t.mark("spare")
 	}
-	s.receipt = s.account(s.seen)
-	if err := meets(s.receipt, s.spec.Require); err != nil {
+	s.receipt = s.account()
+	if err := receipt.Meets(s.receipt, s.spec.Require); err != nil {
 		return err
 	}
 	s.watch()
 	return nil
+}
+
+// account has the receipt written of what is known by now.
+func (s *sandbox) account() *runner.Receipt {
+	st := s.seen.start
+	return receipt.Of(receipt.Facts{
+		Sandbox: s.id, Kernel: s.e.kernel, Boot: s.e.boot, Spec: s.spec,
+		Guest: s.seen.facts, Namespaces: s.seen.namespaces,
+		Start:  receipt.Start{ProcBound: st.rung.procBound, NoHostname: st.rung.noHostname, Why: st.why},
+		SysErr: s.seen.sysfsErr, Privileges: privileges(s.spec),
+		Tree: s.tree, OnDisk: s.kept.onDisk, KeptWhy: s.kept.why,
+		Network: s.net.word(), Ways: s.net.layers(), Limits: s.group.Receipt(),
+	})
 }
 
 // detach gives up our own view of the mounts: PID 1 has its copy, and ours would only be

@@ -51,8 +51,7 @@ type sandbox struct {
 
 	mu       sync.Mutex
 	idle     idle
-	expires  time.Time
-	clock    *time.Timer // until then
+	life     life
 	next     uint64
 	primary  bool                  // the command a one-shot ends with has been started
 	execs    map[uint64]*execution // running
@@ -111,7 +110,7 @@ func (s *sandbox) info() runner.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := runner.Info{
-		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.expires,
+		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.life.expires,
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
 	}
 	if s.idle.frozen != nil {
@@ -155,6 +154,9 @@ func (s *sandbox) open() (protocol.Opened, error) {
 	defer s.mu.Unlock()
 	if s.ending {
 		return protocol.Opened{}, s.goneFor("open sandbox")
+	}
+	if s.life.maker != nil {
+		s.used()
 	}
 	return protocol.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.kept.news}, nil
 }

@@ -157,7 +157,7 @@ func guestSetup(spec runner.Spec, b protocol.Boot) wire.GuestSetup {
 	}
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
-		setup.Seccomp.FakeRoot = oneID(b)
+		setup.Seccomp.FakeRoot = b.OneID()
 		// Packages have set-user-ID files. They are of no use on a nosuid mount, and in
 		// /out and /workspace they are found when the sandbox ends.
 		setup.Seccomp.NoSUID = setup.Seccomp.NoSUID && spec.Exposed

@@ -27,6 +27,7 @@ func (g *guest) handleExec(m *wire.Message) error {
 		return err
 	}
 	defer c.close()
+	<-g.warmed
 	if err := g.limits.set(req.Rlimits); err != nil {
 		return err
 	}

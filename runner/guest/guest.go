@@ -69,6 +69,8 @@ type guest struct {
 	// signalScope: the spawner was seen to be refused a signal to the runner.
 	signalScope bool
 
+	warmed chan struct{} // closed when all threads are there: only then is a command started
+
 	// mu makes starting and reporting one step each: whoever holds it knows that a
 	// pid in running has not been reaped, so that it is still that command's.
 	mu      sync.Mutex
@@ -85,7 +87,7 @@ func Main() int {
 	runtime.GOMAXPROCS(2)
 	harden()
 
-	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1)}
+	g := &guest{running: map[int]uint64{}, pids: map[uint64]int{}, started: make(chan struct{}, 1), warmed: make(chan struct{})}
 	// Not os.OpenFile, which would start the poller. Without it, a command that has no
 	// stdio of its own is refused.
 	if fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {

@@ -76,9 +76,10 @@ const sigMax = syscall.Signal(64) // SIGRTMAX
 // spareThreads is more than goroutines of PID 1 can block in system calls at once.
 const spareThreads = 4
 
-// warm has the Go runtime make its threads now. It keeps them, and needs no new one
-// later, when there may be none to have: a thread that cannot be made is fatal to it.
-func warm() {
+// warm has the Go runtime make its threads now, and closes done when they are there. It keeps
+// them, and needs no new one later, when there may be none to have: a thread that cannot be made
+// is fatal to it.
+func warm(done chan<- struct{}) {
 	var ready, release sync.WaitGroup
 	ready.Add(spareThreads)
 	release.Add(1)
@@ -92,4 +93,5 @@ func warm() {
 	}
 	ready.Wait()
 	release.Done()
+	close(done)
 }

@@ -57,9 +57,8 @@ func (g *guest) handleSetup(m *wire.Message) error {
 		defaultSignal(perThreadSyscall) // no call for all threads comes after this
 	}
 	g.readFacts()
-	err := g.peer.Reply(m, g.facts, nil)
-	warm() // while the runner thinks about it; the next request is read afterwards
-	return err
+	go warm(g.warmed)
+	return g.peer.Reply(m, g.facts, nil)
 }
 
 func (g *guest) filter() error {

@@ -215,9 +215,15 @@ func (d *Dir) read(id string) (Record, error) {
 }
 
 // All returns the sandboxes that have not expired. One that a runner has is in the state Running.
-func (d *Dir) All() []Record {
+func (d *Dir) All() []Record { return d.Others(nil) }
+
+// Others is All without the sandboxes with these ids, of which nothing is read.
+func (d *Dir) Others(ids map[string]bool) []Record {
 	var all []Record
 	for _, name := range d.names() {
+		if ids[name] {
+			continue
+		}
 		r, err := d.read(name)
 		if err != nil || d.expired(name) {
 			continue

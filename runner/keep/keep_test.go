@@ -56,6 +56,9 @@ func TestRoundTrip(t *testing.T) {
 	if all := d.All(); len(all) != 1 || all[0].Info.State != runner.Running {
 		t.Errorf("while a runner has it: %+v", all)
 	}
+	if others := d.Others(map[string]bool{"aa": true}); len(others) > 0 {
+		t.Errorf("besides it: %+v", others)
+	}
 	if _, _, err := d.Take("aa"); !errors.Is(err, ErrBusy) {
 		t.Errorf("take what a runner has: %v", err)
 	}

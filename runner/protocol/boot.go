@@ -30,6 +30,22 @@ type Boot struct {
 	Spares   int              `json:"spares,omitempty"`  // how many sandboxes may be made in advance
 }
 
+// UIDs is how many user ids are mapped.
+func (b Boot) UIDs() uint32 { return size(b.UIDMap) }
+
+// GIDs is how many group ids are.
+func (b Boot) GIDs() uint32 { return size(b.GIDMap) }
+
+// OneID says that nobody but uid 0 exists inside.
+func (b Boot) OneID() bool { return b.UIDs() == 1 || b.GIDs() == 1 }
+
+func size(m []runner.IDRange) (n uint32) {
+	for _, r := range m {
+		n += r.Size
+	}
+	return n
+}
+
 // NSID identifies a namespace, namespaces(7).
 type NSID struct {
 	Dev uint64 `json:"dev"`

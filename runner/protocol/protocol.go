@@ -24,6 +24,7 @@ const (
 	OpDiff    wire.Op = "diff"
 	OpLayer   wire.Op = "layer"
 	OpList    wire.Op = "list"
+	OpCount   wire.Op = "count" // of those that stay
 	OpInspect wire.Op = "inspect"
 	OpCheck   wire.Op = "check"
 	OpEgress  wire.Op = "egress"

@@ -52,7 +52,16 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 		return nil, err
 	}
 	c.Receipt, c.Expires = info.Receipt, info.Expires
+	c.Told = func() { d.known(box.ID) }
 	return c, nil
+}
+
+// known has the runner know that we are not the only one who knows of a sandbox. If that cannot be,
+// its next command does it.
+func (d *Desk) known(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	d.attach(ctx, id)
 }
 
 // roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
@@ -61,13 +70,13 @@ func (d *Desk) roomFor(ctx context.Context, box *client.Sandbox) error {
 	if d.opts.Most == 0 {
 		return nil
 	}
-	var all []runner.Info
+	var n int
 	err := d.conn.with(ctx, func(live *client.Client) (err error) {
-		all, err = live.List(ctx)
+		n, err = live.Count(ctx)
 		return err
 	})
 	if err == nil {
-		err = room.Full(all, d.opts.Most)
+		err = room.Full(n, d.opts.Most)
 	}
 	if errors.Is(err, room.ErrFull) {
 		err = &hinted{err, "sandbox_destroy ends one; demesne ls lists them"}

@@ -3,7 +3,7 @@
 //
 //	most, err := room.Sandboxes(os.Getenv)
 //	… make one …
-//	err = room.Full(all, most)    // of all there are, it among them
+//	err = room.Full(n, most)      // of n there are, it among them
 //
 // It is looked at afterwards, so that two that come at once cannot both be the last one; who finds too many
 // takes its own away again. The bound is a help against mistakes, such as a loop: a user could set another one.
@@ -13,8 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-
-	"demesne/runner"
 )
 
 // Variables of the environment.
@@ -49,14 +47,8 @@ func number(env func(string) string, variable string, fallback int) (int, error)
 	return n, nil
 }
 
-// Full is [ErrFull] if there are more than most that stay. Snapshots, which have no processes, are not counted.
-func Full(all []runner.Info, most int) error {
-	n := 0
-	for _, i := range all {
-		if i.Spec.Lifetime == runner.Persistent && i.State != runner.Ended && i.State != runner.Snapshot {
-			n++
-		}
-	}
+// Full is [ErrFull] if n that stay are more than most.
+func Full(n, most int) error {
 	if n > most {
 		return fmt.Errorf("create sandbox: %w (%d)", ErrFull, most)
 	}

@@ -3,8 +3,6 @@ package room
 import (
 	"errors"
 	"testing"
-
-	"demesne/runner"
 )
 
 func TestNumbers(t *testing.T) {
@@ -26,17 +24,10 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	of := func(l runner.Lifetime, s runner.State) runner.Info {
-		return runner.Info{State: s, Spec: runner.Spec{Lifetime: l}}
-	}
-	all := []runner.Info{
-		of(runner.Persistent, runner.Running), of(runner.Persistent, runner.Stopped), of(runner.Persistent, runner.Frozen),
-		of(runner.OneShot, runner.Running), of(runner.Persistent, runner.Snapshot), of(runner.Persistent, runner.Ended),
-	}
-	if err := Full(all, 3); err != nil {
+	if err := Full(3, 3); err != nil {
 		t.Error(err)
 	}
-	if err := Full(all, 2); !errors.Is(err, ErrFull) {
+	if err := Full(3, 2); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package receipt
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"demesne/runner/protocol"
 )
 
-// namespaceLayers compares PID 1's namespaces with ours, as the kernel names them.
-// Its user namespace is a child of ours, and ours one of the host's.
-func namespaceLayers(pid int) []runner.Layer {
+// Namespaces compares PID 1's namespaces with the runner's, as the kernel names them.
+// Its user namespace is a child of the runner's, and that one of the host's.
+func Namespaces(pid int) []runner.Layer {
 	var layers []runner.Layer
 	for _, ns := range []struct{ file, name string }{
 		{"user", "user-namespace"}, {"mnt", "mount-namespace"}, {"pid", "pid-namespace"}, {"net", "network-namespace"},
@@ -49,4 +49,15 @@ func minimalLayers(b protocol.Boot) []runner.Layer {
 		})
 	}
 	return layers
+}
+
+// minimalLimits leaves out a limit that a sandbox without namespaces has not, see engine.rlimits.
+func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
+	for i := range l {
+		if l[i].Mechanism == "RLIMIT_NPROC" {
+			l[i].Status, l[i].Mechanism, l[i].Value = runner.Missing, "none", "none"
+			l[i].Why = "without a user namespace RLIMIT_NPROC would count the user's other processes"
+		}
+	}
+	return l
 }

@@ -1,0 +1,82 @@
+package receipt
+
+import (
+	"fmt"
+	"slices"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/protocol"
+)
+
+// imageLayer tells what / is made of.
+func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
+	of := "a directory"
+	if r.Dir == "" {
+		of = fmt.Sprintf("%d layers", len(r.Layers))
+	}
+	l := runner.Layer{Name: "rootfs", Status: runner.Held, Detail: of + ", read-only; writes go to a tmpfs"}
+	switch t.Upper {
+	case rootfs.UpperTmpfs:
+		return l
+	case rootfs.UpperKept:
+		l.Detail = of + ", read-only; writes go to a disk and are kept"
+		return l
+	}
+	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"
+	l.Detail = of + ", read-only; writes go to the image store's disk"
+	if t.Upper == rootfs.UpperCopied {
+		l.Detail = of + ", copied"
+	}
+	return l
+}
+
+// userLayer tells whom commands run as, and whether that is whom the image asked for.
+func userLayer(b protocol.Boot, t *rootfs.Tree) runner.Layer {
+	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
+	if b.OneID() {
+		l.Detail += ", the only one: changing owners and users is answered with success, and not done"
+	}
+	if t.Unmapped != nil {
+		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
+		l.Detail = fmt.Sprintf("0:0 instead of the image's %d:%d, which is not mapped", t.Unmapped.UID, t.Unmapped.GID)
+	}
+	return l
+}
+
+// imageLimits says what the ids and the files of an image do to limits. A limit by
+// RLIMIT_NPROC is each user's own, and uid 0 of an image can become others.
+func imageLimits(l []runner.LimitReceipt, b protocol.Boot, u rootfs.Upper) []runner.LimitReceipt {
+	l = slices.Clone(l)
+	for i := range l {
+		switch {
+		case l[i].Mechanism == "RLIMIT_NPROC" && !b.OneID():
+			l[i].Status = runner.Degraded
+			l[i].Why = "uid 0 may become other users, each of whom has the limit to itself"
+		case l[i].Name == "disk" && l[i].Status == runner.Held && u == rootfs.UpperDisk:
+			l[i].Status, l[i].Why = runner.Degraded, "what is written over the image is on a disk, and watched"
+			l[i].Mechanism = "watchdog, RLIMIT_FSIZE"
+		}
+	}
+	return l
+}
+
+// filesLayer tells whether what a persistent sandbox writes outlives its processes.
+func filesLayer(onDisk bool, why error) runner.Layer {
+	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
+	if !onDisk {
+		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(why)
+		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
+	}
+	return l
+}
+
+// keptLimits says what holds the disk limit of what is kept.
+func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
+	for i := range l {
+		if l[i].Name == "disk" && l[i].Status != runner.Off {
+			l[i].Mechanism = "watchdog on /, /out and /workspace, RLIMIT_FSIZE"
+		}
+	}
+	return l
+}

@@ -1,0 +1,105 @@
+package receipt
+
+import (
+	"fmt"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+)
+
+func idLayer(b protocol.Boot) runner.Layer {
+	n := b.UIDs()
+	l := runner.Layer{Name: "id-map", Status: runner.Held, Detail: fmt.Sprintf("%d ids", n)}
+	if n == 1 {
+		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
+		l.Detail = "one id: uid 0 inside is the caller, there are no other users"
+	}
+	return l
+}
+
+func procLayer(f wire.GuestFacts, st Start, spec runner.Spec) runner.Layer {
+	l := runner.Layer{Name: "proc", Status: runner.Held, Detail: "own, masked"}
+	switch {
+	case st.ProcBound:
+		l.Status = runner.Degraded
+		l.Detail = "the outer /proc, bound: its process list is visible"
+		l.Why = errText(st.Why)
+		l.Fix = "run where /proc is not masked, e.g. podman run --security-opt unmask=ALL"
+	case spec.Nesting:
+		l.Status, l.Detail = runner.Off, "own, unmasked (--nesting)"
+	case !f.ProcMasked:
+		l.Status, l.Detail = runner.Degraded, "own, not masked"
+	}
+	return l
+}
+
+func sysLayer(f wire.GuestFacts, err error) runner.Layer {
+	switch {
+	case err != nil:
+		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "empty: a sysfs of its own was refused: " + err.Error()}
+	case f.SysReadOnly:
+		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "own, read-only"}
+	}
+	return runner.Layer{Name: "sys", Status: runner.Missing, Detail: "writable"}
+}
+
+func hostnameLayer(st Start) runner.Layer {
+	if st.NoHostname {
+		return runner.Layer{Name: "hostname", Status: runner.Degraded, Detail: "the outer one", Why: errText(st.Why)}
+	}
+	return runner.Layer{Name: "hostname", Status: runner.Held, Detail: "own"}
+}
+
+func landlockLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
+	l := runner.Layer{Name: "landlock", Status: runner.Held, Detail: fmt.Sprintf("ABI %d", f.LandlockABI)}
+	switch {
+	case f.LandlockABI == 0:
+		l.Status, l.Detail = runner.Missing, "the kernel has none"
+		l.Why = "landlock_create_ruleset(2) is not supported"
+		l.Fix = "boot with landlock in the lsm= list (Linux 5.13 or later)"
+	case spec.Nesting && f.LandlockScope:
+		l.Status, l.Detail = runner.Off, fmt.Sprintf("ABI %d, scopes only (--nesting)", f.LandlockABI)
+	case spec.Nesting:
+		l.Status, l.Detail = runner.Off, "none (--nesting)"
+	case !f.LandlockFS:
+		l.Status, l.Detail, l.Why = runner.Missing, "no filesystem rules", strings.Join(f.Problems, "; ")
+	case !f.LandlockScope:
+		l.Status, l.Detail = runner.Degraded, fmt.Sprintf("ABI %d: filesystem, no scopes", f.LandlockABI)
+		l.Why, l.Fix = "scopes came with ABI 6", "a kernel of Linux 6.12 or later"
+	default:
+		l.Detail += ": filesystem, abstract unix sockets, signals"
+	}
+	return l
+}
+
+func seccompLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
+	if f.Seccomp == "" {
+		return runner.Layer{Name: "seccomp", Status: runner.Missing, Why: strings.Join(f.Problems, "; ")}
+	}
+	l := runner.Layer{Name: "seccomp", Status: runner.Held, Detail: fmt.Sprintf("%d instructions", f.SeccompLen)}
+	if spec.Nesting {
+		l.Detail += ", namespaces, mounts and setuid bits allowed (--nesting)"
+	}
+	return l
+}
+
+func privilegeLayer(f wire.GuestFacts, left Privileges) runner.Layer {
+	l := runner.Layer{Name: "privileges", Status: runner.Held, Detail: "no_new_privs, no capability"}
+	if len(left.Words) > 0 {
+		l.Detail = "no_new_privs, " + strings.Join(left.Words, ", ")
+	}
+	if !f.NoNewPrivs || f.CapEffective&^left.Set != 0 {
+		l.Status = runner.Missing
+		l.Detail = fmt.Sprintf("no_new_privs %t, capabilities %#x", f.NoNewPrivs, f.CapEffective)
+	}
+	return l
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,85 @@
+package receipt
+
+import (
+	"errors"
+	"testing"
+
+	"demesne/runner"
+	"demesne/runner/userns"
+	"demesne/runner/wire"
+)
+
+func TestLevel(t *testing.T) {
+	held := runner.Layer{Name: "a", Status: runner.Held}
+	for _, c := range []struct {
+		name  string
+		layer runner.Status
+		limit runner.Status
+		mode  string
+		want  runner.Level
+	}{
+		{"all held", runner.Held, runner.Held, userns.ModeUser, runner.LevelFull},
+		{"left out on request", runner.Off, runner.Held, userns.ModeUser, runner.LevelFull},
+		{"a layer degraded", runner.Degraded, runner.Held, userns.ModeUser, runner.LevelDegraded},
+		{"a limit degraded", runner.Held, runner.Degraded, userns.ModeUser, runner.LevelDegraded},
+		{"a limit missing", runner.Held, runner.Missing, userns.ModeRoot, runner.LevelDegraded},
+		{"no namespaces", runner.Held, runner.Held, userns.ModeMinimal, runner.LevelMinimal},
+	} {
+		r := &runner.Receipt{
+			Layers: []runner.Layer{held, {Name: "b", Status: c.layer}},
+			Limits: []runner.LimitReceipt{{Name: "memory", Status: c.limit}},
+		}
+		if got := level(r, c.mode); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestMeets(t *testing.T) {
+	r := &runner.Receipt{
+		Level:  runner.LevelDegraded,
+		Layers: []runner.Layer{{Name: "id-map", Status: runner.Degraded, Fix: "type this"}, {Name: "proc", Status: runner.Held}},
+	}
+	for want, ok := range map[runner.Level]bool{"": true, runner.LevelMinimal: true, runner.LevelDegraded: true, runner.LevelFull: false} {
+		err := Meets(r, want)
+		if (err == nil) != ok {
+			t.Errorf("require %q: %v", want, err)
+		}
+	}
+	var e *wire.Error
+	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this" || e.Code != wire.CodeRequirement {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// The layer is claimed from what was verified, never from what was asked.
+func TestLayersFollowFacts(t *testing.T) {
+	full := wire.GuestFacts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
+	for _, c := range []struct {
+		name string
+		edit func(*wire.GuestFacts)
+		get  func(wire.GuestFacts) runner.Layer
+		want runner.Status
+	}{
+		{"landlock held", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
+		{"landlock not in the kernel", func(f *wire.GuestFacts) { f.LandlockABI = 0 }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"landlock did not refuse", func(f *wire.GuestFacts) { f.LandlockFS = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"no scopes", func(f *wire.GuestFacts) { f.LandlockScope = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
+		{"nesting", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
+		{"seccomp", func(f *wire.GuestFacts) { f.Seccomp = "" }, func(f wire.GuestFacts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
+		{"a capability left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 21 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability that was not to be left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 31 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability left on purpose", func(f *wire.GuestFacts) { f.CapEffective = 1 << 31 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{Set: 1 << 31}) }, runner.Held},
+		{"proc bound", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer {
+			return procLayer(f, Start{ProcBound: true, Why: errors.New("no")}, runner.Spec{})
+		}, runner.Degraded},
+		{"proc not masked", func(f *wire.GuestFacts) { f.ProcMasked = false }, func(f wire.GuestFacts) runner.Layer { return procLayer(f, Start{}, runner.Spec{}) }, runner.Degraded},
+		{"sys writable", func(f *wire.GuestFacts) { f.SysReadOnly = false }, func(f wire.GuestFacts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
+	} {
+		f := full
+		c.edit(&f)
+		if got := c.get(f); got.Status != c.want {
+			t.Errorf("%s: got %+v, want %s", c.name, got, c.want)
+		}
+	}
+}
