@@ -61,6 +61,8 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
+	s.starting.RLock()
+	defer s.starting.RUnlock()
 	x, err := s.enrol(c, req.Tag)
 	if err != nil {
 		return nil, nil, err

@@ -49,6 +49,7 @@ type sandbox struct {
 	sent    sentReceipt   // receipt as it travels; under mu
 	built   chan struct{} // closed when making it is over, well or not: only then may it be ended
 
+	starting sync.RWMutex // held to start a command, or alone by who has all hold still; before mu
 	mu       sync.Mutex
 	idle     idle
 	life     life

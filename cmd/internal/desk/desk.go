@@ -171,5 +171,8 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 		}
 	}
 	box, err := ground.Create(ctx, g, spec, create)
-	return box, out, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return box, out, nil
 }
