@@ -1,7 +1,7 @@
 // Package guest is PID 1 of a sandbox: it restricts itself once, then starts, signals
 // and reaps commands for the runner. cmd/demesne-init is nothing but [Main].
 //
-// The runner speaks to it through the socket at descriptor 3 (package wire): first
+// The runner speaks to it through the socket at descriptor 3 (package guestapi): first
 // guest.setup, then any number of guest.exec and guest.signal. EOF on the socket is
 // the end: PID 1 exits and the kernel kills the rest of the pid namespace, so
 // nothing survives a runner that was killed.
