@@ -106,8 +106,10 @@ func TestMCPScriptRefused(t *testing.T) {
 		{args{"command": "x", "files": []string{outside}}, `mount path ` + outside + ` is not within DEMESNE_ALLOWED_PATHS`},
 		{args{"command": "x", "files": []string{b.dir + "/allowed/link"}}, `is not within DEMESNE_ALLOWED_PATHS`},
 		{args{"command": "x", "cwd": "/nowhere"}, `/nowhere`},
+		{args{"command": "x", "name": "bad name"}, `create sandbox "bad name": name may have letters`},
+		{args{"command": "x", "limits": args{"memory": "512m"}}, `limits.memory must be a positive number`},
 	} {
-		if r := c.call("sandbox_script", step.args); !r.IsError || !strings.Contains(r.Text, step.want) {
+		if r := c.call("sandbox_script", step.args); !r.IsError || !strings.Contains(r.Text, step.want) || strings.Contains(r.Text, "keep std") {
 			t.Errorf("%v: %+v, want %q", step.args, r, step.want)
 		}
 	}

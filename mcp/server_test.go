@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,13 @@ func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.
 		Job: "u-1", OutputDir: "/o/u-1", Stdout: work.Tail{Text: "hi\n", Bytes: 3}, Stderr: work.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
+}
+
+// seen are the requests until now.
+func (d *desk) seen() []work.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked
 }
 
 func (d *desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
@@ -193,6 +201,9 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_cancel", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_script", `{"command":"x","limits":{"memory":-1}}`, `limits.memory must be a positive number`},
 		{"sandbox_script", `{"command":"x","limits":{"pids":"1e30"}}`, `limits.pids must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"memory":"512m"}}`, `limits.memory must be a positive number`},
+		{"sandbox_create", `{"limits":{"pids":[1]}}`, `limits.pids must be a positive number`},
+		{"sandbox_create", `{"limits":"512m"}`, `limits must be an object`},
 		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
 		{"sandbox_script", `[]`, `arguments must be an object`},
 		{"sandbox_script", `"{}"`, `arguments must be an object`},
@@ -280,6 +291,48 @@ func TestProgress(t *testing.T) {
 	}
 	if !strings.Contains(last, "elapsed: running (5 bytes of output)\nhalf\n") {
 		t.Errorf("progress says %q", last)
+	}
+}
+
+// A call without a progress token is heard of too: by pings, and where the protocol has none by messages, if it
+// asked for them.
+func TestSignsOfLife(t *testing.T) {
+	meta := func(more string) string {
+		return `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}` + more + `}`
+	}
+	for _, c := range []struct{ meta, want string }{
+		{`{}`, `"method":"ping"`},
+		{meta(`,"io.modelcontextprotocol/logLevel":"info"`), ` elapsed: running (5 bytes of output)\nhalf\n","level":"info","logger":"demesne.call"}}`},
+		{meta(`,"io.modelcontextprotocol/logLevel":"error"`), ""},
+		{meta(``), ""},
+		{meta(`,"progressToken":7`), ` elapsed: running (5 bytes of output)\nhalf\n","progress":`},
+	} {
+		d := &desk{hold: make(chan struct{})}
+		s, _ := serverFor(t, d)
+		in, w := io.Pipe()
+		var out writer
+		done := make(chan error)
+		go func() { done <- s.ServeStdio(t.Context(), in, &out) }()
+		io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":`+c.meta+`}}`+"\n")
+		for range 1000 {
+			time.Sleep(time.Millisecond)
+			if c.want != "" && strings.Contains(out.String(), c.want) {
+				break
+			}
+			if c.want == "" && len(d.seen()) > 0 {
+				time.Sleep(5 * s.opts.Heartbeat)
+				break
+			}
+		}
+		close(d.hold)
+		w.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if c.want == "" && len(lines) != 2 || !strings.Contains(out.String(), c.want) || !strings.Contains(out.String(), `"id":2`) {
+			t.Errorf("%s: no %s in %d lines, the last\n%s", c.meta, c.want, len(lines), lines[len(lines)-1])
+		}
 	}
 }
 

@@ -171,6 +171,7 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
+	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err
