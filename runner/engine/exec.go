@@ -142,6 +142,7 @@ func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	s.execs[x.id] = x
 	s.idle.wake()
 	s.used()
+	s.e.spares.commanded()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
 	s.e.mu.Unlock()
