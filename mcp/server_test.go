@@ -18,6 +18,7 @@ import (
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/files"
+	"demesne/runner/jobs"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -68,7 +69,7 @@ func (d *desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch
 }
 
 func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
-	return &work.Job{ID: "job-1", Status: work.Running}, nil
+	return &work.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
 func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Created, error) {
@@ -220,7 +221,7 @@ func TestErrorTexts(t *testing.T) {
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
 	d := &desk{jobs: map[string]*work.Job{"job-1": {
-		ID: "job-1", Status: work.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
 		Outcome: &work.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: work.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
@@ -248,7 +249,7 @@ func TestTextForms(t *testing.T) {
 
 // A command that ends with 0 says so: an absent field would mean that nobody knows.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: work.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
