@@ -76,6 +76,19 @@ func TestMCPDiscover(t *testing.T) {
 	}
 }
 
+// demesne mcp is demesne-mcp, with its arguments; variables of the first demesne mean nothing.
+func TestMCPVerb(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	b.extra = append(b.extra, "OPEN_SANDBOX_DOMAIN=nowhere:1", "OPEN_SANDBOX_API_KEY=x", "OPEN_SANDBOX_PROTOCOL=gopher")
+	cmd := b.command("demesne", "mcp", "--tools", "files")
+	cmd.Stdin = strings.NewReader(greeting + `{"jsonrpc":"2.0","id":2,"method":"tools/list"}` + "\n" +
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"echo here"}}}`)
+	if r := b.finish(cmd); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, `"sandbox_grep"`) || !strings.Contains(r.stdout, `"stdout":"here\n"`) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // INT, TERM and HUP are an end of input.
 func TestMCPDrainsOnSignals(t *testing.T) {
 	b := newBox(t)

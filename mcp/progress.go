@@ -85,7 +85,8 @@ func (b *beat) to(req *sdk.CallToolRequest) {
 	b.req = req
 }
 
-// send tells how the call goes on, or without a progress token only that it does.
+// send tells how the call goes on, or without a progress token that it does. From protocol 2026-07-28 on
+// a client that asked for neither progress nor messages (logLevel) hears nothing: that offers no more.
 func (b *beat) send(ctx context.Context) {
 	b.mu.Lock()
 	req := b.req
@@ -93,16 +94,18 @@ func (b *beat) send(ctx context.Context) {
 	if req == nil {
 		return
 	}
-	token := req.Params.GetProgressToken()
-	if token == nil {
-		b.ping(req)
-		return
-	}
-	p := b.progress()
-	p.ProgressToken = token
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req.Session.NotifyProgress(ctx, p)
+	switch token := req.Params.GetProgressToken(); {
+	case token != nil:
+		p := b.progress()
+		p.ProgressToken = token
+		req.Session.NotifyProgress(ctx, p)
+	case req.ProtocolVersion() < severalRounds:
+		b.ping(req)
+	default: // there are no pings, but messages for a call that asked for them
+		req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Logger: "demesne.call", Data: b.progress().Message})
+	}
 }
 
 // progress is what there is to tell now.
@@ -125,12 +128,11 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 }
 
 // ping asks the client for a sign of life, which is one of ours too. It is not waited for
-// and not taken back: a call that ends meanwhile is answered at once. A client of a protocol
-// without it, which sent no token, gets none.
+// and not taken back: a call that ends meanwhile is answered at once.
 func (b *beat) ping(req *sdk.CallToolRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pinging || req.ProtocolVersion() >= severalRounds {
+	if b.pinging {
 		return
 	}
 	b.pinging = true

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -93,10 +94,10 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 			f.Close()
 		}
 	}()
-	var done wire.GuestExecuted
+	var done guestapi.Executed
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	if err := s.guest.Call(ctx, wire.OpGuestExec, g, files, &done); err != nil {
+	if err := s.guest.Call(ctx, guestapi.OpExec, g, files, &done); err != nil {
 		s.strike(x)
 		if errors.Is(err, wire.ErrClosed) {
 			return nil, nil, wire.Errorf(wire.CodeGone, "execute command: sandbox %s ended", s.id)
@@ -159,12 +160,12 @@ func (s *sandbox) strike(x *execution) {
 	}
 }
 
-func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (wire.GuestExec, error) {
+func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (guestapi.Exec, error) {
 	who, err := s.runsAs(req.User)
 	if err != nil {
-		return wire.GuestExec{}, err
+		return guestapi.Exec{}, err
 	}
-	g := wire.GuestExec{
+	g := guestapi.Exec{
 		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits(),
 		UID: who.UID, GID: who.GID, Groups: who.Groups,
 	}
@@ -242,15 +243,15 @@ func (x *execution) signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	g := wire.GuestSignal{Exec: x.id, Signal: int(sig), Group: true}
-	return x.s.guest.Call(ctx, wire.OpGuestSignal, g, nil, nil)
+	g := guestapi.Signal{Exec: x.id, Signal: int(sig), Group: true}
+	return x.s.guest.Call(ctx, guestapi.OpSignal, g, nil, nil)
 }
 
 // fromGuest takes what PID 1 tells unasked: a command ended.
 func (s *sandbox) fromGuest(m *wire.Message) {
 	defer m.Close()
-	var ex wire.GuestExited
-	if m.Op != wire.OpGuestExited || m.Decode(&ex) != nil {
+	var ex guestapi.Exited
+	if m.Op != guestapi.OpExited || m.Decode(&ex) != nil {
 		return
 	}
 	s.mu.Lock()
@@ -289,7 +290,7 @@ func (x *execution) tell() {
 }
 
 // finish makes x's result; ex is nil if PID 1 could not tell.
-func (x *execution) finish(ex *wire.GuestExited) {
+func (x *execution) finish(ex *guestapi.Exited) {
 	x.once.Do(func() {
 		s := x.s
 		s.mu.Lock()
@@ -334,7 +335,7 @@ func (x *execution) finish(ex *wire.GuestExited) {
 // outcome decides what a caller is told. What we did to a command (a verdict) goes
 // before what wait(2) says of it; a limit that was reached is never told as a
 // plain signal, an OOM kill never as a timeout. It is pure.
-func outcome(ex *wire.GuestExited, verdict runner.Reason, detail string) *runner.Result {
+func outcome(ex *guestapi.Exited, verdict runner.Reason, detail string) *runner.Result {
 	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
 	if ex != nil {
 		ws := syscall.WaitStatus(ex.Status)

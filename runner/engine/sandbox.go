@@ -89,6 +89,14 @@ func (s *sandbox) build(m *wire.Message) error {
 	if err == nil {
 		return nil
 	}
+	s.abandon()
+	s.e.drop(s)
+	s.e.maybeIdle() // the caller may have left meanwhile
+	return err
+}
+
+// abandon takes down a sandbox that nobody knew of.
+func (s *sandbox) abandon() {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
@@ -96,9 +104,6 @@ func (s *sandbox) build(m *wire.Message) error {
 	s.undo.run()
 	s.late.run()
 	close(s.finished)
-	s.e.drop(s)
-	s.e.maybeIdle() // the caller may have left meanwhile
-	return err
 }
 
 func newID() string {

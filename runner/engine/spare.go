@@ -132,7 +132,7 @@ func (e *Engine) refill() {
 		}
 		if sp.err = sp.s.raise(&wire.Message{}, &stages{}); sp.err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: make spare: %v\n", sp.err)
-			sp.s.undoSpare()
+			sp.s.abandon()
 		}
 		p.finish(sp)
 	}
@@ -147,19 +147,8 @@ func (e *Engine) refill() {
 func (sp *spare) retire() {
 	<-sp.made
 	if sp.err == nil {
-		sp.s.undoSpare()
+		sp.s.abandon()
 	}
-}
-
-// undoSpare takes down a sandbox that nobody knew of.
-func (s *sandbox) undoSpare() {
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	close(s.built)
-	s.undo.run()
-	s.late.run()
-	close(s.finished)
 }
 
 // handOver gives a spare what is its caller's.

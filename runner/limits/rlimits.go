@@ -6,9 +6,9 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"demesne/runner/guestapi"
 
-	"demesne/runner/wire"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,13 +27,13 @@ const (
 
 // Rlimits returns what every command of the sandbox is to be started with. None is
 // above the runner's own hard limit, which only real root could raise.
-func (g *Group) Rlimits() []wire.Rlimit {
+func (g *Group) Rlimits() []guestapi.Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	memory := g.held("memory")
-	out := []wire.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
+	out := []guestapi.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
 	add := func(resource int, value uint64) {
-		out = append(out, wire.Rlimit{Resource: resource, Value: min(value, hard(resource))})
+		out = append(out, guestapi.Rlimit{Resource: resource, Value: min(value, hard(resource))})
 	}
 	files := uint64(filesAlone)
 	if memory {
