@@ -1,12 +1,15 @@
 package integration
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -232,6 +235,52 @@ func TestMCPOverHTTP(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the server: %v", err)
 	}
+}
+
+// A call that goes on is heard of where it will be answered, before a client gives up waiting for that.
+func TestMCPOverHTTPSilent(t *testing.T) {
+	b := newBox(t)
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url := "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	_, text := post(t, http.DefaultClient, url, hello, nil)
+	session, _, _ := strings.Cut(text, "\n")
+	for meta, want := range map[string]string{`{}`: `"method":"ping"`, `{"progressToken":1}`: `"notifications/progress"`} {
+		before := names(b.out)
+		call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"while ! test -e go; do sleep 0.02; done; echo gone on"},"_meta":` + meta + `}}`
+		req, err := http.NewRequest("POST", url, strings.NewReader(call))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": session} {
+			req.Header.Set(k, v)
+		}
+		resp, err := http.DefaultClient.Do(req) // which returns with the headers, and nobody has let the command go on
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), "data:") {
+		}
+		if !strings.Contains(lines.Text(), want) {
+			t.Errorf("%s: %s, want %s", meta, lines.Text(), want)
+		}
+		for _, name := range names(b.out) {
+			if !slices.Contains(before, name) {
+				os.WriteFile(filepath.Join(b.out, name, "go"), nil, 0o644)
+			}
+		}
+		var rest strings.Builder
+		for lines.Scan() {
+			rest.WriteString(lines.Text())
+		}
+		resp.Body.Close()
+		if !strings.Contains(rest.String(), `"stdout":"gone on\n"`) {
+			t.Errorf("%s: answered %s", meta, rest.String())
+		}
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
 }
 
 // 100 calls at once, each of which gets its own answer.
