@@ -28,6 +28,10 @@ func TestMCPAsk(t *testing.T) {
 			if got := strings.Count(r.field("stdout"), "hello from good.test"); got != c.want || m.questions(`"good.test:80"`) != c.asked || (c.want == 0) != (r.Fields["denied"] != nil) {
 				n.Errorf("%+v: %d times hello, asked %d times, %v", c, got, m.questions(""), r.Fields)
 			}
+			r = m.must("sandbox_script", args{"egress": "none", "allowed_domains": []string{"good.test"}, "command": "curl -sS http://good.test/; curl -sS http://other.test/"})
+			if strings.Count(r.field("stdout"), "hello from good.test") != 1 || !strings.Contains(r.field("denied"), "other.test") {
+				n.Errorf("allowed_domains: %v", r.Fields)
+			}
 			m.close()
 		}
 	})

@@ -325,3 +325,22 @@ func TestMCPJobNotice(t *testing.T) {
 		}
 	}
 }
+
+// Who did not ask, or asked for worse news only, is not told.
+func TestMCPNoNotice(t *testing.T) {
+	b := newBox(t)
+	for _, level := range []string{"", "warning"} {
+		c := b.mcp()
+		if level != "" {
+			c.ask("logging/setLevel", args{"level": level})
+		}
+		id := c.must("sandbox_script", args{"command": "true", "background": true, "egress": "none"}).field("job_id")
+		c.must("sandbox_wait", args{"job_id": id})
+		c.close() // what it had to say it has said
+		for _, n := range c.notes {
+			if n.Method == "notifications/message" {
+				t.Errorf("level %q: %s", level, n.Params)
+			}
+		}
+	}
+}

@@ -30,6 +30,7 @@ func TestMCPScript(t *testing.T) {
 		{"inputs", args{"command": "cat /in/in.txt /in/data/in.txt", "files": []string{in}, "directories": []string{filepath.Dir(in)}}, "0", "input\ninput\n", ""},
 		{"not UTF-8", args{"command": `printf '\377x'`}, "0", "\uFFFDx", ""},
 		{"time", args{"command": "sleep 3222", "timeout_seconds": "0.3"}, "124", "", ""},
+		{"limits", args{"command": "head -c 3000000 /dev/zero > /tmp/f || echo full", "limits": args{"disk": "1048576"}}, "0", "full\n", "head: error writing 'standard output': No space left on device\n"},
 		{"nobody's environment", args{"command": "env | grep -c " + canary + "; true"}, "0", "0\n", ""},
 	} {
 		r := c.must("sandbox_script", step.args)
@@ -106,8 +107,10 @@ func TestMCPScriptRefused(t *testing.T) {
 		{args{"command": "x", "files": []string{outside}}, `mount path ` + outside + ` is not within DEMESNE_ALLOWED_PATHS`},
 		{args{"command": "x", "files": []string{b.dir + "/allowed/link"}}, `is not within DEMESNE_ALLOWED_PATHS`},
 		{args{"command": "x", "cwd": "/nowhere"}, `/nowhere`},
+		{args{"command": "x", "name": "bad name"}, `create sandbox "bad name": name may have letters`},
+		{args{"command": "x", "limits": args{"memory": "512m"}}, `limits.memory must be a positive number`},
 	} {
-		if r := c.call("sandbox_script", step.args); !r.IsError || !strings.Contains(r.Text, step.want) {
+		if r := c.call("sandbox_script", step.args); !r.IsError || !strings.Contains(r.Text, step.want) || strings.Contains(r.Text, "keep std") {
 			t.Errorf("%v: %+v, want %q", step.args, r, step.want)
 		}
 	}
@@ -153,9 +156,9 @@ func TestMCPPlanted(t *testing.T) {
 func TestMCPOutputBounded(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
-	size := int64(256 << 20)
+	size := int64(1 << 30)
 	r := c.must("sandbox_script", args{"command": fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo end; head -c 100000 /dev/zero | tr '\\0' e >&2", size)})
-	if got := r.field("stdout_bytes"); got != fmt.Sprint(float64(size+4)) || r.field("stderr_bytes") != "100000" {
+	if got := r.field("stdout_bytes"); got != fmt.Sprint(float64(size+4)) || r.field("stderr_bytes") != "100000" || r.Fields["stdout_truncated"] != true || r.Fields["stderr_truncated"] != true {
 		t.Errorf("stdout_bytes %s, stderr_bytes %s", got, r.field("stderr_bytes"))
 	}
 	out := r.field("stdout")

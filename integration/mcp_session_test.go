@@ -90,6 +90,13 @@ func TestMCPFiles(t *testing.T) {
 	if got := fmt.Sprint(names(down), names(down+"/tree")); got != "[tree] [a sub]" {
 		t.Errorf("downloads: %s", got)
 	}
+	// What came out of one sandbox may go into another.
+	other := c.must("sandbox_create", args{}).field("sandbox_id")
+	c.must("sandbox_upload", args{"sandbox_id": other, "src": down + "/tree", "dst": "/srv/tree"})
+	if r := c.must("sandbox_exec", args{"sandbox_id": other, "command": "cat /srv/tree/a /srv/tree/sub/b"}); r.field("stdout") != "1\n3\n2\n" {
+		t.Errorf("in another: %+v", r)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": other})
 	for _, src := range []string{"/tmp/none", "tmp/relative", "/proc/1/mem", "/dev/zero"} {
 		if r := c.call("sandbox_download", args{"sandbox_id": box, "src": src}); !r.IsError {
 			t.Errorf("download %s: %+v", src, r)

@@ -1,12 +1,15 @@
 package integration
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -73,6 +76,19 @@ func TestMCPDiscover(t *testing.T) {
 	answers, r := b.feed(`{"jsonrpc":"2.0","id":"d-1","method":"server/discover","params":{"protocolVersion":"2026-07-28"}}` + "\n" + greeting)
 	if r.code != 0 || answers[`"d-1"`] == "" || !strings.Contains(answers["1"], `"serverInfo"`) {
 		t.Errorf("%+v", answers)
+	}
+}
+
+// demesne mcp is demesne-mcp, with its arguments; variables of the first demesne mean nothing.
+func TestMCPVerb(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	b.extra = append(b.extra, "OPEN_SANDBOX_DOMAIN=nowhere:1", "OPEN_SANDBOX_API_KEY=x", "OPEN_SANDBOX_PROTOCOL=gopher")
+	cmd := b.command("demesne", "mcp", "--tools", "files")
+	cmd.Stdin = strings.NewReader(greeting + `{"jsonrpc":"2.0","id":2,"method":"tools/list"}` + "\n" +
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"echo here"}}}`)
+	if r := b.finish(cmd); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, `"sandbox_grep"`) || !strings.Contains(r.stdout, `"stdout":"here\n"`) {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -219,6 +235,52 @@ func TestMCPOverHTTP(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the server: %v", err)
 	}
+}
+
+// A call that goes on is heard of where it will be answered, before a client gives up waiting for that.
+func TestMCPOverHTTPSilent(t *testing.T) {
+	b := newBox(t)
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url := "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	_, text := post(t, http.DefaultClient, url, hello, nil)
+	session, _, _ := strings.Cut(text, "\n")
+	for meta, want := range map[string]string{`{}`: `"method":"ping"`, `{"progressToken":1}`: `"notifications/progress"`} {
+		before := names(b.out)
+		call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"while ! test -e go; do sleep 0.02; done; echo gone on"},"_meta":` + meta + `}}`
+		req, err := http.NewRequest("POST", url, strings.NewReader(call))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": session} {
+			req.Header.Set(k, v)
+		}
+		resp, err := http.DefaultClient.Do(req) // which returns with the headers, and nobody has let the command go on
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), "data:") {
+		}
+		if !strings.Contains(lines.Text(), want) {
+			t.Errorf("%s: %s, want %s", meta, lines.Text(), want)
+		}
+		for _, name := range names(b.out) {
+			if !slices.Contains(before, name) {
+				os.WriteFile(filepath.Join(b.out, name, "go"), nil, 0o644)
+			}
+		}
+		var rest strings.Builder
+		for lines.Scan() {
+			rest.WriteString(lines.Text())
+		}
+		resp.Body.Close()
+		if !strings.Contains(rest.String(), `"stdout":"gone on\n"`) {
+			t.Errorf("%s: answered %s", meta, rest.String())
+		}
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
 }
 
 // 100 calls at once, each of which gets its own answer.

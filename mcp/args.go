@@ -55,14 +55,22 @@ func (a args) flag(name string) bool {
 }
 
 func (a args) number(name string) float64 {
+	n, _ := a.numeric(name)
+	return n
+}
+
+// numeric says of a number that is there whether it is one.
+func (a args) numeric(name string) (n float64, ok bool) {
 	switch v := a[name].(type) {
+	case nil:
+		return 0, true
 	case float64:
-		return v
+		return v, true
 	case string:
-		n, _ := strconv.ParseFloat(strings.TrimSpace(v), 64)
-		return n
+		n, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
+		return n, err == nil
 	}
-	return 0
+	return 0, false
 }
 
 // texts returns an optional list of strings. This one is strict: a file left out because

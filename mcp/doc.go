@@ -9,7 +9,8 @@
 // jbeshir/demesne, whose clients need not change:
 //
 //   - unknown arguments are ignored, numbers and booleans may come as strings, an
-//     optional argument of the wrong type counts as absent ([args]);
+//     optional argument of the wrong type counts as absent ([args]), but for what is to be
+//     mounted and for limits;
 //   - an error of a tool is a result with isError, never a JSON-RPC error;
 //   - the text form of a result is stable, for scripts that search it; models see the
 //     structured content, which therefore carries everything.

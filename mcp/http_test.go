@@ -51,6 +51,20 @@ func TestHTTPDoor(t *testing.T) {
 	}
 }
 
+// What is too long is refused, whoever sends it.
+func TestHTTPBody(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	r := httptest.NewRequest("POST", Path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+strings.Repeat(" ", maxMessage)))
+	r.Host = "localhost"
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	w := httptest.NewRecorder()
+	s.Handler(HTTPOptions{}).ServeHTTP(w, r)
+	if w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d: %.200s", w.Code, w.Body)
+	}
+}
+
 // bearer adds the token that a client was given.
 type bearer string
 

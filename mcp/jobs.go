@@ -9,12 +9,13 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/work"
+	"demesne/runner/jobs"
 )
 
 // told is what a job tells of itself, for status, wait and cancel.
 type told struct {
 	JobID      string      `json:"job_id"`
-	Status     work.Status `json:"status"`
+	Status     jobs.Status `json:"status"`
 	Elapsed    *float64    `json:"elapsed_seconds,omitempty"`
 	StdoutTail *string     `json:"stdout_tail,omitempty"`
 	ResultText *string     `json:"result_text,omitempty"`
@@ -29,7 +30,7 @@ type told struct {
 
 var (
 	jobField     = field("job_id", "string", "what sandbox_script answered with background=true").must()
-	statusField  = field("status", "string", "").with("enum", []work.Status{work.Queued, work.Running, work.Succeeded, work.Failed, work.Cancelled}).must()
+	statusField  = field("status", "string", "").with("enum", []jobs.Status{jobs.Queued, jobs.Running, jobs.Succeeded, jobs.Failed, jobs.Cancelled}).must()
 	messageField = field("message", "string", "why it failed or how it ended, if not by itself")
 	exitField    = field("exit_code", "integer", "once it has ended")
 )

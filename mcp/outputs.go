@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner/left"
 )
 
 // outputs is the directory that the output directories are in. What is below it was written
@@ -49,18 +51,14 @@ func (o outputs) files(dir string) (list []output) {
 		return nil
 	}
 	defer root.Close()
-	visited := 0
-	fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if visited++; visited > visitedMax || len(list) == listedFiles {
-			return fs.SkipAll
+	left.Walk(root, visitedMax, func(e left.Entry) (more bool) {
+		if !e.Type().IsRegular() || e.Path == "stdout.log" || e.Path == "stderr.log" {
+			return true
 		}
-		if err != nil || !d.Type().IsRegular() || name == "stdout.log" || name == "stderr.log" {
-			return nil
+		if info, err := e.Info(); err == nil {
+			list = append(list, output{Name: strings.ToValidUTF8(e.Path, "\uFFFD"), URI: uriOf(dir, e.Path), Size: info.Size(), MIME: mimeOf(e.Path)})
 		}
-		if info, err := d.Info(); err == nil {
-			list = append(list, output{Name: strings.ToValidUTF8(name, "\uFFFD"), URI: uriOf(dir, name), Size: info.Size(), MIME: mimeOf(name)})
-		}
-		return nil
+		return len(list) < listedFiles
 	})
 	return list
 }

@@ -14,6 +14,7 @@ import (
 
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/jobs"
 )
 
 // written makes an output root in which a sandbox did its worst.
@@ -130,7 +131,7 @@ func FuzzOutputRead(f *testing.F) {
 // A real client lists, reads, and finds links in results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: work.Succeeded, Outcome: &work.Outcome{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &work.Outcome{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -158,7 +159,7 @@ func TestResources(t *testing.T) {
 
 func TestPrompts(t *testing.T) {
 	d := &desk{jobs: map[string]*work.Job{"j": {
-		ID: "j", Status: work.Failed, Message: "the runner was killed",
+		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
 		Outcome: &work.Outcome{Stderr: work.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)

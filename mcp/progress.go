@@ -62,8 +62,10 @@ func (c *call) watch() (w work.Watch, stop func()) {
 	return w, func() { cancel(); <-done }
 }
 
+// run sends the first sign sooner than the others: over HTTP it is what opens the answer's stream, and a
+// client that waits for that is less patient than one that has it.
 func (b *beat) run(ctx context.Context, every time.Duration) {
-	t := time.NewTicker(every)
+	t := time.NewTimer(every / 10)
 	defer t.Stop()
 	for {
 		select {
@@ -71,6 +73,7 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 			return
 		case <-t.C:
 			b.send(ctx)
+			t.Reset(every)
 		}
 	}
 }
@@ -85,7 +88,8 @@ func (b *beat) to(req *sdk.CallToolRequest) {
 	b.req = req
 }
 
-// send tells how the call goes on, or without a progress token only that it does.
+// send tells how the call goes on, or without a progress token that it does. From protocol 2026-07-28 on
+// a client that asked for neither progress nor messages (logLevel) hears nothing: that offers no more.
 func (b *beat) send(ctx context.Context) {
 	b.mu.Lock()
 	req := b.req
@@ -93,16 +97,18 @@ func (b *beat) send(ctx context.Context) {
 	if req == nil {
 		return
 	}
-	token := req.Params.GetProgressToken()
-	if token == nil {
-		b.ping(req)
-		return
-	}
-	p := b.progress()
-	p.ProgressToken = token
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req.Session.NotifyProgress(ctx, p)
+	switch token := req.Params.GetProgressToken(); {
+	case token != nil:
+		p := b.progress()
+		p.ProgressToken = token
+		req.Session.NotifyProgress(ctx, p)
+	case req.ProtocolVersion() < severalRounds:
+		b.ping(ctx, req)
+	default: // there are no pings, but messages for a call that asked for them
+		req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Logger: "demesne.call", Data: b.progress().Message})
+	}
 }
 
 // progress is what there is to tell now.
@@ -125,17 +131,17 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 }
 
 // ping asks the client for a sign of life, which is one of ours too. It is not waited for
-// and not taken back: a call that ends meanwhile is answered at once. A client of a protocol
-// without it, which sent no token, gets none.
-func (b *beat) ping(req *sdk.CallToolRequest) {
+// and not taken back: a call that ends meanwhile is answered at once. What ctx knows of the call has
+// it sent where that is answered.
+func (b *beat) ping(ctx context.Context, req *sdk.CallToolRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pinging || req.ProtocolVersion() >= severalRounds {
+	if b.pinging {
 		return
 	}
 	b.pinging = true
 	go func() {
-		req.Session.Ping(context.Background(), nil)
+		req.Session.Ping(context.WithoutCancel(ctx), nil)
 		b.mu.Lock()
 		b.pinging = false
 		b.mu.Unlock()

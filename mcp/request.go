@@ -98,13 +98,17 @@ func (c *call) checkWords(r work.Request) error {
 	return nil
 }
 
-// limits reads the argument of that name. What is negative, or more than a number can say
-// exactly, is refused: to the runner a negative limit is none.
+// limits reads the argument of that name. Nothing of it counts as absent: what holds less than was
+// meant would never be missed. What is negative, or more than a number can say exactly, is refused too:
+// to the runner a negative limit is none.
 func (c *call) limits() (l runner.Limits, err error) {
-	object, _ := c.args["limits"].(map[string]any)
+	object, ok := c.args["limits"].(map[string]any)
+	if !ok && c.args["limits"] != nil {
+		return l, fmt.Errorf("limits must be an object")
+	}
 	a := args(object)
 	for _, name := range []string{"memory", "cpus", "pids", "disk"} {
-		if n := a.number(name); !(n >= 0 && n <= 1<<53) {
+		if n, ok := a.numeric(name); !ok || !(n >= 0 && n <= 1<<53) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/jobs"
 )
 
 // ran is how a command ended, for script and exec, and what a job tells of it.
@@ -12,7 +13,7 @@ type ran struct {
 	ExitCode        *int        `json:"exit_code,omitempty"`
 	OutputDir       string      `json:"output_dir,omitempty"`
 	JobID           string      `json:"job_id,omitempty"`
-	Status          work.Status `json:"status,omitempty"` // of a background reply only
+	Status          jobs.Status `json:"status,omitempty"` // of a background reply only
 	Stdout          *string     `json:"stdout,omitempty"`
 	Stderr          *string     `json:"stderr,omitempty"`
 	StdoutTruncated bool        `json:"stdout_truncated,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/files"
+	"demesne/runner/jobs"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -55,12 +57,19 @@ func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.
 	}, nil
 }
 
+// seen are the requests until now.
+func (d *desk) seen() []work.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked
+}
+
 func (d *desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
 	return d.Script(ctx, r, w)
 }
 
 func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
-	return &work.Job{ID: "job-1", Status: work.Running}, nil
+	return &work.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
 func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Created, error) {
@@ -83,6 +92,9 @@ func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
 	return nil, work.ErrNoJob
 }
 func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job, error) {
+	if d.hold != nil {
+		<-d.hold
+	}
 	return d.Status(ctx, id)
 }
 func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
@@ -193,6 +205,9 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_cancel", `{"job_id":"nope"}`, `job not found: nope`},
 		{"sandbox_script", `{"command":"x","limits":{"memory":-1}}`, `limits.memory must be a positive number`},
 		{"sandbox_script", `{"command":"x","limits":{"pids":"1e30"}}`, `limits.pids must be a positive number`},
+		{"sandbox_script", `{"command":"x","limits":{"memory":"512m"}}`, `limits.memory must be a positive number`},
+		{"sandbox_create", `{"limits":{"pids":[1]}}`, `limits.pids must be a positive number`},
+		{"sandbox_create", `{"limits":"512m"}`, `limits must be an object`},
 		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
 		{"sandbox_script", `[]`, `arguments must be an object`},
 		{"sandbox_script", `"{}"`, `arguments must be an object`},
@@ -209,7 +224,7 @@ func TestErrorTexts(t *testing.T) {
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
 	d := &desk{jobs: map[string]*work.Job{"job-1": {
-		ID: "job-1", Status: work.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
 		Outcome: &work.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: work.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
@@ -237,7 +252,7 @@ func TestTextForms(t *testing.T) {
 
 // A command that ends with 0 says so: an absent field would mean that nobody knows.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: work.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -266,20 +281,67 @@ func TestLenience(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	d := &desk{hold: make(chan struct{})}
-	s, _ := serverFor(t, d)
-	var once sync.Once
-	var last string
-	cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-		once.Do(func() { last = r.Params.Message; close(d.hold) })
-	}})
-	p := &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)}
-	p.SetProgressToken("t1")
-	if _, err := cs.CallTool(t.Context(), p); err != nil {
-		t.Fatal(err)
+	half := &work.Outcome{Stdout: work.Tail{Text: "half\n", Bytes: 5}}
+	for tool, c := range map[string]struct{ args, want string }{
+		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
+		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
+		"sandbox_wait":   {`{"job_id":"j"}`, " elapsed (5 bytes of output)\nhalf\n"},
+	} {
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		s, _ := serverFor(t, d)
+		var once sync.Once
+		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			if strings.HasSuffix(r.Params.Message, c.want) {
+				once.Do(func() { close(d.hold) })
+			}
+		}})
+		p := &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(c.args)}
+		p.SetProgressToken("t1")
+		if _, err := cs.CallTool(t.Context(), p); err != nil { // which never ends without such a message
+			t.Fatal(tool, err)
+		}
 	}
-	if !strings.Contains(last, "elapsed: running (5 bytes of output)\nhalf\n") {
-		t.Errorf("progress says %q", last)
+}
+
+// A call without a progress token is heard of too: by pings, and where the protocol has none by messages, if it
+// asked for them.
+func TestSignsOfLife(t *testing.T) {
+	meta := func(more string) string {
+		return `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}` + more + `}`
+	}
+	for _, c := range []struct{ meta, want string }{
+		{`{}`, `"method":"ping"`},
+		{meta(`,"io.modelcontextprotocol/logLevel":"info"`), ` elapsed: running (5 bytes of output)\nhalf\n","level":"info","logger":"demesne.call"}}`},
+		{meta(`,"io.modelcontextprotocol/logLevel":"error"`), ""},
+		{meta(``), ""},
+		{meta(`,"progressToken":7`), ` elapsed: running (5 bytes of output)\nhalf\n","progress":`},
+	} {
+		d := &desk{hold: make(chan struct{})}
+		s, _ := serverFor(t, d)
+		in, w := io.Pipe()
+		var out writer
+		done := make(chan error)
+		go func() { done <- s.ServeStdio(t.Context(), in, &out) }()
+		io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":`+c.meta+`}}`+"\n")
+		for range 1000 {
+			time.Sleep(time.Millisecond)
+			if c.want != "" && strings.Contains(out.String(), c.want) {
+				break
+			}
+			if c.want == "" && len(d.seen()) > 0 {
+				time.Sleep(5 * s.opts.Heartbeat)
+				break
+			}
+		}
+		close(d.hold)
+		w.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if c.want == "" && len(lines) != 2 || !strings.Contains(out.String(), c.want) || !strings.Contains(out.String(), `"id":2`) {
+			t.Errorf("%s: no %s in %d lines, the last\n%s", c.meta, c.want, len(lines), lines[len(lines)-1])
+		}
 	}
 }
 

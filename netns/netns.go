@@ -29,7 +29,7 @@ func New() (*NS, error) {
 		if n, err = enter(); err != nil {
 			return err
 		}
-		setSysctls()
+		writeSysctls(sandboxSysctls)
 		n.Sysfs, n.SysfsErr = mountSysfs()
 		if err = n.Verify(); err != nil {
 			n.Close()

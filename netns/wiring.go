@@ -77,7 +77,8 @@ func (w *wiring) enterSandbox() error {
 	if err := w.sandbox.enter(); err != nil {
 		return err
 	}
-	setSysctls()
+	writeSysctls(sandboxSysctls)
+	writeSysctls(linkSysctls)
 	w.sandbox.ns.Sysfs, w.sandbox.ns.SysfsErr = mountSysfs()
 	return nil
 }
@@ -86,7 +87,7 @@ func (w *wiring) enterGateway() error {
 	if err := w.gateway.enter(); err != nil {
 		return err
 	}
-	setGatewaySysctls()
+	writeSysctls(gatewaySysctls)
 	return nil
 }
 

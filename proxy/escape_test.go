@@ -327,6 +327,47 @@ func TestEscapeN24Upgrade(t *testing.T) {
 	}
 }
 
+// TestUpgradeBudget: what a rule bounds in bytes it bounds in a connection that was HTTP as well.
+func TestUpgradeBudget(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		io.Copy(c, rw)
+	})
+	rule, _ := policy.ParseRule("good.test")
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: 1000}))}, "good.test")
+	c := r.dial(r.addr)
+	fmt.Fprint(c, "GET http://good.test/ HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n")
+	br, block, got := bufio.NewReader(c), make([]byte, 100), 0
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 101 {
+		t.Fatal(resp, err)
+	}
+	for range 20 {
+		if _, err := c.Write(block); err != nil {
+			break
+		}
+		n, err := io.ReadFull(br, block)
+		if got += n; err != nil {
+			break
+		}
+	}
+	if got != 500 {
+		t.Errorf("%d of the bytes that were sent came back", got)
+	}
+	r.idle()
+	r.proxy.Close()
+	for _, rec := range r.records(1) {
+		if rec.In != 500 || rec.Out != 500 {
+			t.Errorf("%+v", rec)
+		}
+	}
+}
+
 // idle waits until the proxy holds no connection.
 func (r *rig) idle() {
 	r.t.Helper()

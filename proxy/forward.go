@@ -194,8 +194,10 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 	fl := ctx.Req.Context().Value(flowKey{}).(*flow)
 	if resp != nil {
 		fl.hide(resp)
-		if resp.StatusCode != http.StatusSwitchingProtocols {
-			resp.Body = &counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}
+		in := counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}
+		resp.Body = &in
+		if up, ok := in.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+			resp.Body = &upgraded{in, up, &fl.out}
 		}
 		return resp
 	}
@@ -208,6 +210,22 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 		fl.rec.Error = ctx.Error.Error()
 	}
 	return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, code, fl.message()+"\n")
+}
+
+// upgraded counts both ways of a connection that speaks another protocol from now on.
+type upgraded struct {
+	counter
+	up  io.Writer
+	out *atomic.Int64
+}
+
+func (u *upgraded) Write(b []byte) (int, error) {
+	if !u.b.take(int64(len(b))) {
+		return 0, errSpent
+	}
+	n, err := u.up.Write(b)
+	u.out.Add(int64(n))
+	return n, err
 }
 
 // counter counts a body, and ends it when the rule's bytes are spent.

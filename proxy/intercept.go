@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"demesne/proxy/policy"
+	"demesne/proxy/redact"
 )
 
 // issuer is the CA of one sandbox. Its key never leaves this process but by Authority, and
@@ -136,18 +137,34 @@ func (f *flow) hide(resp *http.Response) {
 	if !f.encrypted {
 		return
 	}
-	for _, values := range resp.Header {
-		for i, v := range values {
-			values[i] = f.p.hidden.Text(v)
-		}
-	}
+	blankHeader(f.p.hidden, resp.Header)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return // its body is the connection
 	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{f.p.hidden.Reader(resp.Body), resp.Body}
+	resp.Body = &blanked{f.p.hidden.Reader(resp.Body), resp.Body, f.p.hidden, resp}
+}
+
+func blankHeader(hidden *redact.Values, h http.Header) {
+	for _, values := range h {
+		for i, v := range values {
+			values[i] = hidden.Text(v)
+		}
+	}
+}
+
+// blanked is the body of an answer. The header fields behind it, which are read with its end, are given
+// on after it was closed.
+type blanked struct {
+	io.Reader
+	body   io.Closer
+	hidden *redact.Values
+	resp   *http.Response
+}
+
+func (b *blanked) Close() error {
+	err := b.body.Close()
+	blankHeader(b.hidden, b.resp.Trailer)
+	return err
 }
 
 // heldBy finds the connection below TLS.

@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,7 +45,7 @@ func copyLayer(lower, to int) error {
 	}
 	defer unix.Close(from)
 	c := copier{buf: make([]byte, 1<<20)}
-	return c.dir(from, to, 0)
+	return c.dir(from, to, "", 0)
 }
 
 // copyDepth bounds how deep a layer may be: each level takes two descriptors.
@@ -57,30 +58,43 @@ type copier struct {
 	twin *twin // nil: the copy is to be the merged tree
 }
 
-// dir lays the directory from over to. Nobody else writes to either.
-func (c *copier) dir(from, to, depth int) error {
+// dir lays the directory from, which is called name, over to. Nobody else writes to that, nor to from unless a twin is copied ahead.
+func (c *copier) dir(from, to int, name string, depth int) error {
 	if depth > copyDepth {
 		return errors.New("too deep")
 	}
-	var names []string
-	for {
-		n, err := unix.Getdents(from, c.list[:])
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-		for _, e := range entries(c.list[:n]) {
-			names = append(names, e.name)
-		}
+	names, err := listDir(from, c.list[:])
+	if err != nil {
+		return err
+	}
+	leave, err := c.twin.into(to, name, names, c.list[:])
+	defer leave()
+	if err != nil {
+		return err
 	}
 	for _, name := range names {
-		if err := c.entry(from, to, name, depth); err != nil {
+		err := c.entry(from, to, name, depth)
+		if c.twin.passes(err) {
+			err = removeAll(to, name)
+		}
+		if err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// listDir returns the names in a directory.
+func listDir(fd int, buf []byte) (names []string, err error) {
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if n == 0 || err != nil {
+			return names, err
+		}
+		for _, e := range entries(buf[:n]) {
+			names = append(names, e.name)
+		}
+	}
 }
 
 // entry lays one name over to.
@@ -92,8 +106,12 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	kind := st.Mode & unix.S_IFMT
 	whiteout := kind == unix.S_IFCHR && st.Rdev == 0
 	if c.twin != nil {
-		if done, err := c.twin.entry(to, name, &st, whiteout); done || err != nil {
+		done, err := c.twin.entry(to, name, &st, whiteout)
+		if err != nil {
 			return err
+		}
+		if done {
+			return c.twin.did(name, &st)
 		}
 	} else if kind != unix.S_IFDIR || opaque(from, name) {
 		if err := removeAll(to, name); err != nil {
@@ -121,11 +139,19 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	return attributes(from, to, name, &st, c.keeps())
+	if err := attributes(from, to, name, &st, c.keeps()); err != nil {
+		return err
+	}
+	return c.twin.did(name, &st)
 }
 
 func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
-	if err := (dir{fd: to}).mkdir(name, 0o700); err != nil {
+	if !c.twin.has(name, st) {
+		if err := (dir{fd: to}).mkdir(name, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := c.twin.did(name, st); err != nil {
 		return err
 	}
 	sub, err := enter(from, name)
@@ -138,8 +164,10 @@ func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) e
 		return err
 	}
 	defer unix.Close(into)
-	defer c.twin.enter(name)()
-	if err := c.dir(sub, into, depth+1); err != nil {
+	if err := c.dir(sub, into, name, depth+1); err != nil {
+		return err
+	}
+	if err := c.twin.shed(from, to, name, st); err != nil {
 		return err
 	}
 	return attributes(from, to, name, st, c.keeps())
@@ -147,11 +175,15 @@ func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) e
 
 // file copies contents; a file system that can share them does.
 func (c *copier) file(from, to int, name string) error {
-	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(in)
+	var st unix.Stat_t
+	if err := unix.Fstat(in, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return cmp.Or(err, error(unix.ESTALE)) // another one has its name by now
+	}
 	out, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -160,14 +192,10 @@ func (c *copier) file(from, to int, name string) error {
 	if unix.IoctlFileClone(out, in) == nil {
 		return nil
 	}
-	size, err := unix.Seek(in, 0, unix.SEEK_END)
-	if err != nil {
+	if err := unix.Ftruncate(out, st.Size); err != nil {
 		return err
 	}
-	if err := unix.Ftruncate(out, size); err != nil {
-		return err
-	}
-	for at := int64(0); ; {
+	for at := int64(0); at < st.Size; {
 		// Holes stay holes. What has none is one piece of data.
 		begin, err := unix.Seek(in, at, unix.SEEK_DATA)
 		if err == unix.ENXIO {
@@ -179,10 +207,11 @@ func (c *copier) file(from, to int, name string) error {
 		if at, err = unix.Seek(in, begin, unix.SEEK_HOLE); err != nil {
 			return err
 		}
-		if err := c.piece(in, out, begin, at); err != nil {
+		if err := c.piece(in, out, begin, min(at, st.Size)); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // piece copies what is between two offsets.
@@ -199,7 +228,9 @@ func (c *copier) piece(in, out int, at, end int64) error {
 			}
 			b, at = b[n:], at+int64(n)
 		}
-		c.twin.copied(n)
+		if err := c.twin.copied(n); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,84 +1,295 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A twin is a copy of an overlay's upper that another overlay has below it: whiteouts and opaque directories are
+// A Twin is a copy of an overlay's upper that another overlay will have below it: whiteouts and opaque directories are
 // what they were, and names that were one file are one file.
+//
+//	t, err := NewTwin(upper, kept, most)
+//	… the sandbox holds still, since is now, open are the files that it has mapped, and it goes on …
+//	t.Ahead(since, open)
+//	… it holds still again …
+//	err = t.Settle()
+//	t.Close()
+//
+// [Twin.Settle] alone makes the copy. [Twin.Ahead] has most of it made before, while the sandbox writes: Settle then copies only
+// what was changed. Whatever changes what is in a file, what it is called or what is known of it changes its ctime, which nobody can set;
+// so what was copied of a file whose ctime is from before since is right, whenever that was, and what became of the
+// file's name tells its inode number. The one exception are stores into pages that were mapped, writable and dirty
+// already (page_mkwrite is called for a clean one only): files that may have such are never copied ahead.
+//
+// Where the file system can share contents (FICLONE: btrfs, xfs, bcachefs) the copy shares them.
+type Twin struct {
+	upper int
+	c     copier
+}
+
+// twin is what a copier is told of the copy.
 type twin struct {
 	top   int                  // of the copy
 	at    string               // the directory below top that is being copied
 	files map[[2]uint64]string // of several names: where the first one is
 	bytes int64                // that were copied; those that are shared with the original are not
+
+	ahead  bool                // the sandbox writes meanwhile
+	room   int64               // what may be copied ahead, in bytes
+	made   map[string]original // ahead, and whole
+	mapped map[uint64]bool     // inodes that are not copied ahead
+	since  unix.Timespec       // what was changed later is copied again
+	here   map[string]bool     // what the directory has that is copied into
 }
 
-// CopyUpper copies what a sandbox wrote, which [KeptUpper] opened, into a directory that will be another's
-// Layout.Kept. Where the file system can share contents (FICLONE: btrfs, xfs, bcachefs) the copy shares them, and none of
-// their bytes are counted. The sandbox does not write meanwhile.
-func CopyUpper(upper, kept *os.File) (bytes int64, err error) {
-	from, err := enter(int(upper.Fd()), ".")
+// original is what an entry is a copy of. A number alone may be another one's by now.
+type original struct {
+	ino uint64
+	dir bool
+}
+
+func originalOf(st *unix.Stat_t) original {
+	return original{st.Ino, st.Mode&unix.S_IFMT == unix.S_IFDIR}
+}
+
+// What one entry counts as besides its bytes, and how many are remembered, in copying ahead: a sandbox may feed it
+// for as long as it lasts.
+const (
+	entryRoom = 4 << 10
+	madeMax   = 1 << 18
+)
+
+// errEnough ends copying ahead.
+var errEnough = errors.New("enough was copied ahead")
+
+// NewTwin begins a copy of what a sandbox wrote, which [KeptUpper] opened, in a directory that will be another's Layout.Kept.
+// upper stays open until Close. About most bytes are copied ahead, and no more.
+func NewTwin(upper, kept *os.File, most int64) (*Twin, error) {
+	at := int(kept.Fd())
+	if err := (dir{fd: at}).mkdir("up", 0o700); err != nil {
+		return nil, err
+	}
+	top, err := enter(at, "up")
+	if err != nil {
+		return nil, err
+	}
+	return &Twin{int(upper.Fd()), copier{buf: make([]byte, 1<<20), twin: &twin{top: top, room: most}}}, nil
+}
+
+// Close closes what the copy was made with, and no file of the caller's.
+func (t *Twin) Close() error { return unix.Close(t.c.twin.top) }
+
+// Bytes is how much was copied, in bytes; what is shared with the original is not.
+func (t *Twin) Bytes() int64 { return t.c.twin.bytes }
+
+// clockTick is more than the coarse clock that ctime is taken from is ever behind.
+const clockTick = 20 * time.Millisecond
+
+// Ahead copies what it can while the sandbox goes on. At since it held still, and had the files mapped that open names, by the
+// paths they have inside. It reports nothing: what it could not copy, Settle will.
+func (t *Twin) Ahead(since time.Time, open []string) {
+	w := t.c.twin
+	w.ahead, w.made, w.mapped = true, map[string]original{}, map[uint64]bool{}
+	w.since = unix.NsecToTimespec(since.Add(-clockTick).UnixNano())
+	for _, name := range open {
+		ino, err := t.inode(name)
+		if err != nil {
+			w.made = nil
+			return // it cannot be told which file that is
+		}
+		w.mapped[ino] = true
+	}
+	_ = t.pass()
+}
+
+// inode finds a file by the path it has inside.
+func (t *Twin) inode(name string) (uint64, error) {
+	fd, err := unix.Openat2(t.upper, strings.TrimPrefix(name, "/"), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
 	if err != nil {
 		return 0, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return st.Ino, err
+}
+
+// Settle makes the copy whole and right. The sandbox does not write meanwhile.
+func (t *Twin) Settle() error {
+	t.c.twin.ahead = false
+	if err := t.pass(); err != nil {
+		return fmt.Errorf("copy files: %w", err)
+	}
+	return nil
+}
+
+func (t *Twin) pass() error {
+	t.c.twin.files = map[[2]uint64]string{}
+	from, err := enter(t.upper, ".")
+	if err != nil {
+		return err
 	}
 	defer unix.Close(from)
 	var st unix.Stat_t
 	if err := unix.Fstat(from, &st); err != nil {
-		return 0, os.NewSyscallError("stat", err)
+		return os.NewSyscallError("stat", err)
 	}
-	at := int(kept.Fd())
-	if err := (dir{fd: at}).mkdir("up", 0o700); err != nil {
-		return 0, err
-	}
-	to, err := enter(at, "up")
+	into, err := enter(t.c.twin.top, ".")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer unix.Close(to)
-	c := copier{buf: make([]byte, 1<<20), twin: &twin{top: to, files: map[[2]uint64]string{}}}
-	if err := c.dir(from, to, 0); err != nil {
-		return 0, fmt.Errorf("copy files: %w", err)
+	defer unix.Close(into)
+	if err := t.c.dir(from, into, "", 0); err != nil {
+		return err
 	}
 	// As "." its attributes are reached by the same names as everything else's.
-	return c.twin.bytes, attributes(from, to, ".", &st, c.keeps())
+	if err := t.c.twin.shed(from, into, ".", &st); err != nil {
+		return err
+	}
+	return attributes(from, into, ".", &st, t.c.keeps())
 }
 
-// entry makes what the merged tree has not: whiteouts, and further names of a file.
-func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done bool, err error) {
-	if whiteout {
-		return true, unix.Mknodat(to, name, unix.S_IFCHR, 0)
+// into is told of each directory that is copied into, and what will be in it. Of what was copied ahead it removes what is
+// not to be there. leave restores what was before.
+func (t *twin) into(to int, name string, names []string, buf []byte) (leave func(), err error) {
+	if t == nil {
+		return func() {}, nil
 	}
-	if st.Nlink < 2 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	at, here := t.at, t.here
+	leave = func() { t.at, t.here = at, here }
+	t.at, t.here = path.Join(at, name), nil
+	if t.ahead || t.made == nil {
+		return leave, nil
+	}
+	list, err := listDir(to, buf)
+	if err != nil || len(list) == 0 {
+		return leave, err
+	}
+	t.here = make(map[string]bool, len(list))
+	for _, name := range list {
+		t.here[name] = true
+	}
+	wanted := make(map[string]bool, len(names))
+	for _, name := range names {
+		wanted[name] = true
+	}
+	for _, name := range list {
+		if !wanted[name] {
+			err = errors.Join(err, removeAll(to, name))
+		}
+	}
+	return leave, err
+}
+
+// has says whether a directory was copied ahead: what is in it is looked at one by one.
+func (t *twin) has(name string, st *unix.Stat_t) bool {
+	if t == nil || !t.here[name] {
+		return false
+	}
+	of, ok := t.made[path.Join(t.at, name)]
+	return ok && of == originalOf(st)
+}
+
+// entry makes what the merged tree has not: whiteouts, and further names of a file. And it keeps what was
+// copied ahead and is right.
+func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done bool, err error) {
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	has := t.has(name, st)
+	if has && !isDir {
+		has = before(st.Ctim, t.since) && !t.mapped[st.Ino]
+	}
+	switch {
+	case t.ahead && t.mapped[st.Ino]:
+		return true, nil
+	case !has && t.here[name]:
+		if err := removeAll(to, name); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case isDir:
 		return false, nil
+	case whiteout: // overlayfs makes one inode of many of them: more than can have names in the copy
+		if !has {
+			err = unix.Mknodat(to, name, unix.S_IFCHR, 0)
+		}
+		return true, err
+	case st.Nlink < 2:
+		return has, nil
 	}
 	key := [2]uint64{uint64(st.Dev), st.Ino}
-	if first, ok := t.files[key]; ok {
+	first, ok := t.files[key]
+	if !ok {
+		t.files[key] = path.Join(t.at, name)
+	}
+	if ok && !has {
 		return true, unix.Linkat(t.top, first, to, name, 0)
 	}
-	t.files[key] = path.Join(t.at, name)
-	return false, nil
+	return has, nil
 }
 
-// enter is told which directory is copied next, and returns what tells that it has been.
-func (t *twin) enter(name string) (leave func()) {
+// did is told of each entry that was copied, a directory before what is in it. Ahead, it says when to stop.
+func (t *twin) did(name string, st *unix.Stat_t) error {
+	if t == nil || !t.ahead || t.mapped[st.Ino] {
+		return nil
+	}
+	t.made[path.Join(t.at, name)] = originalOf(st)
+	if t.room -= entryRoom; t.room < 0 || len(t.made) >= madeMax {
+		return errEnough
+	}
+	return nil
+}
+
+// passes says whether the copy goes on without an entry: ahead it may have gone, or become another one.
+func (t *twin) passes(err error) bool {
+	if t == nil || !t.ahead {
+		return false
+	}
+	var no unix.Errno
+	return errors.As(err, &no) && slices.Contains([]unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EEXIST, unix.ELOOP, unix.ESTALE, unix.ENODATA, unix.ERANGE}, no)
+}
+
+func (t *twin) copied(n int) error {
 	if t == nil {
-		return func() {}
+		return nil
 	}
-	before := t.at
-	t.at = path.Join(before, name)
-	return func() { t.at = before }
+	t.bytes += int64(n)
+	if t.room -= int64(n); t.ahead && t.room < 0 {
+		return errEnough
+	}
+	return nil
 }
 
-func (t *twin) copied(n int) {
-	if t != nil {
-		t.bytes += int64(n)
+// shed takes attributes away that a directory had when it was copied ahead, and has not any more.
+func (t *twin) shed(from, to int, name string, st *unix.Stat_t) error {
+	if t == nil || t.ahead || t.made == nil || before(st.Ctim, t.since) {
+		return nil
 	}
+	had, err := xattrs(to, name, meansAnythingBelow)
+	if err != nil || len(had) == 0 {
+		return err
+	}
+	has, err := xattrs(from, name, meansAnythingBelow)
+	for key := range had {
+		if _, ok := has[key]; !ok && err == nil {
+			err = unix.Lremovexattr(fdPath(to)+"/"+name, key)
+		}
+	}
+	return err
+}
+
+func before(a, b unix.Timespec) bool {
+	return a.Sec < b.Sec || a.Sec == b.Sec && a.Nsec < b.Nsec
 }
 
 const overlayMarks = "user.overlay."

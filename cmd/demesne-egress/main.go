@@ -13,6 +13,7 @@
 //	demesne-egress log [--json] LOG                    a run's decisions, for reading
 //	demesne-egress suggest [--json] LOG                the policy file that a run would have needed
 //	demesne-egress replay [--json] POLICY LOG          what a policy would have blocked
+//	demesne-egress toml                                whether stdin is TOML; else its first line that is none
 //
 // It reads files and the environment, and reaches nothing. Like demesne it prints the answer
 // on stdout, and one line about what it could not do on stderr. It exits 1 when the answer
@@ -34,7 +35,7 @@ const (
 	exitFailed = 125
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // command is one verb. It returns the exit code.
 type command struct {
@@ -50,10 +51,12 @@ var commands = []command{
 	{"log", 1, 1, showLog},
 	{"suggest", 1, 1, suggest},
 	{"replay", 2, 2, replay},
+	{"toml", 0, 0, checkTOML},
 }
 
 // call is a command under way.
 type call struct {
+	in         io.Reader
 	out        io.Writer
 	args       []string
 	json       bool
@@ -61,8 +64,8 @@ type call struct {
 	host       host
 }
 
-func run(argv []string, out, errs io.Writer) int {
-	c := &call{out: out, host: thisHost()}
+func run(argv []string, in io.Reader, out, errs io.Writer) int {
+	c := &call{in: in, out: out, host: thisHost()}
 	cmd, err := c.parse(argv)
 	code := exitFailed
 	if err == nil {

@@ -132,7 +132,7 @@ func TestUsage(t *testing.T) {
 		"list opne":     "unknown egress mode",
 	} {
 		var out, errs bytes.Buffer
-		code := run(strings.Fields(line), &out, &errs)
+		code := run(strings.Fields(line), strings.NewReader(""), &out, &errs)
 		if code != exitFailed || out.Len() > 0 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), want) {
 			t.Errorf("%q: %d, %q, %q", line, code, out.String(), errs.String())
 		}
@@ -146,5 +146,26 @@ func TestOneLine(t *testing.T) {
 	}
 	if got := at("fd00::1", 443) + " " + at("a.test", 0); got != "[fd00::1]:443 a.test" {
 		t.Errorf("%q", got)
+	}
+}
+
+// What is no TOML is said with its line; how long a file is does not matter, up to a bound.
+func TestTOML(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                    "",
+		"a = 1\n[t]\nb = 'x'\n":               "",
+		"a = 1\nb = = 2\n":                    "2: ",
+		"a = 1\n\na = 2\n":                    "3: ",
+		strings.Repeat("# x\n", 1<<20) + "a.": "1048577: ",
+	} {
+		var out, errs bytes.Buffer
+		code := run([]string{"toml"}, strings.NewReader(text), &out, &errs)
+		if (code == exitWrong) != (want != "") || !strings.HasPrefix(out.String(), want) || want == "" && out.Len() > 0 || strings.Count(out.String(), "\n") > 1 || errs.Len() > 0 {
+			t.Errorf("%.20q: exit %d, %q %q", text, code, &out, &errs)
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := run([]string{"toml"}, strings.NewReader(strings.Repeat("#\n", maxTOML/2+1)), &out, &errs); code != exitFailed || errs.Len() == 0 {
+		t.Errorf("too much: exit %d, %q", code, &errs)
 	}
 }

@@ -18,8 +18,8 @@ func commitCommand() command {
 	return command{
 		name: "commit", usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, summary: "make an image of what a sandbox changed",
 		about: `Makes an image of a sandbox: the image it runs on, and over it what the sandbox changed of its files. What
-it wrote to /out or a --workspace is not in it, and neither are processes. A sandbox that has processes holds still while
-its files are copied. CMD becomes the image's command; the rest of its configuration is the other image's
+it wrote to /out or a --workspace is not in it, and neither are processes. The files of a sandbox that has processes are copied as by
+fork. CMD becomes the image's command; the rest of its configuration is the other image's
 unless flags say otherwise. A sandbox on the host's own files has no image to make another one of.`,
 		examples: []example{
 			{"what was installed", "demesne exec build -- pip install flask; demesne commit build local/flask"},

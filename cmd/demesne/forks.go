@@ -17,8 +17,8 @@ func forkCommands() []command {
 			name: "fork", usage: []string{"[--name NAME] [--out DIR] ID"}, summary: "make a sandbox of another one's files",
 			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
 shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
-A sandbox that has processes, or a network, is copied, unless its file system can share (btrfs, xfs); it holds still
-meanwhile, and stderr says for how long. demesne stop --keep before spares the copy.`,
+A sandbox that has processes, or a network, is copied, unless its file system can share (btrfs, xfs). It goes on meanwhile, and
+then holds still while what it changed since is copied again; stderr says for how long. demesne stop --keep before spares the copy.`,
 			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
 			flags:    forkFlags, operand: aSandbox, run: cmdFork,
 		},

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -115,7 +116,7 @@ func warm(m *machine) error {
 		return err
 	}
 	defer m.output("demesne", "stop", id)
-	var runs, paused, execs, inside []time.Duration
+	var runs, paused, execs, inside, bare []time.Duration
 	for range m.rounds {
 		d, err := m.time("demesne", "run", "--", "true")
 		if err != nil {
@@ -138,6 +139,10 @@ func warm(m *machine) error {
 		if d := stage(text, "exec"); d > 0 {
 			inside = append(inside, d)
 		}
+		if d, err = forked("true"); err != nil {
+			return err
+		}
+		bare = append(bare, d)
 	}
 	m.atMost("demesne run -- true, runner alive, other commands just before", m.add("demesne run, runner alive", "single-id", runs), 7*time.Millisecond)
 	m.atMost("demesne run -- true, runner alive, after a pause", m.add("demesne run, runner alive", "single-id, after 100 ms", paused), 7*time.Millisecond)
@@ -146,8 +151,22 @@ func warm(m *machine) error {
 		m.limit("exec inside the protocol", false, "no stage \"exec\" in the trace", "<= 1.00 ms")
 		return nil
 	}
+	m.add("fork and execve of true", "no sandbox: what of the next figure is the kernel's", bare)
 	m.atMost("exec inside the protocol, p50", m.add("exec inside the protocol", "stage \"exec\" of --json", inside), time.Millisecond)
 	return nil
+}
+
+// forked is how long it takes until a program runs that nobody confines, as PID 1 of a sandbox starts its own.
+func forked(name string) (time.Duration, error) {
+	path := find(name)
+	start := time.Now()
+	pid, err := syscall.ForkExec(path, []string{name}, &syscall.ProcAttr{})
+	d := time.Since(start)
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", path, err)
+	}
+	_, err = syscall.Wait4(pid, nil, 0, nil)
+	return d, err
 }
 
 // stage reads one stage of a result's trace.

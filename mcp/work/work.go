@@ -14,6 +14,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/files"
+	"demesne/runner/jobs"
 )
 
 // ErrNoJob says that an id is no job's.
@@ -115,25 +116,9 @@ type Created struct {
 // Job is a background job as it is on disk.
 type Job struct {
 	ID      string
-	Status  Status
+	Status  jobs.Status
 	Started time.Time
 	Ended   time.Time // zero while it runs
 	Message string    // why it failed, was cancelled, or ended as it did
 	Outcome *Outcome  // Stdout is filled while it runs, Result once it has ended
 }
-
-// Status is a job's.
-type Status string
-
-// The statuses there are. A command that ends with another code than 0 succeeded in
-// running.
-const (
-	Running   Status = "running"
-	Queued    Status = "queued"
-	Succeeded Status = "succeeded"
-	Failed    Status = "failed"
-	Cancelled Status = "cancelled"
-)
-
-// Over says whether a job with this status has ended.
-func (s Status) Over() bool { return s == Succeeded || s == Failed || s == Cancelled }

@@ -111,28 +111,6 @@ func holdUserns(program string, single bool) (*os.File, error) {
 	return os.Open(procFile(h.Process.Pid, "ns/user"))
 }
 
-// control is the environment of package userns' C half, when its control socket is the
-// extra'th of the extra files.
-func control(extra int, mode string) []string {
-	return []string{userns.EnvControl + "=" + strconv.Itoa(3+extra), userns.EnvMode + "=" + mode}
-}
-
-// readStep reads a byte of the control socket; an 'e' is its error.
-func readStep(ctl *os.File) (byte, error) {
-	var b [1]byte
-	if _, err := io.ReadFull(ctl, b[:]); err != nil {
-		return 0, err
-	}
-	if b[0] != 'e' {
-		return b[0], nil
-	}
-	var e [2]byte
-	if _, err := io.ReadFull(ctl, e[:]); err != nil {
-		return 0, err
-	}
-	return 0, &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
-}
-
 // enter starts c by way of demesne-runner, which joins ns and executes c's program.
 // The program is opened here: a directory above it may be closed to the ids of ns.
 func enter(ctx context.Context, c *exec.Cmd, program string, ns *os.File) error {

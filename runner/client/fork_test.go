@@ -150,6 +150,108 @@ func TestForkRunning(t *testing.T) {
 	}
 }
 
+// TestForkLarge: what is copied while its processes go on is, with all that they changed meanwhile, of one moment; commands that are
+// started and other forks come before or after it.
+func TestForkLarge(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, runner.Spec{Name: "one"})
+	c.sh(s, `mkdir -p /root/d/e; cd /root/d; echo 0 > a; echo 0 > b; for i in $(seq 1000); do head -c 50000 /dev/urandom > e/$i; done; md5sum e/* > sums
+		sleep 1000 > /dev/null 2>&1 &`)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				c.sh(s, fmt.Sprintf("cd /root/d; echo %d > t; mv t a; mv e/%d e/x; mv e/x e/%d; echo %d > t; mv t b", n, n%1000+1, n%1000+1, n))
+			}
+		}
+	}()
+	forks := make(chan runner.Forked, 6)
+	for range cap(forks) / 2 {
+		go func() {
+			for range 2 {
+				fork, err := client.Fork(ctx, "one", "", t.TempDir())
+				if err != nil {
+					t.Error(err)
+				}
+				forks <- fork
+			}
+		}()
+	}
+	for range cap(forks) {
+		fork := <-forks
+		t.Logf("%d bytes, still for %v", fork.Copied, time.Duration(fork.Still))
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := c.sh(other, "cd /root/d; cat a b; ls e | wc -l; test -e e/x && mv e/x e/$(($(cat a)%1000+1)); md5sum --quiet -c sums; true")
+		var a, b, n int
+		if k, _ := fmt.Sscan(out, &a, &b, &n); k != 3 || a < b || a > b+1 || n != 1000 || strings.Count(out, "\n") != 2 {
+			t.Errorf("the fork has %.200q", out)
+		}
+		if err := client.Stop(ctx, fork.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-stopped
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForkMapped: what a process stores in a file that it has mapped is in the fork, too.
+func TestForkMapped(t *testing.T) {
+	c := newCorner(t)
+	ctx := context.Background()
+	client := c.connect()
+	defer client.Close()
+	s := c.create(client, runner.Spec{Name: "one"})
+	c.sh(s, `cd /root; cat > map.py <<'E'
+import mmap, os, time
+open("m", "wb").write(b"0" * 16)
+f = open("m", "r+b")
+m = mmap.mmap(f.fileno(), 16)
+n = 0
+while True:
+    n += 1
+    m[0:8] = b"%08d" % n
+    open("t", "w").write(str(n))
+    os.rename("t", "n")
+    time.sleep(0.001)
+E
+		head -c 20000000 /dev/urandom > big
+		python3 map.py > /dev/null 2>&1 & while ! test -s n; do sleep 0.01; done`)
+	for range 5 {
+		fork, err := client.Fork(ctx, "one", "", t.TempDir())
+		if err != nil || fork.Still == 0 {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		other, err := client.Open(ctx, fork.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := c.sh(other, "cd /root; expr $(head -c 8 m) + 0; cat n; echo; wc -c < big")
+		var m, n, big int
+		if k, _ := fmt.Sscan(out, &m, &n, &big); k != 3 || m < n || m > n+1 || big != 20000000 {
+			t.Errorf("the fork has %q", out)
+		}
+		if err := client.Stop(ctx, fork.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestForkKilled: a runner that is killed while it forks leaves the fork whole, or none; and the other as it was.
 func TestForkKilled(t *testing.T) {
 	c := newCorner(t)

@@ -2,13 +2,9 @@ package client
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -139,31 +135,49 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	return nil, errRetry
 }
 
+// ends are the sockets of a runner that is being started: the first two are ours, the others its own.
+type ends struct{ conn, ctl, theirConn, theirCtl, listener *os.File }
+
+func (l *launcher) open() (e ends, err error) {
+	if e.listener, err = l.listen(); err != nil {
+		return e, err
+	}
+	if e.conn, e.theirConn, err = wire.Pair(); err == nil {
+		e.ctl, e.theirCtl, err = controlPair()
+	}
+	if err != nil {
+		e.close()
+		l.unlisten(e)
+	}
+	return e, err
+}
+
+// close closes all but our connection.
+func (e ends) close() {
+	for _, f := range []*os.File{e.ctl, e.theirConn, e.theirCtl, e.listener} {
+		f.Close() // of what is closed, or nil, does nothing
+	}
+}
+
+// unlisten takes back what a runner that did not start was to answer on.
+func (l *launcher) unlisten(e ends) {
+	e.conn.Close()
+	os.Remove(l.dir.file(".sock"))
+}
+
 // spawn executes demesne-runner and brings it through the hand-shake that package
 // userns draws.
 func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
-	listener, err := l.listen()
+	e, err := l.open()
 	if err != nil {
 		return nil, err
 	}
-	defer listener.Close()
-	ours, theirs, err := wire.Pair()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
+	defer e.close()
 	defer func() {
 		if err != nil {
-			ours.Close()
-			os.Remove(l.dir.file(".sock"))
+			l.unlisten(e)
 		}
 	}()
-	ctl, ctlChild, err := controlPair()
-	if err != nil {
-		return nil, err
-	}
-	defer ctl.Close()
-	defer ctlChild.Close()
 	boot, err := l.boot()
 	if err != nil {
 		return nil, err
@@ -173,7 +187,7 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	if namespaces {
 		planned = cgroup.Planned(l.dir.key)
 	}
-	reaper, err := l.execute(planned, ctlChild, theirs, listener, lock)
+	reaper, err := l.execute(planned, e.theirCtl, e.theirConn, e.listener, lock)
 	if err != nil {
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
@@ -182,31 +196,36 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	if namespaces {
 		boot.CgroupAt, _ = cgroup.Prepare(l.dir.key, rootBase)
 	}
-	// The reaper outlives us, or ends when the runner does; if we are still here
-	// then, somebody has to take its exit status.
-	ended := make(chan struct{})
-	go func() {
-		for {
-			if _, err := syscall.Wait4(reaper, nil, 0, nil); err != syscall.EINTR {
-				break
-			}
-		}
-		close(ended)
-	}()
-	ctlChild.Close()
+	ended := collect(reaper)
+	e.theirCtl.Close()
 	if l.mode != userns.ModeMinimal {
 		l.ids = planMaps(l.root, l.single)
 	}
-	if err := l.shake(ctl, &boot); err != nil {
+	if err := l.shake(e.ctl, &boot); err != nil {
 		// The reaper takes away what was made for this runner, under names that the
 		// next one has too: it must be through before there is a next one.
-		ctl.Close()
+		e.ctl.Close()
 		<-ended
 		// It may have been through before these were there.
 		cgroup.Reap(boot.CgroupAt)
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
-	return ours, nil
+	return e.conn, nil
+}
+
+// collect takes the exit status of a process when it has ended. The reaper outlives us, or ends
+// when the runner does; if we are still here then, somebody has to.
+func collect(pid int) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
+				return
+			}
+		}
+	}()
+	return done
 }
 
 func (l *launcher) boot() (protocol.Boot, error) {
@@ -241,16 +260,6 @@ func (l *launcher) listen() (*os.File, error) {
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
 	return f, nil
-}
-
-// controlPair is the stream socket of package userns' drawing; the child's end
-// blocks, for C.
-func controlPair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make control socket: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
 // execute starts the runner as a process of its own session: a Ctrl-C at our terminal
@@ -293,75 +302,4 @@ func (l *launcher) environ(cgroups []string) []string {
 		}
 	}
 	return env
-}
-
-// shake is the caller's column of the drawing in package userns. After 'g' comes
-// the Boot as one line of JSON.
-func (l *launcher) shake(ctl *os.File, boot *protocol.Boot) error {
-	var pid int
-	for {
-		var b [1]byte
-		if _, err := io.ReadFull(ctl, b[:]); err != nil {
-			return fmt.Errorf("wait for runner: %w", err)
-		}
-		switch b[0] {
-		case 'p':
-			var n [4]byte
-			if _, err := io.ReadFull(ctl, n[:]); err != nil {
-				return err
-			}
-			pid = int(binary.NativeEndian.Uint32(n[:]))
-		case 'e':
-			var e [2]byte
-			if _, err := io.ReadFull(ctl, e[:]); err != nil {
-				return err
-			}
-			return &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
-		case 'r':
-			if pid == 0 {
-				// B was faster than A: its pid is still to come.
-				var p [5]byte
-				if _, err := io.ReadFull(ctl, p[:]); err != nil {
-					return err
-				}
-				if p[0] == 'e' {
-					return fmt.Errorf("wait for runner: fork: %w", syscall.Errno(p[2]))
-				}
-				pid = int(binary.NativeEndian.Uint32(p[1:]))
-			}
-			return l.release(ctl, pid, boot)
-		}
-	}
-}
-
-func (l *launcher) release(ctl *os.File, pid int, boot *protocol.Boot) error {
-	if l.mode != userns.ModeMinimal {
-		began := time.Now()
-		maps, err := l.ids.write(pid)
-		l.trace = []runner.Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
-		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-			return &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
-		}
-		if err != nil {
-			return err
-		}
-		boot.UIDMap, boot.GIDMap = maps.UID, maps.GID
-		boot.MapWhy, boot.MapFix = maps.Why, maps.Fix
-		if err := cgroup.Enter(boot.CgroupAt, pid); err != nil {
-			return err
-		}
-	}
-	// First the word it waits for: its runtime starts while we encode the rest.
-	if _, err := ctl.Write([]byte{'g'}); err != nil {
-		return err
-	}
-	return json.NewEncoder(ctl).Encode(boot)
-}
-
-// absPath makes path absolute without asking the runner's working directory.
-func absPath(path string) (string, error) {
-	if path == "" || filepath.IsAbs(path) {
-		return filepath.Clean(path), nil
-	}
-	return filepath.Abs(path)
 }

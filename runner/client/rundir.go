@@ -148,18 +148,15 @@ func (d *runDir) outside(path string) error {
 	if err != nil {
 		return err
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	if within(run, real) || within(real, run) {
+	inside, err := overlap(run, path)
+	if inside {
 		return &wire.Error{
 			Code: wire.CodeInvalid,
 			Text: fmt.Sprintf("%q shows demesne's own run directory %q", path, d.path),
 			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to one outside",
 		}
 	}
-	return nil
+	return err
 }
 
 // apart refuses a directory to be written to that has kept sandboxes in it, or is in one: what is to be shown to
@@ -169,18 +166,21 @@ func (d *runDir) apart(path string) error {
 	if err != nil {
 		return nil // there are none
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	if within(kept, real) || within(real, kept) {
+	inside, err := overlap(kept, path)
+	if inside {
 		return &wire.Error{
 			Code: wire.CodeInvalid,
 			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
 			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOXES to one outside",
 		}
 	}
-	return nil
+	return err
+}
+
+// overlap says whether one of dir, which has no links in it, and path is within the other.
+func overlap(dir, path string) (bool, error) {
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && (within(dir, real) || within(real, dir)), err
 }
 
 // within says whether path is dir or below it; both are clean.

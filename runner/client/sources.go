@@ -194,3 +194,11 @@ func openTree(f *os.File, recursive uint) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
+
+// absPath makes path absolute without asking the runner's working directory.
+func absPath(path string) (string, error) {
+	if path == "" || filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	return filepath.Abs(path)
+}

@@ -32,7 +32,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	}
 	if err := c.e.claim(s); err != nil {
 		if s.spare {
-			s.undoSpare()
+			s.abandon()
 		}
 		return nil, err
 	}

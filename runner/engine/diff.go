@@ -8,6 +8,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
+	"demesne/runner/hostexec"
 	"demesne/runner/keep"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -87,11 +88,7 @@ func uppersOf(box *keep.Box, base []string) (uppers []*os.File, release func(), 
 func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
 	r := spec.Rootfs
 	if r != nil && r.Dir == "" {
-		ids := make([]layers.DiffID, len(r.Layers))
-		for i, id := range r.Layers {
-			ids[i] = layers.DiffID(id)
-		}
-		held, err := layers.Open(r.Store, layerKey(e.boot)).Hold(ids)
+		held, err := layers.Open(r.Store, layerKey(e.boot)).Hold(diffIDs(r))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -113,22 +110,28 @@ func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(),
 	return []*os.File{f}, func() { f.Close() }, nil
 }
 
-// placesOfMounts are made for every tree; so are, in an image, ownEtc.
+// placesOfMounts are made for every tree; so are, in an image, ownEtc. /workspace is a place of work as well, of which a
+// layer has what the sandbox left there.
 var (
-	placesOfMounts = []string{"dev", "in", "out", "proc", "sys", "workspace"}
+	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
 	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
+
+// notItsOwn is of what was made for a sandbox, not by it.
+func notItsOwn(path string, image bool) bool {
+	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
+}
 
 // told leaves out what the sandbox did not do itself, and marks what a host might execute.
 func told(changes []rootfs.Change, all, image bool) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {
-		if slices.Contains(placesOfMounts, c.Path) || strings.HasPrefix(c.Path, "in/") || image && slices.Contains(ownEtc, c.Path) {
+		if c.Path == "workspace" || notItsOwn(c.Path, image) {
 			continue
 		}
 		change := runner.Change{Path: wire.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = runner.HostExecutes(c.Path)
+			change.Executes = hostexec.By(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -57,11 +57,11 @@ func TestConfigGolden(t *testing.T) {
 }
 
 func TestOutcome(t *testing.T) {
-	exit := func(status uint32) *wire.GuestExited { return &wire.GuestExited{Status: status} }
+	exit := func(status uint32) *guestapi.Exited { return &guestapi.Exited{Status: status} }
 	kill := exit(uint32(syscall.SIGKILL))
 	for _, c := range []struct {
 		name    string
-		ex      *wire.GuestExited
+		ex      *guestapi.Exited
 		verdict runner.Reason
 		code    int
 		reason  runner.Reason

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/freeze"
 	"demesne/runner/keep"
@@ -116,48 +115,6 @@ func (s *sandbox) haltIdle() bool {
 		s.e.forget(s)
 	}
 	return idle
-}
-
-// forkRunning copies what s wrote while its processes hold still.
-func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
-	if err := admitBases(s.id, s.kept.base); err != nil {
-		return runner.Forked{}, err
-	}
-	tree, err := s.kept.box.OpenTree()
-	if err != nil {
-		return runner.Forked{}, err
-	}
-	defer tree.Close()
-	upper, err := rootfs.KeptUpper(tree)
-	if err != nil {
-		return runner.Forked{}, err
-	}
-	defer upper.Close()
-	held, err := s.kept.box.Hold(s.kept.base)
-	if err != nil {
-		return runner.Forked{}, err
-	}
-	defer held.Close()
-	defer held.CloseUppers()
-	var did runner.Forked
-	base, release, err := d.NewBase(func(kept *os.File) error {
-		began := time.Now()
-		still, err := freeze.Stop(s.pid)
-		if err != nil {
-			return wire.Errorf(wire.CodeBusy, "%w", err)
-		}
-		defer still.Thaw()
-		did.Copied, err = rootfs.CopyUpper(upper, kept)
-		did.Still = runner.Duration(time.Since(began))
-		return err
-	})
-	if err != nil {
-		return runner.Forked{}, wire.Errorf(codeOf(err), "fork sandbox %q: %w", s.id, err)
-	}
-	defer release()
-	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
-	did.ID = f.ID
-	return did, err
 }
 
 // admitFork refuses what no fork can be.

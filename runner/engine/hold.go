@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/rootfs/layers"
+	"demesne/runner"
 	"demesne/runner/wire"
 )
 
@@ -18,14 +19,18 @@ func (s *sandbox) layerCache() layers.Cache {
 	return layers.Open(s.spec.Rootfs.Store, layerKey(s.e.boot))
 }
 
-// hold keeps the layers, and the image they are of, from being removed until release is called.
-func (s *sandbox) hold(cache layers.Cache) (_ *layers.Held, release func(), _ error) {
-	r := s.spec.Rootfs
+func diffIDs(r *runner.Rootfs) []layers.DiffID {
 	ids := make([]layers.DiffID, len(r.Layers))
 	for i, id := range r.Layers {
 		ids[i] = layers.DiffID(id)
 	}
-	held, err := cache.Hold(ids)
+	return ids
+}
+
+// hold keeps the layers, and the image they are of, from being removed until release is called.
+func (s *sandbox) hold(cache layers.Cache) (_ *layers.Held, release func(), _ error) {
+	r := s.spec.Rootfs
+	held, err := cache.Hold(diffIDs(r))
 	var missing *layers.MissingError
 	if errors.As(err, &missing) {
 		return nil, nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)

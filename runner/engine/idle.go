@@ -30,6 +30,8 @@ func (s *sandbox) rest() {
 
 // holdStill stops what the commands of s left running. What does not let itself be stopped is tried again later.
 func (s *sandbox) holdStill() {
+	s.starting.Lock()
+	defer s.starting.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending || len(s.execs) > 0 || s.idle.frozen != nil {

@@ -3,8 +3,6 @@ package engine
 import (
 	"bufio"
 	"os"
-	"slices"
-	"strings"
 
 	"demesne/rootfs"
 	"demesne/runner"
@@ -53,9 +51,4 @@ func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered
 		err = w.Flush()
 	}
 	return did, err
-}
-
-// notItsOwn is of what was made for a sandbox, not by it.
-func notItsOwn(path string, image bool) bool {
-	return slices.Contains(placesOfMounts, path) && path != "workspace" || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
 }

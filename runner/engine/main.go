@@ -8,19 +8,20 @@
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
 //	raise.go      the order of making one; package receipt says what holds then; end.go  its end
-//	tree.go       its mounts; image.go  those of an image
+//	tree.go       its mounts; image.go, hold.go  those of an image; shared.go  what is its caller's
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	egress.go     what a sandbox may have of the network; pure
 //	network.go    its network: the ways in, by package inlet
 //	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
-//	exec.go       a command in a sandbox, its end and its Result
+//	exec.go       a command in a sandbox; environ.go  as whom and with what; result.go  how it ended
 //	terminal.go   its terminal; attach.go  who has that
-//	spare.go      sandboxes made in advance
-//	keep.go       a sandbox that outlives its processes: its directory; life.go  how long that is
+//	spare.go      sandboxes made in advance; spares.go  which, and how many
+//	keep.go       a sandbox that outlives its processes: its directory, and its clock
 //	fork.go       one that starts with another's files; idle.go  one that nobody uses
-//	restart.go    one that has files and no processes
-//	minimal.go    the same without namespaces, where the machine forbids them
+//	restart.go    one that has files and no processes; key.go  one that is found by a word
+//	diff.go       what one made of its image; layer.go  the same as layers of another
+//	minimal.go    one without namespaces, where the machine forbids them
 //
 // What holds a sandbox together is the kernel: PID 1 ends when the guest socket
 // does, its pid namespace with it, and mounts and network namespace with their last
@@ -173,6 +174,7 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
+	limits.Share()
 	ahead := newNetwork(nil)
 	e.ahead.Store(&ahead)
 	go learnPidfds()

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 )
 
@@ -136,32 +137,32 @@ func (s *sandbox) startPlain() error {
 }
 
 // minimalSetup is what holds such a sandbox. It is pure.
-func (s *sandbox) minimalSetup() wire.GuestSetup {
-	g := wire.GuestSetup{
+func (s *sandbox) minimalSetup() guestapi.Setup {
+	g := guestapi.Setup{
 		Scoped: true, NoTCP: true, Sentry: true,
-		Seccomp: wire.SeccompOptions{NoSUID: true, NoSocket: true},
+		Seccomp: guestapi.SeccompOptions{NoSUID: true, NoSocket: true},
 	}
-	grant := func(a wire.Access, paths ...string) {
+	grant := func(a guestapi.Access, paths ...string) {
 		for _, p := range paths {
-			g.Landlock = append(g.Landlock, wire.PathRule{Path: wire.Bytes(p), Access: a})
+			g.Landlock = append(g.Landlock, guestapi.PathRule{Path: wire.Bytes(p), Access: a})
 		}
 	}
-	grant(wire.AccessReadExec, hostReadable...)
+	grant(guestapi.AccessReadExec, hostReadable...)
 	for _, in := range s.spec.Inputs {
-		grant(wire.AccessReadExec, in.Path)
+		grant(guestapi.AccessReadExec, in.Path)
 	}
-	grant(wire.AccessReadWrite, hostWritable...)
-	grant(wire.AccessReadExec, s.paths.in)
-	grant(wire.AccessReadWrite, s.paths.out, s.paths.workspace, s.paths.home, s.paths.tmp)
+	grant(guestapi.AccessReadWrite, hostWritable...)
+	grant(guestapi.AccessReadExec, s.paths.in)
+	grant(guestapi.AccessReadWrite, s.paths.out, s.paths.workspace, s.paths.home, s.paths.tmp)
 	return g
 }
 
 // rlimits are the group's, less what would count the user's other processes: only a
 // user namespace makes RLIMIT_NPROC a sandbox's own (getrlimit(2)).
-func (s *sandbox) rlimits() []wire.Rlimit {
+func (s *sandbox) rlimits() []guestapi.Rlimit {
 	r := s.group.Rlimits()
 	if s.tree != nil {
 		return r
 	}
-	return slices.DeleteFunc(r, func(l wire.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
+	return slices.DeleteFunc(r, func(l guestapi.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
 }

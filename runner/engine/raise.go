@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/mask"
 	"demesne/runner/receipt"
 	"demesne/runner/userns"
@@ -117,7 +118,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 
 // seen is what was found out while a sandbox was raised, for its receipt.
 type seen struct {
-	facts      wire.GuestFacts
+	facts      guestapi.Facts
 	start      started
 	namespaces []runner.Layer
 	sysfsErr   error

@@ -49,6 +49,7 @@ type sandbox struct {
 	sent    sentReceipt   // receipt as it travels; under mu
 	built   chan struct{} // closed when making it is over, well or not: only then may it be ended
 
+	starting sync.RWMutex // held to start a command, or alone by who has all hold still; before mu
 	mu       sync.Mutex
 	idle     idle
 	life     life
@@ -88,6 +89,14 @@ func (s *sandbox) build(m *wire.Message) error {
 	if err == nil {
 		return nil
 	}
+	s.abandon()
+	s.e.drop(s)
+	s.e.maybeIdle() // the caller may have left meanwhile
+	return err
+}
+
+// abandon takes down a sandbox that nobody knew of.
+func (s *sandbox) abandon() {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
@@ -95,9 +104,6 @@ func (s *sandbox) build(m *wire.Message) error {
 	s.undo.run()
 	s.late.run()
 	close(s.finished)
-	s.e.drop(s)
-	s.e.maybeIdle() // the caller may have left meanwhile
-	return err
 }
 
 func newID() string {

@@ -23,9 +23,12 @@ import (
 // the layers while it mounts them and from when it is somebody's, and is given to nobody if they are
 // not the very same by then.
 const (
-	// spareDelay is how long the end of a sandbox lies back before a spare is made: a
-	// caller that came for one command is gone by then, and often the runner with it.
-	spareDelay = 10 * time.Millisecond
+	// spareDelay is how long the end of a sandbox, and the start of any command, lie back before a
+	// spare is made: a caller that came for one command is gone by then, and often the runner with it;
+	// one that came for several has a processor to itself.
+	spareDelay = 25 * time.Millisecond
+	// sparePatience bounds that for commands, which may come all the time.
+	sparePatience = time.Second
 	// spareAge is how long one waits to be taken. What it has of the host's /etc is as
 	// old as it is.
 	spareAge = 5 * time.Minute
@@ -117,7 +120,7 @@ func (e *Engine) refillSoon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && p.lacking() != nil {
-		p.pending = true
+		p.pending, p.wanted = true, time.Now()
 		time.AfterFunc(spareDelay, e.refill)
 	}
 }
@@ -132,13 +135,13 @@ func (e *Engine) refill() {
 		}
 		if sp.err = sp.s.raise(&wire.Message{}, &stages{}); sp.err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: make spare: %v\n", sp.err)
-			sp.s.undoSpare()
+			sp.s.abandon()
 		}
 		p.finish(sp)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending = p.busy > 0 && p.lacking() != nil; p.pending {
+	if p.pending = p.disturbing(time.Now()) && p.lacking() != nil; p.pending {
 		time.AfterFunc(spareDelay, e.refill)
 	}
 }
@@ -147,19 +150,8 @@ func (e *Engine) refill() {
 func (sp *spare) retire() {
 	<-sp.made
 	if sp.err == nil {
-		sp.s.undoSpare()
+		sp.s.abandon()
 	}
-}
-
-// undoSpare takes down a sandbox that nobody knew of.
-func (s *sandbox) undoSpare() {
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	close(s.built)
-	s.undo.run()
-	s.late.run()
-	close(s.finished)
 }
 
 // handOver gives a spare what is its caller's.

@@ -18,6 +18,9 @@ type spares struct {
 	busy    int      // sandboxes that are being made for somebody
 	pending bool     // refill is on its way
 	closed  bool
+
+	wanted  time.Time // since when it is
+	command time.Time // when the last one was started
 }
 
 // shape is what spares of one kind have in common.
@@ -104,12 +107,25 @@ func (p *spares) raising() (done func()) {
 	return func() { add(-1) }
 }
 
+// commanded notes that a command is being started.
+func (p *spares) commanded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.command = time.Now()
+}
+
+// disturbing says whether to make a spare now would hold somebody up: who waits for a sandbox, or
+// has just started a command. p.mu is held.
+func (p *spares) disturbing(now time.Time) bool {
+	return p.busy > 0 || now.Sub(p.command) < spareDelay && now.Sub(p.wanted) < sparePatience
+}
+
 // begin lists a spare that is now to be made, or returns nil.
 func (p *spares) begin(e *Engine) *spare {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sh := p.lacking()
-	if p.closed || p.busy > 0 || sh == nil || e.host.Scarce() {
+	if p.closed || sh == nil || p.disturbing(time.Now()) || e.host.Scarce() {
 		return nil
 	}
 	s := e.newSandbox(newID(), sh.spec)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/runner"
 )
@@ -99,5 +100,28 @@ func TestSparesEnd(t *testing.T) {
 	p.expire(old)
 	if got := fmt.Sprint(p); got != "a 1/1" {
 		t.Errorf("after it was taken and its time came: %s", got)
+	}
+}
+
+// A spare is made beside nobody who waits, but not put off for ever by commands.
+func TestSparesDisturbing(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		name            string
+		busy            int
+		command, wanted time.Duration // ago
+		want            bool
+	}{
+		{"nothing goes on", 0, time.Hour, spareDelay, false},
+		{"a sandbox is being made", 1, time.Hour, spareDelay, true},
+		{"a command was just started", 0, spareDelay / 2, spareDelay, true},
+		{"a command was started a while ago", 0, spareDelay, spareDelay, false},
+		{"commands come all the time", 0, 0, sparePatience, false},
+		{"commands come all the time, and sandboxes", 1, 0, sparePatience, true},
+	} {
+		p := &spares{busy: c.busy, command: now.Add(-c.command), wanted: now.Add(-c.wanted)}
+		if got := p.disturbing(now); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }

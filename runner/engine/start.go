@@ -14,6 +14,7 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
 	"demesne/runner/state"
 	"demesne/runner/wire"
@@ -112,12 +113,13 @@ func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
 	s.pid = pid
 	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
+	first, _ := os.FindProcess(pid) // never fails; p would keep what libcontainer made, a tenth of all that a sandbox takes here
 	s.undo.add(func() {
 		s.guest.Close()
 		s.group.Kill()
-		p.Signal(unix.SIGKILL)
+		first.Kill()
 		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
-		p.Wait()
+		first.Wait()
 		go s.mounts.Close()
 	})
 	s.undoLate(remove)
@@ -128,7 +130,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
 // and ours, while libcontainer waits for the process it starts: in a runner's first sandbox,
 // 2 to 5 % of a cold run.
 func learnTypes() {
-	wire.Learn(libcontainer.State{}, wire.GuestSetup{}, wire.GuestFacts{}, wire.GuestExec{}, wire.GuestExecuted{}, wire.GuestExited{},
+	wire.Learn(libcontainer.State{}, guestapi.Setup{}, guestapi.Facts{}, guestapi.Exec{}, guestapi.Executed{}, guestapi.Exited{},
 		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, state.Record{})
 }
 
@@ -150,23 +152,23 @@ func (s *sandbox) serveGuest() {
 }
 
 // setUpGuest has PID 1 restrict itself and returns what it verified.
-func (s *sandbox) setUpGuest(setup wire.GuestSetup) (wire.GuestFacts, error) {
-	var facts wire.GuestFacts
+func (s *sandbox) setUpGuest(setup guestapi.Setup) (guestapi.Facts, error) {
+	var facts guestapi.Facts
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	if err := s.guest.Call(ctx, wire.OpGuestSetup, setup, nil, &facts); err != nil {
+	if err := s.guest.Call(ctx, guestapi.OpSetup, setup, nil, &facts); err != nil {
 		return facts, fmt.Errorf("restrict sandbox: %w", err)
 	}
 	return facts, nil
 }
 
 // guestSetup is what PID 1 is told to do to itself. It is pure.
-func guestSetup(spec runner.Spec, b protocol.Boot) wire.GuestSetup {
+func guestSetup(spec runner.Spec, b protocol.Boot) guestapi.Setup {
 	setup := plainSetup()
 	if spec.Nesting {
 		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
 		// maker needs openat2(2), whose mode a filter cannot see.
-		setup = wire.GuestSetup{Scoped: true, Seccomp: wire.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
+		setup = guestapi.Setup{Scoped: true, Seccomp: guestapi.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
 	}
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
@@ -178,14 +180,14 @@ func guestSetup(spec runner.Spec, b protocol.Boot) wire.GuestSetup {
 	return setup
 }
 
-func plainSetup() wire.GuestSetup {
-	return wire.GuestSetup{
-		Landlock: []wire.PathRule{
-			{Path: wire.Bytes("/"), Access: wire.AccessReadWrite},
-			{Path: wire.Bytes("/dev/pts"), Access: wire.AccessDevice},
-			{Path: wire.Bytes("/dev/tty"), Access: wire.AccessDevice},
+func plainSetup() guestapi.Setup {
+	return guestapi.Setup{
+		Landlock: []guestapi.PathRule{
+			{Path: wire.Bytes("/"), Access: guestapi.AccessReadWrite},
+			{Path: wire.Bytes("/dev/pts"), Access: guestapi.AccessDevice},
+			{Path: wire.Bytes("/dev/tty"), Access: guestapi.AccessDevice},
 		},
 		Scoped:  true,
-		Seccomp: wire.SeccompOptions{NoSUID: true},
+		Seccomp: guestapi.SeccompOptions{NoSUID: true},
 	}
 }

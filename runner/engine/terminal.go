@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 // openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
 // end only; ours goes to the caller.
-func (x *execution) openTTY(c *caller, req protocol.ExecRequest, g *wire.GuestExec) error {
+func (x *execution) openTTY(c *caller, req protocol.ExecRequest, g *guestapi.Exec) error {
 	if x.s.tree == nil {
 		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
 	}

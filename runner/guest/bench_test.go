@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 )
 
 // BenchmarkExec is a command from the runner's message to PID 1's report of its end.
@@ -28,10 +28,10 @@ func BenchmarkExec(b *testing.B) {
 	})
 	for _, tt := range []struct {
 		name  string
-		setup wire.GuestSetup
+		setup guestapi.Setup
 	}{
-		{"restricted", wire.GuestSetup{Landlock: wide(), Scoped: true, Sentry: true, Seccomp: wire.SeccompOptions{NoSUID: true}}},
-		{"bare", wire.GuestSetup{Sentry: true}},
+		{"restricted", guestapi.Setup{Landlock: wide(), Scoped: true, Sentry: true, Seccomp: guestapi.SeccompOptions{NoSUID: true}}},
+		{"bare", guestapi.Setup{Sentry: true}},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			s := start(b, asNobody).setup(tt.setup)
@@ -41,7 +41,7 @@ func BenchmarkExec(b *testing.B) {
 				s.next++
 				g.Exec = s.next
 				begin := time.Now()
-				if err := s.call(wire.OpGuestExec, g, nil, nil); err != nil {
+				if err := s.call(guestapi.OpExec, g, nil, nil); err != nil {
 					b.Fatal(err)
 				}
 				replied = append(replied, time.Since(begin))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 // handleExec starts a command. The reply is sent before mu is given up, and so before
 // the reaper can say that the command ended.
 func (g *guest) handleExec(m *wire.Message) error {
-	var req wire.GuestExec
+	var req guestapi.Exec
 	if err := m.Decode(&req); err != nil {
 		return wire.Errorf(wire.CodeInvalid, "execute: %w", err)
 	}
@@ -46,13 +47,13 @@ func (g *guest) handleExec(m *wire.Message) error {
 	case g.started <- struct{}{}:
 	default:
 	}
-	return g.peer.Reply(m, wire.GuestExecuted{PID: pid}, nil)
+	return g.peer.Reply(m, guestapi.Executed{PID: pid}, nil)
 }
 
 // handleSignal signals a command or its process group. Under mu its pid is not
 // reaped, so it is not somebody else's by now.
 func (g *guest) handleSignal(m *wire.Message) error {
-	var req wire.GuestSignal
+	var req guestapi.Signal
 	if err := m.Decode(&req); err != nil {
 		return wire.Errorf(wire.CodeInvalid, "signal: %w", err)
 	}
@@ -89,7 +90,7 @@ type command struct {
 }
 
 // command translates req; the descriptors of m become the command's.
-func (g *guest) command(m *wire.Message, req *wire.GuestExec) (*command, error) {
+func (g *guest) command(m *wire.Message, req *guestapi.Exec) (*command, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, wire.Errorf(wire.CodeInvalid, "execute: no command")
 	}
@@ -145,7 +146,7 @@ func (c *command) close() {
 //
 // KeepCaps and RootCaps reach a command of uid 0 through execve. Of another uid, it
 // needs KeepCaps ambient; Go raises them after it changed ids. PID 1's own sets stay as they are.
-func (g *guest) attr(req *wire.GuestExec) syscall.SysProcAttr {
+func (g *guest) attr(req *guestapi.Exec) syscall.SysProcAttr {
 	a := syscall.SysProcAttr{Setsid: true}
 	uid := uint32(os.Geteuid())
 	if req.SetIDs {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ import (
 // plain is a sandbox without namespaces, restricted as usual.
 func plain(t *testing.T) *sandbox {
 	t.Helper()
-	return start(t, asNobody).setup(wire.GuestSetup{Landlock: wide(), Scoped: true, Sentry: true})
+	return start(t, asNobody).setup(guestapi.Setup{Landlock: wide(), Scoped: true, Sentry: true})
 }
 
 func TestExitStatus(t *testing.T) {
@@ -161,7 +162,7 @@ func fdsOf(t *testing.T, pid int) []string {
 
 func TestWhatACommandInherits(t *testing.T) {
 	s := start(t, asNobody)
-	s.setup(wire.GuestSetup{Landlock: wide(), Scoped: true, Sentry: true})
+	s.setup(guestapi.Setup{Landlock: wide(), Scoped: true, Sentry: true})
 	// Run a second one beside it, whose descriptors must not show up.
 	other, err := s.begin(sh("sleep 60"))
 	if err != nil {
@@ -214,7 +215,7 @@ func TestSignal(t *testing.T) {
 			}
 			defer p.out.Close()
 			pid := child(p)
-			if err := s.call(wire.OpGuestSignal, wire.GuestSignal{Exec: p.exec, Signal: int(tt.sig), Group: tt.group}, nil, nil); err != nil {
+			if err := s.call(guestapi.OpSignal, guestapi.Signal{Exec: p.exec, Signal: int(tt.sig), Group: tt.group}, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			if e := p.wait(); syscall.WaitStatus(e.Status).Signal() != tt.sig {
@@ -228,7 +229,7 @@ func TestSignal(t *testing.T) {
 		})
 	}
 	var e *wire.Error
-	err := s.call(wire.OpGuestSignal, wire.GuestSignal{Exec: 1, Signal: 9}, nil, nil)
+	err := s.call(guestapi.OpSignal, guestapi.Signal{Exec: 1, Signal: 9}, nil, nil)
 	if !errors.As(err, &e) || e.Code != wire.CodeUnknown {
 		t.Errorf("signal an ended exec: %v", err)
 	}
@@ -312,7 +313,7 @@ func TestManyExecs(t *testing.T) {
 		s.next++
 		g := args("true")
 		g.Exec = s.next
-		if err := s.call(wire.OpGuestExec, g, nil, nil); err != nil {
+		if err := s.call(guestapi.OpExec, g, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -353,7 +354,7 @@ func TestEOFEndsEverything(t *testing.T) {
 	for name, change := range users() {
 		for _, scoped := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s scoped %v", name, scoped), func(t *testing.T) {
-				s := start(t, change).setup(wire.GuestSetup{Landlock: wide(), Scoped: scoped, Sentry: true})
+				s := start(t, change).setup(guestapi.Setup{Landlock: wide(), Scoped: scoped, Sentry: true})
 				p, err := s.begin(sh(`setsid sh -c 'trap "" TERM HUP; echo $$; (sleep 61 & echo $!); sleep 62' & sleep 63`))
 				if err != nil {
 					t.Fatal(err)

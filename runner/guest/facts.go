@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +21,7 @@ type prober struct {
 }
 
 // probe tries everything once, unrestricted.
-func probe(s wire.GuestSetup) *prober {
+func probe(s guestapi.Setup) *prober {
 	p := &prober{abstract: -1, signal: signalParent() == nil}
 	if len(s.Landlock) > 0 {
 		p.node = nodePlace(s.Landlock)
@@ -40,10 +40,10 @@ func (p *prober) close() {
 
 // nodePlace finds a directory of a read-write rule in which mknod is refused for want
 // of CAP_MKNOD, or not at all.
-func nodePlace(rules []wire.PathRule) string {
+func nodePlace(rules []guestapi.PathRule) string {
 	for _, r := range rules {
 		path := filepath.Join(string(r.Path), ".demesne-"+strconv.Itoa(os.Getpid()))
-		if r.Access == wire.AccessReadExec {
+		if r.Access == guestapi.AccessReadExec {
 			continue
 		}
 		if err := mknod(path); err == nil || is(err, unix.EPERM) {

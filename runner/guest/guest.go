@@ -1,7 +1,7 @@
 // Package guest is PID 1 of a sandbox: it restricts itself once, then starts, signals
 // and reaps commands for the runner. cmd/demesne-init is nothing but [Main].
 //
-// The runner speaks to it through the socket at descriptor 3 (package wire): first
+// The runner speaks to it through the socket at descriptor 3 (package guestapi): first
 // guest.setup, then any number of guest.exec and guest.signal. EOF on the socket is
 // the end: PID 1 exits and the kernel kills the rest of the pid namespace, so
 // nothing survives a runner that was killed.
@@ -22,7 +22,7 @@
 // Three descriptors, the environment it was sent, umask 022, default signal
 // dispositions, a session and process group of its own, the Landlock domain, the
 // seccomp filter, no_new_privs and no capability: the spawner's bounding set is empty
-// (but for GuestSetup.KeepCaps and RootCaps), so execve gives uid 0 nothing else, while PID 1 itself
+// (but for guestapi.Setup's KeepCaps and RootCaps), so execve gives uid 0 nothing else, while PID 1 itself
 // keeps CAP_SETUID, CAP_SETGID and CAP_KILL to start and end commands of other users.
 //
 // Resource limits are process-wide and are set on PID 1 itself before its first fork,
@@ -45,6 +45,7 @@ import (
 	"runtime"
 	"sync"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -63,8 +64,8 @@ type guest struct {
 
 	// Only the spawner's.
 	ready  bool // setup was done
-	facts  wire.GuestFacts
-	setup  wire.GuestSetup
+	facts  guestapi.Facts
+	setup  guestapi.Setup
 	limits rlimits
 	// signalScope: the spawner was seen to be refused a signal to the runner.
 	signalScope bool
@@ -124,11 +125,11 @@ func (g *guest) handle(m *wire.Message) {
 	defer m.Close()
 	var err error
 	switch m.Op {
-	case wire.OpGuestSetup:
+	case guestapi.OpSetup:
 		err = g.handleSetup(m)
-	case wire.OpGuestExec:
+	case guestapi.OpExec:
 		err = g.handleExec(m)
-	case wire.OpGuestSignal:
+	case guestapi.OpSignal:
 		err = g.handleSignal(m)
 	default:
 		err = wire.Errorf(wire.CodeInvalid, "operation %q: not known here", m.Op)

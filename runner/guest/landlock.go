@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -20,17 +20,17 @@ const (
 
 var (
 	device = landlock.V11.HandledAccessFS &^ (ll.AccessFSMakeChar | ll.AccessFSMakeBlock)
-	rights = map[wire.Access]landlock.AccessFSSet{
-		wire.AccessReadExec:  readExec,
-		wire.AccessReadWrite: device &^ ll.AccessFSIoctlDev,
-		wire.AccessDevice:    device,
+	rights = map[guestapi.Access]landlock.AccessFSSet{
+		guestapi.AccessReadExec:  readExec,
+		guestapi.AccessReadWrite: device &^ ll.AccessFSIoctlDev,
+		guestapi.AccessDevice:    device,
 	}
 )
 
 // restrict applies Landlock to every thread: all filesystem rights this kernel knows
 // are denied but below the rules' paths. Without rules the filesystem is left alone,
 // because rules forbid every later mount (nesting).
-func restrict(s wire.GuestSetup) error {
+func restrict(s guestapi.Setup) error {
 	var c landlock.Config
 	if len(s.Landlock) > 0 {
 		c.HandledAccessFS = landlock.V11.HandledAccessFS
@@ -50,7 +50,7 @@ func restrict(s wire.GuestSetup) error {
 }
 
 // pathRules translates rules, without those whose path is not there.
-func pathRules(in []wire.PathRule, abi int) ([]landlock.Rule, error) {
+func pathRules(in []guestapi.PathRule, abi int) ([]landlock.Rule, error) {
 	var out []landlock.Rule
 	var missing error
 	for _, r := range in {

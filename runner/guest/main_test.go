@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ var (
 	}
 )
 
-func helper(name string, argv ...string) wire.GuestExec {
+func helper(name string, argv ...string) guestapi.Exec {
 	g := args(append([]string{helperPath}, argv...)...)
 	g.Env = append(g.Env, wire.Bytes("GUEST_TEST_HELPER="+name))
 	return g
@@ -88,9 +89,9 @@ type sandbox struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	peer   *wire.Peer
-	exited chan wire.GuestExited
+	exited chan guestapi.Exited
 	next   uint64
-	facts  wire.GuestFacts
+	facts  guestapi.Facts
 }
 
 // start starts demesne-init; change may alter how.
@@ -101,7 +102,7 @@ func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	s := &sandbox{t: t, exited: make(chan wire.GuestExited, 4096)}
+	s := &sandbox{t: t, exited: make(chan guestapi.Exited, 4096)}
 	s.cmd = exec.Command(initPath)
 	s.cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	s.cmd.Stderr = os.Stderr
@@ -114,8 +115,8 @@ func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 	}
 	s.peer = wire.NewPeer(wire.NewConn(ours), func(m *wire.Message) {
 		defer m.Close()
-		var e wire.GuestExited
-		if m.Op == wire.OpGuestExited && m.Decode(&e) == nil {
+		var e guestapi.Exited
+		if m.Op == guestapi.OpExited && m.Decode(&e) == nil {
 			s.exited <- e
 		}
 	})
@@ -129,12 +130,12 @@ func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 }
 
 // wide is a Landlock policy under which ordinary commands work.
-func wide() []wire.PathRule {
-	return []wire.PathRule{
-		{Path: wire.Bytes("/"), Access: wire.AccessReadExec},
-		{Path: wire.Bytes("/tmp"), Access: wire.AccessReadWrite},
-		{Path: wire.Bytes("/dev"), Access: wire.AccessDevice},
-		{Path: wire.Bytes("/not/there"), Access: wire.AccessReadWrite},
+func wide() []guestapi.PathRule {
+	return []guestapi.PathRule{
+		{Path: wire.Bytes("/"), Access: guestapi.AccessReadExec},
+		{Path: wire.Bytes("/tmp"), Access: guestapi.AccessReadWrite},
+		{Path: wire.Bytes("/dev"), Access: guestapi.AccessDevice},
+		{Path: wire.Bytes("/not/there"), Access: guestapi.AccessReadWrite},
 	}
 }
 
@@ -149,9 +150,9 @@ func (s *sandbox) call(op wire.Op, body any, files wire.Files, reply any) error 
 	return err
 }
 
-func (s *sandbox) setup(g wire.GuestSetup) *sandbox {
+func (s *sandbox) setup(g guestapi.Setup) *sandbox {
 	s.t.Helper()
-	if err := s.call(wire.OpGuestSetup, g, nil, &s.facts); err != nil {
+	if err := s.call(guestapi.OpSetup, g, nil, &s.facts); err != nil {
 		s.t.Fatal(err)
 	}
 	return s
@@ -163,11 +164,11 @@ type process struct {
 	exec   uint64
 	pid    int
 	out    *os.File
-	before []wire.GuestExited // exits of others, seen while waiting
+	before []guestapi.Exited // exits of others, seen while waiting
 }
 
 // begin starts a command whose stdout and stderr are one pipe.
-func (s *sandbox) begin(g wire.GuestExec) (*process, error) {
+func (s *sandbox) begin(g guestapi.Exec) (*process, error) {
 	s.t.Helper()
 	s.next++
 	g.Exec = s.next
@@ -176,8 +177,8 @@ func (s *sandbox) begin(g wire.GuestExec) (*process, error) {
 		s.t.Fatal(err)
 	}
 	defer w.Close()
-	var done wire.GuestExecuted
-	if err := s.call(wire.OpGuestExec, g, wire.Files{"stdout": w, "stderr": w}, &done); err != nil {
+	var done guestapi.Executed
+	if err := s.call(guestapi.OpExec, g, wire.Files{"stdout": w, "stderr": w}, &done); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -185,14 +186,14 @@ func (s *sandbox) begin(g wire.GuestExec) (*process, error) {
 }
 
 // args makes a request of a command line.
-func args(argv ...string) wire.GuestExec {
-	return wire.GuestExec{Argv: wire.ByteStrings(argv), Env: wire.ByteStrings([]string{"PATH=/usr/bin:/bin"}), Dir: wire.Bytes("/")}
+func args(argv ...string) guestapi.Exec {
+	return guestapi.Exec{Argv: wire.ByteStrings(argv), Env: wire.ByteStrings([]string{"PATH=/usr/bin:/bin"}), Dir: wire.Bytes("/")}
 }
 
-func sh(script string) wire.GuestExec { return args("sh", "-c", script) }
+func sh(script string) guestapi.Exec { return args("sh", "-c", script) }
 
 // wait returns how the command ended.
-func (p *process) wait() wire.GuestExited {
+func (p *process) wait() guestapi.Exited {
 	p.s.t.Helper()
 	timeout := time.After(time.Minute)
 	for {
@@ -212,7 +213,7 @@ func (p *process) wait() wire.GuestExited {
 }
 
 // run runs a command to its end and returns its output and status.
-func (s *sandbox) run(g wire.GuestExec) (string, syscall.WaitStatus) {
+func (s *sandbox) run(g guestapi.Exec) (string, syscall.WaitStatus) {
 	s.t.Helper()
 	p, err := s.begin(g)
 	if err != nil {
@@ -224,7 +225,7 @@ func (s *sandbox) run(g wire.GuestExec) (string, syscall.WaitStatus) {
 }
 
 // must is run for a command that succeeds.
-func (s *sandbox) must(g wire.GuestExec) string {
+func (s *sandbox) must(g guestapi.Exec) string {
 	s.t.Helper()
 	out, status := s.run(g)
 	if status != 0 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -76,8 +77,8 @@ func stageNamespaces() int {
 
 func namespaced(t *testing.T) *sandbox {
 	t.Helper()
-	return start(t, inNamespaces()).setup(wire.GuestSetup{
-		Landlock: wide(), Scoped: true, Seccomp: wire.SeccompOptions{NoSUID: true},
+	return start(t, inNamespaces()).setup(guestapi.Setup{
+		Landlock: wide(), Scoped: true, Seccomp: guestapi.SeccompOptions{NoSUID: true},
 	})
 }
 
@@ -95,7 +96,7 @@ func TestFacts(t *testing.T) {
 
 // What was not asked for is not claimed.
 func TestFactsWithout(t *testing.T) {
-	f := start(t, inNamespaces()).setup(wire.GuestSetup{}).facts
+	f := start(t, inNamespaces()).setup(guestapi.Setup{}).facts
 	if f.LandlockFS || f.LandlockScope || len(f.Problems) > 0 {
 		t.Errorf("facts %+v", f)
 	}
@@ -103,14 +104,14 @@ func TestFactsWithout(t *testing.T) {
 
 // What was asked for and cannot be is told.
 func TestProblems(t *testing.T) {
-	s := start(t, inNamespaces()).setup(wire.GuestSetup{
-		Landlock: []wire.PathRule{{Path: wire.Bytes("/"), Access: wire.AccessReadExec}},
+	s := start(t, inNamespaces()).setup(guestapi.Setup{
+		Landlock: []guestapi.PathRule{{Path: wire.Bytes("/"), Access: guestapi.AccessReadExec}},
 		KeepCaps: []uint{unix.CAP_SYS_TIME},
 	})
 	if p := strings.Join(s.facts.Problems, "\n"); !strings.Contains(p, "landlock") || !strings.Contains(p, "capabilities") {
 		t.Errorf("problems %q", s.facts.Problems)
 	}
-	if err := s.call(wire.OpGuestSetup, wire.GuestSetup{}, nil, nil); err == nil {
+	if err := s.call(guestapi.OpSetup, guestapi.Setup{}, nil, nil); err == nil {
 		t.Error("a second setup was accepted")
 	}
 }
@@ -141,8 +142,8 @@ func uids() []uint32 {
 }
 
 func TestKeepCaps(t *testing.T) {
-	s := start(t, inNamespaces(capSetfcap)).setup(wire.GuestSetup{
-		Scoped: true, KeepCaps: []uint{capSetfcap}, Seccomp: wire.SeccompOptions{Nesting: true},
+	s := start(t, inNamespaces(capSetfcap)).setup(guestapi.Setup{
+		Scoped: true, KeepCaps: []uint{capSetfcap}, Seccomp: guestapi.SeccompOptions{Nesting: true},
 	})
 	if len(s.facts.Problems) > 0 || s.facts.CapBounding != 1<<capSetfcap || s.facts.CapEffective != 1<<capSetfcap {
 		t.Fatalf("facts %+v", s.facts)
@@ -165,7 +166,7 @@ func TestKeepCaps(t *testing.T) {
 // TestRootCaps: what uid 0 of an image has, no other user gets, and PID 1 stays out of its reach.
 func TestRootCaps(t *testing.T) {
 	caps := []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
-	setup := wire.GuestSetup{Landlock: wide(), Scoped: true, Seccomp: wire.SeccompOptions{NoSUID: true}}
+	setup := guestapi.Setup{Landlock: wide(), Scoped: true, Seccomp: guestapi.SeccompOptions{NoSUID: true}}
 	var all uint64
 	for _, c := range caps {
 		setup.RootCaps = append(setup.RootCaps, uint(c))
@@ -216,7 +217,7 @@ func TestLandlockAndSeccompHold(t *testing.T) {
 // PID 1 outlives every signal a command can send it, also where Landlock's scope does
 // not stop it.
 func TestSignalsToPID1(t *testing.T) {
-	s := start(t, inNamespaces()).setup(wire.GuestSetup{})
+	s := start(t, inNamespaces()).setup(guestapi.Setup{})
 	g := helper("signal-all")
 	for range 10 {
 		s.must(g)
@@ -330,11 +331,11 @@ func holdTerminal() int {
 func TestRlimits(t *testing.T) {
 	s := namespaced(t)
 	g := sh("ulimit -n; ulimit -Hn; ulimit -c")
-	g.Rlimits = []wire.Rlimit{{Resource: unix.RLIMIT_NOFILE, Value: 200}, {Resource: unix.RLIMIT_CORE, Value: 0}}
+	g.Rlimits = []guestapi.Rlimit{{Resource: unix.RLIMIT_NOFILE, Value: 200}, {Resource: unix.RLIMIT_CORE, Value: 0}}
 	if got := s.must(g); got != "200\n200\n0" {
 		t.Errorf("limits %q", got)
 	}
-	g.Rlimits = []wire.Rlimit{{Resource: unix.RLIMIT_NOFILE, Value: 8}}
+	g.Rlimits = []guestapi.Rlimit{{Resource: unix.RLIMIT_NOFILE, Value: 8}}
 	if _, err := s.begin(g); err == nil {
 		t.Error("a limit below what PID 1 needs was taken")
 	}
@@ -344,7 +345,7 @@ func TestRlimits(t *testing.T) {
 func TestForkBomb(t *testing.T) {
 	s := namespaced(t)
 	g := sh("b() { b | b & }; b & exec sleep 60") // not by a fork, which may fail by then
-	g.Rlimits = []wire.Rlimit{{Resource: unix.RLIMIT_NPROC, Value: 100}}
+	g.Rlimits = []guestapi.Rlimit{{Resource: unix.RLIMIT_NPROC, Value: 100}}
 	bomb, err := s.begin(g)
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +359,7 @@ func TestForkBomb(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if err := s.call(wire.OpGuestSignal, wire.GuestSignal{Exec: bomb.exec, Signal: 9, Group: true}, nil, nil); err != nil {
+	if err := s.call(guestapi.OpSignal, guestapi.Signal{Exec: bomb.exec, Signal: 9, Group: true}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	bomb.wait()

@@ -3,7 +3,7 @@ package guest
 import (
 	"time"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +45,7 @@ func (g *guest) reap() {
 		delete(g.running, pid)
 		delete(g.pids, exec)
 		// An error is the spawner's to see: the runner is gone.
-		g.peer.Event(wire.OpGuestExited, wire.GuestExited{
+		g.peer.Event(guestapi.OpExited, guestapi.Exited{
 			Exec:   exec,
 			Status: uint32(status),
 			MaxRSS: usage.Maxrss,

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ var floors = map[int]uint64{
 }
 
 // set applies those of limits that are new.
-func (r *rlimits) set(limits []wire.Rlimit) error {
+func (r *rlimits) set(limits []guestapi.Rlimit) error {
 	if *r == nil {
 		*r = rlimits{}
 	}
@@ -46,7 +47,7 @@ func (r *rlimits) set(limits []wire.Rlimit) error {
 
 // setRlimit sets both limits; above the hard limit that is there already, it is that
 // one that holds.
-func setRlimit(l wire.Rlimit) error {
+func setRlimit(l guestapi.Rlimit) error {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(l.Resource, &old); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"demesne/runner/guestapi"
 
-	"demesne/runner/wire"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -17,6 +17,9 @@ const (
 	filesInGroup = 65536
 	filesAlone   = 4096
 
+	// leastFiles is what PID 1 needs.
+	leastFiles = 64
+
 	// leastData is what PID 1 needs: it has the same limits as the commands, and of a Go
 	// program some 78 MiB count, of which it touches 5. Below it the watchdog is alone.
 	leastData = 128 << 20
@@ -24,23 +27,19 @@ const (
 
 // Rlimits returns what every command of the sandbox is to be started with. None is
 // above the runner's own hard limit, which only real root could raise.
-func (g *Group) Rlimits() []wire.Rlimit {
+func (g *Group) Rlimits() []guestapi.Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	memory := g.held("memory")
-	out := []wire.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
+	out := []guestapi.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
 	add := func(resource int, value uint64) {
-		var hard unix.Rlimit
-		if unix.Getrlimit(resource, &hard) == nil {
-			value = min(value, hard.Max)
-		}
-		out = append(out, wire.Rlimit{Resource: resource, Value: value})
+		out = append(out, guestapi.Rlimit{Resource: resource, Value: min(value, hard(resource))})
 	}
+	files := uint64(filesAlone)
 	if memory {
-		add(unix.RLIMIT_NOFILE, filesInGroup)
-	} else {
-		add(unix.RLIMIT_NOFILE, filesAlone)
+		files = filesInGroup
 	}
+	add(unix.RLIMIT_NOFILE, min(files, filesBelow(hard(unix.RLIMIT_NOFILE))))
 	if g.want.PIDs != None && (countsPerNamespace() || !g.held("pids")) {
 		add(unix.RLIMIT_NPROC, uint64(g.want.PIDs+ownThreads))
 	}
@@ -54,6 +53,20 @@ func (g *Group) Rlimits() []wire.Rlimit {
 	}
 	return out
 }
+
+// hard is the runner's own hard limit.
+func hard(resource int) uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(resource, &l) != nil {
+		return unix.RLIM_INFINITY
+	}
+	return l.Max
+}
+
+// filesBelow is how many descriptors a process of a sandbox may have at the most where the runner may have hard.
+// Descriptors on their way through sockets are counted for a user, whose sandboxes' are among them, and whoever has
+// a limit below that count can send none (unix(7), ETOOMANYREFS): ours has to stay above what theirs lets them reach.
+func filesBelow(hard uint64) uint64 { return max(hard/4*3, min(hard, leastFiles)) }
 
 // countsPerNamespace says whether RLIMIT_NPROC counts a user's processes in each
 // user namespace apart (Linux 5.14); before, all of the user's on the machine.

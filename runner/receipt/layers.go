@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
 func idLayer(b protocol.Boot) runner.Layer {
@@ -19,7 +19,7 @@ func idLayer(b protocol.Boot) runner.Layer {
 	return l
 }
 
-func procLayer(f wire.GuestFacts, st Start, spec runner.Spec) runner.Layer {
+func procLayer(f guestapi.Facts, st Start, spec runner.Spec) runner.Layer {
 	l := runner.Layer{Name: "proc", Status: runner.Held, Detail: "own, masked"}
 	switch {
 	case st.ProcBound:
@@ -35,7 +35,7 @@ func procLayer(f wire.GuestFacts, st Start, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func sysLayer(f wire.GuestFacts, err error) runner.Layer {
+func sysLayer(f guestapi.Facts, err error) runner.Layer {
 	switch {
 	case err != nil:
 		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "empty: a sysfs of its own was refused: " + err.Error()}
@@ -52,7 +52,7 @@ func hostnameLayer(st Start) runner.Layer {
 	return runner.Layer{Name: "hostname", Status: runner.Held, Detail: "own"}
 }
 
-func landlockLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
+func landlockLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
 	l := runner.Layer{Name: "landlock", Status: runner.Held, Detail: fmt.Sprintf("ABI %d", f.LandlockABI)}
 	switch {
 	case f.LandlockABI == 0:
@@ -74,7 +74,7 @@ func landlockLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func seccompLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
+func seccompLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
 	if f.Seccomp == "" {
 		return runner.Layer{Name: "seccomp", Status: runner.Missing, Why: strings.Join(f.Problems, "; ")}
 	}
@@ -85,7 +85,7 @@ func seccompLayer(f wire.GuestFacts, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func privilegeLayer(f wire.GuestFacts, left Privileges) runner.Layer {
+func privilegeLayer(f guestapi.Facts, left Privileges) runner.Layer {
 	l := runner.Layer{Name: "privileges", Status: runner.Held, Detail: "no_new_privs, no capability"}
 	if len(left.Words) > 0 {
 		l.Detail = "no_new_privs, " + strings.Join(left.Words, ", ")

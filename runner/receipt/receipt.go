@@ -14,6 +14,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -26,7 +27,7 @@ type Facts struct {
 	Boot    protocol.Boot
 	Spec    runner.Spec
 
-	Guest      wire.GuestFacts
+	Guest      guestapi.Facts
 	Namespaces []runner.Layer // see [Namespaces]
 	Start      Start
 	SysErr     error      // why /sys is empty; nil: it is a sysfs

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/runner/guestapi"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
@@ -54,27 +55,27 @@ func TestMeets(t *testing.T) {
 
 // The layer is claimed from what was verified, never from what was asked.
 func TestLayersFollowFacts(t *testing.T) {
-	full := wire.GuestFacts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
+	full := guestapi.Facts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
 	for _, c := range []struct {
 		name string
-		edit func(*wire.GuestFacts)
-		get  func(wire.GuestFacts) runner.Layer
+		edit func(*guestapi.Facts)
+		get  func(guestapi.Facts) runner.Layer
 		want runner.Status
 	}{
-		{"landlock held", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
-		{"landlock not in the kernel", func(f *wire.GuestFacts) { f.LandlockABI = 0 }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"landlock did not refuse", func(f *wire.GuestFacts) { f.LandlockFS = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"no scopes", func(f *wire.GuestFacts) { f.LandlockScope = false }, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
-		{"nesting", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
-		{"seccomp", func(f *wire.GuestFacts) { f.Seccomp = "" }, func(f wire.GuestFacts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
-		{"a capability left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 21 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
-		{"a capability that was not to be left", func(f *wire.GuestFacts) { f.CapEffective = 1 << 31 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
-		{"a capability left on purpose", func(f *wire.GuestFacts) { f.CapEffective = 1 << 31 }, func(f wire.GuestFacts) runner.Layer { return privilegeLayer(f, Privileges{Set: 1 << 31}) }, runner.Held},
-		{"proc bound", func(f *wire.GuestFacts) {}, func(f wire.GuestFacts) runner.Layer {
+		{"landlock held", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
+		{"landlock not in the kernel", func(f *guestapi.Facts) { f.LandlockABI = 0 }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"landlock did not refuse", func(f *guestapi.Facts) { f.LandlockFS = false }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"no scopes", func(f *guestapi.Facts) { f.LandlockScope = false }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
+		{"nesting", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
+		{"seccomp", func(f *guestapi.Facts) { f.Seccomp = "" }, func(f guestapi.Facts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
+		{"a capability left", func(f *guestapi.Facts) { f.CapEffective = 1 << 21 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability that was not to be left", func(f *guestapi.Facts) { f.CapEffective = 1 << 31 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability left on purpose", func(f *guestapi.Facts) { f.CapEffective = 1 << 31 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{Set: 1 << 31}) }, runner.Held},
+		{"proc bound", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer {
 			return procLayer(f, Start{ProcBound: true, Why: errors.New("no")}, runner.Spec{})
 		}, runner.Degraded},
-		{"proc not masked", func(f *wire.GuestFacts) { f.ProcMasked = false }, func(f wire.GuestFacts) runner.Layer { return procLayer(f, Start{}, runner.Spec{}) }, runner.Degraded},
-		{"sys writable", func(f *wire.GuestFacts) { f.SysReadOnly = false }, func(f wire.GuestFacts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
+		{"proc not masked", func(f *guestapi.Facts) { f.ProcMasked = false }, func(f guestapi.Facts) runner.Layer { return procLayer(f, Start{}, runner.Spec{}) }, runner.Degraded},
+		{"sys writable", func(f *guestapi.Facts) { f.SysReadOnly = false }, func(f guestapi.Facts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
 	} {
 		f := full
 		c.edit(&f)

@@ -3,23 +3,23 @@ package seccomp
 import (
 	"testing"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 
 	"golang.org/x/sys/unix"
 )
 
 // The calls only amd64 has, and x32.
 func TestFilterAMD64(t *testing.T) {
-	noSUID, fake := wire.SeccompOptions{NoSUID: true}, wire.SeccompOptions{FakeRoot: true}
+	noSUID, fake := guestapi.SeccompOptions{NoSUID: true}, guestapi.SeccompOptions{FakeRoot: true}
 	for _, tt := range []struct {
 		name string
-		o    wire.SeccompOptions
+		o    guestapi.SeccompOptions
 		call call
 		want action
 	}{
-		{"x32 read", wire.SeccompOptions{}, sys(x32Bit | unix.SYS_READ), enosys},
-		{"x32 unshare", wire.SeccompOptions{Nesting: true}, sys(x32Bit | unix.SYS_UNSHARE), enosys},
-		{"iopl", wire.SeccompOptions{}, sys(unix.SYS_IOPL), eperm},
+		{"x32 read", guestapi.SeccompOptions{}, sys(x32Bit | unix.SYS_READ), enosys},
+		{"x32 unshare", guestapi.SeccompOptions{Nesting: true}, sys(x32Bit | unix.SYS_UNSHARE), enosys},
+		{"iopl", guestapi.SeccompOptions{}, sys(unix.SYS_IOPL), eperm},
 		{"chmod suid", noSUID, sys(unix.SYS_CHMOD, 0, 0o4755), eperm},
 		{"chmod", noSUID, sys(unix.SYS_CHMOD, 0, 0o755), allow},
 		{"creat sgid", noSUID, sys(unix.SYS_CREAT, 0, 0o2755), eperm},

@@ -35,13 +35,13 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/runner/wire"
+	"demesne/runner/guestapi"
 
 	"golang.org/x/sys/unix"
 )
 
 // Filter returns the program for o on this architecture.
-func Filter(o wire.SeccompOptions) ([]unix.SockFilter, error) {
+func Filter(o guestapi.SeccompOptions) ([]unix.SockFilter, error) {
 	prog, err := compile(rules(o), allow)
 	if err != nil {
 		return nil, fmt.Errorf("assemble seccomp filter: %w", err)

@@ -1,9 +1,9 @@
 package seccomp
 
 import (
-	"demesne/runner/wire"
-
 	"golang.org/x/sys/unix"
+
+	"demesne/runner/guestapi"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // rules is the whole list for o.
-func rules(o wire.SeccompOptions) []rule {
+func rules(o guestapi.SeccompOptions) []rule {
 	var r []rule
 	if o.NoSUID {
 		r = append(r, noSUID()...)

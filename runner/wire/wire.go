@@ -52,11 +52,14 @@ const (
 // ErrTooLong is returned for a message over [MaxMessage] or with too many files.
 var ErrTooLong = errors.New("message too long")
 
+// Op names a call or an event. Which there are, packages protocol and guestapi say.
+type Op string
+
 // Message is the envelope of everything that travels.
 type Message struct {
 	ID    uint64          `json:"id,omitempty"`    // of a call and its reply; 0 is an event
 	Op    Op              `json:"op,omitempty"`    // of a call or an event; empty in a reply
-	Body  json.RawMessage `json:"body,omitempty"`  // shape by Op, see the other files here
+	Body  json.RawMessage `json:"body,omitempty"`  // shape by Op
 	Error *Error          `json:"error,omitempty"` // of a reply
 	Names []string        `json:"files,omitempty"` // one for each descriptor, in order
 

@@ -6,9 +6,10 @@
 //
 // What is in a file stays as it is, byte for byte, and the new entry is put between: a file
 // is understood before it is changed, and its change is checked to be the entry and nothing
-// else. What is not understood (comments in JSON, an entry of that name in TOML) is refused.
-// The file is replaced in one step, links are followed to what they mean, and the old one is
-// kept beside it.
+// else. What is not understood (comments in JSON, an entry of that name in TOML, what is neither) is
+// refused, with the line. TOML is read by demesne-egress: its parser would cost every run.
+// The file is replaced in one step, links are followed to what they mean, which has to be there, and the
+// old one is kept beside it.
 package clients
 
 import (
@@ -35,19 +36,29 @@ type Client struct {
 	path  func(Place) string
 	entry func(program string) string
 	add   func(text, entry string) (string, error)
+	toml  bool // what the file is, which add does not look at
 }
 
 // Place is where a user's files are.
 type Place struct {
 	Home string
 	Env  func(string) string
+	TOML func(text string) error // what is wrong with it, with the line
 }
 
 // Here is the place of whoever calls.
 func Here() Place {
 	home, _ := os.UserHomeDir()
-	return Place{home, os.Getenv}
+	return Place{home, os.Getenv, checkTOML}
 }
+
+// lineError is what is wrong with a line of a file.
+type lineError struct {
+	error
+	line int
+}
+
+func (e *lineError) Unwrap() error { return e.error }
 
 // under is a path below the directory that a variable names, or below the home directory.
 func under(variable, otherwise, path string) func(Place) string {
@@ -62,12 +73,12 @@ func under(variable, otherwise, path string) func(Place) string {
 // table has a row for each client. Its rows differ in where the file is, under which key
 // servers are, and how one is written.
 var table = []Client{
-	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, inJSON("mcpServers")},
-	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, inTOML},
-	{"cursor", under("", ".cursor", "mcp.json"), plainJSON, inJSON("mcpServers")},
-	{"vscode", under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), stdioJSON, inJSON("servers")},
-	{"opencode", under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), opencodeJSON, inJSON("mcp")},
-	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, inJSON("mcpServers")},
+	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, inJSON("mcpServers"), false},
+	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, inTOML, true},
+	{"cursor", under("", ".cursor", "mcp.json"), plainJSON, inJSON("mcpServers"), false},
+	{"vscode", under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), stdioJSON, inJSON("servers"), false},
+	{"opencode", under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), opencodeJSON, inJSON("mcp"), false},
+	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, inJSON("mcpServers"), false},
 }
 
 // Names lists the clients.
@@ -100,20 +111,22 @@ type Did struct {
 
 // Install puts an entry that starts program into the client's file.
 func (c Client) Install(p Place, program string) (did Did, err error) {
-	did.Path = c.path(p)
-	if real, err := filepath.EvalSymlinks(did.Path); err == nil {
-		did.Path = real
-	}
-	old, err := os.ReadFile(did.Path)
-	there := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var old string
+	var there bool
+	did.Path, old, there, err = read(c.path(p))
+	if err != nil {
 		return did, fmt.Errorf("read configuration: %w", err)
 	}
-	text, err := c.add(string(old), c.entry(program))
+	text, err := c.changed(p, old, program)
 	if err != nil {
-		return did, fmt.Errorf("change %q: %w", did.Path, err)
+		at := did.Path
+		var l *lineError
+		if errors.As(err, &l) {
+			at = fmt.Sprintf("%s:%d", at, l.line)
+		}
+		return did, fmt.Errorf("change %q: %w", at, err)
 	}
-	if there && text == string(old) {
+	if there && text == old {
 		did.Same = true
 		return did, nil
 	}
@@ -124,13 +137,44 @@ func (c Client) Install(p Place, program string) (did Did, err error) {
 			return did, fmt.Errorf("read configuration: %w", err)
 		}
 		mode, did.Backup = info.Mode().Perm(), did.Path+suffix
-		if err := replace(did.Backup, old, mode); err != nil {
+		if err := replace(did.Backup, []byte(old), mode); err != nil {
 			return did, err
 		}
 	} else if err := os.MkdirAll(filepath.Dir(did.Path), 0o755); err != nil {
 		return did, fmt.Errorf("write configuration: %w", err)
 	}
 	return did, replace(did.Path, []byte(text), mode)
+}
+
+// read finds a file behind links and reads it. A link to what is not there is an error: nobody knows what
+// its owner wants.
+func read(path string) (real, text string, there bool, err error) {
+	real, err = filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, err := os.Readlink(path); err == nil {
+			return path, "", false, fmt.Errorf("%q is a link to %q, which is not there", path, to)
+		}
+		return path, "", false, nil
+	}
+	if err != nil {
+		return path, "", false, err
+	}
+	b, err := os.ReadFile(real)
+	return real, string(b), err == nil, err
+}
+
+// changed is a file's text with the entry.
+func (c Client) changed(p Place, old, program string) (string, error) {
+	if c.toml {
+		if err := p.TOML(old); err != nil {
+			return "", err
+		}
+	}
+	text, err := c.add(old, c.entry(program))
+	if err == nil && c.toml && p.TOML(text) != nil {
+		err = errTable
+	}
+	return text, err
 }
 
 // replace gives path its whole content, or leaves it as it is.

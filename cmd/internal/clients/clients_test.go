@@ -98,7 +98,7 @@ func TestAddTOML(t *testing.T) {
 // A file keeps its mode and its place behind a link, and is kept.
 func TestInstall(t *testing.T) {
 	home := t.TempDir()
-	at := Place{home, func(string) string { return "" }}
+	at := place(home)
 	k, _ := Find("cursor")
 	did, err := k.Install(at, program)
 	if err != nil || did.Path != home+"/.cursor/mcp.json" || did.Backup != "" || did.Same {
@@ -134,8 +134,58 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// place is one whose TOML is read here.
+func place(home string) Place {
+	return Place{home, func(string) string { return "" }, func(text string) error {
+		_, err := toml.Decode(text, new(map[string]any))
+		var wrong toml.ParseError
+		if errors.As(err, &wrong) {
+			return &lineError{err, wrong.Position.Line}
+		}
+		return err
+	}}
+}
+
+// What is no JSON or TOML is refused with the line that is none, and a link to nothing is; they stay as they are.
+func TestInstallRefuses(t *testing.T) {
+	for _, c := range []struct{ client, before, want string }{
+		{"cursor", "{\n  \"a\": 1,\n}\n", `mcp.json:3": not plain JSON`},
+		{"cursor", "{\n  \"a\": 1\n", `mcp.json:3": not plain JSON`},
+		{"cursor", "\n[]", `mcp.json": not plain JSON`},
+		{"codex", "model = \"x\"\n\n[mcp_servers other]\ncommand = 1\n", `config.toml:3": `},
+		{"codex", "a = 1\na = 2\n", `config.toml:2": `},
+		{"codex", "[mcp_servers]\n\"demesne\" = 1", `config.toml": has mcp_servers in a form`},
+		{"codex", "mcp_servers . other = 1\n\"mcp_servers\" . 'demesne' = {}", `config.toml": has mcp_servers in a form`},
+		{"codex", "\"mcp\\u005fservers\" = 1", `config.toml": has mcp_servers in a form`}, // which only a parser sees
+	} {
+		k, _ := Find(c.client)
+		at := place(t.TempDir())
+		path := k.path(at)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.before), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := k.Install(at, program)
+		after, rerr := os.ReadFile(path)
+		if err == nil || !strings.Contains(err.Error(), c.want) || string(after) != c.before || rerr != nil {
+			t.Errorf("%s in %q: %v, want %s; it says %q, %v", c.client, c.before, err, c.want, after, rerr)
+		}
+	}
+	k, _ := Find("cursor")
+	at := place(t.TempDir())
+	path := k.path(at)
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Symlink("/nowhere/mcp.json", path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Install(at, program); err == nil || !strings.Contains(err.Error(), `is a link to "/nowhere/mcp.json", which is not there`) {
+		t.Errorf("a link to nothing: %v", err)
+	}
+	if to, err := os.Readlink(path); err != nil || to != "/nowhere/mcp.json" {
+		t.Errorf("the link became %q, %v", to, err)
+	}
+}
+
 func TestPaths(t *testing.T) {
-	set := Place{"/home/me", func(k string) string {
+	set := Place{Home: "/home/me", Env: func(k string) string {
 		return map[string]string{"CODEX_HOME": "/codex", "XDG_CONFIG_HOME": "relative"}[k]
 	}}
 	for name, want := range map[string]string{

@@ -35,6 +35,9 @@ func inJSON(key string) func(text, entry string) (string, error) {
 		if strings.TrimSpace(text) == "" {
 			text = "{}\n"
 		}
+		if err := whole(text); err != nil {
+			return "", err
+		}
 		top, err := membersAt(text, 0)
 		if err != nil {
 			return "", err
@@ -59,6 +62,15 @@ func inJSON(key string) func(text, entry string) (string, error) {
 		}
 		return changed, onlyAdded(text, changed, key, entry)
 	}
+}
+
+// whole says where text stops to be one JSON value.
+func whole(text string) error {
+	var wrong *json.SyntaxError
+	if err := json.Unmarshal([]byte(text), new(any)); errors.As(err, &wrong) {
+		return &lineError{errNotJSON, 1 + strings.Count(text[:min(int(wrong.Offset), len(text))], "\n")}
+	}
+	return nil
 }
 
 type span struct{ from, to int }

@@ -2,16 +2,41 @@ package clients
 
 import (
 	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
 	"strings"
+
+	"demesne/cmd/internal/outbound"
+	"demesne/runner/client"
 )
 
-// errTable says why a file is left alone: without a parser of TOML there is no telling
-// where that entry ends.
+// errTable says why a file is left alone: nothing here can tell where that entry ends.
 var errTable = errors.New("has mcp_servers in a form that nothing can be added to, or a server of that name: change it by hand")
 
 // codexTOML lets calls last: what is there by default ends them after some minutes.
 func codexTOML(program string) string {
 	return "[mcp_servers." + Server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
+}
+
+// checkTOML has demesne-egress read text.
+func checkTOML(text string) error {
+	path, err := client.FindProgram(outbound.Program)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, "toml")
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.Output()
+	number, what, _ := strings.Cut(strings.TrimSpace(string(out)), ": ")
+	line, nerr := strconv.Atoi(number)
+	switch {
+	case err == nil:
+		return nil
+	case nerr == nil:
+		return &lineError{fmt.Errorf("not TOML: %s", what), line}
+	}
+	return fmt.Errorf("read as TOML: %w", err)
 }
 
 // inTOML adds a table at the end, which is right wherever the last one ended.

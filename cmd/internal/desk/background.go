@@ -26,14 +26,14 @@ func (d *Desk) Start(ctx context.Context, r work.Request) (*work.Job, error) {
 	if err != nil {
 		return nil, explained(err)
 	}
-	t := &work.Job{ID: j.ID, Status: work.Queued, Started: j.Created}
+	t := &work.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
 	began := time.Now()
 	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
 		if took := time.Since(began); took > slowTime || took > startTime && !d.opts.Jobs.Free() {
 			break
 		}
 		if j, err = d.opts.Jobs.Get(j.ID); err != nil || j.Status != jobs.Queued {
-			t.Status = work.Running
+			t.Status = jobs.Running
 			break
 		}
 		time.Sleep(pause)
@@ -84,7 +84,7 @@ func (d *Desk) told(j *jobs.Job, err error) (*work.Job, error) {
 	case err != nil:
 		return nil, explained(err)
 	}
-	t := &work.Job{ID: j.ID, Status: work.Status(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
+	t := &work.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}

@@ -98,9 +98,8 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 	if r.Spec.Key != "" {
 		return d.keyed(ctx, r, w, s)
 	}
-	if err := errors.Join(s.out.keep(d.root), s.errs.keep(d.root)); err != nil {
-		return nil, err
-	}
+	s.out.keep(d.root)
+	s.errs.keep(d.root)
 	var out *outDir
 	done := func() {}
 	res, err := d.execute(ctx, func(cmd runner.Command) (box *client.Sandbox, p *client.Process, err error) {
@@ -172,5 +171,8 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 		}
 	}
 	box, err := ground.Create(ctx, g, spec, create)
-	return box, out, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return box, out, nil
 }

@@ -32,8 +32,10 @@ func (s streams) place(o *outDir) error {
 type stream struct {
 	most int // of the end
 	also io.Writer
+	dir  string // see keep; empty: the end is all that is kept
 	file *os.File
 	log  *jobs.Log
+	lost error // why there is no file
 
 	mu    sync.Mutex
 	end   []byte // at most twice most
@@ -50,16 +52,23 @@ func newStream(most int) *stream { return &stream{most: most} }
 const keptMax = 8 << 30
 
 // keep has the stream kept whole, on the file system of dir.
-func (s *stream) keep(dir string) (err error) {
-	if s.file, err = nameless(dir); err == nil {
+func (s *stream) keep(dir string) { s.dir = dir }
+
+// begin makes the file. It is the reader's: a file system may take a while, and the command that is
+// to write is being started meanwhile.
+func (s *stream) begin() {
+	if s.dir == "" {
+		return
+	}
+	if s.file, s.lost = nameless(s.dir); s.lost == nil {
 		s.log = jobs.NewLog(s.file, keptMax)
 	}
-	return err
 }
 
+// place is called when the stream is finished or abandoned.
 func (s *stream) place(o *outDir, name string) error {
 	if s.file == nil {
-		return nil
+		return s.lost
 	}
 	defer s.file.Close()
 	if o == nil {
@@ -83,6 +92,7 @@ var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 // read ends at the pipe's end, or soon after finish has set a deadline.
 func (s *stream) read() {
 	defer close(s.done)
+	s.begin()
 	held := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(held)
 	buf := held[:]
@@ -124,6 +134,7 @@ func (s *stream) rest(buf []byte) {
 func (s *stream) abandon() {
 	if s.pipe != nil {
 		s.pipe.Close()
+		<-s.done
 	}
 }
 

@@ -20,13 +20,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"demesne/runner/left"
 )
 
 // Bounds of what a manifest covers; the rest is counted in Uncovered.
@@ -67,67 +67,43 @@ func Path(dir string) string {
 // maker is a manifest under way.
 type maker struct {
 	Manifest
-	root  *os.Root
-	seen  int
 	bytes int64
 }
 
 // Make reads what is in root. No link is followed, and nothing but a file is opened.
 func Make(root *os.Root) (*Manifest, error) {
-	m := &maker{root: root, Manifest: Manifest{Version: 1, Files: []File{}}}
-	if err := m.walk("."); err != nil {
+	if _, err := root.Stat("."); err != nil {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}
+	m := &maker{Manifest: Manifest{Version: 1, Files: []File{}}}
+	missed := left.Walk(root, visitMax, m.entry)
+	m.Uncovered += missed
 	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return &m.Manifest, nil
 }
 
-// walk reads directories by the piece: somebody may have made one of millions of entries.
-func (m *maker) walk(dir string) error {
-	f, err := m.root.OpenFile(dir, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for {
-		entries, err := f.ReadDir(256)
-		for _, e := range entries {
-			if m.seen++; m.seen > visitMax {
-				m.Uncovered++
-				return nil
-			}
-			m.entry(path.Join(dir, e.Name()), e)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (m *maker) entry(name string, e fs.DirEntry) {
+func (m *maker) entry(e left.Entry) (more bool) {
 	err := fs.ErrInvalid
 	switch {
 	case e.IsDir():
-		err = m.walk(name)
-	case e.Type().IsRegular() && utf8.ValidString(name) && len(m.Files) < filesMax:
+		err = nil // one that cannot be read is missed
+	case e.Type().IsRegular() && utf8.ValidString(e.Path) && len(m.Files) < filesMax:
 		var f File
-		if f, err = sum(m.root, name, bytesMax-m.bytes); err == nil {
+		if f, err = sum(e, bytesMax-m.bytes); err == nil {
 			m.Files, m.bytes = append(m.Files, f), m.bytes+f.Size
 		}
 	}
 	if err != nil {
 		m.Uncovered++
 	}
+	return true
 }
 
 // errMuch says that a file is larger than there is room for.
 var errMuch = errors.New("too much")
 
-func sum(root *os.Root, name string, most int64) (File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func sum(e left.Entry, most int64) (File, error) {
+	f, err := e.Open()
 	if err != nil {
 		return File{}, err
 	}
@@ -144,7 +120,7 @@ func sum(root *os.Root, name string, most int64) (File, error) {
 	if err == nil && n > most {
 		err = errMuch
 	}
-	return File{name, n, hex.EncodeToString(h.Sum(nil))}, err
+	return File{e.Path, n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
 // Write makes or replaces the file at path, in one step.

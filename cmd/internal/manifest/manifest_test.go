@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/runner/left"
 )
 
 // directory makes one with a few files, and opens it.
@@ -65,6 +67,17 @@ func TestMakeBounded(t *testing.T) {
 		}
 	}
 	if m := made(t, root); len(m.Files) != filesMax || m.Uncovered == 0 {
+		t.Errorf("%d files, %d uncovered", len(m.Files), m.Uncovered)
+	}
+}
+
+// A tree without end is covered down to a depth, at no more than a step a level.
+func TestMakeDeep(t *testing.T) {
+	dir, root := directory(t)
+	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*left.Depth), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if m := made(t, root); len(m.Files) != 3 || m.Uncovered != 1 {
 		t.Errorf("%d files, %d uncovered", len(m.Files), m.Uncovered)
 	}
 }

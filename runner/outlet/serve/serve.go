@@ -12,11 +12,13 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"demesne/proxy"
 	"demesne/proxy/decisions"
@@ -28,7 +30,8 @@ import (
 
 // server is what one runner has.
 type server struct {
-	peer *wire.Peer
+	peer    *wire.Peer
+	doorman *doorman
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -41,11 +44,17 @@ type box struct {
 
 	mu     sync.Mutex
 	serves bool
+	closed bool
+	waits  []int32 // at sockets; see doorman
 }
 
 // Run serves the runner at the other end of socket, and returns when that is gone.
 func Run(socket *os.File) error {
-	s := &server{boxes: map[string]*box{}}
+	d, err := newDoorman()
+	if err != nil {
+		return err
+	}
+	s := &server{doorman: d, boxes: map[string]*box{}}
 	s.peer = wire.NewPeer(wire.NewConn(socket), s.handle)
 	return s.peer.Serve()
 }
@@ -182,37 +191,77 @@ func (s *server) listen(l outlet.Listen, m *wire.Message) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.serves {
-		return b.more(m)
+	if !b.serves {
+		if err := s.listenOnce(b, l, m); err != nil {
+			return fmt.Errorf("listen for sandbox %q: %w", l.Sandbox, err)
+		}
 	}
-	k, err := takeSockets(m)
-	if err != nil {
-		k.close()
-		return fmt.Errorf("listen for sandbox %q: %w", l.Sandbox, err)
+	for i := 0; ; i++ {
+		f := m.File(fmt.Sprintf("%s%d", outlet.FileNamed, i))
+		if f == nil {
+			return nil
+		}
+		if err := s.wait(b, f, b.tcp(b.proxy.ServeNamed)); err != nil {
+			return fmt.Errorf("listen for sandbox %q: %w", l.Sandbox, err)
+		}
 	}
+}
+
+// listenOnce is for the sockets that a sandbox has one of.
+func (s *server) listenOnce(b *box, l outlet.Listen, m *wire.Message) error {
 	if l.NoIPv6 {
 		b.proxy.V6 = netip.Prefix{}
 	}
 	b.serves = true
-	for _, n := range k.named {
-		go b.proxy.ServeNamed(n)
-	}
-	if k.golang != nil {
-		go b.proxy.ServeGo(k.golang)
-	}
-	go b.proxy.ServeProxy(k.proxy)
-	go b.proxy.ServeDNS(k.dns)
-	go b.proxy.ServeDNSTCP(k.dnsTCP)
-	return nil
-}
-
-// more serves sockets for names besides.
-func (b *box) more(m *wire.Message) error {
-	named, err := takeNamed(m)
-	for _, n := range named {
-		go b.proxy.ServeNamed(n)
+	err := errors.Join(
+		s.wait(b, m.File(outlet.FileProxy), b.tcp(b.proxy.ServeProxy)),
+		s.wait(b, m.File(outlet.FileDNS), b.udp(b.proxy.ServeDNS)),
+		s.wait(b, m.File(outlet.FileDNSTCP), b.tcp(b.proxy.ServeDNSTCP)),
+	)
+	if golang := m.File(outlet.FileGo); golang != nil {
+		err = errors.Join(err, s.wait(b, golang, b.tcp(b.proxy.ServeGo)))
 	}
 	return err
+}
+
+// wait has f served when somebody comes. b is locked.
+func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	number, err := s.doorman.wait(f, serve)
+	if err == nil {
+		b.waits = append(b.waits, number)
+	}
+	return err
+}
+
+// tcp gives what serves a listening socket.
+func (b *box) tcp(serve func(net.Listener) error) func(*os.File) {
+	return func(f *os.File) { served(b, f, net.FileListener, serve) }
+}
+
+func (b *box) udp(serve func(net.PacketConn) error) func(*os.File) {
+	return func(f *os.File) { served(b, f, net.FilePacketConn, serve) }
+}
+
+// served turns f into what serve takes. Where there are no descriptors left for that, there will be.
+func served[T any](b *box, f *os.File, open func(*os.File) (T, error), serve func(T) error) {
+	defer f.Close()
+	for !b.over() {
+		if l, err := open(f); err == nil {
+			f.Close()
+			serve(l)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (b *box) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
 }
 
 func (s *server) change(c outlet.Change) error {
@@ -253,78 +302,16 @@ func (s *server) close(sandbox string) []runner.Blocked {
 	if b == nil {
 		return nil
 	}
+	b.mu.Lock()
+	waits := b.waits
+	b.closed, b.waits = true, nil
+	b.mu.Unlock()
+	for _, number := range waits {
+		s.doorman.leave(number)
+	}
 	b.proxy.Close()
 	if b.log != nil {
 		b.log.Close()
 	}
 	return b.blocked()
-}
-
-// sockets are those of one sandbox.
-type sockets struct {
-	proxy, dnsTCP net.Listener
-	golang        net.Listener // nil: none
-	named         []net.Listener
-	dns           net.PacketConn
-}
-
-func takeSockets(m *wire.Message) (k sockets, err error) {
-	if k.proxy, err = listener(m.File(outlet.FileProxy)); err != nil {
-		return k, err
-	}
-	if k.dnsTCP, err = listener(m.File(outlet.FileDNSTCP)); err != nil {
-		return k, err
-	}
-	if k.dns, err = packets(m.File(outlet.FileDNS)); err != nil {
-		return k, err
-	}
-	if f := m.File(outlet.FileGo); f != nil {
-		if k.golang, err = listener(f); err != nil {
-			return k, err
-		}
-	}
-	k.named, err = takeNamed(m)
-	return k, err
-}
-
-func takeNamed(m *wire.Message) (all []net.Listener, err error) {
-	for i := 0; ; i++ {
-		f := m.File(fmt.Sprintf("%s%d", outlet.FileNamed, i))
-		if f == nil {
-			return all, nil
-		}
-		l, err := listener(f)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, l)
-	}
-}
-
-func (k sockets) close() {
-	for _, l := range append(k.named, k.proxy, k.dnsTCP, k.golang) {
-		if l != nil {
-			l.Close()
-		}
-	}
-	if k.dns != nil {
-		k.dns.Close()
-	}
-}
-
-// listener takes f over.
-func listener(f *os.File) (net.Listener, error) {
-	if f == nil {
-		return nil, os.ErrInvalid
-	}
-	defer f.Close()
-	return net.FileListener(f)
-}
-
-func packets(f *os.File) (net.PacketConn, error) {
-	if f == nil {
-		return nil, os.ErrInvalid
-	}
-	defer f.Close()
-	return net.FilePacketConn(f)
 }

@@ -1,12 +1,5 @@
-package wire
-
-import "time"
-
-// Op names a call or an event.
-type Op string
-
-// The guest socket: demesne-runner calls, demesne-init (PID 1 of the sandbox)
-// answers and reports exits.
+// Package guestapi is what is said on a guest socket: demesne-runner calls, and demesne-init, PID 1 of the
+// sandbox, answers and reports exits.
 //
 //	runner                              init
 //	  │ setup {landlock, seccomp} ───────▶│  restricts itself, once, for all that follow
@@ -16,36 +9,27 @@ type Op string
 //	  │ guest.signal {exec, signal} ─────▶│
 //	  │◀─────── guest.exited {exec, …} ───│  event
 //	  ╳ EOF                               │  PID 1 exits, the kernel kills the rest
-const (
-	OpGuestSetup  Op = "guest.setup"
-	OpGuestExec   Op = "guest.exec"
-	OpGuestSignal Op = "guest.signal"
-	OpGuestExited Op = "guest.exited"
+//
+// It is words alone. How they travel is package wire's business, what PID 1 does is package guest's, and what
+// is asked of it for which sandbox is package engine's.
+package guestapi
+
+import (
+	"time"
+
+	"demesne/runner/wire"
 )
 
-// Bytes is text that need not be UTF-8 (an argument, a path): it travels as base64.
-type Bytes []byte
+// The operations.
+const (
+	OpSetup  wire.Op = "guest.setup"
+	OpExec   wire.Op = "guest.exec"
+	OpSignal wire.Op = "guest.signal"
+	OpExited wire.Op = "guest.exited"
+)
 
-// ByteStrings converts argv or an environment for travelling.
-func ByteStrings(s []string) []Bytes {
-	out := make([]Bytes, len(s))
-	for i := range s {
-		out[i] = Bytes(s[i])
-	}
-	return out
-}
-
-// Strings is the way back.
-func Strings(b []Bytes) []string {
-	out := make([]string, len(b))
-	for i := range b {
-		out[i] = string(b[i])
-	}
-	return out
-}
-
-// GuestSetup is the body of [OpGuestSetup]. It is sent once, first.
-type GuestSetup struct {
+// Setup is the body of [OpSetup]. It is sent once, first.
+type Setup struct {
 	Landlock []PathRule     `json:"landlock,omitempty"` // empty: no filesystem rules (nesting)
 	Scoped   bool           `json:"scoped"`             // Landlock's abstract-socket and signal scopes
 	NoTCP    bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only where there is no netns)
@@ -57,8 +41,8 @@ type GuestSetup struct {
 
 // PathRule grants access below Path, as Landlock means it.
 type PathRule struct {
-	Path   Bytes  `json:"path"`
-	Access Access `json:"access"`
+	Path   wire.Bytes `json:"path"`
+	Access Access     `json:"access"`
 }
 
 // Access is what a PathRule grants.
@@ -79,8 +63,8 @@ type SeccompOptions struct {
 	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … answer 0 and do nothing
 }
 
-// GuestFacts is the reply: what was verified to hold, by trying it.
-type GuestFacts struct {
+// Facts is the reply: what was verified to hold, by trying it.
+type Facts struct {
 	LandlockABI   int           `json:"landlock_abi"`   // 0: the kernel has none
 	LandlockFS    bool          `json:"landlock_fs"`    // a forbidden mknod was refused by Landlock
 	LandlockScope bool          `json:"landlock_scope"` // scopes applied (ABI ≥ 6)
@@ -96,19 +80,19 @@ type GuestFacts struct {
 	Problems      []string      `json:"problems,omitempty"` // asked for, did not hold: "landlock: …"
 }
 
-// GuestExec is the body of [OpGuestExec]. Descriptors: stdin, stdout, stderr, each
+// Exec is the body of [OpExec]. Descriptors: stdin, stdout, stderr, each
 // optional (/dev/null instead); none of them with TTY.
-type GuestExec struct {
-	Exec    uint64   `json:"exec"` // chosen by the runner, unique in the sandbox
-	Argv    []Bytes  `json:"argv"` // Argv[0] is looked up in the PATH of Env
-	Env     []Bytes  `json:"env"`
-	Dir     Bytes    `json:"dir"`
-	UID     uint32   `json:"uid"`
-	GID     uint32   `json:"gid"`
-	Groups  []uint32 `json:"groups,omitempty"`
-	SetIDs  bool     `json:"set_ids"`       // change to UID/GID; false: the only id there is
-	TTY     *int     `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
-	Rlimits []Rlimit `json:"rlimits,omitempty"`
+type Exec struct {
+	Exec    uint64       `json:"exec"` // chosen by the runner, unique in the sandbox
+	Argv    []wire.Bytes `json:"argv"` // Argv[0] is looked up in the PATH of Env
+	Env     []wire.Bytes `json:"env"`
+	Dir     wire.Bytes   `json:"dir"`
+	UID     uint32       `json:"uid"`
+	GID     uint32       `json:"gid"`
+	Groups  []uint32     `json:"groups,omitempty"`
+	SetIDs  bool         `json:"set_ids"`       // change to UID/GID; false: the only id there is
+	TTY     *int         `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
+	Rlimits []Rlimit     `json:"rlimits,omitempty"`
 }
 
 // Rlimit is setrlimit(2)'s resource and value, soft and hard alike.
@@ -117,22 +101,22 @@ type Rlimit struct {
 	Value    uint64 `json:"value"`
 }
 
-// GuestExecuted is the reply to [OpGuestExec]. A command that is not there or not
-// executable is an Error with CodeNotFound or CodeNotExecutable.
-type GuestExecuted struct {
+// Executed is the reply to [OpExec]. A command that is not there or not
+// executable is a [wire.Error] with CodeNotFound or CodeNotExecutable.
+type Executed struct {
 	PID int `json:"pid"` // as the sandbox sees it
 }
 
-// GuestSignal is the body of [OpGuestSignal].
-type GuestSignal struct {
+// Signal is the body of [OpSignal].
+type Signal struct {
 	Exec   uint64 `json:"exec"`
 	Signal int    `json:"signal"`
 	// Group signals the command's whole process group, else only the command.
 	Group bool `json:"group"`
 }
 
-// GuestExited is the body of [OpGuestExited].
-type GuestExited struct {
+// Exited is the body of [OpExited].
+type Exited struct {
 	Exec   uint64        `json:"exec"`
 	Status uint32        `json:"status"`  // wait(2)'s status word
 	MaxRSS int64         `json:"max_rss"` // KiB, getrusage(2)

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/BurntSushi/toml"
+)
+
+// maxTOML bounds what is looked at: somebody's configuration, in bytes.
+const maxTOML = 16 << 20
+
+// checkTOML says "LINE: what is wrong", or nothing.
+func checkTOML(c *call) (int, error) {
+	text, err := io.ReadAll(io.LimitReader(c.in, maxTOML+1))
+	if err != nil {
+		return 0, fmt.Errorf("read stdin: %w", err)
+	}
+	if len(text) > maxTOML {
+		return 0, fmt.Errorf("read stdin: it has more than %d bytes", maxTOML)
+	}
+	var all map[string]any
+	_, err = toml.Decode(string(text), &all)
+	var wrong toml.ParseError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &wrong):
+		fmt.Fprintf(c.out, "%d: %s\n", wrong.Position.Line, oneLine(wrong.Message))
+		return exitWrong, nil
+	}
+	return 0, err
+}

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"math"
+	"os"
+	"time"
+
+	"demesne/rootfs"
+	"demesne/runner"
+	"demesne/runner/freeze"
+	"demesne/runner/keep"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+)
+
+// forkRunning copies what s wrote. Its processes hold still twice: for a moment, and for as long as it takes to look at
+// what they changed in between.
+func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
+	if err := admitBases(s.id, s.kept.base); err != nil {
+		return runner.Forked{}, err
+	}
+	tree, err := s.kept.box.OpenTree()
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer tree.Close()
+	upper, err := rootfs.KeptUpper(tree)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer upper.Close()
+	held, err := s.kept.box.Hold(s.kept.base)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer held.Close()
+	defer held.CloseUppers()
+	var did runner.Forked
+	base, release, err := d.NewBase(func(kept *os.File) (err error) {
+		did, err = s.copyRunning(upper, kept)
+		return err
+	})
+	if err != nil {
+		return runner.Forked{}, wire.Errorf(codeOf(err), "fork sandbox %q: %w", s.id, err)
+	}
+	defer release()
+	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
+	did.ID = f.ID
+	return did, err
+}
+
+// copyRunning makes the copy. Where it cannot be told what is mapped, all of it is made while the processes hold still.
+func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err error) {
+	most := s.spec.Limits.Disk
+	if most <= 0 {
+		most = math.MaxInt64
+	}
+	twin, err := rootfs.NewTwin(upper, kept, most)
+	if err != nil {
+		return did, err
+	}
+	defer twin.Close()
+	first, err := s.pause()
+	if err != nil {
+		return did, err
+	}
+	defer first.over()
+	last := first
+	if open, err := freeze.Mapped(s.pid); err == nil {
+		since := time.Now()
+		first.over()
+		twin.Ahead(since, open)
+		if last, err = s.pause(); err != nil {
+			return did, err
+		}
+		defer last.over()
+	}
+	err = twin.Settle()
+	if err == nil {
+		err = s.whole()
+	}
+	last.over()
+	did.Copied, did.Still = twin.Bytes(), runner.Duration(first.took)
+	if last != first {
+		did.Still += runner.Duration(last.took)
+	}
+	return did, err
+}
+
+// whole says whether the files of s are still all there: who removes it begins with saying that it ends.
+func (s *sandbox) whole() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return s.goneFor("copy files of sandbox")
+	}
+	return nil
+}
+
+// pause is a time in which the processes of a sandbox hold still, and no command begins.
+type pause struct {
+	s     *sandbox
+	still *freeze.Frozen // nil: it is over
+	began time.Time
+	took  time.Duration // when it is over
+}
+
+// pause begins one.
+func (s *sandbox) pause() (*pause, error) {
+	s.starting.Lock()
+	p := &pause{s: s, began: time.Now()}
+	var err error
+	if p.still, err = freeze.Stop(s.pid); err != nil {
+		s.starting.Unlock()
+		return nil, wire.Errorf(wire.CodeBusy, "%w", err)
+	}
+	return p, nil
+}
+
+// over ends it. It may be called again.
+func (p *pause) over() {
+	if p.still == nil {
+		return
+	}
+	p.still.Thaw()
+	p.still, p.took = nil, time.Since(p.began)
+	p.s.starting.Unlock()
+}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/guestapi"
+	"demesne/runner/protocol"
+)
+
+// tell sends the result to who started the command, if that is how it wants to have it.
+func (x *execution) tell() {
+	if x.tag != 0 {
+		x.asker.peer.Event(protocol.OpEnded, protocol.ExecEnded{Tag: x.tag, Result: x.result})
+	}
+}
+
+// finish makes x's result; ex is nil if PID 1 could not tell.
+func (x *execution) finish(ex *guestapi.Exited) {
+	x.once.Do(func() {
+		s := x.s
+		s.mu.Lock()
+		delete(s.execs, x.id)
+		s.rest()
+		s.renew()
+		verdict, detail := s.verdict, s.detail
+		s.mu.Unlock()
+		x.mu.Lock()
+		if x.timer != nil {
+			x.timer.Stop()
+		}
+		if x.timeout && verdict != runner.TimedOut {
+			verdict, detail = runner.TimedOut, "the time limit was reached"
+		}
+		x.mu.Unlock()
+		r := outcome(ex, verdict, detail)
+		// Of a sandbox that has ended the kernel's count was read when nothing ran in it any more.
+		suspect := x.primary && verdict == runner.Exited || verdict == "" && r.Signal == int(syscall.SIGKILL)
+		if ex != nil && suspect && s.group.OOMKilled() {
+			r = outcome(ex, runner.OOM, "the memory limit was reached")
+		}
+		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
+		r.Seconds = time.Since(x.started).Seconds()
+		if s.egress != nil {
+			r.Denied, r.EgressLog = since(x.blocked, s.net.blocked()), s.spec.Egress.Log
+		}
+		x.result = r
+		s.mu.Lock()
+		s.last = r
+		s.mu.Unlock()
+		if x.tty != nil {
+			x.tty.Close()
+		}
+		s.e.mu.Lock()
+		s.e.ended = append(s.e.ended, execKey{s.id, x.id})
+		s.e.mu.Unlock()
+		close(x.done)
+	})
+}
+
+// outcome decides what a caller is told. What we did to a command (a verdict) goes
+// before what wait(2) says of it; a limit that was reached is never told as a
+// plain signal, an OOM kill never as a timeout. It is pure.
+func outcome(ex *guestapi.Exited, verdict runner.Reason, detail string) *runner.Result {
+	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
+	if ex != nil {
+		ws := syscall.WaitStatus(ex.Status)
+		r.Reason, r.ExitCode = runner.Exited, ws.ExitStatus()
+		if ws.Signaled() {
+			r.Reason, r.Signal, r.ExitCode = runner.Signaled, int(ws.Signal()), 128+int(ws.Signal())
+			r.Detail = "killed by " + unix.SignalName(ws.Signal())
+		}
+		r.MaxRSS = ex.MaxRSS << 10
+		r.CPU = (ex.UTime + ex.STime).Seconds()
+	}
+	switch verdict {
+	case runner.TimedOut:
+		r.Reason, r.ExitCode, r.Detail = verdict, 124, detail
+	case runner.OOM, runner.DiskFull:
+		r.Reason, r.ExitCode, r.Detail = verdict, 137, detail
+	case runner.Lost:
+		if ex == nil {
+			r.Reason, r.ExitCode, r.Detail = verdict, 125, detail
+		}
+	}
+	return r
+}
