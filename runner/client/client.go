@@ -260,7 +260,7 @@ type Sandbox struct {
 }
 
 // Account fetches the receipt. Nobody else pays for it: to encode and decode it takes as
-// long as all other messages of a run. Results have it by [Command.Account].
+// long as all other messages of a run. Results have it by [runner.Command.Account].
 func (s *Sandbox) Account(ctx context.Context) error {
 	if s.Receipt != nil {
 		return nil
