@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
@@ -15,8 +14,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
-
-func init() { runtime.LockOSThread() } // libcontainer.Init's, of the first thread
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "init" {
