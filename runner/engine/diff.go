@@ -8,6 +8,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
+	"demesne/runner/hostexec"
 	"demesne/runner/keep"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -130,7 +131,7 @@ func told(changes []rootfs.Change, all, image bool) *runner.Diff {
 		}
 		change := runner.Change{Path: wire.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = runner.HostExecutes(c.Path)
+			change.Executes = hostexec.By(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

@@ -54,7 +54,7 @@ func (s *sandbox) wayOut(m *wire.Message) *wayOut {
 	if s.egress == nil {
 		return nil
 	}
-	w := &wayOut{asked: *s.egress, waiting: map[uint64]chan<- bool{}}
+	w := &wayOut{asked: *s.egress, waiting: map[uint64]chan<- protocol.Answer{}}
 	if !s.spare {
 		s.askProxy(w, m)
 	}
