@@ -19,6 +19,9 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
 	}
+	s.mu.Lock()
+	s.used()
+	s.mu.Unlock()
 	tree, err := s.kept.box.OpenTree()
 	if err != nil {
 		return runner.Forked{}, err
@@ -76,8 +79,8 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 		defer last.over()
 	}
 	err = twin.Settle()
-	if err == nil {
-		err = s.whole()
+	if lost := s.whole(); lost != nil {
+		err = lost
 	}
 	last.over()
 	did.Copied, did.Still = twin.Bytes(), runner.Duration(first.took)

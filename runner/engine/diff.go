@@ -29,8 +29,8 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		if box, rec, err = d.Take(rec.Info.ID); err != nil {
-			return nil, wire.Errorf(wire.CodeBusy, "compare files: %w", err)
+		if box, rec, err = take(d, rec.Info.ID); err != nil {
+			return nil, err
 		}
 		defer box.Close()
 		base = rec.Base
