@@ -8,12 +8,11 @@
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
 //	raise.go      the order of making one; package receipt says what holds then; end.go  its end
-//	tree.go       its mounts; image.go, hold.go  those of an image; shared.go  what is its caller's
+//	tree.go       its mounts; laying.go  while PID 1 starts; image.go, hold.go  of an image; shared.go  its caller's
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	egress.go     what a sandbox may have of the network; pure
-//	network.go    its network: the ways in, by package inlet
-//	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
+//	network.go    its network: the ways in, by package inlet, the way out, by wayout; ask.go changes it
 //	exec.go       a command in a sandbox; environ.go  as whom and with what; result.go  how it ended
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance; spares.go  which, and how many
@@ -174,10 +173,10 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
-	limits.Share()
 	ahead := newNetwork(nil)
 	e.ahead.Store(&ahead)
 	go learnPidfds()
+	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err
