@@ -76,6 +76,9 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 		defer last.over()
 	}
 	err = twin.Settle()
+	if err == nil && !last.still.Held() {
+		err = wire.Errorf(wire.CodeBusy, "%w", freeze.ErrRestless)
+	}
 	if err == nil {
 		err = s.whole()
 	}
