@@ -170,6 +170,28 @@ func TestEgressAsk(t *testing.T) {
 	})
 }
 
+// A question that nobody answers is a no for the connection that waits, and no rule: the next one is asked about
+// again. What is typed too late answers nothing.
+func TestEgressAskUnanswered(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		dir := n.mkdir("typed")
+		term := n.terminal("run", "--ask", "--ask-timeout", "1s", "--in", dir, "--", "sh", "-c",
+			"curl -sS http://good.test/; until test -e /in/typed/late; do sleep 0.1; done; curl -sS http://dark.test/; curl -sS http://good.test/")
+		term.expect("may it reach good.test:80? [y/N]")
+		term.expect("no answer in 1s: not now")
+		term.expect("blocked by demesne: good.test:80: no rule")
+		term.typ("y\n")
+		if err := os.WriteFile(dir+"/late", nil, 0o644); err != nil {
+			n.Fatal(err)
+		}
+		term.wait()
+		screen := term.screen()
+		if strings.Count(screen, "may it reach good.test") != 2 || strings.Count(screen, "may it reach dark.test") != 1 || strings.Count(screen, ": no rule") < 3 || n.heard("dark.test") || n.heard("good.test") {
+			n.Errorf("seen %q:\n%s", n.seen, screen)
+		}
+	})
+}
+
 // Many at once, each with a way out of its own.
 func TestEgressMany(t *testing.T) {
 	onInternet(t, func(n *internet) {

@@ -92,6 +92,9 @@ func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
 	return nil, work.ErrNoJob
 }
 func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job, error) {
+	if d.hold != nil {
+		<-d.hold
+	}
 	return d.Status(ctx, id)
 }
 func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
@@ -278,20 +281,25 @@ func TestLenience(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	d := &desk{hold: make(chan struct{})}
-	s, _ := serverFor(t, d)
-	var once sync.Once
-	var last string
-	cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-		once.Do(func() { last = r.Params.Message; close(d.hold) })
-	}})
-	p := &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)}
-	p.SetProgressToken("t1")
-	if _, err := cs.CallTool(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(last, "elapsed: running (5 bytes of output)\nhalf\n") {
-		t.Errorf("progress says %q", last)
+	half := &work.Outcome{Stdout: work.Tail{Text: "half\n", Bytes: 5}}
+	for tool, c := range map[string]struct{ args, want string }{
+		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
+		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
+		"sandbox_wait":   {`{"job_id":"j"}`, " elapsed (5 bytes of output)\nhalf\n"},
+	} {
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		s, _ := serverFor(t, d)
+		var once sync.Once
+		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			if strings.HasSuffix(r.Params.Message, c.want) {
+				once.Do(func() { close(d.hold) })
+			}
+		}})
+		p := &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(c.args)}
+		p.SetProgressToken("t1")
+		if _, err := cs.CallTool(t.Context(), p); err != nil { // which never ends without such a message
+			t.Fatal(tool, err)
+		}
 	}
 }
 

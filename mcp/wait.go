@@ -29,13 +29,26 @@ func (s *Server) wait() tool {
 	}
 }
 
+// shownWhileWaiting is how much of a job's output progress shows, in bytes.
+const shownWhileWaiting = 2 << 10
+
+// jobsOutput is what a job that is waited for has written to stdout: its end, and the bytes until now.
+func (c *call) jobsOutput() (tail string, n int64) {
+	j, err := c.engine.Status(c.ctx, c.args.text("job_id"))
+	if err != nil || j.Outcome == nil {
+		return "", 0
+	}
+	return lastLines(j.Outcome.Stdout.Text, shownWhileWaiting), j.Outcome.Stdout.Bytes
+}
+
 func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	most := seconds(c.args.number("timeout_seconds"))
 	if most == 0 {
 		most = defaultWait
 	}
-	_, stop := c.watch()
+	watch, stop := c.watch()
 	defer stop()
+	watch.Output(c.jobsOutput)
 	j, err := c.job(func(ctx context.Context, id string) (*work.Job, error) { return c.engine.Wait(ctx, id, most) })
 	if err != nil {
 		return nil, err

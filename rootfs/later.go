@@ -1,22 +1,35 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
-// Open has what is mounted in the tree from now on appear in a sandbox that starts from it, until
-// Detach: the root becomes a shared mount, of which a mount namespace of another user namespace gets a
-// slave. The attributes of what reaches it so are locked there, as those of what it started with are
-// (mount_namespaces(7)). It could be unmounted, by whoever may do such a thing; that bares a directory
-// which is the sandbox's own.
-func (t *Tree) Open() error {
-	t.open = true
-	return t.propagate(unix.MS_SHARED)
+// Show moves the trees to two directories that lie on a shared mount. They appear, whole, in each mount
+// namespace that has a copy of that mount, and what is mounted in them from now on appears there too, until
+// Detach. Where that namespace is another user namespace's, its copies are slaves; their attributes are
+// locked, as those of what it started with are (mount_namespaces(7)), and so is all that is mounted below
+// another mount of the same move. What was moved or added by itself could be unmounted, by whoever
+// may do such a thing; that bares a directory with nothing in it. A sandbox that has made a tree its root
+// keeps it.
+func (t *Tree) Show(root, dev string) error {
+	t.shown = true
+	for _, m := range []struct {
+		from *string
+		to   string
+	}{{&t.Root, root}, {&t.Dev, dev}} {
+		if err := unix.MoveMount(unix.AT_FDCWD, *m.from, unix.AT_FDCWD, m.to, 0); err != nil {
+			return fmt.Errorf("move %q to %q: %w", *m.from, m.to, err)
+		}
+		unix.Rmdir(*m.from)
+		*m.from = m.to
+	}
+	return nil
 }
 
-// Complete mounts /out and, if there is one, /workspace in a tree that is open, over the directories of a
+// Complete mounts /out and, if there is one, /workspace in a tree that is shown, over the directories of a
 // Layout without them.
 func (t *Tree) Complete(out, workspace Source) error {
 	root, err := t.openRoot()
@@ -58,11 +71,14 @@ func (t *Tree) openRoot() (int, error) {
 	return root, nil
 }
 
-// propagate sets the propagation of the mount at the tree's root.
-func (t *Tree) propagate(to uint64) error {
-	err := unix.MountSetattr(unix.AT_FDCWD, t.Root, unix.AT_SYMLINK_NOFOLLOW, &unix.MountAttr{Propagation: to})
-	if err != nil {
-		return fmt.Errorf("set propagation of %q: %w", t.Root, err)
+// hide ends that what happens to the trees here happens to their copies.
+func (t *Tree) hide() error {
+	var errs []error
+	for _, at := range []string{t.Root, t.Dev} {
+		err := unix.MountSetattr(unix.AT_FDCWD, at, unix.AT_SYMLINK_NOFOLLOW|unix.AT_RECURSIVE, &unix.MountAttr{Propagation: unix.MS_PRIVATE})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("make %q private: %w", at, err))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

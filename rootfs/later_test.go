@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,9 +16,9 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// TestComplete starts a process with mounts of its own from a tree that is open: what the tree is lent then
-// is there too, and stays when the tree is detached.
-func TestComplete(t *testing.T) {
+// TestShow starts a process with mounts of its own before there is a tree. The tree appears there, whole and
+// locked; what it is lent then appears, too, and all of it stays when the tree is detached.
+func TestShow(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
@@ -27,13 +28,31 @@ func TestComplete(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	root, dev := places(t)
 	tree := mounted(t, Layout{Size: 1 << 20})
-	if err := tree.Open(); err != nil {
+	pid := elsewhere(t, filepath.Dir(root))
+	if err := tree.Show(root, dev); err != nil {
 		t.Fatal(err)
 	}
-	pid := elsewhere(t, tree.Root)
+	there := func(argv ...string) (string, error) {
+		enter := []string{"--user", "--mount", "--preserve-credentials", "--target", strconv.Itoa(pid)}
+		text, err := exec.Command("nsenter", append(enter, argv...)...).CombinedOutput()
+		return string(text), err
+	}
+	for _, at := range []string{root + "/usr", root + "/in", dev + "/pts"} {
+		text, err := there("umount", at)
+		if err == nil {
+			t.Errorf("%q can be unmounted", at)
+		} else if !strings.Contains(text, at) {
+			t.Errorf("unmount %q: %s", at, text)
+		}
+	}
+	own := t.TempDir() // in the stead of a new root
+	if text, err := there("mount", "--rbind", root, own); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
 	seen := func(name string) string {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cwd/%s", pid, name))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/root%s/%s", pid, own, name))
 		if err != nil {
 			return err.Error()
 		}
@@ -61,10 +80,30 @@ func TestComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, tree.Root+"/out ") && !strings.Contains(line, "nosuid,nodev") {
+		if strings.Contains(line, own+"/out ") && !strings.Contains(line, "nosuid,nodev") {
 			t.Errorf("of /out: %s", line)
 		}
 	}
+}
+
+// places are two directories on a shared mount.
+func places(t *testing.T) (root, dev string) {
+	t.Helper()
+	at := t.TempDir()
+	if err := unix.Mount("places", at, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+	if err := unix.Mount("", at, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	root, dev = filepath.Join(at, "root"), filepath.Join(at, "dev")
+	for _, dir := range []string{root, dev} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root, dev
 }
 
 // elsewhere starts a process in dir, in a user and a mount namespace of its own, for the test's time.
@@ -102,8 +141,9 @@ func TestCompleteRefused(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
+	root, dev := places(t)
 	tree := mounted(t, Layout{Size: 1 << 20})
-	if err := tree.Open(); err != nil {
+	if err := tree.Show(root, dev); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

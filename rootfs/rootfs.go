@@ -105,7 +105,7 @@ type Tree struct {
 	Unmapped *User // whom Account stands in for
 
 	aside []string // other directories with mounts that the tree needs until Detach
-	open  bool     // see Open
+	shown bool     // see Show
 	pts   *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
@@ -195,9 +195,9 @@ func (t *Tree) Unmount() error {
 // It may be called again.
 func (t *Tree) Detach() error {
 	var errs []error
-	if t.open { // or the sandbox would lose what it was lent
-		errs = append(errs, t.propagate(unix.MS_PRIVATE))
-		t.open = false
+	if t.shown { // or the sandbox would lose them
+		errs = append(errs, t.hide())
+		t.shown = false
 	}
 	dirs := append([]string{t.Dev, t.Root}, t.aside...)
 	for _, dir := range dirs {

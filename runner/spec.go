@@ -37,7 +37,7 @@ type Spec struct {
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
 
-	// Exposed is found out by Create: others on this machine can reach Out or Workspace,
+	// Exposed is found out by [client.Client.Create]: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.
 	Exposed bool `json:"exposed,omitempty"`
 }
@@ -82,7 +82,7 @@ const (
 	Persistent Lifetime = "persistent"
 )
 
-// Limits bounds a sandbox. Zero is the default of [DefaultLimits], negative none.
+// Limits bounds a sandbox. Zero is the default (see limits.Default), negative none.
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes
 	CPUs   float64 `json:"cpus,omitempty"`   // processors' worth of time; 0: no limit

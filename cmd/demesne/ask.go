@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"demesne/runner"
 )
 
-// askTime is how long a connection waits for an answer.
+// askTime is how long a connection waits for an answer, unless --ask-timeout says.
 const askTime = time.Minute
 
 // controlling is the terminal that a person is at, whatever stdin and stdout are.
@@ -24,6 +25,9 @@ const controlling = "/dev/tty"
 // terminal at once.
 func (a *app) canAsk(o *options) error {
 	if !o.network.ask {
+		if o.network.askTime > 0 {
+			return hinted(errors.New("--ask-timeout: nobody is asked"), "--ask --ask-timeout 5m")
+		}
 		return nil
 	}
 	if o.tty || o.interactive && isTerminal(a.stdin) {
@@ -36,28 +40,44 @@ func (a *app) canAsk(o *options) error {
 	return f.Close()
 }
 
-// asker asks the person at the terminal, one question at a time; nil without --ask. No
-// answer in time is a no.
-func (a *app) asker(o *options) func(runner.Question) bool {
+// waits is how long a connection waits for an answer.
+func (n *network) waits() time.Duration { return cmp.Or(n.askTime, askTime) }
+
+// asker asks the person at the terminal, one question at a time; nil without --ask. What waited too long
+// for its turn is not asked any more: the runner has denied it.
+func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 	if !o.network.ask {
 		return nil
 	}
 	var one sync.Mutex
-	return func(q runner.Question) bool {
+	return func(q runner.Question) (allow, answered bool) {
+		late := time.Now().Add(o.network.waits())
 		one.Lock()
 		defer one.Unlock()
 		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return false
+		if err != nil || !time.Now().Before(late) {
+			return false, false
 		}
 		defer f.Close()
-		f.SetReadDeadline(time.Now().Add(askTime))
+		f.SetReadDeadline(late)
+		forget(f)
 		fmt.Fprintf(f, "demesne: %s: may it reach %s? [y/N] ", o.verb, oneLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			fmt.Fprintf(f, "no answer in %v: not now\n", o.network.waits())
+			return false, false
+		}
 		if err != nil {
 			fmt.Fprintln(f)
 		}
-		return isYes(line)
+		return isYes(line), true
+	}
+}
+
+// forget drops what was typed before the question: it is an answer to another one, that came too late.
+func forget(terminal *os.File) {
+	if raw, err := terminal.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) })
 	}
 }
 

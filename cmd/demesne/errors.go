@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,6 +72,7 @@ var hints = map[wire.Code]string{
 	wire.CodeUnknown:     "demesne ls lists the sandboxes there are",
 	wire.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
 	wire.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
+	wire.CodeFull:        "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
 	wire.CodeRequirement: "demesne check names what is missing and the line that fixes it",
 }
 
@@ -81,7 +83,7 @@ func hintOf(err error) string {
 	}
 	var e *wire.Error
 	if !errors.As(err, &e) {
-		return imageHint(err)
+		return cmp.Or(imageHint(err), hints[wire.AsError(err).Code])
 	}
 	if e.Hint != "" {
 		return e.Hint

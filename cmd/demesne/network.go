@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"demesne/cmd/internal/outbound"
 	"demesne/runner"
@@ -25,6 +26,7 @@ type network struct {
 	allow, deny    []string
 	openWithInputs bool
 	learn, ask     bool
+	askTime        time.Duration // 0: askTime
 	goProxy        bool
 	publish        []runner.Port
 	secrets        map[string]*secret
@@ -55,8 +57,12 @@ func networkFlags(n *network) flagSet {
 }
 
 func askFlag(n *network) flagSet {
-	return flagSet{{group: groupNetwork, long: "ask", set: on(&n.ask),
-		help: "ask on the terminal about each name that no rule speaks of"}}
+	return flagSet{
+		{group: groupNetwork, long: "ask", set: on(&n.ask),
+			help: "ask on the terminal about each name that no rule speaks of"},
+		{group: groupNetwork, long: "ask-timeout", arg: "DURATION", set: durationFlag(&n.askTime),
+			help: "how long a connection waits for the answer (default 1m); without one it is denied, and the next one asks again"},
+	}
 }
 
 func (n *network) setMode(s string) error {
@@ -194,7 +200,7 @@ func (n *network) apply(spec *runner.Spec, f found, name string) error {
 	}
 	f.egress.OpenWithInputs, f.egress.Learn, f.egress.Log = n.openWithInputs, n.learn, log
 	if n.ask {
-		f.egress.Ask = runner.Duration(askTime)
+		f.egress.Ask = runner.Duration(n.waits())
 	}
 	spec.Egress = f.egress
 	return nil

@@ -21,8 +21,9 @@ type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
 
 	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
-	// may take its time and is called for several at once. nil: the answer is no.
-	Ask func(runner.Question) (allow bool)
+	// may take its time and is called for several at once. What nobody answered is denied, and asked
+	// about the next time; an answer is a rule. nil: nobody answers.
+	Ask func(runner.Question) (allow, answered bool)
 
 	// Restart adds to the Spec of a sandbox that is about to be restarted what no file keeps:
 	// Egress.Upstream and Egress.Secrets. Other changes count for nothing. nil: nothing is added.
@@ -39,7 +40,7 @@ type Client struct {
 	proxy string
 	hello protocol.Hello
 	start []runner.Stage // of the runner, if we started it
-	ask   func(runner.Question) bool
+	ask   func(runner.Question) (allow, answered bool)
 	again func(*runner.Spec)
 	ends  endings
 	types sync.Once // see learnTypes
@@ -259,7 +260,7 @@ type Sandbox struct {
 }
 
 // Account fetches the receipt. Nobody else pays for it: to encode and decode it takes as
-// long as all other messages of a run. Results have it by [Command.Account].
+// long as all other messages of a run. Results have it by [runner.Command.Account].
 func (s *Sandbox) Account(ctx context.Context) error {
 	if s.Receipt != nil {
 		return nil

@@ -138,7 +138,7 @@ func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, h
 	}
 	if text := <-said; text != "" { // it knows best
 		err = errors.New(text)
-	} else if err == nil {
+	} else if err == nil || r.Reason == runner.Lost { // we only saw a pipe break
 		err = errors.New(r.Detail)
 	}
 	return fmt.Errorf("%s: %w", what, err)

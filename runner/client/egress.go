@@ -80,6 +80,10 @@ func (c *Client) asked(m *wire.Message) {
 	if err := m.Decode(&q); err != nil {
 		return
 	}
-	a := protocol.Answer{Sandbox: q.Sandbox, ID: q.ID, Allow: c.ask != nil && c.ask(q)}
+	a := protocol.Answer{Sandbox: q.Sandbox, ID: q.ID, Silent: true}
+	if c.ask != nil {
+		allow, answered := c.ask(q)
+		a.Allow, a.Silent = allow, !answered
+	}
 	c.peer.Call(context.Background(), protocol.OpAnswer, a, nil, nil) // too late is no news
 }

@@ -13,7 +13,7 @@ import (
 // the policy as it is: the name is denied, and asked about the next time.
 func (s *sandbox) ask(name string, port uint16) {
 	id, answered := s.net.out.question()
-	defer s.net.out.answer(id, false)
+	defer s.net.out.answer(protocol.Answer{ID: id})
 	q := runner.Question{Sandbox: s.id, ID: id, Name: name, Port: port}
 	if err := s.asker.peer.Event(protocol.OpAsk, q); err != nil {
 		return
@@ -21,37 +21,45 @@ func (s *sandbox) ask(name string, port uint16) {
 	late := time.NewTimer(time.Duration(s.spec.Egress.Ask))
 	defer late.Stop()
 	select {
-	case yes := <-answered:
-		change := runner.EgressChange{Sandbox: s.id}
-		if yes {
-			change.Allow = []string{q.Name}
-		} else {
-			change.Deny = []string{q.Name}
-		}
-		s.changeEgress(change)
+	case a := <-answered:
+		s.heed(name, a)
 	case <-late.C:
 	case <-s.finished:
 	case <-s.asker.peer.Done():
 	}
 }
 
+// heed makes a rule of what somebody said about a name.
+func (s *sandbox) heed(name string, a protocol.Answer) {
+	change := runner.EgressChange{Sandbox: s.id}
+	switch {
+	case a.Silent:
+		return
+	case a.Allow:
+		change.Allow = []string{name}
+	default:
+		change.Deny = []string{name}
+	}
+	s.changeEgress(change)
+}
+
 // question numbers a new one.
-func (w *wayOut) question() (id uint64, answered <-chan bool) {
+func (w *wayOut) question() (id uint64, answered <-chan protocol.Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.number++
-	ch := make(chan bool, 1)
+	ch := make(chan protocol.Answer, 1)
 	w.waiting[w.number] = ch
 	return w.number, ch
 }
 
 // answer tells who waits for it, if anybody still does.
-func (w *wayOut) answer(id uint64, yes bool) {
+func (w *wayOut) answer(a protocol.Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ch := w.waiting[id]; ch != nil {
-		delete(w.waiting, id)
-		ch <- yes
+	if ch := w.waiting[a.ID]; ch != nil {
+		delete(w.waiting, a.ID)
+		ch <- a
 	}
 }
 
@@ -62,7 +70,7 @@ func (e *Engine) answer(a protocol.Answer) error {
 		return err
 	}
 	if w := s.way(); w != nil {
-		w.answer(a.ID, a.Allow)
+		w.answer(a)
 	}
 	return nil
 }

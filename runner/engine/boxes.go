@@ -93,7 +93,7 @@ func (e *Engine) list() []runner.Info {
 	e.mu.Unlock()
 	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
 	for _, s := range boxes {
-		if s.over() && s.stays() {
+		if s.over() { // it is being forgotten
 			continue
 		}
 		infos, live[s.id] = append(infos, s.info()), true

@@ -19,6 +19,9 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
 	}
+	s.mu.Lock()
+	s.used()
+	s.mu.Unlock()
 	tree, err := s.kept.box.OpenTree()
 	if err != nil {
 		return runner.Forked{}, err
@@ -66,8 +69,9 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 	}
 	defer first.over()
 	last := first
-	if open, err := freeze.Mapped(s.pid); err == nil {
-		since := time.Now()
+	open, unclear := freeze.Mapped(s.pid)
+	since := time.Now()
+	if unclear == nil && first.still.Held() {
 		first.over()
 		twin.Ahead(since, open)
 		if last, err = s.pause(); err != nil {
@@ -79,8 +83,8 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 	if err == nil && !last.still.Held() {
 		err = wire.Errorf(wire.CodeBusy, "%w", freeze.ErrRestless)
 	}
-	if err == nil {
-		err = s.whole()
+	if lost := s.whole(); lost != nil {
+		err = lost
 	}
 	last.over()
 	did.Copied, did.Still = twin.Bytes(), runner.Duration(first.took)

@@ -8,6 +8,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
+	"demesne/runner/hostexec"
 	"demesne/runner/keep"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -28,8 +29,8 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		if box, rec, err = d.Take(rec.Info.ID); err != nil {
-			return nil, wire.Errorf(wire.CodeBusy, "compare files: %w", err)
+		if box, rec, err = take(d, rec.Info.ID); err != nil {
+			return nil, err
 		}
 		defer box.Close()
 		base = rec.Base
@@ -130,7 +131,7 @@ func told(changes []rootfs.Change, all, image bool) *runner.Diff {
 		}
 		change := runner.Change{Path: wire.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = runner.HostExecutes(c.Path)
+			change.Executes = hostexec.By(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

@@ -134,13 +134,13 @@ func TestEnviron(t *testing.T) {
 
 // A question is answered once, by whoever is first; nobody waits for a late answer.
 func TestQuestions(t *testing.T) {
-	o := &wayOut{waiting: map[uint64]chan<- bool{}}
+	o := &wayOut{waiting: map[uint64]chan<- protocol.Answer{}}
 	id, answered := o.question()
-	o.answer(id+1, false) // there is no such question
-	o.answer(id, true)
-	o.answer(id, false)
-	if yes := <-answered; !yes || len(o.waiting) != 0 {
-		t.Errorf("answer %t, %d waiting", yes, len(o.waiting))
+	o.answer(protocol.Answer{ID: id + 1}) // there is no such question
+	o.answer(protocol.Answer{ID: id, Allow: true})
+	o.answer(protocol.Answer{ID: id})
+	if a := <-answered; !a.Allow || len(o.waiting) != 0 {
+		t.Errorf("%+v, %d waiting", a, len(o.waiting))
 	}
 }
 

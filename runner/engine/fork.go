@@ -20,15 +20,17 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
 
-// fork has what c asked for in passing removed when c ends.
+// fork has what c asked for in passing removed when c ends, and anything else if c has ended by now: nobody is told of it.
 func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	f, err := c.e.fork(t)
-	if err != nil || !t.Passing {
+	if err != nil {
 		return f, err
 	}
 	c.mu.Lock()
-	c.passing = append(c.passing, f.ID)
 	gone := c.gone
+	if t.Passing || gone {
+		c.passing = append(c.passing, f.ID)
+	}
 	c.mu.Unlock()
 	if gone {
 		c.pass()
@@ -76,10 +78,7 @@ func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 		}
 		rec.Info.ID = live.id
 	}
-	box, rec, err := d.Take(rec.Info.ID)
-	if errors.Is(err, keep.ErrBusy) {
-		return runner.Forked{}, wire.Errorf(wire.CodeBusy, "fork sandbox: %w", err)
-	}
+	box, rec, err := take(d, rec.Info.ID)
 	if err != nil {
 		return runner.Forked{}, err
 	}

@@ -1,11 +1,46 @@
 package engine
 
 import (
+	"os"
+
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C, before the Go runtime
+	"golang.org/x/sys/unix"
 )
+
+// fdGuest is where libcontainer leaves the first of its Process.ExtraFiles: PID 1's socket.
+const fdGuest = 3
 
 // Inside is libcontainer's half of demesne-runner, which that executes anew for each
 // sandbox and which becomes demesne-init. The calling goroutine has to be locked to the
 // first thread. It does not return.
-func Inside() { libcontainer.Init() }
+//
+// It is started before there is a tree. The mount namespace it has by then is a copy of the runner's, in which
+// what the runner mounts in [Engine.shown] appears; the first packet on PID 1's socket says that it has, and
+// EOF that it will not. libcontainer takes the mounts it finds from there.
+func Inside() {
+	if !isLetIn() {
+		os.Exit(1)
+	}
+	libcontainer.Init()
+}
+
+// letIn sends what isLetIn waits for.
+func letIn(guest *os.File, err error) {
+	if err == nil {
+		_, err = guest.Write([]byte{0})
+	}
+	if err != nil {
+		guest.Close()
+	}
+}
+
+func isLetIn() bool {
+	unix.SetNonblock(fdGuest, false)
+	for {
+		n, err := unix.Read(fdGuest, make([]byte, 1))
+		if err != unix.EINTR {
+			return n == 1
+		}
+	}
+}

@@ -92,13 +92,8 @@ func (s *sandbox) takeUp() error {
 	if err != nil {
 		return err
 	}
-	box, rec, err := d.Take(s.id)
-	switch {
-	case errors.Is(err, keep.ErrBusy):
-		return wire.Errorf(wire.CodeBusy, "%w", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return wire.Errorf(wire.CodeUnknown, "%w", err)
-	case err != nil:
+	box, rec, err := take(d, s.id)
+	if err != nil {
 		return err
 	}
 	s.kept.box, s.kept.stay, s.kept.base, s.kept.policy = box, true, rec.Base, rec.Policy
@@ -107,6 +102,18 @@ func (s *sandbox) takeUp() error {
 		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
 	}
 	return gone(rec.Init)
+}
+
+// take takes the directory of a sandbox that was there a moment ago.
+func take(d *keep.Dir, id string) (*keep.Box, keep.Record, error) {
+	box, rec, err := d.Take(id)
+	switch {
+	case errors.Is(err, keep.ErrBusy):
+		err = wire.Errorf(wire.CodeBusy, "%w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		err = wire.Errorf(wire.CodeUnknown, "find sandbox %q: it was removed", id)
+	}
+	return box, rec, err
 }
 
 // gone waits for a PID 1 whose runner was killed. It outlives that by a moment, and its overlay with it.
@@ -173,7 +180,8 @@ func (s *sandbox) moveIn() error {
 		s.e.state.Write(s.info())
 		return nil
 	}
-	if err := s.record(); err != nil {
+	// On a full disk the earlier record of a sandbox has to do: what is in it may be what fills the disk.
+	if err := s.record(); err != nil && !(s.kept.restarted && wire.Full(err)) {
 		return err
 	}
 	s.mu.Lock()

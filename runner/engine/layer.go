@@ -27,9 +27,9 @@ func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered
 	if err != nil {
 		return did, err
 	}
-	box, rec, err := d.Take(rec.Info.ID)
+	box, rec, err := take(d, rec.Info.ID)
 	if err != nil {
-		return did, wire.Errorf(wire.CodeBusy, "write layer: %w", err)
+		return did, err
 	}
 	defer box.Close()
 	uppers, release, err := uppersOf(box, rec.Base)

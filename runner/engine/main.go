@@ -37,6 +37,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -60,6 +61,7 @@ type Engine struct {
 	state  *state.Dir
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
+	ahead  atomic.Pointer[func() (*network, error)] // what newNetwork gave, for the first sandbox
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -173,12 +175,23 @@ func (e *Engine) setUp() (err error) {
 		return os.MkdirAll(e.dir, 0o700)
 	}
 	limits.Share()
+	ahead := newNetwork(nil)
+	e.ahead.Store(&ahead)
+	go learnPidfds()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err
 	}
 	e.host = <-found
 	return mountCgroup2()
+}
+
+// learnPidfds has package os see whether pidfds work, for which it starts a process, before there is one
+// to start.
+func learnPidfds() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		self.Release()
+	}
 }
 
 // mountOwn makes our mount namespace ours, and the private tmpfs in it.
@@ -199,20 +212,28 @@ func (e *Engine) mountOwn() error {
 	if err := unix.Mount("", e.dir, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return fmt.Errorf("make %q unbindable: %w", e.dir, err)
 	}
-	// libcontainer's state is a mount of its own and not unbindable: it is a layer of
+	// Both are mounts of their own and so not unbindable. libcontainer's state is a layer of
 	// the overlay that seals our own program against being overwritten from inside
 	// (CVE-2019-5736), or libcontainer would copy the program for each sandbox.
-	if err := os.Mkdir(e.containers(), 0o700); err != nil {
-		return err
+	for _, dir := range []string{e.containers(), e.shown()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		if err := unix.Mount("demesne", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+			return fmt.Errorf("mount %q: %w", dir, err)
+		}
 	}
-	if err := unix.Mount("demesne", e.containers(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
-		return fmt.Errorf("mount %q: %w", e.containers(), err)
+	if err := unix.Mount("", e.shown(), "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share %q: %w", e.shown(), err)
 	}
 	return nil
 }
 
 // containers is libcontainer's state directory.
 func (e *Engine) containers() string { return filepath.Join(e.dir, "libcontainer") }
+
+// shown is where trees appear in the mount namespaces of sandboxes, also of those that have one already.
+func (e *Engine) shown() string { return filepath.Join(e.dir, "shown") }
 
 // mountCgroup2 gives libcontainer the cgroup mount it insists on, also where the
 // host has none it could see (nested) or a v1 hierarchy. It is of our own cgroup

@@ -10,6 +10,7 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/outlet"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
@@ -33,8 +34,8 @@ type wayOut struct {
 	changing sync.Mutex // one change at a time
 
 	mu      sync.Mutex
-	used    bool                   // by a command
-	waiting map[uint64]chan<- bool // for answers
+	used    bool                              // by a command
+	waiting map[uint64]chan<- protocol.Answer // by question
 	number  uint64
 }
 

@@ -63,39 +63,29 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	}
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
-	// Both wait in the kernel, and neither for the other.
+	// They do not wait for each other, nor PID 1 for the tree before it has to be in it.
 	out := s.wayOut(m)
-	join := newNetwork(out)
-	if err = s.trust(out); err == nil {
-		err = s.mount(m)
-	}
-	t.mark("mounts")
-	if s.spec.Rootfs != nil {
-		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.image.stacked)})
-	}
-	net, nerr := join()
-	if nerr != nil {
-		return errors.Join(err, nerr)
-	}
-	s.net = net
-	s.undo.add(net.close)
+	join := s.e.networkFor(out)
+	laid := s.layTree(m, out)
+	defer laid.wait()
+	net, err := join()
 	if err != nil {
 		return err
 	}
+	s.net = net
+	s.undo.add(net.close)
 	admitted := func() error { return nil }
 	if !s.spare {
 		if admitted, err = s.openNetwork(m); err != nil {
 			return err
 		}
 	}
-	ns := net.ns
-	if ns.Sysfs != nil {
-		if err := s.tree.MountSys(ns.Sysfs); err != nil {
-			return err
-		}
-	}
 	t.mark("netns")
-	start, err := s.start(ns)
+	start, err := s.start(net.ns, laid)
+	t.list = append(t.list, runner.Stage{Name: "mounts", MS: ms(laid.took)})
+	if s.spec.Rootfs != nil {
+		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.image.stacked)})
+	}
 	if err != nil {
 		return err
 	}
@@ -115,7 +105,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	if err != nil {
 		return s.explainInit(err)
 	}
-	s.seen = seen{facts, start, <-names, ns.SysfsErr}
+	s.seen = seen{facts, start, <-names, net.ns.SysfsErr}
 	t.mark("guest")
 	if err := admitted(); err != nil {
 		return err

@@ -92,9 +92,9 @@ func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
 	if keepFiles {
 		return nil
 	}
-	box, _, err := d.Take(rec.Info.ID)
+	box, _, err := take(d, rec.Info.ID)
 	if err != nil {
-		return wire.Errorf(wire.CodeBusy, "stop sandbox: %w", err)
+		return err
 	}
 	if err := box.Remove(); err != nil {
 		return err

@@ -31,17 +31,23 @@ type started struct {
 }
 
 // start starts PID 1 on the best rung that works on this machine.
-func (s *sandbox) start(ns *netns.NS) (started, error) {
+func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
+	if err := s.makePlace(); err != nil {
+		return started{}, err
+	}
 	s.e.mu.Lock()
 	first, why := s.e.rung, s.e.rungWhy
 	s.e.mu.Unlock()
 	for i := first; ; i++ {
-		err := s.startOn(rungs[i], ns)
+		err := s.startOn(rungs[i], ns, tree)
 		if err == nil {
 			s.e.mu.Lock()
 			s.e.rung, s.e.rungWhy = i, why
 			s.e.mu.Unlock()
 			return started{rungs[i], why}, nil
+		}
+		if err := tree.show(s, ns); err != nil {
+			return started{}, err
 		}
 		if why == nil {
 			why = err
@@ -57,10 +63,10 @@ func (s *sandbox) start(ns *netns.NS) (started, error) {
 // and capabilities need not be told to.
 var oneProcessor = []string{"GOMAXPROCS=1"}
 
-func (s *sandbox) startOn(r rung, ns *netns.NS) error {
+func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
 	state := s.e.containers()
 	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
-	c, err := libcontainer.Create(state, s.id, config(s.id, s.tree.Root, s.tree.Dev, netPath, s.e.boot, s.spec, r))
+	c, err := libcontainer.Create(state, s.id, config(s.id, s.root(), s.dev(), netPath, s.e.boot, s.spec, r))
 	if err != nil {
 		return err
 	}
@@ -71,12 +77,19 @@ func (s *sandbox) startOn(r rung, ns *netns.NS) error {
 	defer theirs.Close()
 	p := &libcontainer.Process{
 		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
-		ExtraFiles: []*os.File{theirs},
+		ExtraFiles: []*os.File{theirs},                   // descriptor fdGuest
 		LogLevel:   strconv.Itoa(int(logrus.GetLevel())), // or it sends us all it has to say, line by line
 	}
 	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
 	go s.e.types.Do(learnTypes)
-	if err := c.Run(p); err != nil {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		letIn(ours, tree.show(s, ns))
+	}()
+	err = c.Run(p)
+	<-told
+	if err != nil {
 		ours.Close()
 		remove()
 		return err

@@ -1,17 +1,36 @@
 package engine
 
-// undo is a stack of clean-ups: filled while a sandbox is made, run from the top
-// when making it fails, or when it ends.
-type undo []func()
+import (
+	"slices"
+	"sync"
+)
 
-func (u *undo) add(f func()) { *u = append(*u, f) }
+// undo is a stack of clean-ups: filled while a sandbox is made, by whoever makes a part of it, and
+// run from the top when making it fails, or when it ends.
+type undo struct {
+	mu    sync.Mutex
+	steps []func()
+}
+
+func (u *undo) add(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.steps = append(u.steps, f)
+}
 
 // last adds what is to be undone when all else is.
-func (u *undo) last(f func()) { *u = append(undo{f}, *u...) }
+func (u *undo) last(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.steps = slices.Insert(u.steps, 0, f)
+}
 
 func (u *undo) run() {
-	for i := len(*u) - 1; i >= 0; i-- {
-		(*u)[i]()
+	u.mu.Lock()
+	steps := u.steps
+	u.steps = nil
+	u.mu.Unlock()
+	for _, f := range slices.Backward(steps) {
+		f()
 	}
-	*u = nil
 }

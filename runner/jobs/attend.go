@@ -63,7 +63,7 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	}
 	e := s.attend(ctx, turn, dir, r.Request, out, errs, run)
 	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
-	return writeJSON(dir, "result.json", e)
+	return writeResult(dir, e)
 }
 
 func (s *Store) attend(ctx context.Context, turn *turns.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {

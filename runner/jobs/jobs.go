@@ -9,6 +9,7 @@
 //	    started       when the job left the queue; not there before
 //	    stdout.log stderr.log
 //	    result.json   how it ended; never changes
+//	    room          space for it, until then
 //	DIR/slots/N       flock(2)ed by a job that runs: their number bounds how many do
 //	DIR/queue         those who wait for a slot, in the order they came; see package turns
 //
@@ -188,10 +189,15 @@ func (s *Store) bury(j *Job, dir string) (*Job, error) {
 	if words := firstWords(filepath.Join(dir, "log")); words != "" {
 		e.Message = "the process that ran the job ended: " + words
 	}
-	if err := writeJSON(dir, "result.json", e); err != nil && !errors.Is(err, fs.ErrExist) {
+	switch err := writeResult(dir, e); {
+	case err == nil || errors.Is(err, fs.ErrExist):
+		return s.Get(j.ID)
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT): // who asks later tries again
+		j.Status, j.Ended, j.Message, j.Stdout, j.Stderr = e.Status, e.Ended, e.Message, e.Stdout, e.Stderr
+		return j, nil
+	default:
 		return nil, err
 	}
-	return s.Get(j.ID)
 }
 
 // firstWords is the first line that a job's process wrote to stderr. One that was killed

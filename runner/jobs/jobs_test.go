@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -328,5 +329,38 @@ func TestPrune(t *testing.T) {
 	}
 	if _, err := s.Cancel(t.Context(), live.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestResultOnce: of those who come at once with a result one has the last word, whole, by the space that was reserved or without, and
+// nothing else stays.
+func TestResultOnce(t *testing.T) {
+	for _, reserved := range []bool{true, false} {
+		dir := t.TempDir()
+		if reserved {
+			if err := reserve(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		errs := make(chan error)
+		for n := range 8 {
+			go func() { errs <- writeResult(dir, ended{Message: strings.Repeat(fmt.Sprint(n), 1000*n)}) }()
+		}
+		won := 0
+		for range 8 {
+			switch err := <-errs; {
+			case err == nil:
+				won++
+			case !errors.Is(err, fs.ErrExist):
+				t.Error(err)
+			}
+		}
+		var e ended
+		if err := readJSON(filepath.Join(dir, "result.json"), &e); won != 1 || err != nil || strings.Trim(e.Message, e.Message[:min(1, len(e.Message))]) != "" {
+			t.Errorf("%d wrote it, %v: %q", won, err, e.Message)
+		}
+		if list, _ := os.ReadDir(dir); len(list) != 1 {
+			t.Errorf("left: %v", list)
+		}
 	}
 }

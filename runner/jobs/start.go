@@ -92,6 +92,9 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 		unix.Mkfifo(filepath.Join(dir, "alive"), 0o600),
 	)
 	if err == nil {
+		err = reserve(dir)
+	}
+	if err == nil {
 		err = writeJSON(dir, "job.json", request{Version: 1, Created: time.Now(), Request: raw})
 	}
 	if err != nil {

@@ -53,6 +53,7 @@ type Answer struct {
 	Sandbox string `json:"sandbox"`
 	ID      uint64 `json:"id"`
 	Allow   bool   `json:"allow"`
+	Silent  bool   `json:"silent,omitempty"` // nobody has answered, and nobody will
 }
 
 // Restart is the body of a restart call; its descriptors are those of a create call.

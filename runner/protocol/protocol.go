@@ -5,7 +5,7 @@ import "demesne/runner/wire"
 // Protocol is the version of the caller socket's messages.
 const Protocol = 1
 
-// The caller socket's operations; see package wire for the guest's.
+// The caller socket's operations; see package guestapi for the guest's.
 const (
 	OpHello   wire.Op = "hello"
 	OpCreate  wire.Op = "create"

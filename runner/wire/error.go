@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Code classes an [Error], so that no side matches one by its text.
@@ -21,6 +22,7 @@ const (
 	CodeGone          Code = "gone"           // the sandbox or the runner ended meanwhile
 	CodeStopped       Code = "stopped"        // no process of the sandbox is left, and its files are kept
 	CodeBusy          Code = "busy"           // another runner has the sandbox, or it runs and must not
+	CodeFull          Code = "full"           // a disk is, or a quota
 )
 
 // Error is an error that crossed a socket: a fact, its class, and what to type.
@@ -43,11 +45,21 @@ func Errorf(code Code, format string, a ...any) *Error {
 	return e
 }
 
+// Full says whether err is that there is no space left, on this side or the other.
+func Full(err error) bool {
+	var e *Error
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, &e) && e.Code == CodeFull
+}
+
 // AsError returns err as it travels: itself if it already is an *Error.
 func AsError(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) {
-		return &Error{Code: CodeInternal, Text: err.Error()}
+		code := CodeInternal
+		if Full(err) {
+			code = CodeFull
+		}
+		return &Error{Code: code, Text: err.Error()}
 	}
 	return &Error{Code: e.Code, Text: err.Error(), Hint: e.Hint}
 }

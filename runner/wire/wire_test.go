@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -179,6 +181,17 @@ func TestErrorKeepsItsHint(t *testing.T) {
 	e := Errorf(CodeInternal, "create: %w", inner)
 	if e.Text != "create: require x: no" || e.Hint != "type this" {
 		t.Errorf("got %+v", e)
+	}
+	for err, want := range map[error]Code{
+		fmt.Errorf("write: %w", syscall.ENOSPC):                    CodeFull,
+		fmt.Errorf("a: %w", Errorf(CodeFull, "b")):                 CodeFull,
+		&fs.PathError{Op: "write", Path: "p", Err: syscall.EDQUOT}: CodeFull,
+		syscall.ENOENT: CodeInternal,
+		Errorf(CodeBusy, "a: %w", syscall.ENOSPC): CodeBusy,
+	} {
+		if got := AsError(err).Code; got != want || Full(err) != (want == CodeFull) {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
 	}
 	if got := AsError(fmt.Errorf("run: %w", inner)); got.Code != CodeRequirement || got.Hint != "type this" {
 		t.Errorf("got %+v", got)

@@ -7,7 +7,7 @@ import (
 )
 
 // asks knows who is asked about the names that a sandbox wants to reach: whoever waits for a
-// command in it. With nobody there, a name is denied. The zero value is ready.
+// command in it. With nobody there, a name is denied, and somebody asked about it the next time. The zero value is ready.
 type asks struct {
 	mu   sync.Mutex
 	last int
@@ -50,12 +50,12 @@ func (a *asks) leave(sandbox string, number int) {
 }
 
 // put puts a question of the runner's.
-func (a *asks) put(q runner.Question) bool {
+func (a *asks) put(q runner.Question) (allow, answered bool) {
 	a.mu.Lock()
 	all := a.who[q.Sandbox]
 	a.mu.Unlock()
 	if len(all) == 0 {
-		return false
+		return false, false
 	}
-	return all[len(all)-1].ask(q.Name, q.Port)
+	return all[len(all)-1].ask(q.Name, q.Port), true
 }

@@ -16,8 +16,9 @@ func TestAsks(t *testing.T) {
 	put := func(sandbox, want string, yes bool) {
 		t.Helper()
 		asked = ""
-		if got := a.put(runner.Question{Sandbox: sandbox, Name: "x.test", Port: 443}); got != yes || asked != want {
-			t.Errorf("%v, asked %q, want %v of %q", got, asked, yes, want)
+		got, answered := a.put(runner.Question{Sandbox: sandbox, Name: "x.test", Port: 443})
+		if got != yes || asked != want || answered != (want != "") {
+			t.Errorf("%v (an answer: %v), asked %q, want %v of %q", got, answered, asked, yes, want)
 		}
 	}
 	put("s", "", false)
