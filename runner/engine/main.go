@@ -173,10 +173,10 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
-	limits.Share()
 	ahead := newNetwork(nil)
 	e.ahead.Store(&ahead)
 	go learnPidfds()
+	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err
