@@ -170,9 +170,11 @@ E`
 
 func TestEgressBadRules(t *testing.T) {
 	b := newBox(t)
-	for _, rule := range []string{"*.com", "good.test:0", "good.test:70000", "https://good.test", "a b", "*"} {
+	for rule, instead := range map[string]string{
+		"*.com": "*.example.com", "good.test:0": "good.test:443", "git@good.test:a/b": "good.test:22", "*": "example.com", "https://good.test": "example.com", "a b": "",
+	} {
 		r := b.demesne("run", "--allow-domain", rule, "--", "true")
-		if (r.code != 125 && r.code != 2) || !strings.Contains(r.stderr, rule) {
+		if r.code != 125 || !strings.Contains(r.stderr, rule) || instead != "" && !strings.Contains(r.stderr, "hint: ") || !strings.Contains(r.stderr, instead) {
 			t.Errorf("rule %q: %+v", rule, r)
 		}
 	}

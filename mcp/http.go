@@ -48,6 +48,9 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="demesne"`)
 			http.Error(w, "a bearer token is required", http.StatusUnauthorized)
 		default:
+			if r.Method == http.MethodDelete {
+				s.hangUp(r.Header.Get("Mcp-Session-Id"))
+			}
 			mux.ServeHTTP(w, r)
 		}
 	})

@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -88,5 +90,52 @@ func TestHTTPClient(t *testing.T) {
 	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)})
 	if err != nil || r.IsError {
 		t.Fatalf("call: %+v, %v", r, err)
+	}
+}
+
+// A client that ends its session ends its calls, and nobody else's.
+func TestHTTPSessionEnds(t *testing.T) {
+	d := &desk{hold: make(chan struct{})}
+	s, _ := serverFor(t, d)
+	srv := httptest.NewServer(s.Handler(HTTPOptions{}))
+	defer srv.Close()
+	var sessions []*sdk.ClientSession
+	answers := make(chan error, 2)
+	for range 2 {
+		cs, err := sdk.NewClient(&sdk.Implementation{Name: "t"}, nil).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: srv.URL + Path}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cs.Close()
+		sessions = append(sessions, cs)
+		go func() {
+			r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)})
+			if err == nil && r.IsError {
+				err = fmt.Errorf("%+v", r)
+			}
+			answers <- err
+		}()
+		for len(d.seen()) < len(sessions) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	req, err := http.NewRequest("DELETE", srv.URL+Path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Mcp-Session-Id", sessions[0].ID())
+	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusNoContent {
+		t.Errorf("delete: %+v, %v", resp, err)
+	}
+	if err := <-answers; err == nil {
+		t.Error("the call of the session that ended has a result")
+	}
+	close(d.hold)
+	if err := <-answers; err != nil {
+		t.Errorf("the other's call: %v", err)
+	}
+	s.Drain()
+	if len(s.open) != 0 {
+		t.Errorf("still open: %v", s.open)
 	}
 }

@@ -41,26 +41,9 @@ type Server struct {
 	parked  parked
 
 	mu    sync.Mutex
-	calls int       // under way, and what follows their answers
-	idle  sync.Cond // there are none
-}
-
-// Drain returns when no call of a tool is under way, and what follows an answer is done.
-func (s *Server) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.calls > 0 {
-		s.idle.Wait()
-	}
-}
-
-// count takes note of a call that begins (1) or ends (-1).
-func (s *Server) count(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls += n; s.calls == 0 {
-		s.idle.Broadcast()
-	}
+	calls int                                     // under way, and what follows their answers
+	idle  sync.Cond                               // there are none
+	open  map[string]map[*context.CancelFunc]bool // those under way that are of an HTTP session, by that
 }
 
 // A tool is one that a server offers. Its handler gets arguments that were parsed and
@@ -91,7 +74,7 @@ func New(e work.Engine, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o}
+	s := &Server{engine: e, opts: o, open: map[string]map[*context.CancelFunc]bool{}}
 	s.idle.L = &s.mu
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
@@ -158,8 +141,8 @@ func (s *Server) add(t tool) {
 		spec.OutputSchema = t.out
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		s.count(1)
-		defer s.count(-1)
+		ctx, end := s.begin(ctx, req.Session.ID())
+		defer end()
 		return s.serve(ctx, t, req), nil
 	})
 }
@@ -180,19 +163,6 @@ func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *s
 	r := c.run(t)
 	c.answering(ctx)
 	return r
-}
-
-// answering has told called when the answer is written: that is when the SDK ends ctx, the context
-// of the call that it answers. Drain waits for it.
-func (c *call) answering(ctx context.Context) {
-	if c.told == nil {
-		return
-	}
-	c.count(1)
-	context.AfterFunc(ctx, func() {
-		defer c.count(-1)
-		c.told()
-	})
 }
 
 // run has t's handler do it.

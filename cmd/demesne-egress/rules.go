@@ -18,7 +18,7 @@ import (
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
-		return c.encode(outbound.Rules{Wrong: lines(err)})
+		return c.encode(outbound.Rules{Wrong: lines(err, error.Error)})
 	}
 	return c.encode(r)
 }
@@ -69,16 +69,16 @@ func readPolicy(path string) (policyfile.File, error) {
 	return policyfile.Parse(path, text)
 }
 
-// lines are the lines of an error that may have been joined.
-func lines(err error) []string {
+// lines are what say makes of each part of an error that may have been joined.
+func lines(err error, say func(error) string) []string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
 		for _, e := range many.Unwrap() {
-			all = append(all, lines(e)...)
+			all = append(all, lines(e, say)...)
 		}
 		return all
 	}
-	return []string{oneLine(err.Error())}
+	return []string{oneLine(say(err))}
 }
 
 // lint says what is wrong with each file, a line for each thing.
@@ -88,12 +88,21 @@ func lint(c *call) (int, error) {
 		f, err := readPolicy(path)
 		if err != nil {
 			code = exitWrong
-			fmt.Fprintln(c.out, strings.Join(lines(err), "\n"))
+			fmt.Fprintln(c.out, strings.Join(lines(err, withFix), "\n"))
 			continue
 		}
 		fmt.Fprintf(c.out, "%s: mode %s, %s\n", path, f.Mode, counted(len(f.Policy.Allowed()), len(f.Policy.Denied())))
 	}
 	return code, nil
+}
+
+// withFix adds what to write instead.
+func withFix(err error) string {
+	var e *policyfile.Error
+	if errors.As(err, &e) && e.Rule != "" {
+		return e.Error() + "; a rule is such as " + policy.Instead(e.Rule)
+	}
+	return err.Error()
 }
 
 func counted(allow, deny int) string {

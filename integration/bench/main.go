@@ -4,13 +4,16 @@
 //
 //	go run ./integration/bench -bin bin
 //
+// "libcontainer alone" is no program of others: package floor, a container with nothing that demesne adds, tells what of
+// a cold start is Go's and libcontainer's.
+//
 // All programs run as one ordinary user with one id (started by root: uid 54321), the
 // rounds of all of them interleaved. Egress is measured between real sandboxes and servers
 // in namespaces that this program makes, MCP as a client of demesne-mcp. It says on stderr what it measures as it goes, prints medians, 99th percentiles and ratios,
 // then each bound with ok or OVER, and exits 1 if one is over. No test does this:
 // nothing timed belongs in a test.
 //
-// It drives programs and imports nothing of demesne.
+// It drives programs and imports nothing of demesne. It builds package floor, so it is run in the source tree.
 package main
 
 import (

@@ -56,6 +56,11 @@ func startup(m *machine) error {
 	if p != nil {
 		cases["runc run"], order = p, append(order, "runc run")
 	}
+	const least = "libcontainer alone"
+	if cases[least], err = m.floor(); err != nil {
+		return err
+	}
+	order = append(order, least)
 	times := map[string][]time.Duration{}
 	for i := range m.rounds + 3 {
 		for _, name := range order {
@@ -80,6 +85,7 @@ func startup(m *machine) error {
 		median[name] = m.add(name, "single-id", times[name])
 	}
 	cold := median["demesne run, cold"]
+	m.rows[len(m.rows)-1].Note = fmt.Sprintf("the least that libcontainer can do here (bench/floor); demesne run is %.2f x that", float64(cold)/float64(median[least]))
 	m.atMost("demesne run -- true, cold, single-id", cold, 15*time.Millisecond)
 	m.ratio("… against runc run", cold, median["runc run"], 0.75)
 	m.ratio("… against bwrap", cold, median["bwrap"], 4)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -85,6 +86,32 @@ func (m *machine) runc() ([]string, error) {
 		return nil, err
 	}
 	return []string{p, "--root", m.dir + "/r/runc", "run", "--bundle", bundle}, os.WriteFile(bundle+"/config.json", raw, 0o644)
+}
+
+// floor builds the least that libcontainer can do and returns the command line for it: see its package.
+// It is linked as demesne's own programs are, where the machine can.
+func (m *machine) floor() ([]string, error) {
+	root, err := m.rootfs()
+	if err != nil {
+		return nil, err
+	}
+	const from = "demesne/integration/bench/floor"
+	light, static := "-s -w", "-s -w -linkmode external -extldflags -static"
+	err = goBuild("0", light, m.bin+"/floor", from)
+	if err == nil && goBuild("1", static, m.bin+"/floor-container", from+"/container") != nil {
+		err = goBuild("1", light, m.bin+"/floor-container", from+"/container")
+	}
+	state := m.dir + "/floor"
+	return []string{"floor", root, state}, errors.Join(err, os.MkdirAll(state, 0o755))
+}
+
+func goBuild(cgo, flags, to, from string) error {
+	cmd := exec.Command("go", "build", "-tags", "netgo,osusergo", "-ldflags", flags, "-o", to, from)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", from, err, out)
+	}
+	return nil
 }
 
 // srt is how a command line begins that runs in Anthropic's sandbox-runtime with one domain

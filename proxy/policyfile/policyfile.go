@@ -25,6 +25,7 @@ type Error struct {
 	File string
 	Line int // 0: not known
 	Err  error
+	Rule string // that was refused; "": it is about something else. [policy.Instead] is what to write
 }
 
 func (e *Error) Error() string {
@@ -73,7 +74,7 @@ type reader struct {
 
 func (r *reader) tree(text string) (node, error) {
 	if len(text) > maxFile {
-		return node{}, &Error{r.name, 0, fmt.Errorf("more than %d bytes", maxFile)}
+		return node{}, &Error{File: r.name, Line: 0, Err: fmt.Errorf("more than %d bytes", maxFile)}
 	}
 	var root node
 	var line int
@@ -87,13 +88,13 @@ func (r *reader) tree(text string) (node, error) {
 		err = errors.New("the name of a policy file ends in .toml, .yaml or .yml")
 	}
 	if err != nil {
-		return node{}, &Error{r.name, line, err}
+		return node{}, &Error{File: r.name, Line: line, Err: err}
 	}
 	return root, nil
 }
 
 func (r *reader) wrong(n node, format string, args ...any) {
-	r.errs = append(r.errs, &Error{r.name, n.line, fmt.Errorf(format, args...)})
+	r.errs = append(r.errs, &Error{File: r.name, Line: n.line, Err: fmt.Errorf(format, args...)})
 }
 
 // fields hands each value of a table to who reads it.
@@ -168,7 +169,7 @@ func (r *reader) word(n node) (rule policy.Rule, ok bool) {
 	}
 	rule, err := policy.ParseRule(s)
 	if err != nil {
-		r.wrong(n, "%w", err)
+		r.errs = append(r.errs, &Error{r.name, n.line, err, s})
 	}
 	return rule, err == nil
 }

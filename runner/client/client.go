@@ -173,7 +173,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
 	}
 	var reply protocol.Created
-	go c.types.Do(learnTypes) // while we wait
+	go c.types.Do(learnTypes)
 	if err := c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply); err != nil {
 		return nil, c.lost(err)
 	}
@@ -184,9 +184,10 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
 }
 
-// learnTypes has package json look at the types of what follows a client's first create.
+// learnTypes has package json look at the types of what follows a client's first call, while that is being
+// served.
 func learnTypes() {
-	wire.Learn(protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{})
+	wire.Learn(protocol.RunReply{}, protocol.ExecEnded{}, protocol.ExecRequest{})
 }
 
 // Open finds a sandbox by id or name. One that has lost its processes is started again over the

@@ -110,6 +110,7 @@ func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error
 	end := s.client.ends.expect()
 	req, files := request(&cmd, &s.account, end.tag)
 	req.Sandbox = s.ID
+	go s.client.types.Do(learnTypes)
 	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
 	if hasCode(err, wire.CodeStopped) {
 		if _, err = s.client.Open(ctx, s.ID); err == nil {
@@ -142,6 +143,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	exec, stdio := request(&cmd, &s.account, end.tag)
 	maps.Copy(stdio, files.byName)
 	var reply protocol.RunReply
+	go c.types.Do(learnTypes)
 	m, err := c.peer.CallMessage(ctx, protocol.OpRun, protocol.RunRequest{Spec: spec, Exec: exec}, stdio)
 	if err == nil {
 		defer m.Close()

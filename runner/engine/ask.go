@@ -2,18 +2,20 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/wayout"
 	"demesne/runner/wire"
 )
 
 // ask puts a name to who made s, and adds a rule of the answer. No answer in time leaves
 // the policy as it is: the name is denied, and asked about the next time.
 func (s *sandbox) ask(name string, port uint16) {
-	id, answered := s.net.out.question()
-	defer s.net.out.answer(protocol.Answer{ID: id})
+	id, answered := s.net.out.Question()
+	defer s.net.out.Answer(protocol.Answer{ID: id})
 	q := runner.Question{Sandbox: s.id, ID: id, Name: name, Port: port}
 	if err := s.asker.peer.Event(protocol.OpAsk, q); err != nil {
 		return
@@ -43,26 +45,6 @@ func (s *sandbox) heed(name string, a protocol.Answer) {
 	s.changeEgress(change)
 }
 
-// question numbers a new one.
-func (w *wayOut) question() (id uint64, answered <-chan protocol.Answer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.number++
-	ch := make(chan protocol.Answer, 1)
-	w.waiting[w.number] = ch
-	return w.number, ch
-}
-
-// answer tells who waits for it, if anybody still does.
-func (w *wayOut) answer(a protocol.Answer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if ch := w.waiting[a.ID]; ch != nil {
-		delete(w.waiting, a.ID)
-		ch <- a
-	}
-}
-
 // answer passes on what somebody said about a name.
 func (e *Engine) answer(a protocol.Answer) error {
 	s, err := e.find(a.Sandbox)
@@ -70,7 +52,7 @@ func (e *Engine) answer(a protocol.Answer) error {
 		return err
 	}
 	if w := s.way(); w != nil {
-		w.answer(a)
+		w.Answer(a)
 	}
 	return nil
 }
@@ -88,7 +70,7 @@ func (e *Engine) changeEgress(change runner.EgressChange) error {
 }
 
 // way is the way out, once s is made; nil for one without.
-func (s *sandbox) way() *wayOut {
+func (s *sandbox) way() *wayout.Way {
 	<-s.built
 	if s.net == nil {
 		return nil
@@ -108,11 +90,8 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 			Hint: "make it with --egress or --allow-domain",
 		}
 	}
-	w.changing.Lock()
-	defer w.changing.Unlock()
-	e := w.outlet.Egress()
-	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
-	e.Deny = append(e.Deny[:len(e.Deny):len(e.Deny)], c.Deny...)
+	defer w.Changing()()
+	e := w.With(c)
 	plan, err := s.e.proxy.Plan(e)
 	if err != nil {
 		return refuse(err)
@@ -120,17 +99,25 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	if why := leaks(&s.spec, &e, plan.Open); why != "" {
 		return refuse(errors.New(why))
 	}
-	if err := w.follow(plan.Ports); err != nil {
-		return refuse(err)
-	}
-	if err := w.outlet.Change(e, plan); err != nil {
+	if err := w.Change(e, plan); err != nil {
 		return wire.Errorf(codeOf(err), "change egress of sandbox %q: %w", s.id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spec.Egress = public(&e)
 	receipt := *s.receipt
-	receipt.Network, receipt.Layers = networkWord(plan), withLayers(receipt.Layers, w.layers())
+	receipt.Network, receipt.Layers = w.Word(), withLayers(receipt.Layers, w.Layers())
 	s.receipt = &receipt
 	return nil
+}
+
+// withLayers are a receipt's layers with those of the same names replaced. It is pure.
+func withLayers(all, newer []runner.Layer) []runner.Layer {
+	all = slices.Clone(all)
+	for i, l := range all {
+		if n := slices.IndexFunc(newer, func(x runner.Layer) bool { return x.Name == l.Name }); n >= 0 {
+			all[i] = newer[n]
+		}
+	}
+	return all
 }

@@ -12,8 +12,7 @@
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	egress.go     what a sandbox may have of the network; pure
-//	network.go    its network: the ways in, by package inlet
-//	outlet.go     and its way out: the gateway, served by package outlet; ask.go changes it
+//	network.go    its network: the ways in, by package inlet, the way out, by wayout; ask.go changes it
 //	exec.go       a command in a sandbox; environ.go  as whom and with what; result.go  how it ended
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance; spares.go  which, and how many
@@ -174,10 +173,10 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
-	limits.Share()
 	ahead := newNetwork(nil)
 	e.ahead.Store(&ahead)
 	go learnPidfds()
+	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/inlet"
 	"demesne/runner/protocol"
+	"demesne/runner/wayout"
 	"demesne/runner/wire"
 )
 
@@ -15,13 +16,13 @@ import (
 // A nil network, of a sandbox without namespaces, is none of these.
 type network struct {
 	ns     *netns.NS
-	out    *wayOut // nil: none
+	out    *wayout.Way // nil: none
 	inlets []*inlet.Inlet
 }
 
 // newNetwork starts making a network, with a way out unless that is nil; join waits for
 // it.
-func newNetwork(w *wayOut) (join func() (*network, error)) {
+func newNetwork(w *wayout.Way) (join func() (*network, error)) {
 	type made struct {
 		net *network
 		err error
@@ -38,7 +39,7 @@ func newNetwork(w *wayOut) (join func() (*network, error)) {
 }
 
 // networkFor is newNetwork, but for the first sandbox without a way out: it is there, or nearly.
-func (e *Engine) networkFor(w *wayOut) (join func() (*network, error)) {
+func (e *Engine) networkFor(w *wayout.Way) (join func() (*network, error)) {
 	if w == nil {
 		if ahead := e.ahead.Swap(nil); ahead != nil {
 			return *ahead
@@ -47,39 +48,40 @@ func (e *Engine) networkFor(w *wayOut) (join func() (*network, error)) {
 	return newNetwork(w)
 }
 
-func makeNetwork(w *wayOut) (*network, error) {
+func makeNetwork(w *wayout.Way) (*network, error) {
 	if w == nil {
 		ns, err := netns.New()
 		return &network{ns: ns}, err
 	}
-	if err := w.open(); err != nil {
+	ns, err := w.Open()
+	if err != nil {
 		return nil, err
 	}
-	return &network{ns: w.gateway.Sandbox, out: w}, nil
+	return &network{ns: ns, out: w}, nil
 }
 
 // wayOut begins the way out of a sandbox that has one. What a spare's is to amount to
 // nobody knows yet.
-func (s *sandbox) wayOut(m *wire.Message) *wayOut {
+func (s *sandbox) wayOut(m *wire.Message) *wayout.Way {
 	if s.egress == nil {
 		return nil
 	}
-	w := &wayOut{asked: *s.egress, waiting: map[uint64]chan<- protocol.Answer{}}
+	w := wayout.New(*s.egress)
 	if !s.spare {
 		s.askProxy(w, m)
 	}
-	s.undo.add(w.close)
+	s.undo.add(w.Close)
 	return w
 }
 
 // askProxy has the proxy understand what was asked for.
-func (s *sandbox) askProxy(w *wayOut, m *wire.Message) {
+func (s *sandbox) askProxy(w *wayout.Way, m *wire.Message) {
 	s.e.proxy.Program(m.File(protocol.FileProxy))
 	var ask func(name string, port uint16) // nil: nobody
-	if w.asked.Ask > 0 {
+	if s.egress.Ask > 0 {
 		ask = s.ask
 	}
-	w.begin(&s.e.proxy, s.id, m.File(protocol.FileLog), ask)
+	w.Begin(&s.e.proxy, s.id, *s.egress, m.File(protocol.FileLog), ask)
 }
 
 // openNetwork has the sandbox's network served, both ways. admitted says at last whether the
@@ -94,13 +96,13 @@ func (s *sandbox) openNetwork(m *wire.Message) (admitted func() error, _ error) 
 	}
 	var err error
 	over := make(chan struct{})
-	go func() { err = w.serve(); close(over) }()
+	go func() { err = w.Serve(); close(over) }()
 	s.undo.add(func() { <-over }) // or sockets would be closed while they are handed over
 	return func() error {
 		if <-over; err != nil {
 			return err
 		}
-		plan, err := w.settled()
+		plan, err := w.Settled()
 		if err == nil {
 			err = admitPlan(&s.spec, plan)
 		}
@@ -146,21 +148,21 @@ func (n *network) env(certFile string) []string {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	return environ(certFile, n.out.golang != nil, n.out.outlet.Plan().Env)
+	return n.out.Env(certFile)
 }
 
 func (n *network) blocked() []runner.Blocked {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.out.blocked()
+	return n.out.Blocked()
 }
 
 func (n *network) layers() []runner.Layer {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.out.layers()
+	return n.out.Layers()
 }
 
 // word is the receipt's.
@@ -168,7 +170,7 @@ func (n *network) word() string {
 	if n == nil || n.out == nil {
 		return "none"
 	}
-	return networkWord(n.out.outlet.Plan())
+	return n.out.Word()
 }
 
 // nameServer is the one a sandbox is told of.

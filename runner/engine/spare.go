@@ -157,7 +157,6 @@ func (sp *spare) retire() {
 // handOver gives a spare what is its caller's.
 func (s *sandbox) handOver(m *wire.Message) error {
 	if w := s.net.out; w != nil {
-		w.asked = *s.egress
 		s.askProxy(w, m)
 	}
 	admitted, err := s.openNetwork(m)

@@ -14,6 +14,7 @@ import (
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/wayout"
 	"demesne/runner/wire"
 )
 
@@ -27,7 +28,7 @@ type laying struct {
 }
 
 // layTree begins to make the tree.
-func (s *sandbox) layTree(m *wire.Message, out *wayOut) *laying {
+func (s *sandbox) layTree(m *wire.Message, out *wayout.Way) *laying {
 	l := &laying{done: make(chan struct{})}
 	began := time.Now()
 	go func() {

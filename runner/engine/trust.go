@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"demesne/rootfs"
+	"demesne/runner/wayout"
 )
 
 // anchors are where a machine keeps the certificates of its own authorities, beside the
@@ -17,13 +18,13 @@ var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/so
 // trust sets whom a sandbox with a way out has to trust besides: the machine's own
 // authorities, which an image knows nothing of and the host's tree has, and the proxy
 // where it ends TLS for secrets. An image without any certificates gets the host's.
-func (s *sandbox) trust(w *wayOut) error {
+func (s *sandbox) trust(w *wayout.Way) error {
 	if w == nil {
 		return nil
 	}
 	s.trusts = &rootfs.Trust{}
-	if len(w.asked.Secrets) > 0 {
-		plan, err := w.settled()
+	if len(s.egress.Secrets) > 0 {
+		plan, err := w.Settled()
 		if err != nil {
 			return err
 		}

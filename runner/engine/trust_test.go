@@ -8,6 +8,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/outlet"
+	"demesne/runner/wayout"
 )
 
 func TestCertificates(t *testing.T) {
@@ -31,16 +32,17 @@ func TestCertificates(t *testing.T) {
 }
 
 func TestTrust(t *testing.T) {
-	s := &sandbox{}
+	s := &sandbox{egress: &runner.Egress{}}
 	if err := s.trust(nil); err != nil || s.trusts != nil {
 		t.Errorf("a sandbox without a network is to trust %v, %v", s.trusts, err)
 	}
 	// Nobody waits for the proxy's answer when it has no certificate to give.
-	if err := s.trust(&wayOut{}); err != nil || len(s.trusts.Extra) != 0 {
+	if err := s.trust(wayout.New(*s.egress)); err != nil || len(s.trusts.Extra) != 0 {
 		t.Errorf("without secrets: %v, %v", s.trusts, err)
 	}
-	w := &wayOut{asked: runner.Egress{Secrets: []runner.Secret{{}}}}
-	w.begin(&outlet.Proxy{}, "id", nil, nil)
+	s.egress.Secrets = []runner.Secret{{}}
+	w := wayout.New(*s.egress)
+	w.Begin(&outlet.Proxy{}, "id", *s.egress, nil, nil)
 	if err := s.trust(w); err == nil {
 		t.Error("a sandbox with secrets was made without a proxy")
 	}

@@ -73,7 +73,7 @@ func parseRules(words []string) ([]policy.Rule, error) {
 	for _, w := range words {
 		r, err := policy.ParseRule(w)
 		if err != nil {
-			return nil, err
+			return nil, &wire.Error{Code: wire.CodeInvalid, Text: err.Error(), Hint: "a rule is such as " + policy.Instead(w)}
 		}
 		rules = append(rules, r)
 	}

@@ -1,4 +1,4 @@
-package engine
+package wayout
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 const mostPorts = 56
 
 // listenOn opens sockets for those ports that have none yet, as far as mostPorts goes.
-func (w *wayOut) listenOn(ports []uint16) (opened []*os.File, err error) {
+func (w *Way) listenOn(ports []uint16) (opened []*os.File, err error) {
 	for _, port := range missing(w.ports, ports) {
 		files, err := w.gateway.Listen(port)
 		if err != nil {
@@ -36,21 +36,9 @@ func missing(there, wanted []uint16) (all []uint16) {
 	return all
 }
 
-// follow opens what ports a changed policy is about, where each has to be opened.
-func (w *wayOut) follow(ports []uint16) error {
-	if w.gateway.NamedErr == nil {
-		return nil
-	}
-	opened, err := w.listenOn(ports)
-	if err != nil || len(opened) == 0 {
-		return err
-	}
-	return w.outlet.Add(opened)
-}
-
-// layers are the receipt's lines about a way out. What they say was tried: see
+// Layers are the receipt's lines about a way out. What they say was tried: see
 // netns.Gateway.Verify.
-func (w *wayOut) layers() []runner.Layer {
+func (w *Way) Layers() []runner.Layer {
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
 	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
@@ -67,15 +55,4 @@ func (w *wayOut) layers() []runner.Layer {
 		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
 	}
 	return []runner.Layer{gateway, names}
-}
-
-// withLayers are a receipt's layers with those of the same names replaced. It is pure.
-func withLayers(all, newer []runner.Layer) []runner.Layer {
-	all = slices.Clone(all)
-	for i, l := range all {
-		if n := slices.IndexFunc(newer, func(x runner.Layer) bool { return x.Name == l.Name }); n >= 0 {
-			all[i] = newer[n]
-		}
-	}
-	return all
 }
