@@ -48,6 +48,9 @@ func (n *network) addSecret(s string) error {
 
 func (n *network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
+	if strings.Contains(at, "://") {
+		return hinted(errors.New("is for a URL, not for a name"), "the name alone: %s=example.com or %s=example.com:8443", name, name)
+	}
 	host, header, _ := strings.Cut(at, ":")
 	switch port, more, _ := strings.Cut(header, ":"); {
 	case isPort(port):

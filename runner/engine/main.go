@@ -8,7 +8,7 @@
 //	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
 //	create.go     what a Spec must be to become a sandbox
 //	raise.go      the order of making one; package receipt says what holds then; end.go  its end
-//	tree.go       its mounts; image.go, hold.go  those of an image; shared.go  what is its caller's
+//	tree.go       its mounts; laying.go  while PID 1 starts; image.go, hold.go  of an image; shared.go  its caller's
 //	start.go      PID 1, on the best rung that works here
 //	config.go     Spec → libcontainer configuration, pure
 //	egress.go     what a sandbox may have of the network; pure

@@ -20,8 +20,13 @@ type stages struct {
 
 func (t *stages) mark(name string) {
 	now := time.Now()
-	t.list = append(t.list, runner.Stage{Name: name, MS: float64(now.Sub(t.last).Microseconds()) / 1000})
+	t.list = append(t.list, runner.Stage{Name: name, MS: ms(now.Sub(t.last))})
 	t.last = now
+}
+
+// part adds a time that lies within the others.
+func (t *stages) part(name string, d time.Duration) {
+	t.list = append(t.list, runner.Stage{Name: name, MS: ms(d)})
 }
 
 // make is the order in which a sandbox comes to be. Each step pushes its undoing.
@@ -81,10 +86,24 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 		}
 	}
 	t.mark("netns")
-	start, err := s.start(net.ns, laid)
-	t.list = append(t.list, runner.Stage{Name: "mounts", MS: ms(laid.took)})
+	if err := s.bringUp(laid, t); err != nil {
+		return err
+	}
+	if err := admitted(); err != nil {
+		return err
+	}
+	t.mark("proxy")
+	t.part("guest:landlock", s.seen.facts.Landlocked)
+	t.part("guest:seccomp", s.seen.facts.Filtered)
+	return nil
+}
+
+// bringUp starts PID 1 in its tree and has it restrict itself.
+func (s *sandbox) bringUp(laid *laying, t *stages) error {
+	start, err := s.start(s.net.ns, laid)
+	t.part("mounts", laid.took)
 	if s.spec.Rootfs != nil {
-		t.list = append(t.list, runner.Stage{Name: "mounts:layers", MS: ms(s.image.stacked)})
+		t.part("mounts:layers", s.image.stacked)
 	}
 	if err != nil {
 		return err
@@ -94,7 +113,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	}
 	masked := s.mask(start)
 	t.mark("clone")
-	net.started()
+	s.net.started()
 	err = s.group.Add(s.pid)
 	if err = errors.Join(err, <-masked); err != nil {
 		return err
@@ -105,14 +124,8 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	if err != nil {
 		return s.explainInit(err)
 	}
-	s.seen = seen{facts, start, <-names, net.ns.SysfsErr}
+	s.seen = seen{facts, start, <-names, s.net.ns.SysfsErr}
 	t.mark("guest")
-	if err := admitted(); err != nil {
-		return err
-	}
-	t.mark("proxy")
-	t.list = append(t.list,
-		runner.Stage{Name: "guest:landlock", MS: ms(facts.Landlocked)}, runner.Stage{Name: "guest:seccomp", MS: ms(facts.Filtered)})
 	return nil
 }
 
