@@ -69,8 +69,9 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 	}
 	defer first.over()
 	last := first
-	if open, err := freeze.Mapped(s.pid); err == nil {
-		since := time.Now()
+	open, unclear := freeze.Mapped(s.pid)
+	since := time.Now()
+	if unclear == nil && first.still.Held() {
 		first.over()
 		twin.Ahead(since, open)
 		if last, err = s.pause(); err != nil {
@@ -79,6 +80,9 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 		defer last.over()
 	}
 	err = twin.Settle()
+	if err == nil && !last.still.Held() {
+		err = wire.Errorf(wire.CodeBusy, "%w", freeze.ErrRestless)
+	}
 	if lost := s.whole(); lost != nil {
 		err = lost
 	}

@@ -10,7 +10,8 @@
 // children are told to, and are continued after them; so a shell never sees a job of its own stopped. What was
 // stopped already stays so.
 //
-// A process that is stopped writes no more, in none of its threads. What it cannot be kept from is to be killed.
+// A process that is stopped writes no more, in none of its threads. It cannot be kept from being killed, nor from having itself
+// continued: [Frozen.Held] tells.
 package freeze
 
 import (
@@ -37,6 +38,8 @@ const patience = 5 * time.Second
 type Frozen struct {
 	order []int       // pids, parents first
 	fds   map[int]int // pid → pidfd
+	pid1  int
+	runs  map[string]string // of each thread, see Held
 }
 
 // Alone says whether pid1 has no descendant.
@@ -59,6 +62,7 @@ func Stop(pid1 int) (*Frozen, error) {
 			still = still && all(pid, inert)
 		}
 		if still {
+			f.remember(pid1)
 			return f, nil
 		}
 		if time.Now().After(deadline) {
