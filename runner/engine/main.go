@@ -16,8 +16,8 @@
 //	exec.go       a command in a sandbox; environ.go  as whom and with what; result.go  how it ended
 //	terminal.go   its terminal; attach.go  who has that
 //	spare.go      sandboxes made in advance; spares.go  which, and how many
-//	keep.go       a sandbox that outlives its processes: its directory, and its clock
-//	fork.go       one that starts with another's files; idle.go  one that nobody uses
+//	keep.go       a sandbox that outlives its processes: its directory; life.go  and its clock
+//	fork.go       one that starts with another's files; busy.go  while that runs; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes; key.go  one that is found by a word
 //	diff.go       what one made of its image; layer.go  the same as layers of another
 //	minimal.go    one without namespaces, where the machine forbids them

@@ -51,7 +51,7 @@ func minimalLayers(b protocol.Boot) []runner.Layer {
 	return layers
 }
 
-// minimalLimits leaves out a limit that a sandbox without namespaces has not, see engine.rlimits.
+// minimalLimits leaves out a limit that a sandbox without namespaces has not, see minimal.go of package engine.
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
 		if l[i].Mechanism == "RLIMIT_NPROC" {
