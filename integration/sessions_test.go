@@ -136,6 +136,32 @@ func TestSessionMany(t *testing.T) {
 	}
 }
 
+// TestSessionKeyring makes more sandboxes than it costs keys, of which a user may have 200.
+func TestSessionKeyring(t *testing.T) {
+	b := newBox(t)
+	keys := func() (n int) {
+		text, err := os.ReadFile("/proc/key-users")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var user, usage int
+			if fmt.Sscanf(line, "%d: %d %d/", &user, &usage, &n); user == b.uid() {
+				return n
+			}
+		}
+		return 0
+	}
+	b.create()
+	before := keys()
+	for range 4 {
+		b.create()
+	}
+	if more := keys() - before; more >= 4 {
+		t.Errorf("4 sandboxes took %d keys", more)
+	}
+}
+
 // A terminal whose input is no terminal ends with that input.
 func TestSessionTerminalEnd(t *testing.T) {
 	b := newBox(t)
