@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +58,19 @@ func TestSpareImage(t *testing.T) {
 			t.Errorf("after gc --all: %q", got)
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// TestSpareImageRemoved removes an image right after the last command on it, while a runner may be making
+// a sandbox of it in advance.
+func TestSpareImageRemoved(t *testing.T) {
+	g := newGallery(t)
+	g.ok("create", "--name", "holder")
+	defer g.do("stop", "holder")
+	for i := range 10 {
+		ref, _ := g.simple(fmt.Sprintf("demo:%d", i))
+		g.ok("run", "--image", ref, "--", "true")
+		time.Sleep(time.Duration(6*i) * time.Millisecond)
+		g.ok("rmi", ref)
 	}
 }

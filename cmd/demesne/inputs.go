@@ -138,5 +138,9 @@ func reason(err error) error {
 	if errors.As(err, &errno) {
 		return errno
 	}
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
 	return err
 }

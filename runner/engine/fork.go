@@ -70,8 +70,8 @@ func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	}
 	if live != nil {
 		<-live.built
-		if !live.stays() {
-			return runner.Forked{}, wire.Errorf(wire.CodeInvalid, "fork sandbox %q: its files are not kept: %v", live.id, live.kept.why)
+		if err := live.keeps("fork sandbox"); err != nil {
+			return runner.Forked{}, err
 		}
 		if !live.haltIdle() {
 			return live.forkRunning(d, t)

@@ -27,34 +27,40 @@ func diffIDs(r *runner.Rootfs) []layers.DiffID {
 	return ids
 }
 
-// hold keeps the layers, and the image they are of, from being removed until release is called.
-func (s *sandbox) hold(cache layers.Cache) (_ *layers.Held, release func(), _ error) {
-	r := s.spec.Rootfs
-	held, err := cache.Hold(diffIDs(r))
+// hold keeps the layers from being removed until what it returns is closed.
+func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
+	held, err := cache.Hold(diffIDs(s.spec.Rootfs))
 	var missing *layers.MissingError
 	if errors.As(err, &missing) {
-		return nil, nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)
+		return nil, wire.Errorf(wire.CodeMissing, "mount image: %w", err)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
+	return held, err
+}
+
+// use keeps the image that the layers are of from being removed until the file is closed. A spare
+// does not: nobody uses it, and who removes the image is not to be told so. It is nil where there is nothing to
+// lock, or it is real root's and we may not open it: the caller holds the image too, while it lives.
+func (s *sandbox) use() *os.File {
+	r := s.spec.Rootfs
 	_, hex, _ := strings.Cut(r.Digest, ":")
-	// The caller holds it too, while it lives; real root's we may not be able to open.
 	used, err := os.Open(filepath.Join(r.Store, "used", filepath.Base(hex)))
-	if err == nil {
-		unix.Flock(int(used.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err != nil {
+		return nil
 	}
-	return held, func() { held.Close(); used.Close() }, nil // to close what is nil does nothing
+	unix.Flock(int(used.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	return used
 }
 
 // holdAgain takes hold of the layers that a spare was mounted on. It is an error if one of them was
 // removed meanwhile, also if it is there anew: a layer that is removed loses its name first, so what has the
 // name and is the same directory is whole.
 func (s *sandbox) holdAgain() error {
-	held, release, err := s.hold(s.layerCache())
+	held, err := s.hold(s.layerCache())
 	if err != nil {
 		return err
 	}
+	used := s.use()
+	release := func() { held.Close(); used.Close() } // to close what is nil does nothing
 	now, err := inodesOf(held.FS)
 	held.CloseFS()
 	if err == nil && !slices.Equal(now, s.image.layers) {

@@ -113,18 +113,19 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		image.Dir = source(m, protocol.SourceRootfs, r.Dir)
 	} else {
 		began := time.Now()
-		held, release, err := s.hold(cache)
+		held, err := s.hold(cache)
 		if err != nil {
 			return nil, err
 		}
 		defer held.CloseFS()
 		if s.spare {
-			defer release()
+			defer held.Close()
 			if s.image.layers, err = inodesOf(held.FS); err != nil {
 				return nil, err
 			}
 		} else {
-			s.undo.add(release)
+			used := s.use()
+			s.undo.add(func() { held.Close(); used.Close() })
 		}
 		image.Lowers, s.image.stacked = held.FS, time.Since(began)
 	}

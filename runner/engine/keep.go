@@ -234,6 +234,19 @@ func (s *sandbox) stays() bool {
 	return s.kept.stay
 }
 
+// keeps says why the files of s do not stay when it ends, if they do not.
+func (s *sandbox) keeps(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.kept.stay:
+		return nil
+	case s.ending:
+		return s.goneFor(what)
+	}
+	return wire.Errorf(wire.CodeInvalid, "%s %q: its files are not kept: %v", what, s.id, s.kept.why)
+}
+
 // remove ends s and removes its files.
 func (s *sandbox) remove(why string) {
 	s.mu.Lock()

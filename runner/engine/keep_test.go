@@ -121,3 +121,24 @@ func TestKeyLocks(t *testing.T) {
 		t.Errorf("%d, %d; %d held", *n["a"], *n["b"], len(k.held))
 	}
 }
+
+// TestKeeps: of one that ends without its files nobody is told that there was no place for them.
+func TestKeeps(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		stay, ending bool
+		want         wire.Code
+	}{
+		{"kept", true, false, ""},
+		{"stopped", true, true, ""},
+		{"removed", false, true, wire.CodeGone},
+		{"without a place", false, false, wire.CodeInvalid},
+	} {
+		s := &sandbox{ending: row.ending}
+		s.kept.stay = row.stay
+		err := s.keeps("fork sandbox")
+		if row.want == "" && err != nil || row.want != "" && codeOf(err) != row.want {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+}

@@ -160,6 +160,7 @@ func (e *Engine) setUp() (err error) {
 		h := limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
 		limits.Default() // it remembers
 		found <- h
+		learnPidfds()
 	}()
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
@@ -175,7 +176,6 @@ func (e *Engine) setUp() (err error) {
 	}
 	ahead := newNetwork(nil)
 	e.ahead.Store(&ahead)
-	go learnPidfds()
 	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
@@ -185,8 +185,8 @@ func (e *Engine) setUp() (err error) {
 	return mountCgroup2()
 }
 
-// learnPidfds has package os see whether pidfds work, for which it starts a process, before there is one
-// to start.
+// learnPidfds has package os see whether pidfds work, for which it starts a process, while there is none to
+// start yet.
 func learnPidfds() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		self.Release()

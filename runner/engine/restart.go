@@ -48,7 +48,9 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 // stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
 func stopped(rec keep.Record) error {
 	if rec.Snapshot {
-		return wire.Errorf(wire.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
+		err := wire.Errorf(wire.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
+		err.Hint = "demesne fork ID makes a sandbox of it"
+		return err
 	}
 	if rec.Info.State == runner.Running {
 		return wire.Errorf(wire.CodeBusy, "open sandbox %q: %w", rec.Info.ID, keep.ErrBusy)
@@ -123,8 +125,8 @@ func evict(d *keep.Dir, rec keep.Record) error {
 // stop ends a live sandbox, and removes its files unless they are to stay.
 func (s *sandbox) stop(keepFiles bool) error {
 	if keepFiles {
-		if !s.stays() {
-			return wire.Errorf(wire.CodeInvalid, "stop sandbox %q: its files are not kept: %v", s.id, s.kept.why)
+		if err := s.keeps("stop sandbox"); err != nil {
+			return err
 		}
 		s.end("stopped")
 		return nil

@@ -142,9 +142,10 @@ func labelled(text []byte, label string) (int64, bool) {
 	return 0, false
 }
 
-// meminfo returns one line of /proc/meminfo in bytes, 0 if it is not there.
+// meminfo returns one of the first three lines of /proc/meminfo in bytes (MemTotal, MemFree, MemAvailable: proc(5)),
+// 0 if it is not there. Watchers read it often: more than that would be the runner's largest waste.
 func meminfo(name string) int64 {
-	text, err := slurp("/proc/meminfo", make([]byte, 8192))
+	text, err := slurp("/proc/meminfo", make([]byte, 256))
 	if err != nil {
 		return 0
 	}

@@ -20,9 +20,10 @@ func (u *unpacker) file(name string, mode fs.FileMode, size int64, r io.Reader) 
 		return err
 	}
 	f, err := u.root.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, mode)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR): // as open(2) has it; the latter is of old kernels
 		err = u.beside(name, mode, size, r)
-	} else {
+	case err == nil:
 		if err = fill(f, mode, size, r); err == nil {
 			err = u.settle(f, name, mode, size)
 		}

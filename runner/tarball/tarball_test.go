@@ -161,6 +161,35 @@ func TestUnpackWhole(t *testing.T) {
 	}
 }
 
+// TestUnpackThroughLinkInside: a link to a directory that does not lead out is a way for files, too; and an error names no file
+// but the one that could not be made.
+func TestUnpackThroughLinkInside(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/d/way/f", "x", 0o600)
+	var stream bytes.Buffer
+	if err := Pack(&stream, from, "d", "d"); err != nil {
+		t.Fatal(err)
+	}
+	text := stream.Bytes()
+	root, dir := rooted(t)
+	if err := errors.Join(os.MkdirAll(dir+"/d/real", 0o755), os.Symlink("real", dir+"/d/way")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Unpack(bytes.NewReader(text), root, Options{}); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(dir + "/d/real/f"); string(got) != "x" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := os.RemoveAll(dir); err != nil { // nothing can be made in what is gone
+		t.Fatal(err)
+	}
+	u := &unpacker{root: root}
+	if err := u.file("f", 0o600, 0, strings.NewReader("")); err == nil || strings.Contains(err.Error(), ".demesne") {
+		t.Error(err)
+	}
+}
+
 // TestUnpackOverDirectory: a file does not take the place of a directory, and leaves nothing.
 func TestUnpackOverDirectory(t *testing.T) {
 	from, src := rooted(t)
