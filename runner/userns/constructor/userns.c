@@ -61,7 +61,7 @@ static int clean(void)
 		return 1;
 	if (!(list = strdup(list))) // the reaper in Go reads the original
 		return 0;
-	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save))
+	for (char *p = strtok_r(list, "\n", &save); p; p = strtok_r(NULL, "\n", &save))
 		if (unlink(p) < 0 && rmdir(p) < 0 && errno != ENOENT)
 			all = 0;
 	return all;
