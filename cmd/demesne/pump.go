@@ -37,7 +37,7 @@ type pump struct {
 	buf     []byte
 	last    byte // copied
 	moved   atomic.Int64
-	busy    atomic.Bool // bytes are read and not written
+	busy    atomic.Bool // bytes are read, and not yet written and counted
 	done    chan struct{}
 	err     error // why it ended early; read after done
 }
@@ -78,6 +78,7 @@ func (p *pump) run() error {
 		if p.moved.Add(n) == n && p.first != nil {
 			p.first()
 		}
+		p.busy.Store(false)
 		if !grown && p.moved.Load() > chunk {
 			grown = true
 			p.grow()
@@ -97,11 +98,14 @@ func (p *pump) splice() (n int64, err error) {
 	dst := fdOf(p.dst)
 	rerr := p.rc.Read(func(fd uintptr) bool {
 		for {
+			p.busy.Store(true)
 			n, err = unix.Splice(int(fd), nil, dst, nil, chunk, unix.SPLICE_F_NONBLOCK)
+			if err != unix.EAGAIN && err != unix.EINTR {
+				return true
+			}
+			p.busy.Store(false)
 			switch {
 			case err == unix.EINTR:
-			case err != unix.EAGAIN:
-				return true
 			case ready(int(fd), unix.POLLIN):
 				await(dst, unix.POLLOUT)
 			case p.polled:
@@ -139,7 +143,6 @@ func (p *pump) copy() (int64, error) {
 			}
 		}
 	})
-	defer p.busy.Store(false)
 	if err == nil {
 		err = rerr
 	}
