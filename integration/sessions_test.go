@@ -136,6 +136,31 @@ func TestSessionMany(t *testing.T) {
 	}
 }
 
+// TestSessionKeyring makes more sandboxes than it costs keys, of which a user may have 200.
+func TestSessionKeyring(t *testing.T) {
+	b := newBox(t)
+	keys := func() (n int) {
+		text, err := os.ReadFile("/proc/key-users")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var user, usage, has int
+			fmt.Sscanf(line, "%d: %d %d/", &user, &usage, &has)
+			n += has
+		}
+		return n
+	}
+	b.create()
+	before := keys()
+	for range 8 {
+		b.create()
+	}
+	if more := keys() - before; more >= 8 {
+		t.Errorf("8 sandboxes took %d keys", more)
+	}
+}
+
 // A terminal whose input is no terminal ends with that input.
 func TestSessionTerminalEnd(t *testing.T) {
 	b := newBox(t)

@@ -129,7 +129,7 @@ var (
 func explainSubids(err error) (why, fix string) {
 	switch {
 	case errors.Is(err, errNoRange):
-		return err.Error(), "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 " + userName()
+		return err.Error(), "demesne check  # names ids that nobody has"
 	case errors.Is(err, errNoHelper):
 		return err.Error(), "sudo apt-get install uidmap"
 	}

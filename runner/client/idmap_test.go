@@ -2,6 +2,7 @@ package client
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -33,6 +34,10 @@ func TestNoMapper(t *testing.T) {
 	why, fix := explainSubids(runMappers(os.Getpid(), nil, nil))
 	if why != "newuidmap is not installed" || fix == "" {
 		t.Errorf("%q, %q", why, fix)
+	}
+	// A range that is written here may be another user's already, whose files sandboxes would then share.
+	if _, fix := explainSubids(errNoRange); fix == "" || strings.Contains(fix, "100000") {
+		t.Errorf("no range: %q", fix)
 	}
 }
 

@@ -292,7 +292,7 @@ func (l *launcher) environ(cgroups []string) []string {
 		fmt.Sprintf("%s=%d", userns.EnvControl, protocol.FDControl),
 		fmt.Sprintf("%s=%d", userns.EnvLock, protocol.FDLock),
 		userns.EnvMode + "=" + l.mode,
-		userns.EnvClean + "=" + strings.Join(clean, ":"),
+		userns.EnvClean + "=" + strings.Join(clean, "\n"),
 		userns.EnvKey + "=" + l.dir.key,
 		userns.EnvRun + "=" + l.dir.path,
 	}

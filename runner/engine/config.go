@@ -61,6 +61,7 @@ func config(id, root, dev, netns string, ids protocol.Boot, spec runner.Spec, r 
 		GIDMappings:     identity(ids.GIDMap),
 		Capabilities:    &configs.Capabilities{Bounding: caps, Effective: caps, Permitted: caps},
 		NoNewPrivileges: true,
+		NoNewKeyring:    true, // the runner's is nobody else's; see runner/userns
 		Hostname:        spec.Hostname,
 		Cgroups:         noCgroup(id),
 		RootlessCgroups: true,

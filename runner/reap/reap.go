@@ -38,7 +38,7 @@ func Run() int {
 			code = 1
 		}
 	}
-	for _, err := range removeAll(strings.Split(os.Getenv(userns.EnvClean), ":"), removeOne, time.Sleep) {
+	for _, err := range removeAll(strings.Split(os.Getenv(userns.EnvClean), "\n"), removeOne, time.Sleep) {
 		fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
 		code = 1
 	}

@@ -47,7 +47,7 @@ import "syscall"
 const (
 	EnvControl = "_DEMESNE_CONTROL" // descriptor: the stream socket drawn above
 	EnvMode    = "_DEMESNE_MODE"    // ModeUser, ModeRoot or ModeMinimal
-	EnvClean   = "_DEMESNE_CLEAN"   // colon-separated files and directories A removes at the end
+	EnvClean   = "_DEMESNE_CLEAN"   // files and directories A removes at the end, a line each
 	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
 	EnvKey     = "_DEMESNE_KEY"     // the runner's, for the reaper in Go
 	EnvRun     = "_DEMESNE_RUN"     // the run directory, for the same
