@@ -149,8 +149,9 @@ func TestAhead(t *testing.T) {
 		if name == "nothing" && (ahead == 0 || twin.Bytes() != ahead) {
 			t.Errorf("%d bytes ahead, %d in all", ahead, twin.Bytes())
 		}
-		if _, err := copyUpper(w.upper, whole); err != nil {
-			t.Fatal(err)
+		all, err := copyUpper(w.upper, whole)
+		if err != nil || twin.Bytes() != all {
+			t.Errorf("%s: %d bytes, not %d: %v", name, twin.Bytes(), all, err)
 		}
 		if got, want := look(t, kept), look(t, whole); !maps.Equal(got, want) {
 			t.Errorf("%s: the copy has\n%s\nnot\n%s", name, lines(got, want), lines(want, got))

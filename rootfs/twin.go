@@ -39,7 +39,8 @@ type twin struct {
 	top   int                  // of the copy
 	at    string               // the directory below top that is being copied
 	files map[[2]uint64]string // of several names: where the first one is
-	bytes int64                // that were copied; those that are shared with the original are not
+	bytes int64                // that the copy has of its own, and those that are shared with the original are not
+	mark  int64                // what that was before this entry
 
 	ahead  bool                // the sandbox writes meanwhile
 	room   int64               // what may be copied ahead, in bytes
@@ -51,12 +52,9 @@ type twin struct {
 
 // original is what an entry is a copy of. A number alone may be another one's by now.
 type original struct {
-	ino uint64
-	dir bool
-}
-
-func originalOf(st *unix.Stat_t) original {
-	return original{st.Ino, st.Mode&unix.S_IFMT == unix.S_IFDIR}
+	ino   uint64
+	dir   bool
+	bytes int64 // that were copied
 }
 
 // What one entry counts as besides its bytes, and how many are remembered, in copying ahead: a sandbox may feed it
@@ -86,7 +84,7 @@ func NewTwin(upper, kept *os.File, most int64) (*Twin, error) {
 // Close closes what the copy was made with, and no file of the caller's.
 func (t *Twin) Close() error { return unix.Close(t.c.twin.top) }
 
-// Bytes is how much was copied, in bytes; what is shared with the original is not.
+// Bytes is how much the copy has of its own, in bytes; what it shares with the original is not.
 func (t *Twin) Bytes() int64 { return t.c.twin.bytes }
 
 // clockTick is more than the coarse clock that ctime is taken from is ever behind.
@@ -126,7 +124,7 @@ func (t *Twin) inode(name string) (uint64, error) {
 
 // Settle makes the copy whole and right. The sandbox does not write meanwhile.
 func (t *Twin) Settle() error {
-	t.c.twin.ahead = false
+	t.c.twin.ahead, t.c.twin.bytes = false, 0
 	if err := t.pass(); err != nil {
 		return fmt.Errorf("copy files: %w", err)
 	}
@@ -197,16 +195,18 @@ func (t *twin) has(name string, st *unix.Stat_t) bool {
 		return false
 	}
 	of, ok := t.made[path.Join(t.at, name)]
-	return ok && of == originalOf(st)
+	return ok && of.ino == st.Ino && of.dir == isDir(st)
 }
 
 // entry makes what the merged tree has not: whiteouts, and further names of a file. And it keeps what was
 // copied ahead and is right.
 func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done bool, err error) {
-	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	has := t.has(name, st)
-	if has && !isDir {
-		has = before(st.Ctim, t.since) && !t.mapped[st.Ino]
+	t.mark = t.bytes
+	dir, has := isDir(st), t.has(name, st)
+	if has && !dir {
+		if has = before(st.Ctim, t.since) && !t.mapped[st.Ino]; has {
+			t.bytes += t.made[path.Join(t.at, name)].bytes
+		}
 	}
 	switch {
 	case t.ahead && t.mapped[st.Ino]:
@@ -217,7 +217,7 @@ func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done 
 		}
 	}
 	switch {
-	case isDir:
+	case dir:
 		return false, nil
 	case whiteout: // overlayfs makes one inode of many of them: more than can have names in the copy
 		if !has {
@@ -243,7 +243,7 @@ func (t *twin) did(name string, st *unix.Stat_t) error {
 	if t == nil || !t.ahead || t.mapped[st.Ino] {
 		return nil
 	}
-	t.made[path.Join(t.at, name)] = originalOf(st)
+	t.made[path.Join(t.at, name)] = original{st.Ino, isDir(st), t.bytes - t.mark}
 	if t.room -= entryRoom; t.room < 0 || len(t.made) >= madeMax {
 		return errEnough
 	}
@@ -287,6 +287,8 @@ func (t *twin) shed(from, to int, name string, st *unix.Stat_t) error {
 	}
 	return err
 }
+
+func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
 func before(a, b unix.Timespec) bool {
 	return a.Sec < b.Sec || a.Sec == b.Sec && a.Nsec < b.Nsec

@@ -78,7 +78,7 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 			out.undo()
 			return 0, err
 		}
-		return a.tellForked("fork", f)
+		return a.tellForked(ctx, eng, "fork", f)
 	})
 }
 
@@ -92,16 +92,21 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return a.tellForked("snapshot", f)
+		return a.tellForked(ctx, eng, "snapshot", f)
 	})
 }
 
-// tellForked prints the id, and says so when it took more than a moment of the one that was forked.
-func (a *app) tellForked(verb string, f runner.Forked) (int, error) {
+// tellForked prints the id, and says so when it took more than a moment of the one that was forked. The runner is asked about it
+// last: it keeps no fork that nobody was told of.
+func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still); f.Copied > 0 {
 		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still.Round(time.Millisecond)))
 	}
-	return a.print(f.ID + "\n")
+	code, err := a.print(f.ID + "\n")
+	if code == 0 && err == nil {
+		eng.Inspect(ctx, f.ID) // whatever became of it since
+	}
+	return code, err
 }
 
 func cmdDiff(a *app, o *options, args []string) (int, error) {

@@ -49,6 +49,9 @@ func (c *Client) Halt(ctx context.Context, idOrName string) error {
 // What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own
 // /out.
 //
+// One without a name goes with c unless c has made a call about it, such as Inspect: whoever dies before anybody was told
+// of it leaves none.
+//
 // A sandbox in which nothing runs is halted, and the files are shared, so their size does not matter: that it is started
 // again by its next command is not told (but what was in /dev/shm is gone). One that has processes holds still
 // (SIGSTOP, see package freeze) while what it wrote is copied; a file system that can share contents (btrfs, xfs) does.

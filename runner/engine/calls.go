@@ -108,6 +108,7 @@ func onSandbox[R any](f func(*sandbox, protocol.Target) (R, error)) handler {
 		}
 		s, rec, err := c.e.locate(t.Sandbox)
 		if s == nil {
+			c.told(rec.Info.ID)
 			reply, err := c.e.absent(m.Op, t, rec, err)
 			return reply, nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"demesne/runner"
@@ -20,7 +21,8 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 // basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
 const basesMax = 100
 
-// fork has what c asked for in passing removed when c ends, and anything else if c has ended by now: nobody is told of it.
+// fork has what c asked for in passing removed when c ends, and what has no name unless c has said by then, by a call about
+// it, that somebody was told of it.
 func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	f, err := c.e.fork(t)
 	if err != nil {
@@ -30,6 +32,8 @@ func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	gone := c.gone
 	if t.Passing || gone {
 		c.passing = append(c.passing, f.ID)
+	} else if t.Name == "" {
+		c.untold = append(c.untold, f.ID)
 	}
 	c.mu.Unlock()
 	if gone {
@@ -38,11 +42,18 @@ func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	return f, nil
 }
 
+// told is of a sandbox that c has called about.
+func (c *caller) told(id string) {
+	c.mu.Lock()
+	c.untold = slices.DeleteFunc(c.untold, func(of string) bool { return of == id })
+	c.mu.Unlock()
+}
+
 // pass removes what c had in passing, unless c did.
 func (c *caller) pass() {
 	c.mu.Lock()
-	ids := c.passing
-	c.passing = nil
+	ids := append(c.passing, c.untold...)
+	c.passing, c.untold = nil, nil
 	c.mu.Unlock()
 	for _, id := range ids {
 		rec, err := c.e.asleep(id)

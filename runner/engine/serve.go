@@ -22,6 +22,7 @@ type caller struct {
 	own  map[*sandbox]bool
 
 	passing []string // snapshots that go with it
+	untold  []string // forks that go with it until it has called about them
 }
 
 // accept serves callers until the listener is closed.
