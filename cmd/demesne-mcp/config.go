@@ -17,6 +17,7 @@ import (
 	"demesne/proxy/modes"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
+	"demesne/runner/turns"
 )
 
 // Variables of the environment.
@@ -44,12 +45,16 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	line, err := turns.DefaultDir()
+	if err != nil {
+		return nil, nil, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
 	d, err := desk.New(desk.Options{
-		Jobs: store, Attend: []string{self, "job"}, Turns: filepath.Join(filepath.Dir(dir), "turns"), Most: most, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
+		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
 }

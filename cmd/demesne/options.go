@@ -32,6 +32,7 @@ type options struct {
 	nesting, trace       bool
 	background, manifest bool
 	key                  string
+	inTurn               bool
 	ttl, maxAge          time.Duration
 	freezeIdle           time.Duration
 	network              network

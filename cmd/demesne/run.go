@@ -44,6 +44,9 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	case o.ttl != 0 || o.maxAge != 0 || o.freezeIdle != 0:
 		return nil, hinted(errors.New("--ttl, --max-age and --freeze-idle: a run's sandbox ends with its command"), "--key KEY makes one that stays")
 	}
+	if o.inTurn && o.key == "" {
+		return nil, hinted(errors.New("--in-turn: a run's sandbox is its own"), "--key KEY names one that stays")
+	}
 	r, err := a.newRoot(o)
 	if err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 		return err
 	}
 	j.app.tellRestarted(r.o.verb, b)
-	return j.execute(b.exec, func() {})
+	return j.within(b)
 }
 
 // runOnce makes the sandbox with its command, in one call.
@@ -267,5 +270,5 @@ func (j *job) exec(id string) error {
 	j.stages.since("open", began)
 	j.app.tellRestarted("exec", b)
 	j.kept.hide(j.o.network.hidden())
-	return j.execute(b.exec, func() {})
+	return j.within(b)
 }

@@ -33,6 +33,15 @@ type Turn struct {
 	fifo      *os.File
 }
 
+// DefaultDir is ~/.demesne/turns.
+func DefaultDir() (string, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find line: %w", err)
+	}
+	return filepath.Join(home, ".demesne", "turns"), nil
+}
+
 // Join takes the last place in the line of that name. who tells turns apart, for [Adopt]; both are
 // one word without dots and slashes.
 func Join(dir, name, who string) (*Turn, error) {

@@ -1,0 +1,63 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// TestSessionInTurn has commands and a call of an agent stand in the line of one sandbox. Who is
+// killed or interrupted there has run nothing, and is in nobody's way.
+func TestSessionInTurn(t *testing.T) {
+	b := newBox(t)
+	b.must("run", "--key", "k", "-c", "echo 0 > /tmp/n")
+	box := strings.TrimSpace(b.must("ls", "-q"))
+	line := b.home + "/.demesne/turns"
+	come := func(n int) {
+		t.Helper()
+		eventually(t, "it to stand in line", func() bool { return len(names(line)) == n+1 }) // and a lock
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { b.must("exec", "--in-turn", box, "-c", "while ! test -e /tmp/go; do sleep 0.02; done") })
+	come(1)
+	step := func(i int) string {
+		return fmt.Sprintf("n=$(cat /tmp/n); sleep 0.05; echo $((n+1)) > /tmp/n; echo %d >> /tmp/order", i)
+	}
+	wg.Go(func() { b.must("exec", "--key", "k", "--in-turn", "-c", step(0)) })
+	come(2)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		cmd := b.command("demesne", "exec", "--in-turn", box, "-c", "echo gone >> /tmp/order")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		come(3)
+		cmd.Process.Signal(sig)
+		cmd.Wait()
+		if code := exitCode(cmd.ProcessState.Sys().(syscall.WaitStatus)); code != 128+int(sig) {
+			t.Errorf("%v: exit %d", sig, code)
+		}
+		if sig == syscall.SIGINT {
+			come(2)
+		}
+	}
+	agent := b.mcp()
+	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "in_turn": true, "command": step(1)})
+	come(3) // the killed one's place is taken away by who comes next
+	wg.Go(func() { b.must("run", "--key", "k", "--in-turn", "-c", step(2)) })
+	come(4)
+	b.must("exec", box, "--", "touch", "/tmp/go")
+	agent.await(answer)
+	wg.Wait()
+	if got := strings.Fields(b.must("exec", box, "--", "cat", "/tmp/n", "/tmp/order")); fmt.Sprint(got) != "[3 0 1 2]" {
+		t.Errorf("in the order they were served: %v", got)
+	}
+	if left := names(line); len(left) != 1 {
+		t.Errorf("left in line: %v", left)
+	}
+	b.refused(t, "--in-turn: a run's sandbox is its own", "run", "--in-turn", "--", "true")
+	b.must("rm", box)
+	os.RemoveAll(line)
+}
