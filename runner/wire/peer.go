@@ -33,8 +33,18 @@ func (p *Peer) Serve() error {
 	defer close(p.done)
 	for {
 		m, err := p.conn.Recv()
-		if err != nil {
+		switch {
+		case m == nil:
 			return err
+		case err != nil && m.Op == "": // a reply: who waits for it is told
+			m.Error = AsError(err)
+		case err != nil && m.ID == 0:
+			return err
+		case err != nil:
+			if err := p.Fail(m, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if m.Op != "" {
 			p.handle(m)

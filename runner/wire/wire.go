@@ -193,18 +193,21 @@ func (c *Conn) Send(m Message, body any, files Files) error {
 	}
 }
 
-// Recv reads one message. io.EOF says the other side is gone, however it went.
+// Recv reads one message. io.EOF says the other side is gone, however it went. A message whose
+// descriptors are more than this process may open comes without them, and with an error that is EMFILE:
+// the connection can go on.
 func (c *Conn) Recv() (*Message, error) {
 	var raw []byte
 	var files []*os.File
+	short := false
 	closeAll := func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}
 	for first, last := true, false; !last; first = false {
-		p, n, got, err := c.read()
-		files = append(files, got...)
+		p, n, got, cut, err := c.read()
+		files, short = append(files, got...), short || cut
 		if n > 0 {
 			raw = append(raw, p.data[1:n]...)
 			last = p.data[0] == flagLast
@@ -232,6 +235,11 @@ func (c *Conn) Recv() (*Message, error) {
 		closeAll()
 		return nil, fmt.Errorf("receive: %w", err)
 	}
+	if named := len(m.Names); short && named > len(files) {
+		closeAll()
+		m.Names = nil
+		return m, fmt.Errorf("receive %d descriptors: %w", named, unix.EMFILE)
+	}
 	if len(m.Names) != len(files) {
 		closeAll()
 		return nil, fmt.Errorf("receive: %d descriptors named, %d received", len(m.Names), len(files))
@@ -256,11 +264,12 @@ func (c *Conn) write(p, oob []byte) error {
 	return werr
 }
 
-// read reads one packet of n bytes. p is from packets, or nil, and the caller's.
-func (c *Conn) read() (p *packet, n int, files []*os.File, err error) {
+// read reads one packet of n bytes. p is from packets, or nil, and the caller's. cut says that not
+// all descriptors could be received.
+func (c *Conn) read() (p *packet, n int, files []*os.File, cut bool, err error) {
 	rc, err := c.f.SyscallConn()
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, 0, nil, false, err
 	}
 	var oobn, flags int
 	var rerr error
@@ -275,17 +284,17 @@ func (c *Conn) read() (p *packet, n int, files []*os.File, err error) {
 	})
 	switch {
 	case err != nil:
-		return p, 0, nil, err
+		return p, 0, nil, false, err
 	case errors.Is(rerr, unix.ECONNRESET):
-		return p, 0, nil, io.EOF
+		return p, 0, nil, false, io.EOF
 	case rerr != nil:
-		return p, 0, nil, os.NewSyscallError("recvmsg", rerr)
+		return p, 0, nil, false, os.NewSyscallError("recvmsg", rerr)
 	}
 	files, err = rightsOf(p.oob[:oobn])
-	if err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0 {
+	if err == nil && flags&unix.MSG_TRUNC != 0 {
 		err = fmt.Errorf("receive: %w", ErrTooLong)
 	}
-	return p, n, files, err
+	return p, n, files, flags&unix.MSG_CTRUNC != 0, err
 }
 
 func rightsOf(oob []byte) ([]*os.File, error) {

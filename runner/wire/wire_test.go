@@ -248,3 +248,61 @@ func TestIdleConnIsSmall(t *testing.T) {
 func TestLearn(t *testing.T) {
 	Learn(nil, Message{}, make(chan int), func() {})
 }
+
+// TestTooFewDescriptors sends more descriptors than may be opened: that call fails, on either way, and the
+// connection goes on.
+func TestTooFewDescriptors(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		a, b := pair(t)
+		files := Files{"x": os.Stdin, "y": os.Stdout, "z": os.Stderr}
+		var callee *Peer
+		callee = NewPeer(b, func(m *Message) {
+			defer m.Close()
+			if back {
+				callee.Reply(m, nil, files)
+				return
+			}
+			callee.Reply(m, len(m.Names), nil)
+		})
+		caller := NewPeer(a, func(m *Message) { m.Close() })
+		go callee.Serve()
+		go caller.Serve()
+		sent := files
+		if back {
+			sent = nil
+		}
+		if err := caller.Call(t.Context(), "op", nil, sent, nil); err != nil {
+			t.Fatal(err)
+		}
+		restore := oneMoreDescriptor(t)
+		err := caller.Call(t.Context(), "op", nil, sent, nil)
+		restore()
+		if err == nil || !strings.Contains(err.Error(), "too many open files") {
+			t.Errorf("back %t: %v", back, err)
+		}
+		if err := caller.Call(t.Context(), "op", nil, sent, nil); err != nil {
+			t.Errorf("back %t, afterwards: %v", back, err)
+		}
+	}
+}
+
+// oneMoreDescriptor lets this process open one more until restore is called.
+func oneMoreDescriptor(t *testing.T) (restore func()) {
+	t.Helper()
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l unix.Rlimit) {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(unix.Rlimit{Cur: uint64(next) + 1, Max: old.Max})
+	return func() { set(old) }
+}
