@@ -74,6 +74,13 @@ func newTwinned(t *testing.T) twinned {
 	for _, name := range []string{"f", "g", "d/f", "d/sub/f", "e/f"} {
 		err = errors.Join(err, os.WriteFile(w.in(name), []byte(name), 0o644))
 	}
+	for i := range 8 { // files of two names, in directories that are found in some order
+		for _, dir := range []string{"one", "two"} {
+			err = errors.Join(err, os.MkdirAll(w.in(fmt.Sprintf("%s/%d", dir, i)), 0o755))
+		}
+		one, two := w.in(fmt.Sprintf("one/%d/x", i)), w.in(fmt.Sprintf("two/%d/x", i))
+		err = errors.Join(err, os.WriteFile(one, []byte{byte(i)}, 0o644), os.Link(one, two))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +119,16 @@ func TestAhead(t *testing.T) {
 		"renamed":         rename("f", "h"),
 		"files swapped":   rename("f", "t", "g", "f", "t", "g"),
 		"directory moved": rename("d/sub", "e/sub"),
+		"directories of one name moved": func(w twinned) (err error) {
+			for i := range 8 {
+				from, dir := w.in(fmt.Sprintf("one/%d", i)), "two"
+				if i%2 > 0 {
+					from, dir = w.in(fmt.Sprintf("two/%d", i)), "one"
+				}
+				err = errors.Join(err, os.Rename(from, w.in(fmt.Sprintf("%s/1%d", dir, i))))
+			}
+			return err
+		},
 		"made again": func(w twinned) error {
 			return errors.Join(os.RemoveAll(w.in("e")), os.Mkdir(w.in("e"), 0o700), write("e/f", "new")(w))
 		},

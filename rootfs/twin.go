@@ -36,11 +36,11 @@ type Twin struct {
 
 // twin is what a copier is told of the copy.
 type twin struct {
-	top   int                  // of the copy
-	at    string               // the directory below top that is being copied
-	files map[[2]uint64]string // of several names: where the first one is
-	bytes int64                // that the copy has of its own, and those that are shared with the original are not
-	mark  int64                // what that was before this entry
+	top   int                   // of the copy
+	at    string                // the directory below top that is being copied
+	files map[[2]uint64]*linked // of several names
+	bytes int64                 // that the copy has of its own, and those that are shared with the original are not
+	mark  int64                 // what that was before this entry
 
 	ahead  bool                // the sandbox writes meanwhile
 	room   int64               // what may be copied ahead, in bytes
@@ -48,6 +48,12 @@ type twin struct {
 	mapped map[uint64]bool     // inodes that are not copied ahead
 	since  unix.Timespec       // what was changed later is copied again
 	here   map[string]bool     // what the directory has that is copied into
+}
+
+// linked is a file of several names.
+type linked struct {
+	first string // where it is
+	bytes int64  // that were copied
 }
 
 // original is what an entry is a copy of. A number alone may be another one's by now.
@@ -132,7 +138,7 @@ func (t *Twin) Settle() error {
 }
 
 func (t *Twin) pass() error {
-	t.c.twin.files = map[[2]uint64]string{}
+	t.c.twin.files = map[[2]uint64]*linked{}
 	from, err := enter(t.upper, ".")
 	if err != nil {
 		return err
@@ -204,9 +210,7 @@ func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done 
 	t.mark = t.bytes
 	dir, has := isDir(st), t.has(name, st)
 	if has && !dir {
-		if has = before(st.Ctim, t.since) && !t.mapped[st.Ino]; has {
-			t.bytes += t.made[path.Join(t.at, name)].bytes
-		}
+		has = before(st.Ctim, t.since) && !t.mapped[st.Ino]
 	}
 	switch {
 	case t.ahead && t.mapped[st.Ino]:
@@ -224,18 +228,38 @@ func (t *twin) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done 
 			err = unix.Mknodat(to, name, unix.S_IFCHR, 0)
 		}
 		return true, err
-	case st.Nlink < 2:
-		return has, nil
 	}
-	key := [2]uint64{uint64(st.Dev), st.Ino}
-	first, ok := t.files[key]
-	if !ok {
-		t.files[key] = path.Join(t.at, name)
+	if f := t.files[inode(st)]; st.Nlink > 1 && f != nil {
+		return true, t.link(f, to, name, has)
 	}
-	if ok && !has {
-		return true, unix.Linkat(t.top, first, to, name, 0)
+	if st.Nlink > 1 {
+		t.files[inode(st)] = &linked{first: path.Join(t.at, name)}
+	}
+	if has {
+		t.bytes += t.made[path.Join(t.at, name)].bytes
 	}
 	return has, nil
+}
+
+// link gives a file of the copy one more name, which it may have already.
+func (t *twin) link(f *linked, to int, name string, has bool) error {
+	if has {
+		if same, err := t.isFirst(f.first, to, name); same || err != nil {
+			return err
+		}
+		// A directory that was moved has the first name now, and that was copied again.
+		if err := unix.Unlinkat(to, name, 0); err != nil {
+			return err
+		}
+	}
+	return unix.Linkat(t.top, f.first, to, name, 0)
+}
+
+// isFirst says whether a name of the copy is the same file as the first one.
+func (t *twin) isFirst(first string, to int, name string) (bool, error) {
+	var a, b unix.Stat_t
+	err := errors.Join(unix.Fstatat(t.top, first, &a, unix.AT_SYMLINK_NOFOLLOW), unix.Fstatat(to, name, &b, unix.AT_SYMLINK_NOFOLLOW))
+	return err == nil && a.Ino == b.Ino, err
 }
 
 // did is told of each entry that was copied, a directory before what is in it. Ahead, it says when to stop.
@@ -243,7 +267,13 @@ func (t *twin) did(name string, st *unix.Stat_t) error {
 	if t == nil || !t.ahead || t.mapped[st.Ino] {
 		return nil
 	}
-	t.made[path.Join(t.at, name)] = original{st.Ino, isDir(st), t.bytes - t.mark}
+	at, bytes := path.Join(t.at, name), t.bytes-t.mark
+	if f := t.files[inode(st)]; f != nil && f.first != at {
+		bytes = f.bytes
+	} else if f != nil {
+		f.bytes = bytes
+	}
+	t.made[at] = original{st.Ino, isDir(st), bytes}
 	if t.room -= entryRoom; t.room < 0 || len(t.made) >= madeMax {
 		return errEnough
 	}
@@ -287,6 +317,8 @@ func (t *twin) shed(from, to int, name string, st *unix.Stat_t) error {
 	}
 	return err
 }
+
+func inode(st *unix.Stat_t) [2]uint64 { return [2]uint64{uint64(st.Dev), st.Ino} }
 
 func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 

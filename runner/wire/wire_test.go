@@ -257,12 +257,12 @@ func TestTooFewDescriptors(t *testing.T) {
 		files := Files{"x": os.Stdin, "y": os.Stdout, "z": os.Stderr}
 		var callee *Peer
 		callee = NewPeer(b, func(m *Message) {
-			defer m.Close()
+			m.Close() // before the caller goes on, and counts descriptors
 			if back {
 				callee.Reply(m, nil, files)
 				return
 			}
-			callee.Reply(m, len(m.Names), nil)
+			callee.Reply(m, nil, nil)
 		})
 		caller := NewPeer(a, func(m *Message) { m.Close() })
 		go callee.Serve()
