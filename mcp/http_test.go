@@ -135,7 +135,17 @@ func TestHTTPSessionEnds(t *testing.T) {
 		t.Errorf("the other's call: %v", err)
 	}
 	s.Drain()
-	if len(s.open) != 0 {
-		t.Errorf("still open: %v", s.open)
+	sessions[1].Close() // which a ping of its call may be under way to
+	open := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.open)
 	}
+	for range 1000 {
+		if open() == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("still open: %v", s.open)
 }

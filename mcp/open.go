@@ -27,20 +27,28 @@ func (s *Server) begin(ctx context.Context, session string) (_ context.Context, 
 		return ctx, func() { s.count(-1) }
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	forget := s.ending(session, &cancel)
+	return ctx, func() {
+		forget()
+		s.count(-1)
+	}
+}
+
+// ending has [Server.hangUp] call cancel, until forget.
+func (s *Server) ending(session string, cancel *context.CancelFunc) (forget func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[session] == nil {
 		s.open[session] = map[*context.CancelFunc]bool{}
 	}
-	s.open[session][&cancel] = true
-	return ctx, func() {
+	s.open[session][cancel] = true
+	return func() {
 		s.mu.Lock()
-		delete(s.open[session], &cancel)
+		defer s.mu.Unlock()
+		delete(s.open[session], cancel)
 		if len(s.open[session]) == 0 {
 			delete(s.open, session)
 		}
-		s.mu.Unlock()
-		s.count(-1)
 	}
 }
 

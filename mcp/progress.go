@@ -25,7 +25,8 @@ func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.Cal
 // beat is one call's signs of life. Clients give a silent call up: some after 60 s, some
 // after 300 s, whatever its progress was until then.
 type beat struct {
-	began time.Time
+	server *Server
+	began  time.Time
 
 	mu      sync.Mutex
 	req     *sdk.CallToolRequest // whose client they are for; nil: nobody waits just now
@@ -38,7 +39,7 @@ type beat struct {
 // watch starts the signs of life of a call and returns what feeds them. stop ends them,
 // and waits until none is under way.
 func (c *call) watch() (w work.Watch, stop func()) {
-	b := &beat{req: c.req, began: time.Now()}
+	b := &beat{server: c.Server, req: c.req, began: time.Now()}
 	if c.talk != nil {
 		c.talk.has(b)
 	}
@@ -130,9 +131,12 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 	return &sdk.ProgressNotificationParams{Progress: b.sent, Message: message}
 }
 
+// pingTime is how long a ping is waited for.
+const pingTime = 10 * time.Second
+
 // ping asks the client for a sign of life, which is one of ours too. It is not waited for
 // and not taken back: a call that ends meanwhile is answered at once. What ctx knows of the call has
-// it sent where that is answered.
+// it sent where that is answered. Over HTTP the end of the client's session waits for it, so that ends it.
 func (b *beat) ping(ctx context.Context, req *sdk.CallToolRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,8 +144,12 @@ func (b *beat) ping(ctx context.Context, req *sdk.CallToolRequest) {
 		return
 	}
 	b.pinging = true
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+	forget := b.server.ending(req.Session.ID(), &cancel)
 	go func() {
-		req.Session.Ping(context.WithoutCancel(ctx), nil)
+		defer forget()
+		defer cancel()
+		req.Session.Ping(ctx, nil)
 		b.mu.Lock()
 		b.pinging = false
 		b.mu.Unlock()
