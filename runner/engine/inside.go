@@ -22,7 +22,34 @@ func Inside() {
 	if !isLetIn() {
 		os.Exit(1)
 	}
+	go leaveWithRunner()
 	libcontainer.Init()
+}
+
+// leaveWithRunner exits when the other end of PID 1's socket is closed. libcontainer waits to be let on in open(2)
+// of a FIFO, from which nothing would wake it were the runner killed, and its reaper too. What comes on the
+// socket is PID 1's to read, as is whether it blocks: so what is waited for is an epoll that has it, whose events
+// of itself are the hang-up and the error.
+func leaveWithRunner() {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return
+	}
+	err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, fdGuest, &unix.EpollEvent{})
+	if err != nil || unix.SetNonblock(fd, true) != nil {
+		return
+	}
+	rc, err := os.NewFile(uintptr(fd), "epoll").SyscallConn()
+	if err != nil {
+		return
+	}
+	err = rc.Read(func(fd uintptr) bool {
+		n, _ := unix.EpollWait(int(fd), make([]unix.EpollEvent, 1), 0)
+		return n > 0
+	})
+	if err == nil {
+		os.Exit(1)
+	}
 }
 
 // letIn sends what isLetIn waits for.
