@@ -15,6 +15,7 @@ type engine interface {
 	Create(context.Context, runner.Spec) (*box, error)
 	Run(context.Context, runner.Spec, runner.Command) (*begun, error)
 	Open(ctx context.Context, idOrName string) (*box, error)
+	Exec(ctx context.Context, idOrName string, cmd runner.Command) (*begun, error)
 	List(context.Context) ([]runner.Info, error)
 	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
@@ -38,7 +39,7 @@ type box struct {
 	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
-// begun is a box that was made with its command.
+// begun is a box that was made, or found, with its command.
 type begun struct {
 	*box
 	process process
@@ -69,8 +70,15 @@ func (c connected) Create(ctx context.Context, s runner.Spec) (*box, error) {
 }
 
 func (c connected) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*begun, error) {
-	sandbox, p, err := c.Client.Run(ctx, s, cmd)
-	b, err := boxed(sandbox, err)
+	return begin(c.Client.Run(ctx, s, cmd))
+}
+
+func (c connected) Exec(ctx context.Context, idOrName string, cmd runner.Command) (*begun, error) {
+	return begin(c.Client.Exec(ctx, idOrName, cmd))
+}
+
+func begin(s *client.Sandbox, p *client.Process, err error) (*begun, error) {
+	b, err := boxed(s, err)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,18 @@ func (bare) Open(_ context.Context, id string) (*box, error) {
 	return newBareBox(id, "/out", nil), nil
 }
 
+func (e bare) Exec(ctx context.Context, id string, cmd runner.Command) (*begun, error) {
+	b, err := e.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	p, trace, err := b.exec(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &begun{b, p, trace}, nil
+}
+
 func newBareBox(id, out string, root *runner.Rootfs) *box {
 	b := &box{Sandbox: &client.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
 	b.exec = func(_ context.Context, c runner.Command) (process, []runner.Stage, error) {

@@ -257,6 +257,9 @@ func (j *job) exec(id string) error {
 	}
 	defer eng.Close()
 	j.stages.since("connect", began)
+	if id != "" && !j.o.inTurn {
+		return j.execOnce(eng, id)
+	}
 	began = time.Now()
 	if id == "" {
 		if id, err = ofKey(j.sig.ctx, eng, j.o.key); err != nil {
@@ -271,4 +274,17 @@ func (j *job) exec(id string) error {
 	j.app.tellRestarted("exec", b)
 	j.kept.hide(j.o.network.hidden())
 	return j.within(b)
+}
+
+// execOnce finds the sandbox with its command, in one call.
+func (j *job) execOnce(eng engine, id string) error {
+	j.kept.hide(j.o.network.hidden())
+	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
+		b, err := eng.Exec(ctx, id, cmd)
+		if err != nil {
+			return nil, nil, err
+		}
+		j.app.tellRestarted("exec", b.box)
+		return b.process, b.trace, nil
+	}, func() {})
 }

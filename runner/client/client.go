@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"demesne/runner"
@@ -39,6 +40,7 @@ type Client struct {
 	init  string
 	proxy string
 	hello protocol.Hello
+	young atomic.Bool    // we have started it, and not been greeted yet
 	start []runner.Stage // of the runner, if we started it
 	ask   func(runner.Question) (allow, answered bool)
 	again func(*runner.Spec)
@@ -65,7 +67,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if root {
 		mode = userns.ModeRoot
 	}
-	for tries := 0; ; tries++ {
+	for {
 		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode}
 		sock, err := l.connect(ctx)
 		if err != nil {
@@ -73,29 +75,14 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
-		hello, err := introduce(conn)
-		if errors.Is(err, io.EOF) {
+		err = c.introduce(conn, l)
+		if errors.Is(err, io.EOF) { // it was on its way out when we came
 			conn.Close()
-			// One that was ending when we came is followed by one of ours, which
-			// must not end.
-			if l.started {
-				if text := readLog(dir); text != "" {
-					return nil, fmt.Errorf("start runner: %s", text)
-				}
-				if tries > 10 {
-					return nil, errors.New("start runner: it ends at once")
-				}
-			}
 			continue
 		}
 		if err != nil {
 			conn.Close()
 			return nil, fmt.Errorf("greet runner: %w", err)
-		}
-		defer hello.Close()
-		if err := hello.Decode(&c.hello); err != nil {
-			conn.Close()
-			return nil, err
 		}
 		c.peer = wire.NewPeer(conn, c.handle)
 		go c.peer.Serve()
@@ -103,18 +90,29 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	}
 }
 
-// introduce shows the runner who we are and takes its greeting.
-func introduce(conn *wire.Conn) (*wire.Message, error) {
+// introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
+// takes us, and what there is to know of it we know. It finds our first call there when it has come up.
+func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer ns.Close()
 	err = conn.Send(wire.Message{Op: protocol.OpHello}, nil, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
-		return nil, err
+		return err
 	}
-	return conn.Recv()
+	if l.started {
+		c.young.Store(true)
+		c.hello = protocol.Hello{PID: l.pid, Mode: l.mode}
+		return nil
+	}
+	m, err := conn.Recv()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.Decode(&c.hello)
 }
 
 // readLog returns the last line a runner that died young left behind.
@@ -147,6 +145,8 @@ func (c *Client) Close() error { return c.peer.Close() }
 func (c *Client) handle(m *wire.Message) {
 	defer m.Close()
 	switch m.Op {
+	case protocol.OpHello:
+		c.young.Store(false)
 	case protocol.OpAsk:
 		go c.asked(m)
 	case protocol.OpEnded:
@@ -238,10 +238,17 @@ func (c *Client) Stop(ctx context.Context, idOrName string) error {
 
 // lost names the failure of a connection for what it is.
 func (c *Client) lost(err error) error {
-	if errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
-		return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	if !isGone(err) {
+		return err
 	}
-	return err
+	if text := readLog(c.dir); text != "" && c.young.Load() {
+		return fmt.Errorf("start runner: %s", text)
+	}
+	return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+}
+
+func isGone(err error) bool {
+	return errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed)
 }
 
 // Sandbox is a live sandbox.

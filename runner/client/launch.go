@@ -26,6 +26,7 @@ type launcher struct {
 	spares int
 	// started says that the runner is ours, not one that was there.
 	started bool
+	pid     int // of one that is ours
 	trace   []runner.Stage
 	single  bool // newgidmap failed half-way before
 	ids     *idPlan

@@ -104,6 +104,25 @@ func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest,
 	return req, wire.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
 }
 
+// Exec is [Client.Open] and [Sandbox.Exec]: in one call, if the sandbox lives.
+func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, *Process, error) {
+	s := &Sandbox{ID: idOrName, client: c}
+	end := c.ends.expect()
+	m, err := s.call(ctx, &cmd, end, true)
+	if hasCode(err, wire.CodeUnknown) || hasCode(err, wire.CodeStopped) { // Open knows why, or what to do
+		if s, err = c.Open(ctx, idOrName); err != nil {
+			return nil, nil, err
+		}
+		p, err := s.Exec(ctx, cmd)
+		return s, p, err
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := s.started(m, end)
+	return s, p, err
+}
+
 // Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
 // CodeNotExecutable where the command is at fault. It may be called from several goroutines.
 //
@@ -115,23 +134,40 @@ func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error
 	}
 	ctx = context.WithoutCancel(ctx)
 	end := s.client.ends.expect()
-	req, files := request(&cmd, &s.account, end.tag)
-	req.Sandbox = s.ID
-	go s.client.types.Do(learnTypes)
-	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
+	m, err := s.call(ctx, &cmd, end, false)
 	if hasCode(err, wire.CodeStopped) {
 		if _, err = s.client.Open(ctx, s.ID); err == nil {
-			m, err = s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
+			end = s.client.ends.expect()
+			m, err = s.call(ctx, &cmd, end, false)
 		}
 	}
 	if err != nil {
-		s.client.ends.take(end.tag)
-		return nil, s.client.lost(err)
+		return nil, err
 	}
+	return s.started(m, end)
+}
+
+// call is the call of a command, of which nothing is expected when it fails.
+func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, open bool) (*wire.Message, error) {
+	req, files := request(cmd, &s.account, end.tag)
+	req.Sandbox, req.Open = s.ID, open
+	go s.client.types.Do(learnTypes)
+	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
+	if err != nil {
+		s.client.ends.take(end.tag)
+	}
+	return m, s.client.lost(err)
+}
+
+// started is what m tells of.
+func (s *Sandbox) started(m *wire.Message, end *ending) (*Process, error) {
 	defer m.Close()
 	var reply protocol.ExecReply
 	if err := m.Decode(&reply); err != nil {
 		return nil, err
+	}
+	if o := reply.Opened; o != nil {
+		s.ID, s.Level, s.Out, s.Restarted = o.ID, o.Level, o.Out, o.Restarted
 	}
 	return s.process(&reply, m, end)
 }
@@ -158,7 +194,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	if err != nil {
 		c.ends.take(end.tag)
-		if errors.Is(err, wire.ErrClosed) {
+		if errors.Is(err, wire.ErrClosed) && !c.young.Load() {
 			return nil, nil, wire.Errorf(wire.CodeInternal, "run command: the runner ended")
 		}
 		return nil, nil, c.lost(err)

@@ -126,6 +126,68 @@ func TestRunnerGone(t *testing.T) {
 	}
 }
 
+// TestRunnerYoung: one that is killed before it has greeted who started it is gone as any other; what one said that
+// did not come up is told.
+func TestRunnerYoung(t *testing.T) {
+	c := newCorner(t)
+	for range 10 {
+		client := c.connect()
+		c.kill(client)
+		if _, err := client.List(t.Context()); code(err) != wire.CodeGone {
+			t.Errorf("list: %v", err)
+		}
+		if _, _, err := client.Run(t.Context(), runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != wire.CodeGone {
+			t.Errorf("run: %v", err)
+		}
+		client.Close()
+	}
+	silent := &Client{dir: &runDir{path: t.TempDir(), key: "k"}}
+	if err := os.WriteFile(silent.dir.file(".log"), []byte("demesne-runner: no boot\nmore"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent.lost(wire.ErrClosed); code(err) != wire.CodeGone {
+		t.Errorf("greeted: %v", err)
+	}
+	silent.young.Store(true)
+	if err := silent.lost(wire.ErrClosed); err == nil || err.Error() != "start runner: demesne-runner: no boot" {
+		t.Errorf("not greeted: %v", err)
+	}
+}
+
+// TestExecOpens: a command in a sandbox that was not opened, by its name and its id; one that has lost its processes is
+// started for it.
+func TestExecOpens(t *testing.T) {
+	c := newCorner(t)
+	client := c.connect()
+	defer client.Close()
+	made := c.create(client, runner.Spec{Name: "box"})
+	exec := func(name string) *Sandbox {
+		s, p, err := client.Exec(t.Context(), name, runner.Command{Argv: []string{"sh", "-c", "exit 7"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(t.Context()); err != nil || r.ExitCode != 7 || r.Restarted != s.Restarted || s.ID != made.ID || s.Out != made.Out || s.Level != made.Level {
+			t.Errorf("%q: %+v, %v; %+v", name, r, err, s)
+		}
+		return s
+	}
+	if exec("box").Restarted || exec(made.ID).Restarted {
+		t.Error("restarted, and was alive")
+	}
+	if err := client.Halt(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if !exec("box").Restarted || exec("box").Restarted {
+		t.Error("not restarted, or twice")
+	}
+	for want, argv := range map[wire.Code][]string{wire.CodeNotFound: {"no-such-program"}, wire.CodeUnknown: {"true"}} {
+		name := map[wire.Code]string{wire.CodeNotFound: "box", wire.CodeUnknown: "no-such-box"}[want]
+		if _, _, err := client.Exec(t.Context(), name, runner.Command{Argv: argv}); code(err) != want {
+			t.Errorf("%q in %q: %v", argv, name, err)
+		}
+	}
+}
+
 // TestExecAccount: the receipt is sent with the first command that asks for it; later ones have it too.
 func TestExecAccount(t *testing.T) {
 	c := newCorner(t)

@@ -39,6 +39,7 @@ func (l *launcher) shake(ctl *os.File, boot *protocol.Boot) error {
 			ready = true
 		}
 	}
+	l.pid = pid
 	return l.release(ctl, pid, boot)
 }
 

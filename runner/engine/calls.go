@@ -27,10 +27,15 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 	if h == nil {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
 	}
-	if err := c.e.settled(); err != nil {
-		return nil, nil, err
-	}
 	return h(c, m)
+}
+
+// decode reads the body of a call to a runner that is ready for it: beside what that does to be so.
+func (c *caller) decode(m *wire.Message, body any) error {
+	if err := m.Decode(body); err != nil {
+		return err
+	}
+	return c.e.settled()
 }
 
 // handler serves calls of one operation. The files are a part of the answer, and closed once they were
@@ -73,7 +78,7 @@ var handlers = map[wire.Op]handler{
 func withFiles[T, R any](f func(*caller, T, *wire.Message) (R, wire.Files, error)) handler {
 	return func(c *caller, m *wire.Message) (any, wire.Files, error) {
 		var body T
-		if err := m.Decode(&body); err != nil {
+		if err := c.decode(m, &body); err != nil {
 			return nil, nil, err
 		}
 		return f(c, body, m)
@@ -103,7 +108,7 @@ func onExec[R any](f func(*caller, *execution, protocol.ExecTarget) (R, error)) 
 func onSandbox[R any](f func(*sandbox, protocol.Target) (R, error)) handler {
 	return func(c *caller, m *wire.Message) (any, wire.Files, error) {
 		var t protocol.Target
-		if err := m.Decode(&t); err != nil {
+		if err := c.decode(m, &t); err != nil {
 			return nil, nil, err
 		}
 		s, rec, err := c.e.locate(t.Sandbox)

@@ -49,7 +49,18 @@ func (c *caller) exec(req protocol.ExecRequest, m *wire.Message) (*protocol.Exec
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.execute(c, req, m)
+	if !req.Open {
+		return s.execute(c, req, m)
+	}
+	opened, err := s.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	reply, files, err := s.execute(c, req, m)
+	if err == nil {
+		reply.Opened = &opened
+	}
+	return reply, files, err
 }
 
 // execute starts a command and answers with its number, and its terminal if it has

@@ -154,14 +154,10 @@ func (e *Engine) settled() error {
 // setUp does what is done once: finds cgroups, mounts the private tmpfs and, for
 // libcontainer, a cgroup2 of our own namespace.
 func (e *Engine) setUp() (err error) {
-	// It opens what it needs of /sys/fs/cgroup before that is covered.
-	found := make(chan *limits.Host, 1)
-	go func() {
-		h := limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
-		limits.Default() // it remembers
-		found <- h
-		learnPidfds()
-	}()
+	if e.boot.Mode != userns.ModeMinimal {
+		ahead := newNetwork(nil)
+		e.ahead.Store(&ahead)
+	}
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
 	}
@@ -169,19 +165,19 @@ func (e *Engine) setUp() (err error) {
 		return err
 	}
 	go e.sweep()
+	// These open what they need of /sys/fs/cgroup before that is covered.
+	e.host = limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
+	limits.Default() // it remembers
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
-		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
-	ahead := newNetwork(nil)
-	e.ahead.Store(&ahead)
 	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {
 		return err
 	}
-	e.host = <-found
+	go learnPidfds()
 	return mountCgroup2()
 }
 

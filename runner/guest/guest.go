@@ -101,6 +101,7 @@ func Main() int {
 	done := make(chan int)
 	go func() { done <- g.spawner() }()
 	go g.reaper()
+	go wire.Learn(guestapi.Facts{}, guestapi.Exec{}, guestapi.Executed{}, guestapi.Exited{})
 	return <-done
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/runner/guestapi"
 	"demesne/runner/seccomp"
 	"demesne/runner/wire"
 
@@ -27,6 +28,7 @@ func (g *guest) handleSetup(m *wire.Message) error {
 	g.ready = true
 	before := probe(g.setup)
 	defer before.close()
+	filter := assemble(g.setup.Seccomp)
 
 	// On this thread; go-landlock and the filter's TSYNC carry it to the others.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -48,7 +50,7 @@ func (g *guest) handleSetup(m *wire.Message) error {
 		g.problem("capabilities", err)
 	}
 	start = time.Now()
-	if err := g.filter(); err != nil {
+	if err := g.load(filter); err != nil {
 		g.problem("seccomp", err)
 	}
 	g.facts.Filtered = time.Since(start)
@@ -61,8 +63,23 @@ func (g *guest) handleSetup(m *wire.Message) error {
 	return g.peer.Reply(m, g.facts, nil)
 }
 
-func (g *guest) filter() error {
-	prog, err := seccomp.Filter(g.setup.Seccomp)
+// assemble makes the filter beside what comes before it is loaded.
+func assemble(o guestapi.SeccompOptions) (join func() ([]unix.SockFilter, error)) {
+	var prog []unix.SockFilter
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		prog, err = seccomp.Filter(o)
+	}()
+	return func() ([]unix.SockFilter, error) {
+		<-done
+		return prog, err
+	}
+}
+
+func (g *guest) load(filter func() ([]unix.SockFilter, error)) error {
+	prog, err := filter()
 	if err != nil {
 		return err
 	}

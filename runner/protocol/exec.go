@@ -18,6 +18,8 @@ type ExecRequest struct {
 	Timeout runner.Duration `json:"timeout,omitempty"`
 	TTY     *runner.Winsize `json:"tty,omitempty"`
 
+	// Open asks for what an open call tells, too.
+	Open bool `json:"open,omitempty"`
 	// Tag is the caller's own number of the command: OpEnded comes with it. 0: it does not come.
 	Tag uint64 `json:"tag,omitempty"`
 	// Receipt asks for the sandbox's receipt, unless it is still the one of this digest. nil: it does not.
@@ -30,7 +32,8 @@ type ExecReply struct {
 	PID   int            `json:"pid"` // inside the sandbox
 	Trace []runner.Stage `json:"trace"`
 
-	Restarted bool `json:"restarted,omitempty"` // see Result
+	Restarted bool    `json:"restarted,omitempty"` // see Result
+	Opened    *Opened `json:"opened,omitempty"`    // if it was asked for
 
 	Digest  string          `json:"digest,omitempty"`  // of the receipt, if it was asked for
 	Receipt json.RawMessage `json:"receipt,omitempty"` // if it has another digest than the caller's
