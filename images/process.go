@@ -125,11 +125,11 @@ func (p *process) close() {
 func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	defer p.close()
 	var wg sync.WaitGroup
-	var tail string
+	var said string
 	var werr error
 	wg.Go(func() { p.watch(ctx, j) })
 	wg.Go(func() { p.feed(j.lines) })
-	wg.Go(func() { tail = readTail(p.stderr) })
+	wg.Go(func() { said = readFirst(p.stderr) })
 	wg.Go(func() {
 		werr = p.cmd.Wait()
 		close(p.ended)
@@ -140,7 +140,7 @@ func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 		p.kill(j)
 	}
 	wg.Wait()
-	return last, verdict(ctx, last, err, werr, tail)
+	return last, verdict(ctx, last, err, werr, said)
 }
 
 // release ends what still talks to a program that is gone: something it started, a credential

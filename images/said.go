@@ -16,7 +16,7 @@ import (
 
 const (
 	maxLine = 64 << 10 // of an event
-	tailLen = 2 << 10  // kept of what a program says on stderr
+	maxText = 2 << 10  // kept of what a program says, in an event or on stderr
 )
 
 // readEvents passes the events on and returns the result, or the error that it tells. The program that
@@ -51,29 +51,24 @@ func plain(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > tailLen {
-		s = strings.ToValidUTF8(s[:tailLen], "") + "..."
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
 	}
 	return s
 }
 
-// readTail reads all and returns the end of it, on one line.
-func readTail(r io.Reader) string {
-	var tail []byte
-	buf := make([]byte, tailLen)
-	for {
-		n, err := r.Read(buf)
-		tail = append(tail, buf[:n]...)
-		tail = tail[max(0, len(tail)-tailLen):]
-		if err != nil {
-			return strings.Join(strings.Fields(plain(string(tail))), " ")
-		}
-	}
+// readFirst reads all and returns the first paragraph of it, on one line: a Go program that dies says there why, and
+// then what each goroutine did.
+func readFirst(r io.Reader) string {
+	head, _ := io.ReadAll(io.LimitReader(r, maxText))
+	_, _ = io.Copy(io.Discard, r)
+	first, _, _ := strings.Cut(string(head), "\n\n")
+	return strings.Join(strings.Fields(plain(first)), " ")
 }
 
 // verdict says how a program ended. What it says itself counts more than how it exits; that we
 // stopped it counts most.
-func verdict(ctx context.Context, last events.Event, read, wait error, tail string) error {
+func verdict(ctx context.Context, last events.Event, read, wait error, said string) error {
 	switch {
 	case ctx.Err() != nil && (wait != nil || last.Event == events.Error):
 		return context.Cause(ctx)
@@ -81,8 +76,8 @@ func verdict(ctx context.Context, last events.Event, read, wait error, tail stri
 		return &events.Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
 	case read != nil:
 		return read
-	case wait != nil && tail != "":
-		return fmt.Errorf("ended without a word: %w: %s", wait, tail)
+	case wait != nil && said != "":
+		return fmt.Errorf("ended without a word: %w: %s", wait, said)
 	case wait != nil:
 		return fmt.Errorf("ended without a word: %w", wait)
 	}

@@ -25,6 +25,7 @@ type box struct {
 	store               string // of images; made by whoever needs it
 	uid                 int    // run as this user instead; -1: as we are
 	extra               []string
+	before              around // it was made
 }
 
 func newBox(t testing.TB) *box {
@@ -41,10 +42,10 @@ func newBox(t testing.TB) *box {
 			t.Fatal(err)
 		}
 	}
-	before := lookAround()
+	b.before = lookAround()
 	t.Cleanup(func() {
 		t.Helper()
-		b.checkLeaks(before)
+		b.checkLeaks()
 		// What subordinate ids own only demesne can remove.
 		if len(names(b.store+"/trees")) > 0 {
 			b.demesne("gc", "--all")

@@ -23,17 +23,17 @@ func lookAround() around {
 // checkLeaks gives what demesne left a minute to go away (the reaper runs after its caller has
 // its answer), then reports it. What the machine has in one look and not in the next is somebody
 // else's: on a busy one there is always something.
-func (b *box) checkLeaks(before around) {
+func (b *box) checkLeaks() {
 	b.Helper()
 	end := time.Now().Add(time.Minute)
 	left := b.leaks()
 	for ; len(left) > 0 && time.Now().Before(end); left = b.leaks() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	outside := b.outside(before)
+	outside := b.outside()
 	for len(outside) > 0 && time.Now().Before(end) {
 		time.Sleep(20 * time.Millisecond)
-		now := b.outside(before)
+		now := b.outside()
 		outside = slices.DeleteFunc(outside, func(x string) bool { return !slices.Contains(now, x) })
 	}
 	if left = append(left, outside...); len(left) > 0 {
@@ -53,12 +53,12 @@ func (b *box) leaks() (left []string) {
 }
 
 // outside is what the machine has more than before.
-func (b *box) outside(before around) (left []string) {
+func (b *box) outside() (left []string) {
 	now := lookAround()
 	for _, l := range []struct {
 		what       string
 		then, now_ []string
-	}{{"mount", before.mounts, now.mounts}, {"interface", before.nets, now.nets}, {"control group", before.groups, now.groups}} {
+	}{{"mount", b.before.mounts, now.mounts}, {"interface", b.before.nets, now.nets}, {"control group", b.before.groups, now.groups}} {
 		for _, x := range l.now_ {
 			if !slices.Contains(l.then, x) && (l.what == "interface" || b.mine(x)) {
 				left = append(left, l.what+" "+x)

@@ -38,6 +38,7 @@ var victims = []struct {
 	{"caller by Ctrl-C", nil, syscall.SIGINT},
 	{"caller by TERM", nil, syscall.SIGTERM},
 	{"runner", func(int) []int { return runners(true) }, syscall.SIGKILL},
+	{"reaper, then runner", func(int) []int { return append(runners(false), runners(true)...) }, syscall.SIGKILL},
 	{"init", func(int) []int { return named("demesne-init") }, syscall.SIGKILL},
 	{"everything", func(caller int) []int {
 		return append(append([]int{caller}, runners(true)...), named("demesne-init")...)
@@ -118,9 +119,9 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	<-stopped
 	in.Close()
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
-	// A caller killed in the milliseconds before its runner's reaper was there leaves
-	// the empty files of a run directory; they are the next run's, which takes them along.
-	if len(b.droppings()) > 0 {
+	// A caller killed in the milliseconds before its runner's reaper was there, and the reaper
+	// itself, leave empty files and control groups; they are the next run's, which takes them along.
+	if len(b.droppings())+len(b.outside()) > 0 {
 		b.sh("true")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"demesne/cmd/internal/plain"
 	"demesne/proxy/decisions"
 	"demesne/proxy/modes"
 	"demesne/proxy/policy"
@@ -37,8 +38,8 @@ func showLog(c *call) (int, error) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), oneLine(r.Verdict), oneLine(r.Via),
-			oneLine(at(r.Host, r.Port)), traffic(r), oneLine(why(r)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), plain.Line(r.Verdict), plain.Line(r.Via),
+			plain.Line(at(r.Host, r.Port)), traffic(r), plain.Line(why(r)))
 	}
 	return 0, w.Flush()
 }
@@ -121,7 +122,7 @@ func replay(c *call) (int, error) {
 		return code, err
 	}
 	for _, b := range blocked {
-		fmt.Fprintf(c.out, "blocked: %s (%s)\n", oneLine(at(b.Host, b.Port)), oneLine(b.Reason))
+		fmt.Fprintf(c.out, "blocked: %s (%s)\n", plain.Line(at(b.Host, b.Port)), plain.Line(b.Reason))
 	}
 	if code == 0 {
 		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", len(log))

@@ -26,7 +26,8 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
+
+	"demesne/cmd/internal/plain"
 )
 
 // Exit codes: those of demesne.
@@ -72,7 +73,7 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 		code, err = cmd.run(c)
 	}
 	if err != nil {
-		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.name, oneLine(err.Error()))
+		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.name, plain.Line(err.Error()))
 		return exitFailed
 	}
 	return code
@@ -100,17 +101,4 @@ func (c *call) parse(argv []string) (command, error) {
 		return cmd, fmt.Errorf("%d arguments, not %d", len(c.args), cmd.least)
 	}
 	return cmd, nil
-}
-
-// oneLine keeps a log's or a file's text from writing lines, or terminal escapes, of its own.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || 0x7f <= r && r < 0xa0:
-			return '?'
-		}
-		return r
-	}, strings.TrimSpace(s))
 }

@@ -139,11 +139,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A log may have been written by anybody's names.
-func TestOneLine(t *testing.T) {
-	if got := oneLine("a\nb\t\x1b[1m\u009b\x7f "); got != "a b ?[1m??" {
-		t.Errorf("%q", got)
-	}
+func TestAt(t *testing.T) {
 	if got := at("fd00::1", 443) + " " + at("a.test", 0); got != "[fd00::1]:443 a.test" {
 		t.Errorf("%q", got)
 	}

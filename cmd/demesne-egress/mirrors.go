@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"demesne/cmd/internal/plain"
 	"demesne/proxy/mirrors"
 	"demesne/proxy/policy"
 )
@@ -43,7 +44,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 			found = append(found, mirror{t.Name, from, r})
 		}
 		if err != nil {
-			notes = append(notes, oneLine(fmt.Sprintf("%s: %v", from, err)))
+			notes = append(notes, plain.Line(fmt.Sprintf("%s: %v", from, err)))
 		}
 	}
 	for _, t := range mirrors.Tools() {

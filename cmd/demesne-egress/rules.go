@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/plain"
 	"demesne/proxy/modes"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
@@ -78,7 +79,7 @@ func lines(err error, say func(error) string) []string {
 		}
 		return all
 	}
-	return []string{oneLine(say(err))}
+	return []string{plain.Line(say(err))}
 }
 
 // lint says what is wrong with each file, a line for each thing.

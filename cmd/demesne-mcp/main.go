@@ -37,10 +37,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"demesne/cmd/internal/home"
+	"demesne/cmd/internal/plain"
 	"demesne/cmd/internal/version"
 )
 
@@ -115,7 +115,7 @@ func report(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "demesne-mcp: %s\n", strings.ReplaceAll(err.Error(), "\n", " "))
+	fmt.Fprintf(errs, "demesne-mcp: %s\n", plain.Line(err.Error()))
 	return 1
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/plain"
 	"demesne/runner"
 )
 
@@ -13,7 +14,7 @@ func describe(i *runner.Info) string {
 	rows := [][]string{{"sandbox", i.ID}}
 	add := func(name, value string) {
 		if value != "" {
-			rows = append(rows, []string{name, oneLine(value)})
+			rows = append(rows, []string{name, plain.Line(value)})
 		}
 	}
 	if i.Name != i.ID {
@@ -113,13 +114,13 @@ func findings(indent string, all []finding) string {
 	}
 	var b strings.Builder
 	for _, f := range all {
-		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, oneLine(f.detail))
+		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, plain.Line(f.detail))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if f.why != "" {
-			fmt.Fprintf(&b, "%s    why: %s\n", indent, oneLine(f.why))
+			fmt.Fprintf(&b, "%s    why: %s\n", indent, plain.Line(f.why))
 		}
 		if f.fix != "" {
-			fmt.Fprintf(&b, "%s    fix: %s\n", indent, oneLine(f.fix))
+			fmt.Fprintf(&b, "%s    fix: %s\n", indent, plain.Line(f.fix))
 		}
 	}
 	return b.String()

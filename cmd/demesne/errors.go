@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode"
 
+	"demesne/cmd/internal/plain"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/runner"
@@ -45,13 +44,13 @@ func (a *app) report(verb string, err error) int {
 	}
 	a.say(text)
 	if h := hintOf(err); h != "" {
-		fmt.Fprintf(a.stderr, "hint: %s\n", oneLine(h))
+		fmt.Fprintf(a.stderr, "hint: %s\n", plain.Line(h))
 	}
 	return code
 }
 
 // say prints one line on stderr.
-func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", oneLine(text)) }
+func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", plain.Line(text)) }
 
 // codeOf returns the exit code for an error that kept a command from running.
 func codeOf(err error) int {
@@ -114,20 +113,6 @@ func asWire(err error) *wire.Error {
 	}
 	e.Hint = hintOf(err)
 	return e
-}
-
-// oneLine keeps text that may come out of a sandbox from writing lines, or terminal
-// escapes, of its own.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case unicode.IsControl(r):
-			return '?'
-		}
-		return r
-	}, strings.TrimSpace(s))
 }
 
 // reasons are the words for an end that the command did not choose.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"demesne/cmd/internal/plain"
 	"demesne/images"
 	"demesne/images/oci"
 )
@@ -52,7 +53,7 @@ func damageTable(damage []images.Damage) string {
 		if d.Digest != "" {
 			what = "blob " + shortDigest(d.Digest)
 		}
-		fmt.Fprintf(&b, "%s: %s; removed\n", what, oneLine(d.Why.Error()))
+		fmt.Fprintf(&b, "%s: %s; removed\n", what, plain.Line(d.Why.Error()))
 		for _, full := range d.Names {
 			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"demesne/cmd/internal/plain"
 	"demesne/runner"
 )
 
@@ -197,6 +198,6 @@ func (j *job) tellOutput() {
 		return
 	}
 	if left, err := os.ReadDir(j.result.Out); err == nil && len(left) > 0 {
-		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", oneLine(j.result.Out))
+		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", plain.Line(j.result.Out))
 	}
 }

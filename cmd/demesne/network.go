@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/plain"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -221,9 +222,9 @@ const blockedLines = 20
 func (a *app) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, oneLine(r.EgressLog))
+			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, plain.Line(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(a.stderr, "blocked: %s\n", oneLine(b.String()))
+		fmt.Fprintf(a.stderr, "blocked: %s\n", plain.Line(b.String()))
 	}
 }

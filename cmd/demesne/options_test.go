@@ -100,9 +100,3 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("commands %q, verbs %q", names, verbs)
 	}
 }
-
-func TestOneLine(t *testing.T) {
-	if got := oneLine("a\nb\x1b]52;c\a\u009b\n"); got != "a b?]52;c??" {
-		t.Errorf("oneLine: %q", got)
-	}
-}

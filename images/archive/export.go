@@ -60,8 +60,9 @@ func (m *merge) write(layer int, r *tar.Reader, out *tar.Writer) error {
 func (m *merge) last(h *tar.Header, at place) *tar.Header {
 	name := clean(h.Name)
 	if h.Typeflag == tar.TypeLink {
-		first := m.first(m.origin[at])
-		if !m.left(name, at) || first == "" || first == name {
+		file, leads := m.origin[at]
+		first := m.first(file)
+		if !leads || !m.left(name, at) || first == "" || first == name {
 			return nil
 		}
 		return rewrite(h, name, first)

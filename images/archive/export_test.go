@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -128,6 +129,9 @@ func TestExport(t *testing.T) {
 		{"a hard link to nothing", [][]file{
 			{{name: "a", text: "1"}, {name: "b", kind: link, link: "../../etc/passwd"}},
 		}, []string{"a 1"}},
+		{"a hard link to nothing beside one to the first entry", [][]file{
+			{{name: "a", text: "1"}, {name: "b", kind: link, link: "a"}, {name: "c", kind: link, link: "none"}},
+		}, []string{"a 1", "b = a"}},
 		{"a name twice", [][]file{
 			{{name: "a", text: "1"}, {name: "a", text: "2"}},
 		}, []string{"a 2"}},
@@ -148,6 +152,21 @@ func TestExport(t *testing.T) {
 				t.Errorf("%q, not %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestExportManyLinks: a file of many names that are all gone but the last takes no more steps than it has names.
+func TestExportManyLinks(t *testing.T) {
+	const many = 20_000 // squared, minutes
+	names := []file{{name: "d/f", text: "x"}}
+	for i := range many {
+		names = append(names, file{name: fmt.Sprintf("d/%d", i), kind: tar.TypeLink, link: "d/f"})
+	}
+	last := file{name: "last", kind: tar.TypeLink, link: "d/f"}
+	s := openStore(t)
+	img := add(t, s, "mine", aTar(t, file{name: "below"}), aTar(t, append(names, last)...), aTar(t, file{name: "d/.wh..wh..opq"}))
+	if got := exported(t, s, img); !slices.Equal(got, []string{"below ", "last x"}) {
+		t.Errorf("%d entries: %.200q", len(got), got)
 	}
 }
 

@@ -110,12 +110,16 @@ func (m *merge) link(above *node, l link, name string) {
 	m.names[file] = append(m.names[file], l)
 }
 
-// first returns the first name that a file with hard links has in the end, or "".
+// first returns the first name that a file with hard links has in the end, or "". It forgets those before it: an image may
+// have a million, all gone, and each asks.
 func (m *merge) first(file place) string {
-	for _, l := range m.names[file] {
-		if m.left(l.name, l.at) {
-			return l.name
+	links := m.names[file]
+	for len(links) > 0 {
+		if m.left(links[0].name, links[0].at) {
+			return links[0].name
 		}
+		links = links[1:]
+		m.names[file] = links
 	}
 	return ""
 }
