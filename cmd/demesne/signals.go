@@ -19,7 +19,8 @@ var forwarded = []os.Signal{
 
 // signals owns what the caller's signals do:
 //
-//	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n
+//	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n;
+//	                          the third INT or TERM does not wait for a command that is being started
 //	while it runs             forwarded to its process group;
 //	                          the second INT or TERM kills, the third does not wait
 //	once it has ended         INT, TERM, HUP, QUIT do not wait for output to be read
@@ -94,8 +95,7 @@ func (s *signals) take(sig unix.Signal) {
 		s.resize()
 	case s.proc == nil:
 		if leave {
-			s.early = sig
-			s.cancel()
+			s.giveUp(sig, deadly)
 		}
 	case s.ended:
 		if leave {
@@ -107,6 +107,18 @@ func (s *signals) take(sig unix.Signal) {
 	default:
 		s.forward(sig)
 	}
+}
+
+// giveUp is for a signal before there is a command to have it. One that the runner is starting has it next.
+func (s *signals) giveUp(sig unix.Signal, deadly bool) {
+	if deadly {
+		s.asked++
+	}
+	if s.asked > 2 {
+		s.exit(sig)
+	}
+	s.early = sig
+	s.cancel()
 }
 
 // insist is for an INT or a TERM, each stronger than the one before.
@@ -149,8 +161,7 @@ func (s *signals) attach(p process, kill func()) {
 	s.proc, s.kill = p, kill
 	// One that came while the command was being started, too late to keep it from that.
 	switch sig := s.early; {
-	case sig == unix.SIGINT || sig == unix.SIGTERM:
-		s.asked++
+	case s.asked > 0:
 		s.insist(sig)
 	case sig != 0:
 		s.forward(sig)

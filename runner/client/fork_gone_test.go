@@ -3,47 +3,38 @@ package client
 import (
 	"context"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
-	"time"
 
 	"demesne/runner"
 	"demesne/runner/wire"
 )
 
+// longToCopy is a script that leaves a process and files whose copying can be met half-way.
+const longToCopy = "mkdir /root/e; for i in $(seq 100); do head -c 2000000 /dev/zero > /root/e/$i; done; sleep 1000 > /dev/null 2>&1 &"
+
 // copying waits until files of a sandbox are being copied.
 func (c corner) copying() {
 	c.Helper()
-	for range 10000 {
-		list, _ := os.ReadDir(c.dir + "/s")
-		for _, e := range list {
-			if up, err := os.ReadDir(c.dir + "/s/" + e.Name() + "/up/root/e"); strings.HasPrefix(e.Name(), ".old-") && err == nil && len(up) > 0 {
-				return
-			}
-		}
-		time.Sleep(time.Millisecond)
-	}
-	c.Fatal("nothing is copied")
+	c.eventually("files to be copied", func() bool {
+		found, _ := filepath.Glob(c.dir + "/s/.old-*/up/root/e/*")
+		return len(found) > 0
+	})
 }
 
 // TestForkUntold: a fork that is finished when nobody can be told of it is not there.
 func TestForkUntold(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
-	c.sh(s, "mkdir /root/e; for i in $(seq 100); do head -c 2000000 /dev/urandom > /root/e/$i; done; sleep 1000 > /dev/null 2>&1 &")
+	c, client, s := withOne(t)
+	ctx := t.Context()
+	c.sh(s, longToCopy)
 	other := c.connect()
 	go other.Snapshot(ctx, "one", "")
 	c.copying()
 	other.Close()
-	for range 1000 { // it is finished, and then removed
-		if list, _ := os.ReadDir(c.dir + "/s"); len(list) == 1 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	c.eventually("the fork to be finished, and then removed", func() bool {
+		list, _ := os.ReadDir(c.dir + "/s")
+		return len(list) == 1
+	})
 	// Nor is one whose id came, when who got it dies before saying that it is known.
 	other = c.connect()
 	for _, known := range []bool{false, true} {
@@ -57,28 +48,17 @@ func TestForkUntold(t *testing.T) {
 		defer client.Stop(ctx, f.ID)
 	}
 	other.Close()
-	for range 1000 {
-		if all, err := client.List(ctx); err == nil && len(all) == 2 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if all, err := client.List(ctx); err != nil || len(all) != 2 {
-		t.Errorf("%+v, %v", all, err)
-	}
-	if err := client.Stop(ctx, "one"); err != nil {
-		t.Error(err)
-	}
+	c.eventually("the other to be removed", func() bool {
+		all, err := client.List(ctx)
+		return err == nil && len(all) == 2
+	})
 }
 
 // TestForkRemoved: of what is removed meanwhile there is no fork, of a part of its files least of all.
 func TestForkRemoved(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
-	c.sh(s, "mkdir /root/e; for i in $(seq 100); do head -c 2000000 /dev/urandom > /root/e/$i; done; sleep 1000 > /dev/null 2>&1 &")
+	c, client, s := withOne(t)
+	ctx := t.Context()
+	c.sh(s, longToCopy)
 	forked := make(chan error)
 	go func() {
 		_, err := client.Fork(ctx, "one", "", t.TempDir())

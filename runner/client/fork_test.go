@@ -12,13 +12,33 @@ import (
 	"demesne/runner/wire"
 )
 
+// withOne is a corner with a sandbox "one", which is forked, and a client that is closed at the end.
+func withOne(t *testing.T) (corner, *Client, *Sandbox) {
+	t.Helper()
+	c := newCorner(t)
+	client := c.connect()
+	t.Cleanup(func() { client.Close() })
+	return c, client, c.create(client, runner.Spec{Name: "one"})
+}
+
+// forkOne makes a fork of "one" and starts it.
+func (c corner) forkOne(client *Client) (runner.Forked, *Sandbox) {
+	c.Helper()
+	f, err := client.Fork(c.Context(), "one", "", c.TempDir())
+	if err != nil {
+		c.Fatal(err)
+	}
+	s, err := client.Open(c.Context(), f.ID)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return f, s
+}
+
 // TestFork: a fork has the files, and from then on each its own; their size does not matter.
 func TestFork(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
+	c, client, s := withOne(t)
+	ctx := t.Context()
 	c.sh(s, "head -c 300000000 /dev/zero > /var/tmp/big; echo base > /workspace/f; rm -f /etc/services")
 	if err := client.Halt(ctx, "one"); err != nil {
 		t.Fatal(err)
@@ -84,23 +104,15 @@ func TestFork(t *testing.T) {
 
 // TestForkIdle: what nothing runs in is forked without a copy, and nobody notices that it was stopped for it.
 func TestForkIdle(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
+	c, client, s := withOne(t)
 	for round := range 3 {
 		c.sh(s, fmt.Sprintf("head -c 100000000 /dev/zero >> /var/tmp/big; echo %d > /root/n", round))
-		fork, err := client.Fork(ctx, "one", "", t.TempDir())
-		if err != nil || fork.Copied > 0 || fork.Still > 0 {
-			t.Fatalf("%+v, %v", fork, err)
+		fork, other := c.forkOne(client)
+		if fork.Copied > 0 || fork.Still > 0 {
+			t.Errorf("%+v", fork)
 		}
 		if out, r := c.sh(s, "cat /root/n; echo changed > /root/n"); out != fmt.Sprint(round) || r.Restarted {
 			t.Errorf("the first has %q, %+v", out, r)
-		}
-		other, err := client.Open(ctx, fork.ID)
-		if err != nil {
-			t.Fatal(err)
 		}
 		if out, _ := c.sh(other, "cat /root/n; stat -c %s /var/tmp/big"); out != fmt.Sprintf("%d\n%d00000000", round, round+1) {
 			t.Errorf("the fork has %q", out)
@@ -110,23 +122,16 @@ func TestForkIdle(t *testing.T) {
 
 // TestForkRunning: of a sandbox whose processes write, a fork has the files of one moment, and the processes go on.
 func TestForkRunning(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
+	c, client, s := withOne(t)
+	ctx := t.Context()
 	// Two files that one process keeps equal, and between whose writes no fork may come that sees a later second one.
 	c.sh(s, `rm -f /etc/services; mkdir /root/d; cd /root/d; echo 0 > a; echo 0 > b
 		(n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; sleep 0.01; done) >/dev/null 2>&1 &`)
 	const look = "cat /root/d/a; cat /root/d/b; ls /etc/services 2>/dev/null; true"
 	for range 5 {
-		fork, err := client.Fork(ctx, "one", "", t.TempDir())
-		if err != nil || fork.Still == 0 {
-			t.Fatalf("%+v, %v", fork, err)
-		}
-		other, err := client.Open(ctx, fork.ID)
-		if err != nil {
-			t.Fatal(err)
+		fork, other := c.forkOne(client)
+		if fork.Still == 0 {
+			t.Errorf("%+v", fork)
 		}
 		out, _ := c.sh(other, look)
 		again, _ := c.sh(other, look)
@@ -142,22 +147,13 @@ func TestForkRunning(t *testing.T) {
 	if out, r := c.sh(s, "pgrep -c sh; true"); r.Restarted || out == "0" {
 		t.Errorf("the first: %q, %+v", out, r)
 	}
-	if err := client.Stop(ctx, "one"); err != nil {
-		t.Error(err)
-	}
-	if left := c.boxes(); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
 }
 
 // TestForkLarge: what is copied while its processes go on is, with all that they changed meanwhile, of one moment; commands that are
 // started and other forks come before or after it.
 func TestForkLarge(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
+	c, client, s := withOne(t)
+	ctx := t.Context()
 	c.sh(s, `mkdir -p /root/d/e; cd /root/d; echo 0 > a; echo 0 > b; for i in $(seq 1000); do head -c 50000 /dev/urandom > e/$i; done; md5sum e/* > sums
 		sleep 1000 > /dev/null 2>&1 &`)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -202,18 +198,12 @@ func TestForkLarge(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	if err := client.Stop(ctx, "one"); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestForkMapped: what a process stores in a file that it has mapped is in the fork, too.
 func TestForkMapped(t *testing.T) {
-	c := newCorner(t)
-	ctx := context.Background()
-	client := c.connect()
-	defer client.Close()
-	s := c.create(client, runner.Spec{Name: "one"})
+	c, client, s := withOne(t)
+	ctx := t.Context()
 	c.sh(s, `cd /root; cat > map.py <<'E'
 import mmap, os, time
 open("m", "wb").write(b"0" * 16)
@@ -230,13 +220,9 @@ E
 		head -c 20000000 /dev/urandom > big
 		python3 map.py > /dev/null 2>&1 & while ! test -s n; do sleep 0.01; done`)
 	for range 5 {
-		fork, err := client.Fork(ctx, "one", "", t.TempDir())
-		if err != nil || fork.Still == 0 {
-			t.Fatalf("%+v, %v", fork, err)
-		}
-		other, err := client.Open(ctx, fork.ID)
-		if err != nil {
-			t.Fatal(err)
+		fork, other := c.forkOne(client)
+		if fork.Still == 0 {
+			t.Errorf("%+v", fork)
 		}
 		out, _ := c.sh(other, "cd /root; expr $(head -c 8 m) + 0; cat n; echo; wc -c < big")
 		var m, n, big int
@@ -246,9 +232,6 @@ E
 		if err := client.Stop(ctx, fork.ID); err != nil {
 			t.Error(err)
 		}
-	}
-	if err := client.Stop(ctx, "one"); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -106,7 +106,14 @@ func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest,
 
 // Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
 // CodeNotExecutable where the command is at fault. It may be called from several goroutines.
+//
+// Whoever has asked for a command is told of it, also when ctx ends meanwhile: in a sandbox that stays it would run on, and
+// nobody could say what is to be signalled.
 func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx)
 	end := s.client.ends.expect()
 	req, files := request(&cmd, &s.account, end.tag)
 	req.Sandbox = s.ID

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/protocol"
@@ -150,5 +152,27 @@ func TestExecAccount(t *testing.T) {
 	}
 	if again := exec(true); !again.Restarted || again.Receipt == nil {
 		t.Errorf("after a restart: %+v", again)
+	}
+}
+
+// TestExecCancelled: whoever asked for a command is told of it, or there is none; nothing runs that nobody can name.
+func TestExecCancelled(t *testing.T) {
+	c, _, s := withOne(t)
+	for round := range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Duration(round)*100*time.Microsecond, cancel)
+		p, err := s.Exec(ctx, runner.Command{Argv: []string{"sleep", "1000"}})
+		if err != nil {
+			continue
+		}
+		if err := p.Signal(syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, _ := c.sh(s, "pgrep -c sleep; true"); out != "0" {
+		t.Errorf("%s run on", out)
 	}
 }

@@ -130,7 +130,7 @@ func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, 
 		return nil, nil, done, err
 	}
 	done = d.asks.listen(box.ID, ask)
-	if p, err = box.Exec(context.WithoutCancel(ctx), cmd); err != nil {
+	if p, err = box.Exec(ctx, cmd); err != nil {
 		stop(box)
 	}
 	return box, p, done, err

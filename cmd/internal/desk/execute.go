@@ -25,7 +25,7 @@ type beginning func(runner.Command) (*client.Sandbox, *client.Process, error)
 // in begins in a sandbox that is there.
 func in(ctx context.Context, box *client.Sandbox) beginning {
 	return func(cmd runner.Command) (*client.Sandbox, *client.Process, error) {
-		p, err := box.Exec(context.WithoutCancel(ctx), cmd)
+		p, err := box.Exec(ctx, cmd)
 		return box, p, err
 	}
 }

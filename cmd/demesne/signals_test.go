@@ -1,0 +1,44 @@
+package main
+
+import (
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hearing is a command that tells what it is sent.
+type hearing struct {
+	process
+	heard chan syscall.Signal
+}
+
+func (h hearing) Signal(sig syscall.Signal) error {
+	h.heard <- sig
+	return nil
+}
+
+// TestSignalsEarly: what came while the command was being started it has as soon as it is, as strong as it was meant.
+func TestSignalsEarly(t *testing.T) {
+	for _, c := range []struct {
+		came []unix.Signal
+		want syscall.Signal
+	}{
+		{[]unix.Signal{unix.SIGHUP}, unix.SIGHUP},
+		{[]unix.Signal{unix.SIGINT}, unix.SIGINT},
+		{[]unix.Signal{unix.SIGTERM, unix.SIGHUP}, unix.SIGHUP},
+		{[]unix.Signal{unix.SIGTERM, unix.SIGTERM}, unix.SIGKILL},
+	} {
+		s, h := signalsWatched(), hearing{heard: make(chan syscall.Signal)}
+		for _, sig := range c.came {
+			s.take(sig)
+		}
+		if s.ctx.Err() == nil || s.gaveUp() == 0 {
+			t.Errorf("%v: not given up", c.came)
+		}
+		s.attach(h, func() {})
+		if got := <-h.heard; got != c.want {
+			t.Errorf("%v: the command has %v, want %v", c.came, got, c.want)
+		}
+	}
+}
