@@ -99,8 +99,13 @@ func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr)
 	return good, no
 }
 
+// mostTried is how many addresses of a name are dialled. An answer may have thousands, and each would be connected to from here, for
+// one connection of a sandbox.
+const mostTried = 16
+
 // dialAny tries the addresses in turn and shares the time that is left among them.
 func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
+	to = to[:min(len(to), mostTried)]
 	var errs []error
 	for i, at := range to {
 		deadline, _ := ctx.Deadline()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,6 +200,32 @@ func TestEscapeN11Rebinding(t *testing.T) {
 	}
 	if n := len(r.world.names()); n != 10 {
 		t.Errorf("resolved %d times for 10 connections", n)
+	}
+}
+
+// refused is a Dialer that counts, and connects to nothing.
+type refused struct{ dialled atomic.Int64 }
+
+func (r *refused) DialContext(context.Context, string, string) (net.Conn, error) {
+	r.dialled.Add(1)
+	return nil, syscall.ECONNREFUSED
+}
+
+// TestEscapeN11Many: a name whose owner answers with thousands of addresses has this machine knock at a few of them.
+func TestEscapeN11Many(t *testing.T) {
+	d := &refused{}
+	r := newRig(t, Config{Policy: allow(t, "many.test"), Dialer: d})
+	for a := netip.MustParseAddr("8.0.0.1"); len(r.world.at["many.test."]) < 4000; a = a.Next() {
+		r.world.at["many.test."] = append(r.world.at["many.test."], a)
+	}
+	if _, resp, body := r.connect("many.test:443"); resp.StatusCode != 502 {
+		t.Error(resp.Status, body)
+	}
+	if n := d.dialled.Load(); n != mostTried {
+		t.Errorf("%d addresses were dialled", n)
+	}
+	if e := r.records(1)[0].Error; len(e) > 1000 {
+		t.Errorf("%d bytes of error in the log", len(e))
 	}
 }
 

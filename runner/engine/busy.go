@@ -15,6 +15,11 @@ import (
 
 // forkRunning copies what s wrote. Its processes hold still twice: for a moment, and for as long as it takes to look at
 // what they changed in between.
+//
+// What s wrote cannot become a layer below both, as it does where nothing runs. The layers of an overlay are those that it was mounted
+// with (Documentation/filesystems/overlayfs.rst: what is below one that is mounted must not be changed). A new overlay would be another
+// file system: the roots, directories, mappings and files that the processes have open would stay in the old one, and Landlock's rules
+// with them, which hold for its inodes.
 func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
