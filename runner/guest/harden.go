@@ -10,9 +10,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"demesne/runner/guestapi"
-	"demesne/runner/wire"
 )
 
 // harden makes PID 1 a bad target for what runs beside it.
@@ -81,7 +78,7 @@ const spareThreads = 4
 
 // warm has the Go runtime make its threads now, and closes done when they are there. It keeps
 // them, and needs no new one later, when there may be none to have: a thread that cannot be made
-// is fatal to it. Then it has package json learn the words of a command.
+// is fatal to it.
 func warm(done chan<- struct{}) {
 	var ready, release sync.WaitGroup
 	ready.Add(spareThreads)
@@ -97,7 +94,4 @@ func warm(done chan<- struct{}) {
 	ready.Wait()
 	release.Done()
 	close(done)
-	// A sandbox that is made in advance has the time; in another the first command is here already, and
-	// finds half of it done.
-	wire.Learn(guestapi.Exec{}, guestapi.Executed{}, guestapi.Exited{})
 }
