@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -204,6 +205,9 @@ func TestSessionFreezeIdle(t *testing.T) {
 		if after, err := os.ReadFile(one.Out + "/beat"); err != nil || len(before) == 0 || len(after) != len(before) {
 			t.Errorf("frozen, and %d bytes became %d, %v", len(before), len(after), err)
 		}
+		if says := b.must("inspect", "box"); strings.Count(says, "SIGSTOP") != 2 { // how, and since when
+			t.Errorf("inspect says %q", says)
+		}
 		if ls := b.must("ls"); !strings.Contains(ls, "frozen") {
 			t.Errorf("ls says %q", ls)
 		}
@@ -213,6 +217,13 @@ func TestSessionFreezeIdle(t *testing.T) {
 	b.must("fork", "--name", "other", "box") // which is none of its business
 	if s := state(); s != "frozen" {
 		t.Errorf("after a fork it is %s", s)
+	}
+	for _, pid := range runners(true) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(t, "what was stopped to be gone with its runner", func() bool { return len(descendants()) == 0 })
+	if s := state(); s != "stopped" {
+		t.Errorf("without its runner it is %s", s)
 	}
 	b.must("rm", "other", "box")
 }

@@ -53,6 +53,32 @@ func TestSignalsForwarded(t *testing.T) {
 	}
 }
 
+// Ctrl-\ ends what has no command to give it to, and nothing is said about it.
+func TestSignalsQuit(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	job := strings.TrimSpace(b.must("run", "--background", "-c", "echo ready; exec sleep 3222"))
+	defer b.must("cancel", job)
+	cmd := b.command("demesne", "logs", "--follow", job)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Errorf("said %q", line)
+	}
+	cmd.Process.Signal(syscall.SIGQUIT)
+	cmd.Wait()
+	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGQUIT && s.ExitStatus() != 131 || errs.Len() > 0 {
+		t.Errorf("ended with %v, saying %q", cmd.ProcessState, errs.String())
+	}
+}
+
 // A signal that ends the command is told as one.
 func TestSignalsEnd(t *testing.T) {
 	b := newBox(t)

@@ -93,7 +93,11 @@ func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
 }
 func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job, error) {
 	if d.hold != nil {
-		<-d.hold
+		select {
+		case <-d.hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	return d.Status(ctx, id)
 }

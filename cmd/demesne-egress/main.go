@@ -28,6 +28,7 @@ import (
 	"slices"
 
 	"demesne/cmd/internal/plain"
+	"demesne/cmd/internal/quit"
 )
 
 // Exit codes: those of demesne.
@@ -36,7 +37,10 @@ const (
 	exitFailed = 125
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	quit.ByDefault()
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // command is one verb. It returns the exit code.
 type command struct {

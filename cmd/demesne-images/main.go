@@ -81,7 +81,7 @@ const (
 
 // run does a command and says with the exit status what the last event says.
 func run(argv []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
 	defer stop()
 	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
 	cmd, err := c.parse(argv)

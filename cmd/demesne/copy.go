@@ -63,7 +63,7 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if from == "" && to == "" {
 		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
-	sig := signalsWatched()
+	sig := a.signalsWatched()
 	eng, err := a.connect(sig.ctx, client.Options{})
 	if err != nil {
 		return 0, err

@@ -24,6 +24,9 @@ func describe(i *runner.Info) string {
 	if i.State == runner.Running || i.State == runner.Frozen {
 		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
 	}
+	if i.State == runner.Frozen {
+		state += "; stopped (SIGSTOP) until the next command"
+	}
 	add("state", state)
 	add("created", i.Created.Local().Format(time.DateTime))
 	if !i.Expires.IsZero() {

@@ -12,7 +12,7 @@ func (a *app) withImages(f func(context.Context, *images.Client) (int, error)) (
 	if err != nil {
 		return 0, err
 	}
-	sig := signalsWatched()
+	sig := a.signalsWatched()
 	code, err := f(sig.ctx, c)
 	if gave := sig.gaveUp(); gave != 0 && (err != nil || code != 0) {
 		return gave, nil

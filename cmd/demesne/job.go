@@ -49,7 +49,7 @@ func (a *app) newJob(o *options, argv []string) (*job, error) {
 	if o.tty {
 		j.term = a.openTerminal()
 	}
-	j.sig = watchSignals(j.term)
+	j.sig = a.watchSignals(j.term)
 	return j, nil
 }
 
@@ -197,7 +197,12 @@ func (j *job) tellOutput() {
 	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
 		return
 	}
-	if left, err := os.ReadDir(j.result.Out); err == nil && len(left) > 0 {
+	dir, err := os.Open(j.result.Out)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	if left, _ := dir.Readdirnames(1); len(left) > 0 { // there may be millions
 		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", plain.Line(j.result.Out))
 	}
 }

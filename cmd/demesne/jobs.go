@@ -115,7 +115,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 	if err != nil {
 		return 0, err
 	}
-	sig := signalsWatched()
+	sig := a.signalsWatched()
 	last := 0
 	for _, id := range args {
 		code, err := each(sig.ctx, store, id)

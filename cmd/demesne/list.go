@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/cmd/internal/plain"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/wire"
@@ -77,11 +78,13 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// columns pads all cells but the last of each row to their column's width.
+// columns pads all cells but the last of each row to their column's width. No cell writes lines of its own.
 func columns(rows [][]string) string {
 	var width []int
 	for _, r := range rows {
 		for i, cell := range r {
+			cell = plain.Line(cell)
+			r[i] = cell
 			if i == len(width) {
 				width = append(width, 0)
 			}

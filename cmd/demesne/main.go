@@ -43,6 +43,7 @@ import (
 
 	"demesne/cmd/internal/ground"
 	"demesne/cmd/internal/home"
+	"demesne/cmd/internal/quit"
 	"demesne/images"
 	"demesne/runner/client"
 )
@@ -56,6 +57,7 @@ func main() {
 		env:     os.LookupEnv,
 		connect: connectRunner,
 		images:  ground.Images,
+		quit:    quit.ByDefault(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -66,6 +68,7 @@ type app struct {
 	env                   func(string) (string, bool)
 	connect               func(context.Context, client.Options) (engine, error)
 	images                func() (*images.Client, error)
+	quit                  *quit.Action // what was there for SIGQUIT
 }
 
 // main runs one command line and returns the exit code.

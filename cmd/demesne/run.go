@@ -139,7 +139,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	sig := watchSignals(&terminal{fd: -1})
+	sig := a.watchSignals(&terminal{fd: -1})
 	began, st := time.Now(), &stages{}
 	eng, b, err := a.makeRootAndBox(sig, spec, r, st)
 	if code := sig.gaveUp(); err != nil && code != 0 {

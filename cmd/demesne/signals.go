@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/quit"
 )
 
 // forwarded are the signals a command gets in the caller's stead. Ctrl-Z is not
@@ -27,6 +29,7 @@ type signals struct {
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
+	quit   *quit.Action
 
 	watched chan struct{} // closed once they are: until then each does what it does to any program
 
@@ -42,9 +45,9 @@ type signals struct {
 // each signal and waits for its answer, 0.5 ms for all. Who leaves something behind when it is
 // killed waits until they are watched. Those that only matter to a terminal are left out where
 // there is none.
-func watchSignals(term *terminal) *signals {
+func (a *app) watchSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, watched: make(chan struct{})}
+	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: a.quit, watched: make(chan struct{})}
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
 	if term.fd >= 0 {
@@ -61,8 +64,8 @@ func watchSignals(term *terminal) *signals {
 }
 
 // signalsWatched is the same for a program that is no terminal's, when they are watched.
-func signalsWatched() *signals {
-	s := watchSignals(&terminal{fd: -1})
+func (a *app) signalsWatched() *signals {
+	s := a.watchSignals(&terminal{fd: -1})
 	<-s.watched
 	return s
 }
@@ -71,6 +74,7 @@ func signalsWatched() *signals {
 func (s *signals) loop(set []os.Signal) {
 	defer s.term.restore()
 	signal.Notify(s.ch, set...)
+	s.quit.Restore()
 	close(s.watched)
 	for sig := range s.ch {
 		s.take(sig.(unix.Signal))

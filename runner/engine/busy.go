@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"demesne/rootfs"
+	"demesne/rootfs/wrote"
 	"demesne/runner"
 	"demesne/runner/freeze"
 	"demesne/runner/keep"
@@ -15,6 +16,11 @@ import (
 
 // forkRunning copies what s wrote. Its processes hold still twice: for a moment, and for as long as it takes to look at
 // what they changed in between.
+//
+// What s wrote cannot become a layer below both, as it does where nothing runs. The layers of an overlay are those that it was mounted
+// with (Documentation/filesystems/overlayfs.rst: what is below one that is mounted must not be changed). A new overlay would be another
+// file system: the roots, directories, mappings and files that the processes have open would stay in the old one, and Landlock's rules
+// with them, which hold for its inodes.
 func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
@@ -58,7 +64,7 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 	if most <= 0 {
 		most = math.MaxInt64
 	}
-	twin, err := rootfs.NewTwin(upper, kept, most)
+	twin, err := wrote.NewTwin(upper, kept, most)
 	if err != nil {
 		return did, err
 	}

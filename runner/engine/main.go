@@ -36,7 +36,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ type Engine struct {
 	state  *state.Dir
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
-	ahead  atomic.Pointer[func() (*network, error)] // what newNetwork gave, for the first sandbox
+	ahead  ahead
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -155,8 +154,7 @@ func (e *Engine) settled() error {
 // libcontainer, a cgroup2 of our own namespace.
 func (e *Engine) setUp() (err error) {
 	if e.boot.Mode != userns.ModeMinimal {
-		ahead := newNetwork(nil)
-		e.ahead.Store(&ahead)
+		e.ahead.begin(e.boot.Network)
 	}
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err

@@ -10,6 +10,12 @@
 // children are told to, and are continued after them; so a shell never sees a job of its own stopped. What was
 // stopped already stays so.
 //
+// A control group's freezer is not used, where there is one. It holds a group, and a sandbox has one, so PID 1 would be held with
+// the rest: nobody would answer the runner, nor see it die. In a frozen group of version 1 SIGKILL waits until it is thawed, so
+// after a kill -9 of the runner the sandbox would stay, frozen, with nobody to thaw it; in version 2 it does not
+// (cgroup.freeze, Documentation/admin-guide/cgroup-v2.rst), but that has to be delegated, and most users have none. With
+// one way for all a sandbox behaves alike wherever it runs, and whoever dies, the kernel takes it down as ever.
+//
 // A process that is stopped writes no more, in none of its threads. It cannot be kept from being killed, nor from having itself
 // continued: [Frozen.Held] tells.
 package freeze

@@ -3,10 +3,12 @@ package receipt
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/userns"
 )
 
 // imageLayer tells what / is made of.
@@ -77,6 +79,18 @@ func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 		if l[i].Name == "disk" && l[i].Status != runner.Off {
 			l[i].Mechanism = "watchdog on /, /out and /workspace, RLIMIT_FSIZE"
 		}
+	}
+	return l
+}
+
+// idleLimit tells what holds a sandbox still that nobody uses; see package freeze for why it is this.
+func idleLimit(after runner.Duration, mode string) runner.LimitReceipt {
+	l := runner.LimitReceipt{
+		Name: "freeze-idle", Value: time.Duration(after).String(), Status: runner.Held,
+		Mechanism: "SIGSTOP to all but PID 1, which they may handle and a timer of theirs undo",
+	}
+	if mode == userns.ModeMinimal {
+		l.Status, l.Mechanism, l.Why = runner.Missing, "", "without a pid namespace it cannot be told what runs in it"
 	}
 	return l
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/userns"
 )
 
 var oneMapped, manyMapped = boot(1), boot(65536)
@@ -63,6 +65,13 @@ func TestFilesLayer(t *testing.T) {
 	limits := keptLimits([]runner.LimitReceipt{{Name: "pids", Mechanism: "m"}, {Name: "disk", Mechanism: "tmpfs"}})
 	if limits[0].Mechanism != "m" || limits[1].Mechanism == "tmpfs" {
 		t.Errorf("%+v", limits)
+	}
+	of := Of(Facts{Spec: runner.Spec{Lifetime: runner.Persistent, FreezeIdle: runner.Duration(time.Minute)}, Limits: limits, Tree: &rootfs.Tree{}})
+	if l := of.Limits[len(of.Limits)-1]; l.Name != "freeze-idle" || l.Value != "1m0s" || l.Status != runner.Held || !strings.HasPrefix(l.Mechanism, "SIGSTOP") || len(limits) != 2 {
+		t.Errorf("%+v", l)
+	}
+	if l := idleLimit(1, userns.ModeMinimal); l.Status != runner.Missing || l.Mechanism != "" || l.Why == "" {
+		t.Errorf("%+v", l)
 	}
 	if off := keptLimits([]runner.LimitReceipt{{Name: "disk", Status: runner.Off}}); off[0].Mechanism != "" {
 		t.Errorf("%+v", off)

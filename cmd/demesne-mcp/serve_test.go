@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"demesne/mcp"
+	"demesne/mcp/work"
+	"demesne/runner"
+)
+
+// slow is an engine that takes its time.
+type slow struct {
+	work.Engine
+	takes time.Duration
+}
+
+func (s slow) Script(ctx context.Context, _ work.Request, _ work.Watch) (*work.Outcome, error) {
+	select {
+	case <-time.After(s.takes):
+		return &work.Outcome{Stdout: work.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pipes is a listener in memory: what waits on it waits by the clock of a bubble.
+type pipes struct {
+	conns  chan net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func newPipes() *pipes {
+	p := &pipes{conns: make(chan net.Conn)}
+	p.closed, p.close = context.WithCancel(context.Background())
+	return p
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { p.close(); return nil }
+func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.conns <- far
+	return near, nil
+}
+
+// TestHTTPPatience: by a clock that is made to run, nothing in the server gives up a call that takes 48 hours, whose client
+// says nothing meanwhile.
+func TestHTTPPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mounts, err := mcp.NewMounts(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mcp.New(slow{takes: 48*time.Hour - time.Second}, mcp.Options{Version: "1", Mounts: mounts, Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: time.Hour})
+		ctx, end := context.WithCancel(context.Background())
+		l, served := newPipes(), make(chan error, 1)
+		go func() { served <- serveHTTP(ctx, s, l, mcp.HTTPOptions{}) }()
+
+		web := &http.Transport{DialContext: l.dial}
+		session := ""
+		do := func(method, message string) string {
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+mcp.Path, strings.NewReader(message))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			r.Header.Set("Mcp-Session-Id", session)
+			a, err := web.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Body.Close()
+			text, err := io.ReadAll(a.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			session = cmp.Or(session, a.Header.Get("Mcp-Session-Id"))
+			return string(text)
+		}
+		do("POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+		do("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		began := time.Now()
+		text := do("POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"}}}`)
+		if took := time.Since(began); took < 47*time.Hour || !strings.Contains(text, "late") {
+			t.Errorf("after %v: %.300q", took, text)
+		}
+		do(http.MethodDelete, "") // or the session would outlive the test
+		web.CloseIdleConnections()
+		end()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
