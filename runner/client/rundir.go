@@ -112,6 +112,11 @@ func prepareRunDir(dir string, root bool) error {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return err
 	}
+	if root { // what was not there may be another's by now, or our own for outputs
+		if err := searchable(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
 	st, err := os.Lstat(dir)
 	if err != nil {
 		return err
