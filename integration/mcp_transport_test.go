@@ -165,6 +165,17 @@ func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
 	return addr, cmd
 }
 
+// webSession is such a server, without a token, and a session begun with it.
+func (b *box) webSession() (url, session string, cmd *exec.Cmd) {
+	b.Helper()
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url = "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	_, text := post(b, http.DefaultClient, url, hello, nil)
+	session, _, _ = strings.Cut(text, "\n")
+	return url, session, cmd
+}
+
 func post(t testing.TB, client *http.Client, url, body string, headers map[string]string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest("POST", url, strings.NewReader(body))
@@ -240,11 +251,7 @@ func TestMCPOverHTTP(t *testing.T) {
 // A call that goes on is heard of where it will be answered, before a client gives up waiting for that.
 func TestMCPOverHTTPSilent(t *testing.T) {
 	b := newBox(t)
-	addr, cmd := b.web("--http", "127.0.0.1:0")
-	url := "http://" + addr + "/mcp"
-	hello, _, _ := strings.Cut(greeting, "\n")
-	_, text := post(t, http.DefaultClient, url, hello, nil)
-	session, _, _ := strings.Cut(text, "\n")
+	url, session, cmd := b.webSession()
 	for meta, want := range map[string]string{`{}`: `"method":"ping"`, `{"progressToken":1}`: `"notifications/progress"`} {
 		before := names(b.out)
 		call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"while ! test -e go; do sleep 0.02; done; echo gone on"},"_meta":` + meta + `}}`
@@ -286,11 +293,7 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 // 100 calls at once, each of which gets its own answer.
 func TestMCPOverHTTPParallel(t *testing.T) {
 	b := newBox(t)
-	addr, cmd := b.web("--http", "127.0.0.1:0")
-	url := "http://" + addr + "/mcp"
-	hello, _, _ := strings.Cut(greeting, "\n")
-	_, text := post(t, http.DefaultClient, url, hello, nil)
-	session, _, _ := strings.Cut(text, "\n")
+	url, session, cmd := b.webSession()
 	headers := map[string]string{"Mcp-Session-Id": session}
 	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers)
 	var wg sync.WaitGroup
