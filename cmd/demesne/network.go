@@ -153,11 +153,16 @@ func (f *found) restore(spec *runner.Spec) {
 	}
 }
 
+// wanted says whether there is to be a way out at all.
+func (n *network) wanted() bool {
+	return n.mode != "" || n.file != "" || n.allow != nil || n.deny != nil || n.learn || n.ask || n.goProxy || n.order != nil
+}
+
 // find begins to find out what is wanted. It takes some milliseconds where a file or this
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 	answer := make(chan found, 1)
-	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask && !n.goProxy && n.order == nil {
+	if !n.wanted() {
 		answer <- found{}
 		return answer
 	}
