@@ -61,7 +61,9 @@ func (j *job) execute(start func(context.Context, runner.Command) (process, []ru
 	if j.o.tty {
 		size := j.term.size()
 		j.cmd.TTY = &size
-	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err != nil {
+	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		s.share(j.app.floor, j.ended)
+	} else {
 		return fmt.Errorf("make pipes: %w", err)
 	}
 	p, trace, err := start(j.sig.ctx, j.cmd)
