@@ -166,6 +166,9 @@ func TestEscapeP15Output(t *testing.T) {
 	if r.code != 127 || strings.ContainsAny(r.stderr, "\x1b\a") || strings.Count(strings.TrimSpace(r.stderr), "\n") > 1 {
 		t.Errorf("a hostile name in an error: %+v", r)
 	}
+	if r = b.demesne("run", "--json", "--", "printf", "%s", "\u009b2J\u202e\x7f"); !strings.Contains(r.stdout, `"stdout": "\u009b2J\u202e\u007f"`) {
+		t.Errorf("hostile output in JSON: %+v", r)
+	}
 	id := strings.TrimSpace(b.demesne("create").stdout)
 	b.demesne("exec", id, "--", "sh", "-c", "touch '/tmp/gpj.\u202eexe\u2028M fake'")
 	if r = b.demesne("diff", id); r.stdout != "A /tmp/gpj.?exe M fake\n" {
