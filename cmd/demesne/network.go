@@ -60,7 +60,7 @@ func networkFlags(n *network) flagSet {
 func askFlag(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "ask", set: on(&n.ask),
-			help: "ask on the terminal about each name that no rule speaks of"},
+			help: "ask on the terminal about each name that no rule speaks of; what the command writes waits meanwhile"},
 		{group: groupNetwork, long: "ask-timeout", arg: "DURATION", set: durationFlag(&n.askTime),
 			help: "how long a connection waits for the answer (default 1m); without one it is denied, and the next one asks again"},
 	}
