@@ -269,16 +269,7 @@ func TestMCPKilledUntold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, w, err := os.Pipe() // that nobody reads
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
+	r := startUnread(t, cmd)
 	full := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"head -c 1000000 /dev/zero | tr '\\0' x"}}}`
 	io.WriteString(in, greeting+full+"\n")
 	eventually(t, "its stdout to be full", func() bool { n, _ := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ); return n > 60000 })
