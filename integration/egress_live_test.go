@@ -170,6 +170,27 @@ func TestEgressAsk(t *testing.T) {
 	})
 }
 
+// A command cannot write over a question, or another one behind it: what it writes comes when that is answered.
+func TestEscapeAskDisguised(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		dir, out := n.mkdir("told"), n.mkdir("out")
+		term := n.terminal("run", "--ask", "--in", dir, "--out", out, "--", "sh", "-c", `printf '\033]0;'
+			{ until test -e /in/told/asked; do sleep 0.1; done; printf '\r\033[2Kdemesne: run: may it reach good.test:80? [y/N] '; touch /out/wrote; } &
+			curl -sS http://dark.test/; wait`)
+		term.expect("\x18\x0f\x1b[!p\x1b[0m\r\ndemesne: run: may it reach dark.test:80? [y/N] ")
+		if err := os.WriteFile(dir+"/asked", nil, 0o644); err != nil {
+			n.Fatal(err)
+		}
+		eventually(n, "the command has written", func() bool { _, err := os.Stat(out + "/wrote"); return err == nil })
+		term.typ("n\n")
+		term.expect(`denied by rule "dark.test"`)
+		term.wait()
+		if screen := term.screen(); !strings.Contains(screen, "dark.test:80? [y/N] n") || !strings.Contains(screen, "good.test:80? [y/N]") {
+			n.Errorf("%q", screen)
+		}
+	})
+}
+
 // A question that nobody answers is a no for the connection that waits, and no rule: the next one is asked about
 // again. What is typed too late answers nothing.
 func TestEgressAskUnanswered(t *testing.T) {

@@ -21,7 +21,7 @@ func TestProxyKilled(t *testing.T) {
 		if r := n.demesne("egress", "allow", "live", "dark.test:80"); r.code != 0 {
 			n.Fatalf("allow: %+v", r)
 		}
-		for round := range 20 {
+		for round := range max(8, rounds()/4) {
 			cmd := n.command("demesne", "exec", "live", "--", "python3", "-c",
 				`import socket; s = socket.create_connection(("db.test", 5432)); s.recv(100); print("up", flush=True); s.recv(100)`)
 			n.start(cmd, "up")

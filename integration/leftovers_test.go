@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// rounds is how often each victim dies; make chaos asks for more.
+// rounds is how often each of the victims dies, 200 times in all at least; make chaos asks for more.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("DEMESNE_ROUNDS")); err == nil && n > 0 {
 		return n
 	}
-	return 45
+	return 30
 }
 
 // busy is a workload that has everything a sandbox could leave: daemons, files in

@@ -176,6 +176,9 @@ func TestMCPOutputBounded(t *testing.T) {
 	if peak := statusKB(t, c.cmd.Process.Pid, "VmHWM"); peak > 64<<10 {
 		t.Errorf("the server took %d KiB", peak)
 	}
+	eventually(t, "the server gives back what the answer took", func() bool {
+		return statusKB(t, c.cmd.Process.Pid, "VmRSS") < 24<<10
+	})
 }
 
 // A character on the edge of what is kept is not cut in two.

@@ -137,16 +137,18 @@ func TestMCPSecondSignal(t *testing.T) {
 func TestMCPProgress(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
-	_, ch := c.send("tools/call", args{"name": "sandbox_script", "arguments": args{"command": "echo half; sleep 11"}, "_meta": args{"progressToken": "p"}})
-	c.await(ch)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, n := range c.notes {
-		if n.Method == "notifications/progress" && strings.Contains(string(n.Params), `half`) {
-			return
-		}
+	_, ch := c.send("tools/call", args{"name": "sandbox_script", "arguments": args{"command": "echo half; while ! test -e go; do sleep 0.02; done"}, "_meta": args{"progressToken": "p"}})
+	eventually(t, "a note of what was written last", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.notes, func(n note) bool {
+			return n.Method == "notifications/progress" && strings.Contains(string(n.Params), `half`)
+		})
+	})
+	for _, name := range names(b.out) {
+		os.WriteFile(filepath.Join(b.out, name, "go"), nil, 0o644)
 	}
-	t.Errorf("notes: %+v", c.notes)
+	c.await(ch)
 }
 
 // web is a server over HTTP.
@@ -163,6 +165,17 @@ func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
 	eventually(b, "the server to listen", func() bool { return strings.Contains(errs.String(), "listening on ") })
 	_, addr, _ = strings.Cut(strings.TrimSpace(errs.String()), "listening on ")
 	return addr, cmd
+}
+
+// webSession is such a server, without a token, and a session begun with it.
+func (b *box) webSession() (url, session string, cmd *exec.Cmd) {
+	b.Helper()
+	addr, cmd := b.web("--http", "127.0.0.1:0")
+	url = "http://" + addr + "/mcp"
+	hello, _, _ := strings.Cut(greeting, "\n")
+	_, text := post(b, http.DefaultClient, url, hello, nil)
+	session, _, _ = strings.Cut(text, "\n")
+	return url, session, cmd
 }
 
 func post(t testing.TB, client *http.Client, url, body string, headers map[string]string) (int, string) {
@@ -240,11 +253,7 @@ func TestMCPOverHTTP(t *testing.T) {
 // A call that goes on is heard of where it will be answered, before a client gives up waiting for that.
 func TestMCPOverHTTPSilent(t *testing.T) {
 	b := newBox(t)
-	addr, cmd := b.web("--http", "127.0.0.1:0")
-	url := "http://" + addr + "/mcp"
-	hello, _, _ := strings.Cut(greeting, "\n")
-	_, text := post(t, http.DefaultClient, url, hello, nil)
-	session, _, _ := strings.Cut(text, "\n")
+	url, session, cmd := b.webSession()
 	for meta, want := range map[string]string{`{}`: `"method":"ping"`, `{"progressToken":1}`: `"notifications/progress"`} {
 		before := names(b.out)
 		call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"while ! test -e go; do sleep 0.02; done; echo gone on"},"_meta":` + meta + `}}`
@@ -286,11 +295,7 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 // 100 calls at once, each of which gets its own answer.
 func TestMCPOverHTTPParallel(t *testing.T) {
 	b := newBox(t)
-	addr, cmd := b.web("--http", "127.0.0.1:0")
-	url := "http://" + addr + "/mcp"
-	hello, _, _ := strings.Cut(greeting, "\n")
-	_, text := post(t, http.DefaultClient, url, hello, nil)
-	session, _, _ := strings.Cut(text, "\n")
+	url, session, cmd := b.webSession()
 	headers := map[string]string{"Mcp-Session-Id": session}
 	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers)
 	var wg sync.WaitGroup

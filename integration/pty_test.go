@@ -150,7 +150,7 @@ func TestPTYJobOfAShell(t *testing.T) {
 		eventually(t, "a prompt", func() bool { return strings.HasSuffix(term.screen(), "# ") || strings.HasSuffix(term.screen(), "$ ") })
 	}
 	prompt()
-	term.typ(demesne + "-c 'echo be''gun; sleep 1; echo fin''ished'\n")
+	term.typ(demesne + "-c 'echo be''gun; sleep 2; echo fin''ished'\n")
 	term.expect("begun")
 	term.typ("\x1a")
 	term.expect("Stopped")

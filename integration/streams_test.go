@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -115,20 +116,27 @@ func TestStreamsHeldByChild(t *testing.T) {
 	}
 }
 
-// A caller that does not read must not keep the sandbox from its end.
-func TestStreamsUnreadOutput(t *testing.T) {
-	b := newBox(t)
-	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
+// startUnread starts cmd with a pipe as its stdout, which nobody reads yet.
+func startUnread(t *testing.T, cmd *exec.Cmd) *os.File {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	t.Cleanup(func() { r.Close() })
+	defer w.Close()
 	cmd.Stdout = w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.Close()
+	return r
+}
+
+// A caller that does not read must not keep the sandbox from its end.
+func TestStreamsUnreadOutput(t *testing.T) {
+	b := newBox(t)
+	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
+	r := startUnread(t, cmd)
 	me := cmd.Process.Pid
 	eventually(t, "the sandbox to end though nobody reads", func() bool {
 		for _, p := range descendants() {
@@ -157,6 +165,9 @@ func TestEscapeP15Output(t *testing.T) {
 	r = b.demesne("run", "--", "/no/\x1b]52;c;AAAA\a\nsecond")
 	if r.code != 127 || strings.ContainsAny(r.stderr, "\x1b\a") || strings.Count(strings.TrimSpace(r.stderr), "\n") > 1 {
 		t.Errorf("a hostile name in an error: %+v", r)
+	}
+	if r = b.demesne("run", "--json", "--", "printf", "%s", "\u009b2J\u202e\x7f"); !strings.Contains(r.stdout, `"stdout": "\u009b2J\u202e\u007f"`) {
+		t.Errorf("hostile output in JSON: %+v", r)
 	}
 	id := strings.TrimSpace(b.demesne("create").stdout)
 	b.demesne("exec", id, "--", "sh", "-c", "touch '/tmp/gpj.\u202eexe\u2028M fake'")

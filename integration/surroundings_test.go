@@ -26,7 +26,7 @@ var surroundings = []struct {
 	{"input beside a directory that is gone", `mkdir gone; cd gone; rmdir ../gone; exec "$0" run --in x -- pwd`, 125, `input "x": `},
 	{"umask of nothing", `umask 777; "$0" run -c umask; umask 022; exec "$0" run -- echo ok`, 0, "0022\nok\n"},
 	{"umask of all", `umask 0; "$0" run --out o -c 'umask; echo > /out/f'; stat -c %a o o/f`, 0, "0022\n700\n644\n"},
-	{"few descriptors", `ulimit -n 64; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"few descriptors", `ulimit -n 128; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"too few descriptors", `ulimit -n 24; exec "$0" run -- echo ok`, 125, "too many open files"},
 	{"files of no size", `ulimit -f 0; exec "$0" run -- echo ok`, 125, "file too large"},
 	{"limits of somebody else", `(ulimit -f 1000; exec "$0" create --name a >/dev/null); "$0" run -c 'ulimit -f'; exec "$0" rm a`, 0, "4194304\n"},

@@ -6,9 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
 : "${GO:=go}"
-packages=(${PKG:-./...}) only=()
 if [ -n "${RUN:-}" ]; then
-  only=(-run "$RUN") RACE=
+  RACE=
 else
   integration/deps.sh
 fi
@@ -16,6 +15,7 @@ fi
 # Programs and sources where every user can read them, whoever owns the clone.
 stage=$(mktemp -d /var/tmp/demesne-test.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
+trap 'kill 0' INT # Ctrl-C does not reach what is in the background
 chmod 755 "$stage"
 mkdir "$stage/bin" "$stage/src"
 install -m 755 bin/* "$stage/bin/"
@@ -25,13 +25,30 @@ export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
 # The Debian that takes a minute to make is made once, and is both halves'.
 export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
+# all runs the tests; its arguments are go test's. Integration's take as long as all others, and wait as much
+# as they work: they are two processes, beside the others, and print when they have ended.
+all() {
+  local test=($GO test -count=1 -timeout 15m "$@") half='^Test(Image|Egress|Escape|Proxy)' failed=0 first second
+  if [ -n "${RUN:-}${PKG:-}" ]; then
+    "${test[@]}" ${RUN:+-run "$RUN"} ${PKG:-./...}
+    return
+  fi
+  "${test[@]}" -run "$half" ./integration > "$stage/first" 2>&1 & first=$!
+  "${test[@]}" -skip "$half" ./integration > "$stage/second" 2>&1 & second=$!
+  "${test[@]}" $($GO list ./... | grep -v '/integration$') || failed=1
+  wait $first || failed=1
+  wait $second || failed=1
+  cat "$stage/first" "$stage/second"
+  return $failed
+}
+
 status=0
 echo "== as $(id -un)"
-$GO test -count=1 -timeout 15m "${only[@]}" "${packages[@]}" || status=1
+all || status=1
 if [ -n "${RACE:-}" ]; then
   echo "== as $(id -un), with the race detector"
-  # Or each process that a test starts waits a second before it ends, in case another thread has more to report.
-  GORACE=atexit_sleep_ms=10 $GO test -count=1 -timeout 15m -race $RACE || status=1
+  # Without atexit_sleep_ms each process waits a second before it ends. The processes that TestKill kills race on files alone.
+  GORACE=atexit_sleep_ms=10 $GO test -count=1 -timeout 15m -race -skip "^TestKill\$" $RACE || status=1
 fi
 if [ "$(id -u)" = 0 ]; then
   user=demesne-test
@@ -39,7 +56,7 @@ if [ "$(id -u)" = 0 ]; then
   grep -q "^$user:" /etc/subuid || usermod --add-subuids 231072-296607 --add-subgids 231072-296607 "$user"
   export DEMESNE_USER=$user
   echo "== as $user, an ordinary user"
-  $GO test -count=1 -timeout 15m -exec "$root/integration/asuser.sh" "${only[@]}" "${packages[@]}" || status=1
+  all -exec "$root/integration/asuser.sh" || status=1
 else
   echo "== the root half needs root: sudo make test (CI runs both)"
 fi

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -44,14 +45,18 @@ func (c *call) shown() []string {
 	return append(files, dirs...)
 }
 
-// wording is what the person reads. A name is a sandbox's word: it comes quoted.
+// wording is what the person reads. A name is a sandbox's word, and so may be what an input is called: both come quoted.
 func wording(name string, port uint16, inputs []string) string {
 	text := fmt.Sprintf("A command in a sandbox wants to reach %q, which nothing allows. Accept, and it may from now on.", fmt.Sprintf("%s:%d", name, port))
 	if port == 0 {
 		text = strings.Replace(text, ":0\"", "\"", 1)
 	}
-	if len(inputs) > 0 {
-		text += fmt.Sprintf(" It can read %s.", strings.Join(inputs, ", "))
+	var quoted []string
+	for _, path := range inputs {
+		quoted = append(quoted, strconv.Quote(path))
+	}
+	if len(quoted) > 0 {
+		text += fmt.Sprintf(" It can read %s.", strings.Join(quoted, ", "))
 	}
 	return text
 }

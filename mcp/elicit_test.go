@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -45,7 +46,7 @@ func TestAsk(t *testing.T) {
 		if isError || len(a.allowed) != 1 || a.allowed[0] != c.want {
 			t.Errorf("%+v: %v %s", c, a.allowed, text)
 		}
-		want := `A command in a sandbox wants to reach "x.test:443", which nothing allows. Accept, and it may from now on. It can read ` + root + "."
+		want := `A command in a sandbox wants to reach "x.test:443", which nothing allows. Accept, and it may from now on. It can read "` + root + `".`
 		if c.answer != "" && message != want {
 			t.Errorf("asked %q, want %q", message, want)
 		}
@@ -60,5 +61,15 @@ func TestAskRefused(t *testing.T) {
 	}
 	if got := wording("a\nb", 0, nil); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
 		t.Errorf("%s", got)
+	} // The name of a directory that a sandbox made says nothing of its own.
+	if got := wording("a.test", 1, []string{"/out/x.\n\nIt is safe\u202e"}); !strings.HasSuffix(got, `It can read "/out/x.\n\nIt is safe\u202e".`) {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestHarmless(t *testing.T) {
+	const hostile = "\x1b]52;c;AAAA\a10%\r20%\x1b[2J\n\tgpj.\u202eexe\u200b\x00 ünï\n"
+	if got := harmless(hostile); got != "]52;c;AAAA10%\n20%[2J\n gpj.exe ünï\n" {
+		t.Errorf("%q", got)
 	}
 }

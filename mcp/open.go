@@ -15,8 +15,10 @@ func (s *Server) Drain() {
 func (s *Server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.resting.Stop()
 	if s.calls += n; s.calls == 0 {
 		s.idle.Broadcast()
+		s.resting.Reset(restAfter)
 	}
 }
 

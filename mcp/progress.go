@@ -3,8 +3,10 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -123,12 +125,27 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 	}
 	if b.output != nil {
 		if tail, n := b.output(); n > 0 {
-			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, tail)
+			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(tail))
 		}
 	}
 	// It must grow with each notification, whatever the clock says.
 	b.sent = max(b.sent+0.001, elapsed.Seconds())
 	return &sdk.ProgressNotificationParams{Progress: b.sent, Message: message}
+}
+
+// harmless is output without what a terminal obeys, turns or hides: a client may print a message as it comes. The result has it whole.
+func harmless(output string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r':
+			return '\n'
+		case r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, output)
 }
 
 // pingTime is how long a ping is waited for.

@@ -40,10 +40,11 @@ type Server struct {
 	outputs outputs
 	parked  parked
 
-	mu    sync.Mutex
-	calls int                                     // under way, and what follows their answers
-	idle  sync.Cond                               // there are none
-	open  map[string]map[*context.CancelFunc]bool // those under way that are of an HTTP session, by that
+	mu      sync.Mutex
+	calls   int                                     // under way, and what follows their answers
+	idle    sync.Cond                               // there are none
+	resting *time.Timer                             // what comes a while after that: rest
+	open    map[string]map[*context.CancelFunc]bool // those under way that are of an HTTP session, by that
 }
 
 // A tool is one that a server offers. Its handler gets arguments that were parsed and
@@ -76,6 +77,7 @@ func New(e work.Engine, o Options) *Server {
 	}
 	s := &Server{engine: e, opts: o, open: map[string]map[*context.CancelFunc]bool{}}
 	s.idle.L = &s.mu
+	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},

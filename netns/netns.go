@@ -135,7 +135,7 @@ func enter() (*NS, error) {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	n := &NS{routes: os.NewFile(uintptr(sock), "rtnetlink")}
-	if err := loopbackUp(sock); err != nil {
+	if err := setUp(sock, "lo", 0); err != nil {
 		n.Close()
 		return nil, err
 	}
@@ -148,14 +148,16 @@ func enter() (*NS, error) {
 	return n, nil
 }
 
-func loopbackUp(sock int) error {
-	lo, err := unix.NewIfreq("lo")
+// setUp brings an interface of sock's namespace up, with those flags besides and no others that can be set:
+// in one call, and not as package netlink does.
+func setUp(sock int, name string, flags uint16) error {
+	link, err := unix.NewIfreq(name)
 	if err != nil {
 		return err
 	}
-	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, lo); err != nil {
-		return fmt.Errorf("bring lo up: %w", err)
+	link.SetUint16(unix.IFF_UP | flags)
+	if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, link); err != nil {
+		return fmt.Errorf("bring %s up: %w", name, err)
 	}
 	return nil
 }

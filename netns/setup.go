@@ -24,8 +24,7 @@ var sandboxSysctls = []sysctl{
 
 // Those of a sandbox besides that has a link.
 var linkSysctls = []sysctl{
-	{"ipv6/conf/default/accept_ra", []string{"0"}},     // nobody there is a router
-	{"ipv6/conf/default/addr_gen_mode", []string{"1"}}, // nor needs a link-local address
+	{"ipv6/conf/default/accept_ra", []string{"0"}}, // nobody there is a router
 }
 
 // Those of a gateway: nothing is forwarded, and every refusal is told, so that clients
@@ -34,7 +33,6 @@ var gatewaySysctls = []sysctl{
 	{"ipv4/ip_forward", []string{"0"}},
 	{"ipv6/conf/all/forwarding", []string{"0"}},
 	{"ipv6/conf/default/accept_ra", []string{"0"}},
-	{"ipv6/conf/default/addr_gen_mode", []string{"1"}},
 	{"ipv4/icmp_ratemask", []string{"0"}}, // no type is limited
 	{"ipv6/icmp/ratemask", []string{"255"}},
 }

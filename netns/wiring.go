@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -127,10 +128,10 @@ func (w *wiring) addPair() error {
 		if err := s.findPair(); err != nil {
 			return err
 		}
-		if err := s.nl.LinkSetARPOff(s.link); err != nil {
-			return err
-		}
-		if err := s.nl.LinkSetUp(s.link); err != nil {
+		// Nobody needs a link-local address. Where there is no IPv6, there is none to begin with.
+		s.nl.LinkSetIP6AddrGenMode(s.link, nl.IN6_ADDR_GEN_MODE_NONE)
+		err := control(s.ns.routes, func(fd int) error { return setUp(fd, pairName, unix.IFF_NOARP|unix.IFF_MULTICAST) })
+		if err != nil {
 			return err
 		}
 	}

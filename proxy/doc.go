@@ -5,7 +5,7 @@
 //	go p.ServeProxy(l)       // HTTP, CONNECT and SOCKS5 on one port
 //	go p.ServeNamed(l)       // whatever was connected to by a name's address
 //	go p.ServeDNS(packets)   // and ServeDNSTCP
-//	go p.ServeRoute(l, host) // a base URL for one host
+//	go p.ServeGo(l)          // a Go module proxy
 //	p.SetPolicy(other)       // holds for what comes next
 //	defer p.Close()
 //

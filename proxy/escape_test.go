@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -323,8 +324,9 @@ func TestEscapeN18PolicyFirst(t *testing.T) {
 	}
 }
 
-// TestEscapeN24Upgrade: a WebSocket goes to the host that was judged, and through it.
-func TestEscapeN24Upgrade(t *testing.T) {
+// upgrades serves WebSockets, as far as they look like ones, that send back so many bytes.
+func upgrades(t *testing.T, most int64) {
+	t.Helper()
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -333,10 +335,16 @@ func TestEscapeN24Upgrade(t *testing.T) {
 		}
 		defer c.Close()
 		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-		io.CopyN(c, rw, 4)
+		io.CopyN(c, rw, most)
 	})
+}
+
+const upgrade = " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n"
+
+// TestEscapeN24Upgrade: a WebSocket goes to the host that was judged, and through it.
+func TestEscapeN24Upgrade(t *testing.T) {
+	upgrades(t, 4)
 	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Connections: 1}}, "allowed.test", "evil.test")
-	upgrade := " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n"
 	for range 3 { // the connection is given back each time
 		c := r.dial(r.addr)
 		fmt.Fprint(c, "GET http://allowed.test/"+upgrade)
@@ -358,20 +366,11 @@ func TestEscapeN24Upgrade(t *testing.T) {
 
 // TestUpgradeBudget: what a rule bounds in bytes it bounds in a connection that was HTTP as well.
 func TestUpgradeBudget(t *testing.T) {
-	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-		io.Copy(c, rw)
-	})
+	upgrades(t, math.MaxInt64)
 	rule, _ := policy.ParseRule("good.test")
 	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: 1000}))}, "good.test")
 	c := r.dial(r.addr)
-	fmt.Fprint(c, "GET http://good.test/ HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n")
+	fmt.Fprint(c, "GET http://good.test/"+upgrade)
 	br, block, got := bufio.NewReader(c), make([]byte, 100), 0
 	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 101 {
 		t.Fatal(resp, err)

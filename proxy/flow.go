@@ -19,7 +19,7 @@ type flow struct {
 	rec decisions.Record
 
 	encrypted bool             // requests that go on over TLS
-	route     http.HandlerFunc // of ServeRoute and ServeGo; nil: by name
+	route     http.HandlerFunc // of ServeGo; nil: by name
 	in, out   atomic.Int64     // bytes to and from the sandbox
 }
 

@@ -10,29 +10,14 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ServeRoute takes plain HTTP requests, whatever Host they name, and sends each to host over
-// TLS if the policy allows it: a base URL for programs that have one to set, which so can use
-// a Secret without trusting a CA.
-func (p *Proxy) ServeRoute(l net.Listener, host string) error {
-	name, err := policy.ParseName(host)
-	if err != nil {
-		return fmt.Errorf("serve route: %w", err)
-	}
-	q := policy.Query{Name: name, Port: 443}
-	return p.serveWith(l, func(w http.ResponseWriter, r *http.Request) { p.web().forward.serve(w, r, q, true) })
-}
-
-// serveWith hands all requests that come over l to h.
-func (p *Proxy) serveWith(l net.Listener, h http.HandlerFunc) error {
-	return p.accept(l, func(c *net.TCPConn) {
-		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: h}})
-	})
-}
-
 // ServeGo is a Go module proxy, as in GOPROXY: the public one, and below /sumdb/ the public
 // checksum database, as far as the policy allows those. Requests that would change something
 // are refused, and where a server sends one elsewhere the client is told so.
-func (p *Proxy) ServeGo(l net.Listener) error { return p.serveWith(l, p.serveGo) }
+func (p *Proxy) ServeGo(l net.Listener) error {
+	return p.accept(l, func(c *net.TCPConn) {
+		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: p.serveGo}})
+	})
+}
 
 func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 	host, below := modes.GoModules, ""

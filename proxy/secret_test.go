@@ -267,29 +267,6 @@ func TestNewSecretRefused(t *testing.T) {
 	}
 }
 
-// TestRoute: a base URL leads to one host over TLS, by the same rules, and secrets work
-// without a CA.
-func TestRoute(t *testing.T) {
-	s := secret(t, "api.test", "")
-	rule, _ := allow(t, "api.test:443").Allowed()[0].Requests(nil, "/v1/*")
-	r, _ := vault(t, s, policy.Policy{}.Allow(rule))
-	at := r.serve("127.0.0.1:0", func(l net.Listener) error { return r.proxy.ServeRoute(l, "api.test") })
-	for text, want := range map[string]string{
-		"GET /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n": "200 api.test /v1/x auth=\"" + told + "\"",
-		"GET /v2/x HTTP/1.1\r\nHost: localhost\r\n\r\n":                                           "403 blocked by demesne: api.test:443: rule \"api.test:443/v1/*\" is not for GET \"/v2/x\"",
-		"GET http://evil.test/v1/x HTTP/1.1\r\nHost: x\r\n\r\n":                                   "200 api.test /v1/x",
-		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n":                               "403 blocked by demesne",
-	} {
-		code, body := request(t, r.dial(at), text)
-		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-	if err := r.proxy.ServeRoute(nil, "*.test"); err == nil {
-		t.Error("a route to no host")
-	}
-}
-
 // A proxy that replaces another goes on where that was: the sandbox has its placeholder and
 // trusts its CA.
 func TestSecretSurvives(t *testing.T) {

@@ -36,7 +36,7 @@ func BenchmarkMountImage(b *testing.B) {
 	}
 	var lowers []*os.File
 	for n := range 40 {
-		lowers = append(lowers, layer(b, map[string]string{"etc/passwd": "root:x:0:0::/root:", fmt.Sprint("usr/", n): "", "usr/bin/": ""}))
+		lowers = append(lowers, nstest.Layer(b, map[string]string{"etc/passwd": "root:x:0:0::/root:", fmt.Sprint("usr/", n): "", "usr/bin/": ""}))
 	}
 	benchTree(b, func(l Layout) (*Tree, error) {
 		return MountImage(l, Image{Lowers: lowers, UIDs: 65536, GIDs: 65536, WorkingDir: "/usr"})
@@ -47,7 +47,7 @@ func benchTree(b *testing.B, mount func(Layout) (*Tree, error)) {
 	if !benchInUserns(b) {
 		return
 	}
-	dir, shared := mountDir(b), b.TempDir()
+	dir, shared := nstest.Tmpfs(b), b.TempDir()
 	var made, gone []time.Duration
 	for i := range b.N {
 		d := fmt.Sprintf("%s/%d", dir, i)

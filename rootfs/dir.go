@@ -1,12 +1,12 @@
 package rootfs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
 // A dir is a directory of a tree being made. Names are relative to it and ours; what an image has
@@ -19,16 +19,7 @@ type dir struct {
 
 // mkdir makes a directory where there is none. It stands in for what is no directory.
 func (d dir) mkdir(name string, mode uint32) error {
-	err := unix.Mkdirat(d.fd, name, mode)
-	if err == unix.EEXIST {
-		if err = unix.Unlinkat(d.fd, name, 0); err == unix.EISDIR {
-			return nil
-		}
-		if err == nil {
-			err = unix.Mkdirat(d.fd, name, mode)
-		}
-	}
-	if err != nil {
+	if err := fds.Mkdir(d.fd, name, mode); err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	if mode&d.umask == 0 {
@@ -139,38 +130,4 @@ func (d dir) own(name string, u User) error {
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) ||
 		errors.Is(err, unix.ELOOP)
-}
-
-// readlink reads a link of the host; links longer than a page do not exist.
-func readlink(dirfd int, name string) (string, error) {
-	var buf [unix.PathMax]byte
-	n, err := unix.Readlinkat(dirfd, name, buf[:])
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
-}
-
-// An entry is what getdents64(2) says of one name.
-type entry struct {
-	name string
-	typ  byte  // DT_*, DT_UNKNOWN where the file system does not say
-	next int64 // where reading goes on after it
-}
-
-// entries parses one buffer of getdents64(2), without "." and "..".
-func entries(buf []byte) []entry {
-	var out []entry
-	for len(buf) >= 19 {
-		size := int(binary.NativeEndian.Uint16(buf[16:]))
-		if size < 19 || size > len(buf) {
-			break
-		}
-		name, _, _ := strings.Cut(string(buf[19:size]), "\x00")
-		if name != "." && name != ".." {
-			out = append(out, entry{name, buf[18], int64(binary.NativeEndian.Uint64(buf[8:]))})
-		}
-		buf = buf[size:]
-	}
-	return out
 }

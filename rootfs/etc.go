@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
 // How a row of the host's /etc comes inside. Each is one try: what the host lacks costs one failed
@@ -111,7 +113,7 @@ func (h *hostEtc) row(name string, how how) error {
 	case bindDir:
 		return h.bindRow(name, unix.S_IFDIR)
 	case keepLink:
-		target, err := readlink(h.fd, name)
+		target, err := fds.Readlink(h.fd, name)
 		if err != nil || !inSystem(path.Join("/etc", path.Dir(name)), target) {
 			break
 		}
@@ -184,11 +186,11 @@ func (h *hostEtc) java() error {
 		if n == 0 {
 			return nil
 		}
-		for _, e := range entries(h.buf[:n]) {
-			if !strings.HasPrefix(e.name, javaPrefix) {
+		for _, e := range fds.Entries(h.buf[:n]) {
+			if !strings.HasPrefix(e.Name, javaPrefix) {
 				continue
 			}
-			if err := h.bindRow(e.name, unix.S_IFDIR); err != nil {
+			if err := h.bindRow(e.Name, unix.S_IFDIR); err != nil {
 				return err
 			}
 		}

@@ -14,42 +14,6 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// layer makes a directory with files: "name" → content; a name that ends in "/" is a directory,
-// content that starts with "→" a link, "!" a whiteout, "|" a fifo.
-func layer(t testing.TB, files map[string]string) *os.File {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(name, "/"):
-			err = os.MkdirAll(path, 0o755)
-		case strings.HasPrefix(content, "→"):
-			err = os.Symlink(strings.TrimPrefix(content, "→"), path)
-		case content == "!":
-			err = unix.Mknod(path, unix.S_IFCHR, 0)
-		case content == "|":
-			err = unix.Mkfifo(path, 0o644)
-		default:
-			err = os.WriteFile(path, []byte(content), 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 // image makes the tree of layers, the lowest first, and unmounts it at the end of the test.
 func image(t testing.TB, l Layout, i Image, layers ...*os.File) *Tree {
 	t.Helper()
@@ -63,7 +27,7 @@ func image(t testing.TB, l Layout, i Image, layers ...*os.File) *Tree {
 func tryImage(t testing.TB, l Layout, i Image, layers ...*os.File) (*Tree, error) {
 	t.Helper()
 	if l.Dir == "" {
-		l.Dir = mountDir(t)
+		l.Dir = nstest.Tmpfs(t)
 	}
 	i.Lowers = append(i.Lowers, layers...)
 	if i.UIDs == 0 {
@@ -123,12 +87,12 @@ func TestImageLayers(t *testing.T) {
 		return
 	}
 	trees(t, func(t *testing.T, i Image) {
-		low := layer(t, map[string]string{"a": "low", "b": "low", "dir/gone": "low", "dir/kept": "low", "hidden/x": "low", "bin/tool": "#!"})
-		mid := layer(t, map[string]string{"b": "mid", "dir/gone": "!", "hidden/y": "mid"})
+		low := nstest.Layer(t, map[string]string{"a": "low", "b": "low", "dir/gone": "low", "dir/kept": "low", "hidden/x": "low", "bin/tool": "#!"})
+		mid := nstest.Layer(t, map[string]string{"b": "mid", "dir/gone": "!", "hidden/y": "mid"})
 		if err := unix.Setxattr(filepath.Join(mid.Name(), "hidden"), "user.overlay.opaque", []byte("y"), 0); err != nil {
 			t.Fatal(err)
 		}
-		top := layer(t, map[string]string{"c": "→b"})
+		top := nstest.Layer(t, map[string]string{"c": "→b"})
 		tree := image(t, Layout{Size: 16 << 20}, i, low, mid, top)
 		for name, want := range map[string]string{
 			"a": "low", "b": "mid", "c": "→b", "dir/gone": "none", "dir/kept": "low", "hidden/x": "none", "hidden/y": "mid",
@@ -181,7 +145,7 @@ func TestImageHostile(t *testing.T) {
 					}
 				}
 				input, shared := t.TempDir(), t.TempDir()
-				tree := image(t, Layout{Out: Source{Path: shared}, Inputs: []Bind{{"x", Source{Path: input}}}}, i, layer(t, files))
+				tree := image(t, Layout{Out: Source{Path: shared}, Inputs: []Bind{{"x", Source{Path: input}}}}, i, nstest.Layer(t, files))
 				if _, err := os.Stat(filepath.Join(tree.Root, "in/x")); err != nil {
 					t.Error(err)
 				}
@@ -232,7 +196,7 @@ func TestImageEtc(t *testing.T) {
 		{"fifo", map[string]string{"etc/hosts": "|", "etc/passwd": "root:x:0:0::/root:/bin/sh"}, "etc"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			low := layer(t, row.files)
+			low := nstest.Layer(t, row.files)
 			tree := image(t, Layout{Hostname: "box"}, Image{}, low)
 			if got := content(tree, row.etc+"/hosts"); !strings.Contains(got, "localhost box") {
 				t.Errorf("hosts is %q", got)
@@ -257,7 +221,7 @@ func TestImageEtc(t *testing.T) {
 	if b, _ := os.ReadFile(victim); string(b) != "untouched" {
 		t.Errorf("a file outside became %q", b)
 	}
-	tree := image(t, Layout{}, Image{}, layer(t, map[string]string{"etc/hosts/": ""}))
+	tree := image(t, Layout{}, Image{}, nstest.Layer(t, map[string]string{"etc/hosts/": ""}))
 	if got := content(tree, "etc/hosts"); !strings.HasPrefix(got, "d") {
 		t.Errorf("a directory /etc/hosts became %q", got)
 	}
@@ -268,13 +232,13 @@ func TestImageOneID(t *testing.T) {
 		return
 	}
 	const conf = "etc/apt/apt.conf.d/99demesne"
-	debian := layer(t, map[string]string{"etc/apt/apt.conf.d/": ""})
+	debian := nstest.Layer(t, map[string]string{"etc/apt/apt.conf.d/": ""})
 	for ids, want := range map[uint32]string{1: "APT::Sandbox::User \"root\";\n", 65536: "none"} {
 		if got := content(image(t, Layout{}, Image{UIDs: ids, GIDs: ids}, debian), conf); got != want {
 			t.Errorf("with %d ids: %q, want %q", ids, got, want)
 		}
 	}
-	if got := content(image(t, Layout{}, Image{UIDs: 1, GIDs: 1}, layer(t, nil)), "etc/apt"); got != "none" {
+	if got := content(image(t, Layout{}, Image{UIDs: 1, GIDs: 1}, nstest.Layer(t, nil)), "etc/apt"); got != "none" {
 		t.Errorf("an image without apt got %q", got)
 	}
 }
@@ -283,7 +247,7 @@ func TestImageWorkingDir(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp"})
+	low := nstest.Layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp"})
 	for name, made := range map[string]string{
 		"/app": "app", "/app/x/y": "app/x/y", "/link/z": "app/z", "/new/../other": "other", "/file/x": "", "": "", "/": "",
 		"/out-link/q": "tmp/q", strings.Repeat("/d", 100): "",
@@ -302,7 +266,7 @@ func TestImageDir(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := layer(t, map[string]string{"file": "content", "etc/passwd": "a:x:0:0::/a:"})
+	low := nstest.Layer(t, map[string]string{"file": "content", "etc/passwd": "a:x:0:0::/a:"})
 	tree := image(t, Layout{}, Image{Dir: Source{Path: low.Name(), Same: low}})
 	if content(tree, "file") != "content" || os.WriteFile(filepath.Join(tree.Root, "file"), nil, 0) != nil {
 		t.Error("its file cannot be read and changed")
@@ -310,7 +274,7 @@ func TestImageDir(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(low.Name(), "file")); string(b) != "content" {
 		t.Errorf("the directory's file is %q (%v)", b, err)
 	}
-	for _, s := range []Source{{Path: filepath.Join(low.Name(), "file")}, {Path: low.Name() + "/none"}, {Path: low.Name(), Same: layer(t, nil)}} {
+	for _, s := range []Source{{Path: filepath.Join(low.Name(), "file")}, {Path: low.Name() + "/none"}, {Path: low.Name(), Same: nstest.Layer(t, nil)}} {
 		if _, err := tryImage(t, Layout{}, Image{Dir: s}); err == nil {
 			t.Errorf("%v was mounted", s)
 		}
@@ -327,7 +291,7 @@ func TestImageRoot(t *testing.T) {
 		return
 	}
 	for mode, want := range map[fs.FileMode]fs.FileMode{0o755: 0o755, 0o700: 0o755, 0: 0o555, 0o1777: 0o777} {
-		low := layer(t, nil)
+		low := nstest.Layer(t, nil)
 		if err := os.Chmod(low.Name(), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +312,7 @@ func TestImageSize(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	tree := image(t, Layout{Size: 1 << 20}, Image{}, layer(t, map[string]string{"file": "x"}))
+	tree := image(t, Layout{Size: 1 << 20}, Image{}, nstest.Layer(t, map[string]string{"file": "x"}))
 	if tree.Upper != UpperTmpfs {
 		t.Skipf("upper is %q: %v", tree.Upper, tree.UpperWhy)
 	}
@@ -366,7 +330,7 @@ func TestImageUndo(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := layer(t, map[string]string{"etc/passwd": "root:x:0:0::/:"})
+	low := nstest.Layer(t, map[string]string{"etc/passwd": "root:x:0:0::/:"})
 	mounts, fds := count(t, "/proc/self/mountinfo"), descriptors(t)
 	for _, l := range []Layout{{Hostname: "a b"}, {Out: Source{Path: "/nowhere"}}, {Inputs: []Bind{{"x", Source{Path: "/usr"}}, {"x", Source{Path: "/usr"}}}}} {
 		for _, old := range []bool{false, true} {
@@ -410,7 +374,7 @@ func TestImageNested(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	outer := image(t, Layout{}, Image{}, layer(t, map[string]string{"store/l0/a": "zero", "store/l1/b": "one"}))
+	outer := image(t, Layout{}, Image{}, nstest.Layer(t, map[string]string{"store/l0/a": "zero", "store/l1/b": "one"}))
 	var lowers []*os.File
 	for _, name := range []string{"l0", "l1"} {
 		f, err := os.Open(filepath.Join(outer.Root, "store", name))
@@ -470,7 +434,7 @@ func TestImageTrust(t *testing.T) {
 				}
 			}
 			row.files["etc/passwd"] = passwd
-			tree := image(t, Layout{Trust: row.trust}, Image{}, layer(t, row.files))
+			tree := image(t, Layout{Trust: row.trust}, Image{}, nstest.Layer(t, row.files))
 			got := content(tree, CertFile)
 			if row.want == "" && (got != "none" || tree.CertFile != "") || row.want != "" && (got != row.want || tree.CertFile != CertFile) {
 				t.Errorf("%q has %d bytes, want %d", tree.CertFile, len(got), len(row.want))
@@ -481,7 +445,7 @@ func TestImageTrust(t *testing.T) {
 
 // TestWithinBusy: a link with ".." in it is followed while others rename.
 func TestWithinBusy(t *testing.T) {
-	at := layer(t, map[string]string{"a/b": "b", "c/d/link": "→../../a/../a/b", "c/e": "e"})
+	at := nstest.Layer(t, map[string]string{"a/b": "b", "c/d/link": "→../../a/../a/b", "c/e": "e"})
 	other := t.TempDir()
 	if err := os.WriteFile(other+"/0", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -13,23 +13,12 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// keptDir is a directory for Layout.Kept on the disk that the tests are on.
-func keptDir(t testing.TB) *os.File {
-	t.Helper()
-	f, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 // rounds makes a tree three times over the same kept directory, and has a function use each.
 func rounds(t *testing.T, mount func(Layout) (*Tree, error), below []*os.File, use ...func(root string)) {
 	t.Helper()
-	kept := keptDir(t)
+	kept := nstest.Dir(t)
 	for n, f := range use {
-		tree, err := mount(Layout{Dir: mountDir(t), Kept: kept, Below: below, Hostname: "box"})
+		tree, err := mount(Layout{Dir: nstest.Tmpfs(t), Kept: kept, Below: below, Hostname: "box"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +78,7 @@ func TestKeptHostile(t *testing.T) {
 		}
 	}
 	plant := func(names ...string) *os.File {
-		kept := keptDir(t)
+		kept := nstest.Dir(t)
 		if err := os.Mkdir(kept.Name()+"/up", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +95,7 @@ func TestKeptHostile(t *testing.T) {
 		{"etc/alternatives", "etc/ssl", "etc/ld.so.cache"}, {"etc/pki"},
 	} {
 		kept := plant(names...)
-		tree, err := MountHost(Layout{Dir: mountDir(t), Kept: kept, Out: Source{Path: t.TempDir()}})
+		tree, err := MountHost(Layout{Dir: nstest.Tmpfs(t), Kept: kept, Out: Source{Path: t.TempDir()}})
 		if err != nil {
 			t.Errorf("%v: %v", names, err)
 			continue
@@ -139,8 +128,8 @@ func TestKeptImage(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	bottom := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "opt/a": "a"})
-	earlier := layer(t, map[string]string{"opt/a": "!", "opt/b": "b"})
+	bottom := nstest.Layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "opt/a": "a"})
+	earlier := nstest.Layer(t, map[string]string{"opt/a": "!", "opt/b": "b"})
 	for _, row := range []struct {
 		name   string
 		lowers []*os.File
@@ -187,11 +176,13 @@ func TestKeptNot(t *testing.T) {
 	}
 	defer kept.Close()
 	for name, mount := range map[string]func(Layout) (*Tree, error){
-		"host":  MountHost,
-		"image": func(l Layout) (*Tree, error) { return tryImage(t, l, Image{}, layer(t, map[string]string{"a": "a"})) },
+		"host": MountHost,
+		"image": func(l Layout) (*Tree, error) {
+			return tryImage(t, l, Image{}, nstest.Layer(t, map[string]string{"a": "a"}))
+		},
 		"empty": func(l Layout) (*Tree, error) { return tryImage(t, l, Image{}) },
 	} {
-		tree, err := mount(Layout{Dir: mountDir(t), Kept: kept})
+		tree, err := mount(Layout{Dir: nstest.Tmpfs(t), Kept: kept})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

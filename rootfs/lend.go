@@ -12,7 +12,7 @@ import (
 
 // Lend lets another user write to a directory that is uid 0's, by an access list that only names
 // that user: a directory of the host keeps its owner, and the mode that others see decides for
-// them as before. Take it back before [Settle] looks; until then the group bits that stat(2) shows
+// them as before. Take it back before wrote.Settle looks; until then the group bits that stat(2) shows
 // are the list's mask. A directory that has an access list already, or is not uid 0's, is left alone,
 // and so is one on a file system that has none: then the directory stays closed.
 func Lend(d *os.File, u User) (takeBack func() error, err error) {

@@ -7,24 +7,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// mountDir returns a new directory on a tmpfs of its own, as the runner has one.
-func mountDir(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir
-}
+	"demesne/rootfs/internal/nstest"
+)
 
 // mounted makes a tree, and unmounts it at the end of the test.
 func mounted(t testing.TB, l Layout) *Tree {
 	t.Helper()
 	if l.Dir == "" {
-		l.Dir = mountDir(t)
+		l.Dir = nstest.Tmpfs(t)
 	}
 	tree, err := MountHost(l)
 	if err != nil {

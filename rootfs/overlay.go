@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
 // Upper says where what a sandbox writes over an image goes. The first that works is taken.
@@ -147,7 +149,7 @@ func (t *Tree) over(o *overlay) (*plan, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	up := fdPath(o.upper.fd) + "/up"
+	up := fds.Path(o.upper.fd) + "/up"
 	if err := unix.Setxattr(up, "user.overlay.demesne", []byte("y"), 0); err != nil {
 		return nil, fmt.Errorf("set attribute on %sup: %w", o.upper.at, err)
 	}
@@ -194,7 +196,7 @@ func (d dir) likeRoot(name string, lower int) error {
 	if err := unix.Fstatat(lower, "", &st, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("stat layer: %w", err)
 	}
-	if st.Uid != overflowID && st.Gid != overflowID {
+	if st.Uid != nobodyID && st.Gid != nobodyID {
 		if err := d.own(name, User{st.Uid, st.Gid}); err != nil {
 			return err
 		}
@@ -245,9 +247,9 @@ func (t *Tree) mountOld(o *overlay) (int, error) {
 	}
 	var lower []string
 	for n := range o.lowers {
-		lower = append(lower, fdPath(o.lowers[len(o.lowers)-1-n]))
+		lower = append(lower, fds.Path(o.lowers[len(o.lowers)-1-n]))
 	}
-	up := fdPath(o.upper.fd)
+	up := fds.Path(o.upper.fd)
 	data := "userxattr,lowerdir=" + strings.Join(lower, ":") + ",upperdir=" + up + "/up,workdir=" + up + "/work"
 	if err := unix.Mount("overlay", t.Root, "overlay", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, fmt.Errorf("mount overlay: %w", err)
@@ -271,5 +273,3 @@ func (t *Tree) attachAside(o *overlay) error {
 	o.mounts = nil
 	return nil
 }
-
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -1,4 +1,4 @@
-// Package rootfs makes the tree of files that a sandbox sees, and reads back what a sandbox wrote.
+// Package rootfs makes the tree of files that a sandbox sees. What the sandbox wrote is read back by package wrote.
 //
 // [MountHost] makes the tree of the image "host": a tmpfs at /, the host's /usr read-only with the
 // host's own /bin and /lib beside it, an /etc of which every line is named in a table ([etcRows]),
@@ -26,9 +26,6 @@
 // What the tree promises rests on the kernel: read-only and nodev are attributes of the mounts, and
 // they hold against uid 0 of the sandbox only when the sandbox runs in a user namespace of its own
 // below this one, which locks them. The package makes no namespace and drops no privilege.
-//
-// [Settle] walks what a sandbox wrote. It never follows a link and never leaves the file
-// system it started on; depth and memory are bounded.
 package rootfs
 
 import (

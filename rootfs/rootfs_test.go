@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/rootfs/internal/nstest"
 )
 
@@ -37,5 +39,22 @@ func TestHostPrograms(t *testing.T) {
 				t.Errorf("%q: %v, output %q, want %q", row.argv, err, out, row.want)
 			}
 		})
+	}
+}
+
+// TestHostFiles: what a tree of the host has is to be compared with has what it has, and no more.
+func TestHostFiles(t *testing.T) {
+	if !nstest.Enter(t) {
+		return
+	}
+	f, err := HostFiles(Layout{Hostname: "box", User: User{1000, 1000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for name, want := range map[string]bool{"etc/passwd": true, "home/user": true, "var/tmp": true, "etc/shadow": false, "root/x": false} {
+		if got := unix.Faccessat(int(f.Fd()), name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil; got != want {
+			t.Errorf("/%s: %t", name, got)
+		}
 	}
 }

@@ -34,7 +34,7 @@ func TestInputs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(sub, "below"), []byte("mounted"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	same, other := open(t, file), open(t, sub)
+	same, other := nstest.Open(t, file), nstest.Open(t, sub)
 	for _, row := range []struct {
 		name   string
 		source Source
@@ -54,7 +54,7 @@ func TestInputs(t *testing.T) {
 		{"nothing", Source{}, "", unix.ENOENT.Error()},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			tree, err := MountHost(Layout{Dir: mountDir(t), Inputs: []Bind{{"x", row.source}}})
+			tree, err := MountHost(Layout{Dir: nstest.Tmpfs(t), Inputs: []Bind{{"x", row.source}}})
 			if err != nil {
 				if !strings.HasSuffix(err.Error(), ": "+row.want) {
 					t.Errorf("got error %v, want %s", err, row.want)
@@ -72,16 +72,6 @@ func TestInputs(t *testing.T) {
 			}
 		})
 	}
-}
-
-func open(t *testing.T, path string) *os.File {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
 }
 
 // TestDetached hands in detached mounts, as real root does.
@@ -125,7 +115,7 @@ func TestVerify(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	fd, err := clone(unix.AT_FDCWD, mountDir(t), unix.MOUNT_ATTR_NOSUID)
+	fd, err := clone(unix.AT_FDCWD, nstest.Tmpfs(t), unix.MOUNT_ATTR_NOSUID)
 	if err != nil {
 		t.Fatal(err)
 	}

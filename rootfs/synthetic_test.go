@@ -1,13 +1,10 @@
 package rootfs
 
 import (
-	"encoding/binary"
 	"path"
 	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestPasswd(t *testing.T) {
@@ -89,36 +86,5 @@ func TestRows(t *testing.T) {
 	slices.Sort(names)
 	if once := slices.Compact(slices.Clone(names)); len(once) != len(names) {
 		t.Errorf("a name is there twice: %q", names)
-	}
-}
-
-// FuzzEntries feeds the parser what no kernel says.
-func FuzzEntries(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(dirent("a", 24, unix.DT_REG))
-	f.Add(append(dirent(".", 24, unix.DT_DIR), dirent("long name", 32, unix.DT_LNK)...))
-	f.Add(dirent("short", 3, 0))
-	f.Fuzz(func(t *testing.T, buf []byte) {
-		for _, e := range entries(buf) {
-			if e.name == "." || e.name == ".." || strings.Contains(e.name, "\x00") {
-				t.Errorf("name %q", e.name)
-			}
-		}
-	})
-}
-
-func dirent(name string, size uint16, typ byte) []byte {
-	buf := make([]byte, max(int(size), 19))
-	binary.NativeEndian.PutUint64(buf[8:], 77)
-	binary.NativeEndian.PutUint16(buf[16:], size)
-	buf[18] = typ
-	copy(buf[19:], name)
-	return buf
-}
-
-func TestEntries(t *testing.T) {
-	buf := append(dirent("..", 24, unix.DT_DIR), dirent("name", 32, unix.DT_REG)...)
-	if got := entries(buf); len(got) != 1 || got[0] != (entry{"name", unix.DT_REG, 77}) {
-		t.Errorf("got %v", got)
 	}
 }

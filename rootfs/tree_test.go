@@ -176,7 +176,7 @@ func TestParallel(t *testing.T) {
 		return
 	}
 	unix.Umask(0o077)
-	dir, before := mountDir(t), mountCount(t)
+	dir, before := nstest.Tmpfs(t), mountCount(t)
 	var all sync.WaitGroup
 	trees := make([]*Tree, 50)
 	for i := range trees {
@@ -240,8 +240,8 @@ func TestUndo(t *testing.T) {
 		`write /etc/hostname: no space left on device`:                       {Size: 4096},
 		`bind /in/null: source "/dev/null": not a regular file or directory`: {Inputs: []Bind{{"null", Source{Path: "/dev/null"}}}},
 	} {
-		l.Dir = mountDir(t)
-		before, fds := mountCount(t), fdCount(t)
+		l.Dir = nstest.Tmpfs(t)
+		before, fds := mountCount(t), nstest.FDs(t)
 		_, err := MountHost(l)
 		if err == nil || err.Error() != name {
 			t.Errorf("got error %v, want %s", err, name)
@@ -249,7 +249,7 @@ func TestUndo(t *testing.T) {
 		if after := mountCount(t); after != before {
 			t.Errorf("%s: %d mounts afterwards, %d before", name, after, before)
 		}
-		if after := fdCount(t); after != fds {
+		if after := nstest.FDs(t); after != fds {
 			t.Errorf("%s: %d descriptors afterwards, %d before", name, after, fds)
 		}
 		if left, _ := os.ReadDir(l.Dir); len(left) != 0 {
@@ -265,13 +265,4 @@ func mountCount(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return strings.Count(string(info), "\n")
-}
-
-func fdCount(t *testing.T) int {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(fds)
 }

@@ -101,12 +101,12 @@ func TestReadUsers(t *testing.T) {
 		{"magic link", map[string]string{"etc/passwd": "→/proc/1/root/etc/passwd"}, "/"},
 		{"loop", map[string]string{"etc/passwd": "→passwd"}, "/"},
 	} {
-		tree := image(t, Layout{}, Image{}, layer(t, row.files))
+		tree := image(t, Layout{}, Image{}, nstest.Layer(t, row.files))
 		if tree.Account.Home != row.home {
 			t.Errorf("%s: home %q, want %q", row.name, tree.Account.Home, row.home)
 		}
 	}
-	if _, err := tryImage(t, Layout{}, Image{}, layer(t, map[string]string{"etc/passwd": strings.Repeat("x", usersMax+1)})); err == nil {
+	if _, err := tryImage(t, Layout{}, Image{}, nstest.Layer(t, map[string]string{"etc/passwd": strings.Repeat("x", usersMax+1)})); err == nil {
 		t.Error("a passwd of more than 1 MiB was read")
 	}
 }

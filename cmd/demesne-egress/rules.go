@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"text/tabwriter"
@@ -177,12 +178,17 @@ func (c *call) listMode(m modes.Mode) (rows []listed, notes []string) {
 }
 
 func (c *call) encode(v any) (int, error) {
-	e := json.NewEncoder(c.out)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if c.json {
 		e.SetIndent("", "  ")
 	}
-	if err := e.Encode(v); err != nil {
+	err := e.Encode(v)
+	if err == nil {
+		_, err = io.WriteString(c.out, plain.JSON(b.String()))
+	}
+	if err != nil {
 		return 0, fmt.Errorf("write answer: %w", err)
 	}
 	return 0, nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,17 +43,36 @@ func (a *app) canAsk(o *options) error {
 // waits is how long a connection waits for an answer.
 func (n *network) waits() time.Duration { return cmp.Or(n.askTime, askTime) }
 
+// floor is who may write where the person reads: the command, or --ask, whose question nothing of the command's is to follow, or to
+// write over, until it was answered. It is held by who writes. nil: nobody asks.
+type floor chan struct{}
+
+// take waits for the floor, or until over: then there is nobody any more to keep from it.
+func (f floor) take(over <-chan struct{}) (leave func()) {
+	if f == nil {
+		return func() {}
+	}
+	select {
+	case f <- struct{}{}:
+		return func() { <-f }
+	case <-over:
+		return func() {}
+	}
+}
+
+// aloud ends whatever the command has begun to tell the terminal: an escape sequence, another character set, colours, margins.
+const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
+
 // asker asks the person at the terminal, one question at a time; nil without --ask. What waited too long
 // for its turn is not asked any more: the runner has denied it.
 func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 	if !o.network.ask {
 		return nil
 	}
-	var one sync.Mutex
+	a.floor = make(floor, 1)
 	return func(q runner.Question) (allow, answered bool) {
 		late := time.Now().Add(o.network.waits())
-		one.Lock()
-		defer one.Unlock()
+		defer a.floor.take(nil)()
 		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err != nil || !time.Now().Before(late) {
 			return false, false
@@ -62,7 +80,7 @@ func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, "demesne: %s: may it reach %s? [y/N] ", o.verb, plain.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: may it reach %s? [y/N] ", o.verb, plain.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: not now\n", o.network.waits())

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"demesne/cmd/internal/plain"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/wire"
@@ -120,7 +121,7 @@ func marshal(v any) ([]byte, error) {
 	if err := e.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode JSON: %w", err)
 	}
-	return []byte(b.String()), nil
+	return []byte(plain.JSON(b.String())), nil
 }
 
 func (a *app) printJSON(v any) (int, error) {

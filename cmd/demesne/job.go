@@ -61,7 +61,9 @@ func (j *job) execute(start func(context.Context, runner.Command) (process, []ru
 	if j.o.tty {
 		size := j.term.size()
 		j.cmd.TTY = &size
-	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err != nil {
+	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		s.share(j.app.floor, j.ended)
+	} else {
 		return fmt.Errorf("make pipes: %w", err)
 	}
 	p, trace, err := start(j.sig.ctx, j.cmd)
@@ -181,6 +183,7 @@ func (j *job) finish(err error) (int, error) {
 		j.app.say(line)
 	}
 	j.app.tellBlocked(j.result)
+	j.tellLearned()
 	j.tellOutput()
 	if err != nil {
 		j.app.report(j.o.verb, err)
@@ -189,6 +192,13 @@ func (j *job) finish(err error) (int, error) {
 		}
 	}
 	return j.result.ExitCode, nil
+}
+
+// tellLearned tells a person what makes a policy of what a run was let do.
+func (j *job) tellLearned() {
+	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
+		fmt.Fprintf(j.app.stderr, "hint: demesne egress suggest %s > policy.toml: what this run may be held to\n", plain.Line(j.result.EgressLog))
+	}
 }
 
 // tellOutput tells a person, and only a person, where to find what a run left in a

@@ -69,6 +69,7 @@ type app struct {
 	connect               func(context.Context, client.Options) (engine, error)
 	images                func() (*images.Client, error)
 	quit                  *quit.Action // what was there for SIGQUIT
+	floor                 floor
 }
 
 // main runs one command line and returns the exit code.

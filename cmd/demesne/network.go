@@ -60,7 +60,7 @@ func networkFlags(n *network) flagSet {
 func askFlag(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "ask", set: on(&n.ask),
-			help: "ask on the terminal about each name that no rule speaks of"},
+			help: "ask on the terminal about each name that no rule speaks of; what the command writes waits meanwhile"},
 		{group: groupNetwork, long: "ask-timeout", arg: "DURATION", set: durationFlag(&n.askTime),
 			help: "how long a connection waits for the answer (default 1m); without one it is denied, and the next one asks again"},
 	}
@@ -153,11 +153,16 @@ func (f *found) restore(spec *runner.Spec) {
 	}
 }
 
+// wanted says whether there is to be a way out at all.
+func (n *network) wanted() bool {
+	return n.mode != "" || n.file != "" || n.allow != nil || n.deny != nil || n.learn || n.ask || n.goProxy || n.order != nil
+}
+
 // find begins to find out what is wanted. It takes some milliseconds where a file or this
 // host's configuration has to be read, while other things are done.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 	answer := make(chan found, 1)
-	if n.mode == "" && n.file == "" && n.allow == nil && n.deny == nil && !n.learn && !n.ask && !n.goProxy && n.order == nil {
+	if !n.wanted() {
 		answer <- found{}
 		return answer
 	}

@@ -28,6 +28,8 @@ type pump struct {
 	dst   *os.File // nil: keep
 	keep  *tail
 	edit  func([]byte) ([]byte, error) // nil: what is copied stays as it is
+	floor floor                        // taken for each write,
+	over  <-chan struct{}              // until this is closed
 	first func()                       // called once, when the first bytes are through
 	end   func()                       // called when the source has ended or the destination is closed
 
@@ -46,7 +48,7 @@ type pump struct {
 // a caller that neither writes nor reads can block it for as long as it likes.
 func (p *pump) start() {
 	p.done = make(chan struct{})
-	p.splices = p.dst != nil && p.edit == nil && isPipe(p.src) && isPipe(p.dst)
+	p.splices = p.dst != nil && p.edit == nil && p.floor == nil && isPipe(p.src) && isPipe(p.dst)
 	p.rc, p.err = p.src.SyscallConn()
 	if p.err != nil {
 		close(p.done)
@@ -162,6 +164,7 @@ func (p *pump) put(b []byte) error {
 		p.keep.add(b)
 		return nil
 	}
+	defer p.floor.take(p.over)()
 	if err := writeAll(fdOf(p.dst), b); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(p.dst.Name()), err)
 	}

@@ -143,3 +143,34 @@ func TestTail(t *testing.T) {
 		t.Errorf("%q, %q", text, raw)
 	}
 }
+
+// TestFloor: what the command writes waits while a question has the floor, and no longer than the command lasts.
+func TestFloor(t *testing.T) {
+	r, w, err := pipe(0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr, pw, _ := os.Pipe()
+	over := make(chan struct{})
+	p := &pump{src: r, dst: pw, polled: true, floor: make(floor, 1), over: over}
+	leave := p.floor.take(nil)
+	p.start()
+	w.WriteString("a")
+	for !p.busy.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	if p.moved.Load() != 0 || p.splices {
+		t.Error("written while a question was open")
+	}
+	leave()
+	got := make([]byte, 2)
+	readFull(pr, got[:1])
+	defer p.floor.take(nil)()
+	close(over)
+	w.WriteString("b")
+	readFull(pr, got[1:])
+	if w.Close(); string(got) != "ab" {
+		t.Errorf("%q", got)
+	}
+	<-p.done
+}

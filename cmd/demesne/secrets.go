@@ -133,6 +133,7 @@ func (a *app) secretValue(source string) (string, error) {
 	kind, what, _ := strings.Cut(source, ":")
 	var b []byte
 	var err error
+	verb := "read"
 	switch kind {
 	case "env":
 		value, ok := a.env(what)
@@ -143,6 +144,7 @@ func (a *app) secretValue(source string) (string, error) {
 	case "file":
 		b, err = readBounded(what)
 	default:
+		verb = "run"
 		c := exec.Command("/bin/sh", "-c", what)
 		c.Stdin, c.Stderr = a.stdin, a.stderr
 		b, err = c.Output()
@@ -150,7 +152,7 @@ func (a *app) secretValue(source string) (string, error) {
 	b = bytes.TrimRight(b, "\r\n")
 	switch {
 	case err != nil:
-		return "", reason(err)
+		return "", fmt.Errorf("%s %q: %w", verb, what, reason(err))
 	case len(b) == 0:
 		return "", errors.New("is empty")
 	case len(b) > mostSecret:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"demesne/cmd/internal/outbound"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -32,7 +33,7 @@ func (s *site) tidy() {
 func (a *app) findSite(sig *signals, spec runner.Spec, r *root, wanted <-chan found, stages *stages) (_ *site, err error) {
 	st := &site{spec: spec}
 	var f found
-	joinRunner := a.startConnect(sig.ctx, client.Options{Ask: a.asker(r.o), Restart: f.restore}, stages)
+	joinRunner := a.startConnect(sig.ctx, client.Options{Network: r.o.network.wanted() && r.o.network.mode != outbound.None, Ask: a.asker(r.o), Restart: f.restore}, stages)
 	<-sig.watched
 	derr := st.makeDirs(r.o)
 	if st.eng, err = joinRunner(); err == nil && derr != nil {

@@ -78,6 +78,15 @@ func (s *stdio) start() {
 	}
 }
 
+// share has the output wait for the floor until over.
+func (s *stdio) share(f floor, over <-chan struct{}) {
+	for _, p := range []*pump{s.out, s.err} {
+		if p != nil {
+			p.floor, p.over = f, over
+		}
+	}
+}
+
 func (s *stdio) release() {
 	for _, f := range s.theirs {
 		f.Close()

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -199,5 +201,32 @@ func TestEndOfFile(t *testing.T) {
 		if got := string(endOfFile(c.edited, c.midLine)); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
+	}
+}
+
+// A person is told what makes a policy of a run that learned, once there is something to make it of.
+func TestLearnedTold(t *testing.T) {
+	for _, c := range []struct {
+		learn bool
+		log   string
+		want  string
+	}{
+		{true, "/logs/x.jsonl", "hint: demesne egress suggest /logs/x.jsonl > policy.toml: "},
+		{true, "", "end"}, {false, "/logs/x.jsonl", "end"},
+	} {
+		p := &bareProcess{}
+		slave, err := p.openTerminal(runner.Winsize{Rows: 50, Cols: 120})
+		if err != nil {
+			t.Skipf("needs /dev/ptmx: %v", err)
+		}
+		j := &job{app: &app{stderr: slave}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j.tellLearned()
+		fmt.Fprintln(slave, "end")
+		line, err := bufio.NewReader(p.tty).ReadString('\n')
+		if err != nil || !strings.HasPrefix(line, c.want) {
+			t.Errorf("%+v: %q, %v", c, line, err)
+		}
+		slave.Close()
+		p.tty.Close()
 	}
 }

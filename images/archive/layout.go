@@ -10,7 +10,6 @@ import (
 
 const (
 	typeIndex       = "application/vnd.oci.image.index.v1+json"
-	typeDockerIndex = "application/vnd.docker.distribution.manifest.list.v2+json"
 	annotationName  = "org.opencontainers.image.ref.name"
 	annotationImage = "io.containerd.image.name"
 	layoutFile      = "oci-layout"

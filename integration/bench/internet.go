@@ -21,6 +21,9 @@ const (
 	streamServer = "good.test:7" // reads a count, then writes as many bytes
 	echoServer   = "good.test:8"
 	tunnelServer = "good.test:9" // echoes too
+
+	relayedServer = "good.test:10"   // echoes
+	relayServer   = "good.test:1080" // see bareRelay
 )
 
 // internet measures egress in namespaces of its own, where lo has a public address and a
@@ -65,7 +68,7 @@ func onInternet(args []string) error {
 	if err := connect(m.dir); err != nil {
 		return err
 	}
-	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo} {
+	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo, "8.1.1.1:10": echo} {
 		l, err := net.Listen("tcp", at)
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ import (
 
 func main() {
 	// What this program starts of itself: see client and internet.
-	again := map[string]func([]string) error{"load": load, "internet": onInternet}
+	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay}
 	if len(os.Args) > 1 && again[os.Args[1]] != nil {
 		fail(again[os.Args[1]](os.Args[2:]))
 		return

@@ -19,7 +19,7 @@ import (
 var rooms = map[string][]string{
 	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/..."},
 	"mcp":         {"runner/..."},
-	"runner":      {"rootfs", "rootfs/layers", "netns/...", "proxy/..."}, // unpacking is another program's
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/wrote", "netns/...", "proxy/..."}, // unpacking is another program's
 	"images":      {},
 	"rootfs":      {},
 	"netns":       {},
@@ -165,13 +165,13 @@ func TestRuleDirections(t *testing.T) {
 	for _, c := range []struct{ dir, path, why string }{
 		{"rootfs", "demesne/netns", "rootfs may import "},
 		{"runner/engine", "demesne/rootfs", ""},
-		{"runner/engine", "demesne/images", "runner may import rootfs, rootfs/layers, netns/..., proxy/..."},
+		{"runner/engine", "demesne/images", "runner may import rootfs, rootfs/layers, rootfs/wrote, netns/..., proxy/..."},
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
 		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/outlet/serve, cmd"},
 		{"runner/outlet/serve", "demesne/proxy/policy", ""},
-		{"runner/engine", "demesne/rootfs/unpack", "runner may import rootfs, rootfs/layers, netns/..., proxy/..."},
+		{"runner/engine", "demesne/rootfs/unpack", "runner may import rootfs, rootfs/layers, rootfs/wrote, netns/..., proxy/..."},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", "rootfs may import "},
 		{"images", "go.podman.io/image/v5/docker", "lives in images/pull, images/archive"},

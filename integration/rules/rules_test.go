@@ -89,7 +89,7 @@ func TestRuleErrors(t *testing.T) {
 }
 
 // TestRuleDocumented: README.md names every variable that the programs read, and has the reason for every module
-// that go.mod requires.
+// that go.mod requires, and where it says that one is used.
 func TestRuleDocumented(t *testing.T) {
 	readme := text(t, "README.md")
 	_, dependencies, _ := strings.Cut(readme, "\n## Dependencies\n")
@@ -99,6 +99,7 @@ func TestRuleDocumented(t *testing.T) {
 			t.Errorf("README.md does not say what %s is for", m[1])
 		}
 	}
+	onlyIn(t, dependencies)
 	variable := regexp.MustCompile(`"(DEMESNE_[A-Z_]+)"`)
 	programs(t, func(path, src string) {
 		for _, m := range variable.FindAllStringSubmatch(src, -1) {
@@ -107,6 +108,32 @@ func TestRuleDocumented(t *testing.T) {
 			}
 		}
 	})
+}
+
+// onlyIn holds README.md to where it says that a module is used.
+func onlyIn(t *testing.T, dependencies string) {
+	t.Helper()
+	all := sources(t)
+	module, home := regexp.MustCompile(`[a-z]+\.[a-z.]+/[\w./-]+`), regexp.MustCompile("`([^`]+)`")
+	for _, row := range strings.Split(dependencies, "\n") {
+		what, where, says := strings.Cut(row, "Only in ")
+		if !says {
+			continue
+		}
+		var homes []string
+		for _, m := range home.FindAllStringSubmatch(where, -1) {
+			homes = append(homes, m[1])
+		}
+		for _, name := range module.FindAllString(what, -1) {
+			for dir, p := range all {
+				for path := range p.imports {
+					if strings.HasPrefix(path, name) && room(dir) != "integration" && !within(dir, homes) {
+						t.Errorf("README.md says that %s is only in %q, and %s imports it", name, homes, dir)
+					}
+				}
+			}
+		}
+	}
 }
 
 // text is a file at the root of the tree.

@@ -19,6 +19,7 @@ import (
 // lies beside demesne-runner.
 type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
+	Network bool   // the first sandbox is to have a way out: a runner that has to be started begins with that
 
 	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
 	// may take its time and is called for several at once. What nobody answered is denied, and asked
@@ -66,7 +67,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		mode = userns.ModeRoot
 	}
 	for tries := 0; ; tries++ {
-		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode}
+		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err

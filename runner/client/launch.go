@@ -24,6 +24,8 @@ type launcher struct {
 	progs  programs
 	root   bool
 	spares int
+	// network says that the first sandbox is to have one.
+	network bool
 	// started says that the runner is ours, not one that was there.
 	started bool
 	trace   []runner.Stage
@@ -237,7 +239,7 @@ func (l *launcher) boot() (protocol.Boot, error) {
 	id, err := protocol.Identify(ns)
 	return protocol.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, Spares: l.spares,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, Spares: l.spares, Network: l.network,
 	}, err
 }
 

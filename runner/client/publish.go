@@ -12,6 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/protocol"
+	"demesne/runner/wire"
 )
 
 // listen opens the listeners of ports, as the caller: the runner could not open a socket
@@ -20,11 +21,27 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 	for i, p := range ports {
 		f, err := open(p)
 		if err != nil {
-			return fmt.Errorf("publish %q: %w", p.Listen, err)
+			e := wire.Errorf(wire.CodeInvalid, "publish %q: %w", p.Listen, err)
+			e.Hint = another(p, err)
+			return e
 		}
 		s.byName[protocol.FilePort(i)] = f
 	}
 	return nil
+}
+
+// firstFree is a port that every user may listen on, unless the machine is told otherwise
+// (ip_unprivileged_port_start, ip(7)).
+const firstFree = 1024
+
+// another is the hint for who may not listen on a port because of its number. It is pure.
+func another(p runner.Port, err error) string {
+	at, bad := netip.ParseAddrPort(p.Listen)
+	if bad != nil || at.Port() >= firstFree || !errors.Is(err, unix.EACCES) {
+		return ""
+	}
+	other := netip.AddrPortFrom(at.Addr(), at.Port()+8000)
+	return fmt.Sprintf("ports below %d are root's: --publish %v:%d takes another", firstFree, other, p.To)
 }
 
 func open(p runner.Port) (*os.File, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"demesne/rootfs"
+	"demesne/rootfs/wrote"
 	"demesne/runner"
 	"demesne/runner/freeze"
 	"demesne/runner/keep"
@@ -63,7 +64,7 @@ func (s *sandbox) copyRunning(upper, kept *os.File) (did runner.Forked, err erro
 	if most <= 0 {
 		most = math.MaxInt64
 	}
-	twin, err := rootfs.NewTwin(upper, kept, most)
+	twin, err := wrote.NewTwin(upper, kept, most)
 	if err != nil {
 		return did, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
+	"demesne/rootfs/wrote"
 	"demesne/runner"
 	"demesne/runner/hostexec"
 	"demesne/runner/keep"
@@ -52,7 +53,7 @@ func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runne
 		return nil, err
 	}
 	defer release()
-	changes, all, err := rootfs.Diff(image, uppers)
+	changes, all, err := wrote.Diff(image, uppers)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func notItsOwn(path string, image bool) bool {
 }
 
 // told leaves out what the sandbox did not do itself, and marks what a host might execute.
-func told(changes []rootfs.Change, all, image bool) *runner.Diff {
+func told(changes []wrote.Change, all, image bool) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {
 		if c.Path == "workspace" || notItsOwn(c.Path, image) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/rootfs"
+	"demesne/rootfs/wrote"
 	"demesne/runner"
 	"demesne/runner/keep"
 	"demesne/runner/wire"
@@ -64,7 +64,7 @@ func TestPolicyOf(t *testing.T) {
 }
 
 func TestTold(t *testing.T) {
-	changes := []rootfs.Change{
+	changes := []wrote.Change{
 		{Path: "etc/hosts", Kind: 'M'}, {Path: "in", Kind: 'A'}, {Path: "in/x", Kind: 'A'}, {Path: "out", Kind: 'A'},
 		{Path: "workspace", Kind: 'A'}, {Path: "workspace/.envrc", Kind: 'A'}, {Path: "x/.envrc", Kind: 'D'}, {Path: "etc/demesne-ca.pem", Kind: 'A'},
 	}

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"os"
 
-	"demesne/rootfs"
+	"demesne/rootfs/wrote"
 	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
@@ -46,7 +46,7 @@ func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered
 	}
 	image := rec.Info.Spec.Rootfs != nil
 	w := bufio.NewWriterSize(to, 256<<10)
-	did.Entries, err = rootfs.WriteLayer(uppers[t.Layer], w, func(path string) bool { return notItsOwn(path, image) })
+	did.Entries, err = wrote.WriteLayer(uppers[t.Layer], w, func(path string) bool { return notItsOwn(path, image) })
 	if err == nil {
 		err = w.Flush()
 	}

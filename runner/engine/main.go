@@ -36,7 +36,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ type Engine struct {
 	state  *state.Dir
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
-	ahead  atomic.Pointer[func() (*network, error)] // what newNetwork gave, for the first sandbox
+	ahead  ahead
 
 	mu        sync.Mutex
 	boxes     map[string]*sandbox
@@ -174,8 +173,7 @@ func (e *Engine) setUp() (err error) {
 		e.host = <-found
 		return os.MkdirAll(e.dir, 0o700)
 	}
-	ahead := newNetwork(nil)
-	e.ahead.Store(&ahead)
+	e.ahead.begin(e.boot.Network)
 	limits.Share()
 	e.dir = filepath.Join(e.boot.RunDir, "mnt")
 	if err := e.mountOwn(); err != nil {

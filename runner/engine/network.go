@@ -3,6 +3,7 @@ package engine
 import (
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"demesne/netns"
 	"demesne/runner"
@@ -20,44 +21,60 @@ type network struct {
 	inlets []*inlet.Inlet
 }
 
+// ahead is what the runner begins to make before it is asked for anything: one of the two, for the
+// first sandbox that is of that kind.
+type ahead struct {
+	ns      atomic.Pointer[func() (*netns.NS, error)]
+	gateway atomic.Pointer[func() (*netns.Gateway, error)]
+}
+
+func (a *ahead) begin(gateway bool) {
+	if gateway {
+		join := begin(wayout.Gateway)
+		a.gateway.Store(&join)
+		return
+	}
+	join := begin(netns.New)
+	a.ns.Store(&join)
+}
+
+// begin has produce work on a goroutine of its own; join waits for what it gives.
+func begin[T any](produce func() (T, error)) (join func() (T, error)) {
+	var v T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v, err = produce()
+	}()
+	return func() (T, error) {
+		<-done
+		return v, err
+	}
+}
+
+// first takes what there is ahead, or else produce.
+func first[T any](there *atomic.Pointer[func() (T, error)], produce func() (T, error)) func() (T, error) {
+	if join := there.Swap(nil); join != nil {
+		return *join
+	}
+	return produce
+}
+
 // newNetwork starts making a network, with a way out unless that is nil; join waits for
 // it.
-func newNetwork(w *wayout.Way) (join func() (*network, error)) {
-	type made struct {
-		net *network
-		err error
-	}
-	ch := make(chan made, 1)
-	go func() {
-		net, err := makeNetwork(w)
-		ch <- made{net, err}
-	}()
-	return func() (*network, error) {
-		m := <-ch
-		return m.net, m.err
-	}
-}
-
-// networkFor is newNetwork, but for the first sandbox without a way out: it is there, or nearly.
-func (e *Engine) networkFor(w *wayout.Way) (join func() (*network, error)) {
-	if w == nil {
-		if ahead := e.ahead.Swap(nil); ahead != nil {
-			return *ahead
+func (e *Engine) newNetwork(w *wayout.Way) (join func() (*network, error)) {
+	return begin(func() (*network, error) {
+		if w == nil {
+			ns, err := first(&e.ahead.ns, netns.New)()
+			return &network{ns: ns}, err
 		}
-	}
-	return newNetwork(w)
-}
-
-func makeNetwork(w *wayout.Way) (*network, error) {
-	if w == nil {
-		ns, err := netns.New()
-		return &network{ns: ns}, err
-	}
-	ns, err := w.Open()
-	if err != nil {
-		return nil, err
-	}
-	return &network{ns: ns, out: w}, nil
+		ns, err := w.Open(first(&e.ahead.gateway, wayout.Gateway))
+		if err != nil {
+			return nil, err
+		}
+		return &network{ns: ns, out: w}, nil
+	})
 }
 
 // wayOut begins the way out of a sandbox that has one. What a spare's is to amount to

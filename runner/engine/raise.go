@@ -70,7 +70,7 @@ func (s *sandbox) raise(m *wire.Message, t *stages) (err error) {
 	t.mark("limits")
 	// They do not wait for each other, nor PID 1 for the tree before it has to be in it.
 	out := s.wayOut(m)
-	join := s.e.networkFor(out)
+	join := s.e.newNetwork(out)
 	laid := s.layTree(m, out)
 	defer laid.wait()
 	net, err := join()

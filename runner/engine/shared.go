@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/rootfs"
+	"demesne/rootfs/wrote"
 	"demesne/runner/userns"
 )
 
@@ -55,7 +56,7 @@ func (h *shared) giveBack(since time.Time, image bool) error {
 	var errs []error
 	if h.work != nil {
 		if image {
-			errs = append(errs, rootfs.Settle(h.work, since))
+			errs = append(errs, wrote.Settle(h.work, since))
 		}
 		h.work.Close()
 	}
@@ -65,7 +66,7 @@ func (h *shared) giveBack(since time.Time, image bool) error {
 	if h.takeBack != nil {
 		errs = append(errs, h.takeBack())
 	}
-	errs = append(errs, rootfs.Settle(h.out, since))
+	errs = append(errs, wrote.Settle(h.out, since))
 	h.out.Close()
 	return errors.Join(errs...)
 }

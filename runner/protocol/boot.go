@@ -28,6 +28,7 @@ type Boot struct {
 	Callers  NSID             `json:"callers"`           // the user namespace that callers are in
 	Kept     string           `json:"kept,omitempty"`    // the [client.SandboxRoot]; it need not be there
 	Spares   int              `json:"spares,omitempty"`  // how many sandboxes may be made in advance
+	Network  bool             `json:"network,omitempty"` // the first sandbox is to have a way out, in all likelihood
 }
 
 // UIDs is how many user ids are mapped.

@@ -5,7 +5,7 @@
 //
 //	w := wayout.New(asked)
 //	w.Begin(proxy, …)     // the proxy understands what is allowed
-//	w.Open()              // the gateway, whose namespace the sandbox is made in: beside that, or before
+//	w.Open(wayout.Gateway) // the gateway, whose namespace the sandbox is made in: beside that, or before
 //	w.Serve()             // the proxy has the sockets
 //	defer w.Close()
 //
@@ -70,15 +70,28 @@ func (w *Way) Settled() (outlet.Plan, error) {
 	return w.outlet.Plan(), nil
 }
 
-// Open makes the gateway, and verifies that its sockets are reached from inside. The sandbox is to be in ns.
-func (w *Way) Open() (ns *netns.NS, err error) {
-	if w.gateway, err = netns.NewGateway(); err != nil {
+// Gateway makes a gateway, and verifies that its sockets are reached from inside. It is what [Way.Open] takes.
+func Gateway() (*netns.Gateway, error) {
+	g, err := netns.NewGateway()
+	if err != nil {
 		return nil, &wire.Error{
 			Code: wire.CodeRequirement, Text: err.Error(),
 			Hint: "demesne check tells what this machine lacks; --egress none needs nothing of it",
 		}
 	}
-	if err = w.gateway.Verify(); err == nil && w.asked.GoProxy {
+	if err := g.Verify(); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Open takes the gateway that [Gateway] gives, or gave ahead. The sandbox is to be in ns.
+func (w *Way) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err error) {
+	if w.gateway, err = gateway(); err != nil {
+		return nil, err
+	}
+	if w.asked.GoProxy {
 		w.golang, err = w.gateway.Sandbox.Listen(goProxy)
 	}
 	return w.gateway.Sandbox, err

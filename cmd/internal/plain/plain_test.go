@@ -1,6 +1,11 @@
 package plain
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
 
 func TestLine(t *testing.T) {
 	for in, want := range map[string]string{
@@ -15,6 +20,29 @@ func TestLine(t *testing.T) {
 	} {
 		if got := Line(in); got != want {
 			t.Errorf("Line(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain ünï 🙂\n":               `"plain ünï 🙂\n"`,
+		"a\u009b2Jb\u202ec\x7f\x1b":   `"a\u009b2Jb\u202ec\u007f\u001b"`,
+		"\U000e0041 \ufeff\u00a0\xff": `"\udb40\udc41 \ufeff\u00a0\ufffd"`,
+	} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(in); err != nil {
+			t.Fatal(err)
+		}
+		got := JSON(b.String())
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		var back string
+		if err := json.Unmarshal([]byte(got), &back); err != nil || back != strings.ToValidUTF8(in, "\ufffd") {
+			t.Errorf("%q reads %q, %v", in, back, err)
 		}
 	}
 }

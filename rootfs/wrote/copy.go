@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"bytes"
@@ -8,37 +8,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
-// copied makes / of copies of the layers, merged as overlayfs would: the last rung, for a kernel that
-// has no overlay for us. Hard links become files of their own.
-func (t *Tree) copied(o *overlay, why error) (*plan, error) {
-	t.Upper = UpperCopied
-	t.UpperWhy = errors.Join(t.UpperWhy, why)
-	if err := o.prepare(); err != nil {
-		return nil, err
-	}
-	if err := t.attachAside(o); err != nil {
-		return nil, err
-	}
-	up, err := enter(o.upper.fd, "up")
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(up)
-	for _, lower := range o.lowers {
-		if err := copyLayer(lower, up); err != nil {
-			return nil, fmt.Errorf("copy layer: %w", err)
-		}
-	}
-	fd, err := clone(o.upper.fd, "up", attrBind)
-	if err != nil {
-		return nil, err
-	}
-	return &plan{dir: dir{fd: fd, at: "/", umask: o.upper.umask}}, nil
-}
-
-func copyLayer(lower, to int) error {
+// CopyLayer lays a layer over a directory of ours, merged as overlayfs would. Hard links become files of their own.
+// A layer that is very deep is an error, and half copied.
+func CopyLayer(lower, to int) error {
 	from, err := enter(lower, ".")
 	if err != nil {
 		return err
@@ -91,8 +67,8 @@ func listDir(fd int, buf []byte) (names []string, err error) {
 		if n == 0 || err != nil {
 			return names, err
 		}
-		for _, e := range entries(buf[:n]) {
-			names = append(names, e.name)
+		for _, e := range fds.Entries(buf[:n]) {
+			names = append(names, e.Name)
 		}
 	}
 }
@@ -128,7 +104,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 		err = c.file(from, to, name)
 	case kind == unix.S_IFLNK:
 		var target string
-		if target, err = readlink(from, name); err == nil {
+		if target, err = fds.Readlink(from, name); err == nil {
 			err = unix.Symlinkat(target, to, name)
 		}
 	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK:
@@ -147,7 +123,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 
 func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
 	if !c.twin.has(name, st) {
-		if err := (dir{fd: to}).mkdir(name, 0o700); err != nil {
+		if err := fds.Mkdir(to, name, 0o700); err != nil {
 			return err
 		}
 	}
@@ -265,7 +241,7 @@ func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string
 // opaque tells whether a directory of a layer hides the ones below it.
 func opaque(from int, name string) bool {
 	var value [2]byte
-	n, err := unix.Lgetxattr(fdPath(from)+"/"+name, "user.overlay.opaque", value[:])
+	n, err := unix.Lgetxattr(fds.Path(from)+"/"+name, "user.overlay.opaque", value[:])
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
@@ -281,7 +257,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 		return err
 	}
 	for key, value := range found {
-		err := unix.Lsetxattr(fdPath(to)+"/"+name, key, []byte(value), 0)
+		err := unix.Lsetxattr(fds.Path(to)+"/"+name, key, []byte(value), 0)
 		if err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
 			return err
 		}
@@ -291,7 +267,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 
 // xattrs reads the attributes that are to be kept; nil where there are none.
 func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
-	file := fdPath(at) + "/" + name
+	file := fds.Path(at) + "/" + name
 	n, err := unix.Llistxattr(file, nil)
 	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
 		return nil, nil
@@ -344,8 +320,8 @@ func removeAll(at int, name string) error {
 		if n == 0 {
 			break
 		}
-		for _, e := range entries(buf[:n]) {
-			if err := removeAll(fd, e.name); err != nil {
+		for _, e := range fds.Entries(buf[:n]) {
+			if err := removeAll(fd, e.Name); err != nil {
 				return err
 			}
 		}

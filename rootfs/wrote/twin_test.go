@@ -1,4 +1,4 @@
-package rootfs
+package wrote_test
 
 import (
 	"bytes"
@@ -10,12 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs"
 	"demesne/rootfs/internal/nstest"
+	"demesne/rootfs/wrote"
 )
 
 // copyUpper copies what was written all at once.
 func copyUpper(upper, kept *os.File) (bytes int64, err error) {
-	twin, err := NewTwin(upper, kept, 0)
+	twin, err := wrote.NewTwin(upper, kept, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -28,17 +30,9 @@ func TestCopyUpper(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "gone": "x", "dir/a": "a", "dir/b": "b", "old/x": "low", "moved/f": "f"})
-	kept := keptDir(t)
-	mount := func(kept *os.File, below ...*os.File) *Tree {
-		t.Helper()
-		tree := image(t, Layout{Kept: kept, Below: below, Hostname: "box"}, Image{}, low)
-		if tree.Upper != UpperKept {
-			t.Fatalf("the upper is %q: %v", tree.Upper, tree.KeptWhy)
-		}
-		return tree
-	}
-	first := mount(kept)
+	low := nstest.Layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "gone": "x", "dir/a": "a", "dir/b": "b", "old/x": "low", "moved/f": "f"})
+	kept := nstest.Dir(t)
+	first := tree(t, low, kept)
 	in := func(name string) string { return first.Root + "/" + name }
 	holes, err := os.Create(in("holes"))
 	if err == nil {
@@ -52,17 +46,17 @@ func TestCopyUpper(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	upper, err := KeptUpper(kept)
+	upper, err := rootfs.KeptUpper(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer upper.Close()
-	copied := keptDir(t)
+	copied := nstest.Dir(t)
 	n, err := copyUpper(upper, copied)
 	if err != nil || n > 4<<20 {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
-	below, err := KeptUpper(copied)
+	below, err := rootfs.KeptUpper(copied)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +64,7 @@ func TestCopyUpper(t *testing.T) {
 	if err := os.WriteFile(in("dir/b"), []byte("first"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second := mount(keptDir(t), below)
+	second := tree(t, low, nstest.Dir(t), below)
 	for name, want := range map[string]string{
 		"gone": "none", "old/x": "none", "old/y": "new", "dir/a": "changed", "dir/twin": "changed", "dir/b": "b",
 		"link": "→/etc/shadow", "f": "f", "moved/f": "none", "big": strings.Repeat("z", 3<<20), "bin/sh": "sh",
@@ -109,32 +103,21 @@ func TestCopyUpperDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	upper := keptDir(t)
-	at, err := enter(int(upper.Fd()), ".")
-	for range copyDepth + 2 {
+	upper := nstest.Dir(t)
+	at, err := unix.Openat(int(upper.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for range 260 {
 		if err == nil {
 			err = unix.Mkdirat(at, "d", 0o700)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, eerr := enter(at, "d")
+		next, eerr := unix.Openat(at, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		unix.Close(at)
 		at, err = next, eerr
 	}
 	unix.Close(at)
-	if _, err := copyUpper(upper, keptDir(t)); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, err := copyUpper(upper, nstest.Dir(t)); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("too deep: %v", err)
-	}
-}
-
-func TestMarks(t *testing.T) {
-	for key, want := range map[string]bool{
-		"user.overlay.opaque": true, "user.overlay.whiteout": true, "user.overlay.overlay.opaque": true, "user.mine": true, "user.origin": true,
-		"security.capability": true, "user.overlay.origin": false, "user.overlay.impure": false, "trusted.x": false, "security.selinux": false,
-	} {
-		if got := meansAnythingBelow(key); got != want {
-			t.Errorf("%s: %t", key, got)
-		}
 	}
 }

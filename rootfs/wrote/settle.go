@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func Settle(dir *os.File, since time.Time) error {
 }
 
 // overflowID is what an owner that is not mapped looks like, and also nobody's own id.
-const overflowID = nobodyID
+const overflowID = 65534
 
 func settle(at int, name string, st *unix.Statx_t) error {
 	if err := settleOwner(at, name, st); err != nil {

@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
 // A Twin is a copy of an overlay's upper that another overlay will have below it: whiteouts and opaque directories are
@@ -73,11 +75,11 @@ const (
 // errEnough ends copying ahead.
 var errEnough = errors.New("enough was copied ahead")
 
-// NewTwin begins a copy of what a sandbox wrote, which [KeptUpper] opened, in a directory that will be another's Layout.Kept.
+// NewTwin begins a copy of what a sandbox wrote, which rootfs.KeptUpper opened, in a directory that will be another's rootfs.Layout.Kept.
 // upper stays open until Close. About most bytes are copied ahead, and no more.
 func NewTwin(upper, kept *os.File, most int64) (*Twin, error) {
 	at := int(kept.Fd())
-	if err := (dir{fd: at}).mkdir("up", 0o700); err != nil {
+	if err := fds.Mkdir(at, "up", 0o700); err != nil {
 		return nil, err
 	}
 	top, err := enter(at, "up")
@@ -312,7 +314,7 @@ func (t *twin) shed(from, to int, name string, st *unix.Stat_t) error {
 	has, err := xattrs(from, name, meansAnythingBelow)
 	for key := range had {
 		if _, ok := has[key]; !ok && err == nil {
-			err = unix.Lremovexattr(fdPath(to)+"/"+name, key)
+			err = unix.Lremovexattr(fds.Path(to)+"/"+name, key)
 		}
 	}
 	return err

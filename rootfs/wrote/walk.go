@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
 const (
@@ -103,21 +105,21 @@ func (w *walk) read(here *level) (more bool) {
 	if n <= 0 {
 		return false
 	}
-	for _, e := range entries(buf[:n]) {
-		here.next = e.next
-		st, err := stat(here.fd, e.name)
+	for _, e := range fds.Entries(buf[:n]) {
+		here.next = e.Next
+		st, err := stat(here.fd, e.Name)
 		if err != nil {
-			w.note(e.name, err)
+			w.note(e.Name, err)
 			continue
 		}
 		if st.Mnt_id != w.mount {
 			continue
 		}
-		if err := w.visit(here.fd, e.name, st); err != nil {
-			w.note(e.name, err)
+		if err := w.visit(here.fd, e.Name, st); err != nil {
+			w.note(e.Name, err)
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			here.pending = append(here.pending, child{e.name, idOf(st)})
+			here.pending = append(here.pending, child{e.Name, idOf(st)})
 		}
 	}
 	return true

@@ -1,4 +1,4 @@
-package rootfs
+package wrote_test
 
 import (
 	"bytes"
@@ -14,13 +14,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs"
+	"demesne/rootfs/internal/fds"
 	"demesne/rootfs/internal/nstest"
+	"demesne/rootfs/wrote"
 )
+
+// tick is longer than a ctime lags behind the clock.
+const tick = 20 * time.Millisecond
 
 // look describes all that a copy of an upper has, each name with what matters of it.
 func look(t *testing.T, kept *os.File) map[string]string {
 	t.Helper()
-	top := fdPath(int(kept.Fd())) + "/up"
+	top := fds.Path(int(kept.Fd())) + "/up"
 	seen, first := map[string]string{}, map[uint64]string{}
 	err := filepath.WalkDir(top+"/", func(name string, _ fs.DirEntry, err error) error {
 		var st unix.Stat_t
@@ -32,7 +38,7 @@ func look(t *testing.T, kept *os.File) map[string]string {
 			first[st.Ino] = rel
 		}
 		var text string
-		marks, err := xattrs(int(kept.Fd()), "up"+rel, meansAnythingBelow)
+		marks, err := attributes(kept, "up"+rel)
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFREG:
 			b, rerr := os.ReadFile(name)
@@ -53,7 +59,7 @@ func look(t *testing.T, kept *os.File) map[string]string {
 
 // a twinned is a tree that is written to, and what it writes.
 type twinned struct {
-	*Tree
+	*rootfs.Tree
 	upper *os.File
 }
 
@@ -61,11 +67,11 @@ func (w twinned) in(name string) string { return w.Root + "/" + name }
 
 func newTwinned(t *testing.T) twinned {
 	t.Helper()
-	low := layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "low/a": "a", "low/b": "b", "gone/x": "x", "l1": "1", "l2": "2"})
-	kept := keptDir(t)
-	w := twinned{Tree: image(t, Layout{Kept: kept, Hostname: "box"}, Image{}, low)}
+	low := nstest.Layer(t, map[string]string{"bin/sh": "sh", "etc/passwd": "root:x:0:0::/root:/bin/sh\n", "low/a": "a", "low/b": "b", "gone/x": "x", "l1": "1", "l2": "2"})
+	kept := nstest.Dir(t)
+	w := twinned{Tree: tree(t, low, kept)}
 	var err error
-	if w.upper, err = KeptUpper(kept); err != nil {
+	if w.upper, err = rootfs.KeptUpper(kept); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.upper.Close() })
@@ -84,7 +90,7 @@ func newTwinned(t *testing.T) twinned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * clockTick) // what comes now is later by any clock
+	time.Sleep(2 * tick) // what comes now is later by any clock
 	return w
 }
 
@@ -150,8 +156,8 @@ func TestAhead(t *testing.T) {
 		"link":           func(w twinned) error { return errors.Join(os.Remove(w.in("link")), os.Symlink("y", w.in("link"))) },
 	} {
 		w := newTwinned(t)
-		kept, whole := keptDir(t), keptDir(t)
-		twin, err := NewTwin(w.upper, kept, 1<<30)
+		kept, whole := nstest.Dir(t), nstest.Dir(t)
+		twin, err := wrote.NewTwin(w.upper, kept, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,8 +206,8 @@ func TestAheadBusy(t *testing.T) {
 		}
 	}
 	for round := range 10 {
-		kept, whole := keptDir(t), keptDir(t)
-		twin, err := NewTwin(w.upper, kept, 1<<30)
+		kept, whole := nstest.Dir(t), nstest.Dir(t)
+		twin, err := wrote.NewTwin(w.upper, kept, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,9 +265,9 @@ func TestAheadMapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		m[0] = 'x'
-		time.Sleep(2 * clockTick)
-		kept := keptDir(t)
-		twin, err := NewTwin(w.upper, kept, 1<<30)
+		time.Sleep(2 * tick)
+		kept := nstest.Dir(t)
+		twin, err := wrote.NewTwin(w.upper, kept, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +279,7 @@ func TestAheadMapped(t *testing.T) {
 		if err := errors.Join(twin.Settle(), twin.Close(), unix.Munmap(m), f.Close()); err != nil {
 			t.Error(err)
 		}
-		if b, err := os.ReadFile(fdPath(int(kept.Fd())) + "/up/f"); string(b) != "y" {
+		if b, err := os.ReadFile(fds.Path(int(kept.Fd())) + "/up/f"); string(b) != "y" {
 			t.Errorf("%s: the copy has %q, %v", open, b, err)
 		}
 	}
@@ -288,10 +294,10 @@ func TestAheadBounds(t *testing.T) {
 	if err := os.WriteFile(w.in("big"), make([]byte, 4<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * clockTick)
+	time.Sleep(2 * tick)
 	for _, most := range []int64{0, 100, 1 << 20, 3 << 20} {
-		kept := keptDir(t)
-		twin, err := NewTwin(w.upper, kept, most)
+		kept := nstest.Dir(t)
+		twin, err := wrote.NewTwin(w.upper, kept, most)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +308,7 @@ func TestAheadBounds(t *testing.T) {
 		if err := errors.Join(twin.Settle(), twin.Close()); err != nil {
 			t.Error(err)
 		}
-		if b, err := os.ReadFile(fdPath(int(kept.Fd())) + "/up/big"); len(b) != 4<<20 {
+		if b, err := os.ReadFile(fds.Path(int(kept.Fd())) + "/up/big"); len(b) != 4<<20 {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}
 	}

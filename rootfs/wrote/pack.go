@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"archive/tar"
@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/internal/fds"
 )
 
-// WriteLayer writes what a sandbox wrote, which [KeptUpper] opened, as a layer of an OCI image: a tar in which
+// WriteLayer writes what a sandbox wrote, which rootfs.KeptUpper opened, as a layer of an OCI image: a tar in which
 // .wh.NAME takes a name away, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners are
 // those of this user namespace. What skip says of is left out, with what is below it, and so are sockets and devices. A name that itself begins
 // with .wh. has no place in a layer and is an error. The sandbox does not write meanwhile.
@@ -97,7 +99,7 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 		}
 		return err
 	case kind == unix.S_IFLNK:
-		target, err := readlink(at, name)
+		target, err := fds.Readlink(at, name)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package rootfs
+package wrote_test
 
 import (
 	"archive/tar"
@@ -13,14 +13,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs"
 	"demesne/rootfs/internal/nstest"
+	"demesne/rootfs/wrote"
 )
 
 // packed is a line for each entry of the layer that upper is.
 func packed(t *testing.T, upper *os.File) (lines []string, err error) {
 	t.Helper()
 	var b bytes.Buffer
-	n, err := WriteLayer(upper, &b, func(path string) bool { return path == "dev" })
+	n, err := wrote.WriteLayer(upper, &b, func(path string) bool { return path == "dev" })
 	if err != nil {
 		return nil, err
 	}
@@ -47,17 +49,17 @@ func TestWriteLayer(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := layer(t, map[string]string{"gone": "x", "old/x": "low", "dir/a": "a"})
-	kept := keptDir(t)
-	tree := image(t, Layout{Kept: kept, Hostname: "box"}, Image{}, low)
-	in := func(name string) string { return tree.Root + "/" + name }
+	low := nstest.Layer(t, map[string]string{"gone": "x", "old/x": "low", "dir/a": "a"})
+	kept := nstest.Dir(t)
+	box := tree(t, low, kept)
+	in := func(name string) string { return box.Root + "/" + name }
 	if err := errors.Join(os.Remove(in("gone")), os.RemoveAll(in("old")), os.Mkdir(in("old"), 0o750), os.WriteFile(in("old/y"), []byte("new"), 0o640),
 		os.WriteFile(in("dir/a"), []byte("changed"), 0o600), os.Chmod(in("dir/a"), 0o755|os.ModeSetuid), os.Symlink("/etc/shadow", in("dir/link")), unix.Mkfifo(in("dir/pipe"), 0o600),
 		os.WriteFile(in("dir/odd\n\xff"), nil, 0o600), unix.Setxattr(in("dir/a"), "user.mine", []byte("kept"), 0),
 	); err != nil {
 		t.Fatal(err)
 	}
-	upper, err := KeptUpper(kept)
+	upper, err := rootfs.KeptUpper(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,14 +80,14 @@ func TestWriteLayer(t *testing.T) {
 		t.Errorf("what is skipped is in it: %q", lines)
 	}
 	var b bytes.Buffer
-	if _, err := WriteLayer(upper, &b, func(string) bool { return false }); err != nil || !bytes.Contains(b.Bytes(), []byte("SCHILY.xattr.user.mine=kept")) || bytes.Contains(b.Bytes(), []byte("user.overlay")) {
+	if _, err := wrote.WriteLayer(upper, &b, func(string) bool { return false }); err != nil || !bytes.Contains(b.Bytes(), []byte("SCHILY.xattr.user.mine=kept")) || bytes.Contains(b.Bytes(), []byte("user.overlay")) {
 		t.Errorf("attributes: %v", err)
 	}
 }
 
 // TestWriteLayerHostile: what a sandbox names its files changes nothing but its own layer.
 func TestWriteLayerHostile(t *testing.T) {
-	upper := keptDir(t)
+	upper := nstest.Dir(t)
 	in := func(name string) string { return upper.Name() + "/" + name }
 	if err := errors.Join(os.Mkdir(in("d"), 0o700), os.Symlink("/etc", in("d/etc")), os.WriteFile(in("d/f"), []byte("f"), 0o600), os.Link(in("d/f"), in("d/twin"))); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func TestSettle(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	dir, outside := mountDir(t), filepath.Join(t.TempDir(), "outside")
+	dir, outside := nstest.Tmpfs(t), filepath.Join(t.TempDir(), "outside")
 	foreign := 1000
 	if !nstest.Many() {
 		foreign = 0
@@ -58,7 +58,7 @@ func TestSettle(t *testing.T) {
 	}
 	makeFile(t, filepath.Join(other, "setuid"), reg, 0o4755, foreign)
 
-	if err := Settle(open(t, dir), time.Time{}); err != nil {
+	if err := Settle(nstest.Open(t, dir), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
@@ -99,18 +99,18 @@ func TestDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	t.Run("tmpfs", func(t *testing.T) { deep(t, mountDir(t), 5000, 500) })
+	t.Run("tmpfs", func(t *testing.T) { deep(t, nstest.Tmpfs(t), 5000, 500) })
 	t.Run("disk", func(t *testing.T) { deep(t, t.TempDir(), 200, 100) })
 }
 
 func deep(t *testing.T, dir string, depth, wide int) {
 	wides := makeDeep(t, dir, depth, wide)
-	before := fdCount(t)
-	top := open(t, dir)
+	before := nstest.FDs(t)
+	top := nstest.Open(t, dir)
 	if err := Settle(top, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if after := fdCount(t); after != before+1 {
+	if after := nstest.FDs(t); after != before+1 {
 		t.Errorf("%d descriptors afterwards, %d before", after, before)
 	}
 	seen, setuid, most := 0, 0, 0
@@ -120,7 +120,7 @@ func deep(t *testing.T, dir string, depth, wide int) {
 			setuid++
 		}
 		if seen%1000 == 0 {
-			most = max(most, fdCount(t))
+			most = max(most, nstest.FDs(t))
 		}
 		return nil
 	}}
@@ -176,7 +176,7 @@ func TestTooDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	dir := mountDir(t)
+	dir := nstest.Tmpfs(t)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for range maxDepth + 10 {
 		next := -1
@@ -194,7 +194,7 @@ func TestTooDeep(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	makeFile(t, filepath.Join(dir, "z"), unix.S_IFREG, 0o4755, 0)
-	err = Settle(open(t, dir), time.Time{})
+	err = Settle(nstest.Open(t, dir), time.Time{})
 	if err == nil || !strings.HasSuffix(err.Error(), "too deep") {
 		t.Errorf("got error %v", err)
 	}
@@ -207,7 +207,7 @@ func TestMoved(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	dir := mountDir(t)
+	dir := nstest.Tmpfs(t)
 	if err := errors.Join(os.MkdirAll(dir+"/a"+strings.Repeat("/d", 2*maxOpen), 0o755), os.Mkdir(dir+"/b", 0o755),
 		os.MkdirAll(dir+"/c/c/c", 0o755)); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestMoved(t *testing.T) {
 		}
 		return nil
 	}
-	err := w.run(open(t, dir))
+	err := w.run(nstest.Open(t, dir))
 	if top != 3 || !errors.Is(err, errMoved) && err != nil {
 		t.Errorf("saw %d names at the top, want 3; %v", top, err)
 	}
@@ -238,7 +238,7 @@ func TestSettleLeavesWhatWasThere(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	dir := mountDir(t)
+	dir := nstest.Tmpfs(t)
 	old, young := filepath.Join(dir, "old"), filepath.Join(dir, "young")
 	for _, p := range []string{old, young} {
 		if err := os.WriteFile(p, nil, 0o755); err != nil {
@@ -254,7 +254,7 @@ func TestSettleLeavesWhatWasThere(t *testing.T) {
 	if err := os.Chmod(young, 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	if err := Settle(open(t, dir), since); err != nil {
+	if err := Settle(nstest.Open(t, dir), since); err != nil {
 		t.Fatal(err)
 	}
 	for p, want := range map[string]os.FileMode{old: 0o755 | os.ModeSetuid, young: 0o755} {

@@ -1,4 +1,4 @@
-package rootfs
+package wrote
 
 import (
 	"fmt"

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// bareRelay is the least that a proxy in Go can do, as a process of its own: it takes any CONNECT, dials where it is
+// told to, and copies. It decides nothing, writes nothing down, and has neither a sandbox nor a veth pair before it:
+// what a tunnel costs through it is net's, the runtime's and the kernel's.
+//
+//	bench relay HOST:PORT TARGET
+func bareRelay(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("relay is for bench itself")
+	}
+	l, err := net.Listen("tcp4", args[0])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	accept(l, func(c net.Conn) { relay(c.(*net.TCPConn), args[1]) })
+	return nil
+}
+
+func relay(c *net.TCPConn, target string) {
+	head := make([]byte, 1024)
+	n, err := c.Read(head)
+	if err != nil || !bytes.HasSuffix(head[:n], []byte("\r\n\r\n")) {
+		return
+	}
+	up, err := net.Dial("tcp4", target)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n")
+	done := make(chan bool)
+	go func() {
+		io.Copy(up, c)
+		up.(*net.TCPConn).CloseWrite()
+		close(done)
+	}()
+	io.Copy(c, up)
+	c.CloseWrite()
+	<-done
+}
+
+// startRelay starts one that leads to target, at relayServer.
+func (m *machine) startRelay(target string) (stop func(), err error) {
+	cmd := m.command("bench", "relay", relayServer, target)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		cmd.Process.Signal(syscall.SIGKILL)
+		cmd.Wait()
+	}
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		stop()
+		return nil, fmt.Errorf("start relay: %w", err)
+	}
+	return stop, nil
+}

@@ -1,0 +1,89 @@
+package nstest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Layer makes a directory with files: "name" → content; a name that ends in "/" is a directory,
+// content that starts with "→" a link, "!" a whiteout, "|" a fifo.
+func Layer(t testing.TB, files map[string]string) *os.File {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(path, 0o755)
+		case strings.HasPrefix(content, "→"):
+			err = os.Symlink(strings.TrimPrefix(content, "→"), path)
+		case content == "!":
+			err = unix.Mknod(path, unix.S_IFCHR, 0)
+		case content == "|":
+			err = unix.Mkfifo(path, 0o644)
+		default:
+			err = os.WriteFile(path, []byte(content), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Dir is a directory for Layout.Kept on the disk that the tests are on.
+func Dir(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Tmpfs returns a new directory on a tmpfs of its own, as the runner has one.
+func Tmpfs(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// FDs is how many descriptors this process has open, and one that counts them.
+func FDs(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// Open opens what is closed at the end of the test.
+func Open(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
