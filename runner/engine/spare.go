@@ -169,6 +169,9 @@ func (s *sandbox) handOver(m *wire.Message) error {
 	if err := s.openShared(); err != nil {
 		return err
 	}
-	s.detach()
-	return admitted()
+	if err := admitted(); err != nil {
+		return err
+	}
+	s.detach() // last: begun sooner, its unmounts would be run before what is waited for
+	return nil
 }
