@@ -163,14 +163,33 @@ func mountPoints() []string {
 }
 
 // controlGroups lists demesne's, by the name all of them have, but for those that
-// somebody else's runner lives in.
+// somebody lives in or has yet to take away.
 func controlGroups() (all []string) {
+	theirs := reaped()
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !inhabited(path) {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !theirs[path] && !inhabited(path) {
 			all = append(all, path)
 		}
 		return nil
 	})
+	return all
+}
+
+// reaped is what reapers that live are to remove. Ours, if they are left, are found as processes.
+func reaped() map[string]bool {
+	all := map[string]bool{}
+	for _, p := range processes() {
+		if p.name != "demesne-reaper" {
+			continue
+		}
+		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+		for v := range strings.SplitSeq(string(env), "\x00") {
+			paths, _ := strings.CutPrefix(v, "_DEMESNE_CLEAN=")
+			for path := range strings.SplitSeq(paths, "\n") {
+				all[path] = true
+			}
+		}
+	}
 	return all
 }
 

@@ -14,7 +14,7 @@ func describe(i *runner.Info) string {
 	rows := [][]string{{"sandbox", i.ID}}
 	add := func(name, value string) {
 		if value != "" {
-			rows = append(rows, []string{name, plain.Line(value)})
+			rows = append(rows, []string{name, value})
 		}
 	}
 	if i.Name != i.ID {

@@ -93,9 +93,14 @@ func hintOf(err error) string {
 // imageHint is what to type about a store. What demesne-images could not do it says itself.
 func imageHint(err error) string {
 	var f *events.Failure
+	var unknown *images.UnknownError
 	switch {
 	case errors.As(err, &f):
 		return f.Hint
+	case errors.As(err, &unknown) && unknown.Near == "":
+		return fmt.Sprintf("a word is one of those; with a tag it is an image of Docker Hub: %s:latest", unknown.Name)
+	case errors.As(err, &unknown):
+		return ""
 	case errors.Is(err, images.ErrCorrupt):
 		return "demesne images verify removes what is damaged; then pull again"
 	case errors.Is(err, images.ErrNotFound):

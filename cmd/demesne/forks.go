@@ -18,8 +18,9 @@ func forkCommands() []command {
 			name: "fork", usage: []string{"[--name NAME] [--out DIR] ID"}, summary: "make a sandbox of another one's files",
 			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
 shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
-A sandbox that has processes, or a network, is copied, unless its file system can share (btrfs, xfs). It goes on meanwhile, and
-then holds still while what it changed since is copied again; stderr says for how long. demesne stop --keep before spares the copy.`,
+Of a sandbox that has processes, or a network, what it wrote since a fork without any is copied, file for file, where the
+file system shares contents (btrfs, xfs) without those. It goes on meanwhile, and then holds still while what it changed
+since is copied again; stderr says for how long. demesne stop --keep before spares the copy.`,
 			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
 			flags:    forkFlags, operand: aSandbox, run: cmdFork,
 		},
@@ -97,11 +98,14 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 	})
 }
 
+// tellStill is how long what runs in a sandbox may hold still with nothing said.
+const tellStill = 20 * time.Millisecond
+
 // tellForked prints the id, and says so when it took more than a moment of the one that was forked. The runner is asked about it
 // last: it keeps no fork that nobody was told of.
 func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.Forked) (int, error) {
-	if still := time.Duration(f.Still); f.Copied > 0 {
-		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still.Round(time.Millisecond)))
+	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
+		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still))
 	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {

@@ -39,8 +39,8 @@ type bound struct {
 	OK              bool
 }
 
-func newMachine(bin string) (*machine, error) {
-	dir, err := os.MkdirTemp("/var/tmp", "dmb")
+func newMachine(bin, at string) (*machine, error) {
+	dir, err := os.MkdirTemp(at, "dmb")
 	if err != nil {
 		return nil, err
 	}

@@ -35,11 +35,12 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, streams, inits, images, egress or mcp")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress or mcp")
+	at := flag.String("at", "/var/tmp", "directory whose file system sandboxes are kept on")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
 	if err == nil {
-		err = bench(bin, *n, *part)
+		err = bench(bin, *at, *n, *part)
 	}
 	fail(err)
 }
@@ -51,12 +52,12 @@ func fail(err error) {
 	}
 }
 
-func bench(bin string, n int, only string) error {
+func bench(bin, at string, n int, only string) error {
 	// What demesne starts and leaves becomes our child: a cold start is one with none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	m, err := newMachine(bin)
+	m, err := newMachine(bin, at)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func bench(bin string, n int, only string) error {
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
-	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"streams", streams}, {"inits", inits}, {"images", images},
+	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images},
 		{"egress", internet}, {"mcp", mcp}} {
 		if only != "" && only != part.name {
 			continue

@@ -299,5 +299,8 @@ func findProgram(name, libexec string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("find program %q: not in %q", name, dirs)
+	return "", &wire.Error{
+		Code: wire.CodeInternal, Text: fmt.Sprintf("find program %q: not in %q", name, dirs),
+		Hint: "all programs of a version go into one directory; DEMESNE_LIBEXEC names it, unless it is demesne's own",
+	}
 }

@@ -171,8 +171,17 @@ func Named(ref imageref.Ref, err error) error {
 	if unknown.Near != "" {
 		maybe = fmt.Sprintf("did you mean %q? ", unknown.Near)
 	}
-	return fmt.Errorf("image %q: not known (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", "))
+	return &unknownError{fmt.Sprintf("image %q: not known (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", ")), unknown}
 }
+
+// unknownError is an images.UnknownError that says what is known.
+type unknownError struct {
+	text string
+	*images.UnknownError
+}
+
+func (e *unknownError) Error() string { return e.text }
+func (e *unknownError) Unwrap() error { return e.UnknownError }
 
 // reason strips the operation and the path off a file system's error: the caller names the
 // path as it was typed.
