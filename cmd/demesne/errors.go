@@ -80,6 +80,9 @@ func hintOf(err error) string {
 	if errors.As(err, &p) {
 		return p.hint
 	}
+	if errors.Is(err, wire.ErrTooLong) {
+		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"
+	}
 	var e *wire.Error
 	if !errors.As(err, &e) {
 		return cmp.Or(imageHint(err), hints[wire.AsError(err).Code])
