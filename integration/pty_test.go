@@ -21,6 +21,7 @@ type terminal struct {
 	cmd           *exec.Cmd
 	mu            sync.Mutex
 	seen          bytes.Buffer
+	all           chan struct{} // closed when nobody can write to it any more, and all is seen
 }
 
 func (b *box) terminal(args ...string) *terminal {
@@ -43,7 +44,7 @@ func (b *box) terminalOf(cmd *exec.Cmd) *terminal {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd}
+	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd, all: make(chan struct{})}
 	t.resize(24, 80)
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
 	t.cmd.SysProcAttr.Setsid, t.cmd.SysProcAttr.Setctty = true, true
@@ -56,6 +57,7 @@ func (b *box) terminalOf(cmd *exec.Cmd) *terminal {
 }
 
 func (t *terminal) read() {
+	defer close(t.all)
 	buf := make([]byte, 4096)
 	for {
 		n, err := t.master.Read(buf)
@@ -90,7 +92,12 @@ func (t *terminal) typ(text string) { t.master.WriteString(text) }
 func (t *terminal) wait() int {
 	t.Helper()
 	done := make(chan struct{})
-	go func() { t.cmd.Wait(); close(done) }()
+	go func() {
+		t.cmd.Wait()
+		t.slave.Close()
+		<-t.all
+		close(done)
+	}()
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
@@ -184,14 +191,14 @@ func TestPTYJobOfAShell(t *testing.T) {
 func TestPTYRestored(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "sh", "-c", "echo read''y; stty raw -echo; kill -KILL $$")
-	before, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)
+	before, err := unix.IoctlGetTermios(int(term.master.Fd()), unix.TCGETS)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if code := term.wait(); code != 137 {
 		t.Errorf("exit %d, want 137", code)
 	}
-	after, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)
+	after, err := unix.IoctlGetTermios(int(term.master.Fd()), unix.TCGETS)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -499,26 +499,28 @@ func TestAddresses(t *testing.T) {
 
 // Both ends of the pair carry packets, ask for no hardware addresses, and have no address but those that they are given.
 func TestPair(t *testing.T) {
-	g := gateway(t)
-	for name, ns := range map[string]*NS{"sandbox": g.Sandbox, "gateway": {File: g.namespace}} {
-		err := ns.within(func() error {
-			link, err := netlink.LinkByName(pairName)
-			if err != nil {
+	asRootAndUser(t, func(t *testing.T) {
+		g := gateway(t)
+		for name, ns := range map[string]*NS{"sandbox": g.Sandbox, "gateway": {File: g.namespace}} {
+			err := ns.within(func() error {
+				link, err := netlink.LinkByName(pairName)
+				if err != nil {
+					return err
+				}
+				if a := link.Attrs(); a.OperState != netlink.OperUp || a.RawFlags&unix.IFF_NOARP == 0 {
+					return fmt.Errorf("it is %v, with flags %#x", a.OperState, a.RawFlags)
+				}
+				addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+				if len(addrs) != 2 {
+					return errors.Join(err, fmt.Errorf("addresses %v", addrs))
+				}
 				return err
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
-			if a := link.Attrs(); a.OperState != netlink.OperUp || a.RawFlags&unix.IFF_NOARP == 0 {
-				return fmt.Errorf("it is %v, with flags %#x", a.OperState, a.RawFlags)
-			}
-			addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-			if len(addrs) != 2 {
-				return errors.Join(err, fmt.Errorf("addresses %v", addrs))
-			}
-			return err
-		})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
+	})
 }
 
 func BenchmarkNewGateway(b *testing.B) {
