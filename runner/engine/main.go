@@ -113,6 +113,7 @@ func serveAll() (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e.accepting, e.callers = true, 1 // who is waited for
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
 	ctl := os.NewFile(protocol.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
@@ -128,9 +129,9 @@ func serveAll() (clean bool, _ error) {
 	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(protocol.FDConn, true)
 	unix.SetNonblock(protocol.FDListener, true)
-	e.accepting = true
 	go e.accept(os.NewFile(protocol.FDListener, "listener"))
 	e.greet(wire.NewConn(os.NewFile(protocol.FDConn, "caller")))
+	e.leave()
 	<-e.idle
 	<-e.ready
 	e.spares.close()
@@ -162,7 +163,9 @@ func (e *Engine) setUp() (err error) {
 	if e.state, err = state.Open(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
-	go e.sweep()
+	if e.enter() {
+		go func() { defer e.leave(); e.sweep() }()
+	}
 	// These open what they need of /sys/fs/cgroup before that is covered.
 	e.host = limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
 	limits.Default() // it remembers

@@ -71,14 +71,10 @@ func (e *Engine) introduced(conn *wire.Conn) bool {
 // greet starts serving a connection, unless we are on our way out: then the caller
 // sees EOF before the greeting and starts a runner of its own.
 func (e *Engine) greet(conn *wire.Conn) {
-	e.mu.Lock()
-	if !e.accepting {
-		e.mu.Unlock()
+	if !e.enter() {
 		conn.Close()
 		return
 	}
-	e.callers++
-	e.mu.Unlock()
 	if !e.introduced(conn) {
 		conn.Close()
 		e.leave()
@@ -114,7 +110,17 @@ func (c *caller) run() {
 	c.e.leave()
 }
 
-// leave counts a caller out.
+// enter counts a caller in, or something that has to be finished, unless we are on our way out.
+func (e *Engine) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.accepting {
+		e.callers++
+	}
+	return e.accepting
+}
+
+// leave counts it out.
 func (e *Engine) leave() {
 	e.mu.Lock()
 	e.callers--
