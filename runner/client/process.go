@@ -106,6 +106,10 @@ func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest,
 
 // Exec is [Client.Open] and [Sandbox.Exec]: in one call, if the sandbox lives.
 func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, *Process, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // as Sandbox.Exec
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
 	m, err := s.call(ctx, &cmd, end, true)

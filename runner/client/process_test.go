@@ -219,22 +219,32 @@ func TestExecAccount(t *testing.T) {
 
 // TestExecCancelled: whoever asked for a command is told of it, or there is none; nothing runs that nobody can name.
 func TestExecCancelled(t *testing.T) {
-	c, _, s := withOne(t)
-	for round := range 40 {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Duration(round)*100*time.Microsecond, cancel)
-		p, err := s.Exec(ctx, runner.Command{Argv: []string{"sleep", "1000"}})
-		if err != nil {
-			continue
-		}
-		if err := p.Signal(syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
-		if _, err := p.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if out, _ := c.sh(s, "pgrep -c sleep; true"); out != "0" {
-		t.Errorf("%s run on", out)
+	c, client, s := withOne(t)
+	for how, exec := range map[string]func(context.Context, runner.Command) (*Process, error){
+		"in a sandbox": s.Exec,
+		"and finds it": func(ctx context.Context, cmd runner.Command) (*Process, error) {
+			_, p, err := client.Exec(ctx, s.ID, cmd)
+			return p, err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			for round := range 40 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Duration(round)*100*time.Microsecond, cancel)
+				p, err := exec(ctx, runner.Command{Argv: []string{"sleep", "1000"}})
+				if err != nil {
+					continue
+				}
+				if err := p.Signal(syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+				if _, err := p.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if out, _ := c.sh(s, "pgrep -c sleep; true"); out != "0" {
+				t.Errorf("%s run on", out)
+			}
+		})
 	}
 }
