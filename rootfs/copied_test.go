@@ -41,14 +41,14 @@ func TestCopied(t *testing.T) {
 	}
 	inside := func(name string) string { return filepath.Join(tree.Root, name) }
 	st, err := os.Stat(inside("file"))
-	if err != nil || st.Mode() != 0o751|fs.ModeSetuid || !st.ModTime().Equal(when) || content(tree, "file") != "content" {
+	if err != nil || st.Mode() != 0o751|fs.ModeSetuid || !st.ModTime().Equal(when) || nstest.Content(tree.Root, "file") != "content" {
 		t.Errorf("file: %v %v", st, err)
 	}
 	if st, err := os.Stat(inside("dir/closed")); err != nil || st.Mode().Perm() != 0o500 {
 		t.Errorf("dir/closed: %v %v", st, err)
 	}
 	for name, want := range map[string]string{"link": "→nowhere", "old": "a file now", "dir/closed/x": "y", "big": "none"} {
-		if got := content(tree, name); got != want {
+		if got := nstest.Content(tree.Root, name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}

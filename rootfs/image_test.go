@@ -48,28 +48,6 @@ func tryImage(t testing.TB, l Layout, i Image, layers ...*os.File) (*Tree, error
 	return tree, nil
 }
 
-// content reads a file of a tree without following a link; what it is says fs.FileMode otherwise.
-func content(tree *Tree, name string) string {
-	path := filepath.Join(tree.Root, name)
-	st, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "none"
-	case err != nil:
-		return err.Error()
-	case st.Mode().IsRegular():
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err.Error()
-		}
-		return string(b)
-	case st.Mode()&fs.ModeSymlink != 0:
-		target, _ := os.Readlink(path)
-		return "→" + target
-	}
-	return st.Mode().String()
-}
-
 // trees runs a test on each upper that this machine can make.
 func trees(t *testing.T, test func(t *testing.T, i Image)) {
 	t.Helper()
@@ -97,7 +75,7 @@ func TestImageLayers(t *testing.T) {
 		for name, want := range map[string]string{
 			"a": "low", "b": "mid", "c": "→b", "dir/gone": "none", "dir/kept": "low", "hidden/x": "none", "hidden/y": "mid",
 		} {
-			if got := content(tree, name); got != want {
+			if got := nstest.Content(tree.Root, name); got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
@@ -112,7 +90,7 @@ func TestImageLayers(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if content(tree, "z") != "low" || content(tree, "a") != "none" || content(tree, "dir/kept") != "none" {
+		if nstest.Content(tree.Root, "z") != "low" || nstest.Content(tree.Root, "a") != "none" || nstest.Content(tree.Root, "dir/kept") != "none" {
 			t.Error("changes are not seen")
 		}
 		for path, want := range map[string]string{"a": "low", "b": "low", "dir/kept": "low"} {
@@ -163,7 +141,7 @@ func TestImageHostile(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(tree.Root, "in/x/y"), nil, 0o644); !errors.Is(err, unix.EROFS) {
 					t.Errorf("write to an input: %v", err)
 				}
-				if got := content(tree, "etc/hostname"); got != "sandbox\n" {
+				if got := nstest.Content(tree.Root, "etc/hostname"); got != "sandbox\n" {
 					t.Errorf("/etc/hostname is %q", got)
 				}
 			})
@@ -198,13 +176,13 @@ func TestImageEtc(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			low := nstest.Layer(t, row.files)
 			tree := image(t, Layout{Hostname: "box"}, Image{}, low)
-			if got := content(tree, row.etc+"/hosts"); !strings.Contains(got, "localhost box") {
+			if got := nstest.Content(tree.Root, row.etc+"/hosts"); !strings.Contains(got, "localhost box") {
 				t.Errorf("hosts is %q", got)
 			}
-			if got := content(tree, row.etc+"/resolv.conf"); !strings.HasPrefix(got, "# no name server") {
+			if got := nstest.Content(tree.Root, row.etc+"/resolv.conf"); !strings.HasPrefix(got, "# no name server") {
 				t.Errorf("resolv.conf is %q", got)
 			}
-			if got := content(tree, row.etc+"/hostname"); got != "box\n" {
+			if got := nstest.Content(tree.Root, row.etc+"/hostname"); got != "box\n" {
 				t.Errorf("hostname is %q", got)
 			}
 			if tree.Account.Home != "/root" {
@@ -222,7 +200,7 @@ func TestImageEtc(t *testing.T) {
 		t.Errorf("a file outside became %q", b)
 	}
 	tree := image(t, Layout{}, Image{}, nstest.Layer(t, map[string]string{"etc/hosts/": ""}))
-	if got := content(tree, "etc/hosts"); !strings.HasPrefix(got, "d") {
+	if got := nstest.Content(tree.Root, "etc/hosts"); !strings.HasPrefix(got, "d") {
 		t.Errorf("a directory /etc/hosts became %q", got)
 	}
 }
@@ -234,11 +212,11 @@ func TestImageOneID(t *testing.T) {
 	const conf = "etc/apt/apt.conf.d/99demesne"
 	debian := nstest.Layer(t, map[string]string{"etc/apt/apt.conf.d/": ""})
 	for ids, want := range map[uint32]string{1: "APT::Sandbox::User \"root\";\n", 65536: "none"} {
-		if got := content(image(t, Layout{}, Image{UIDs: ids, GIDs: ids}, debian), conf); got != want {
+		if got := nstest.Content(image(t, Layout{}, Image{UIDs: ids, GIDs: ids}, debian).Root, conf); got != want {
 			t.Errorf("with %d ids: %q, want %q", ids, got, want)
 		}
 	}
-	if got := content(image(t, Layout{}, Image{UIDs: 1, GIDs: 1}, nstest.Layer(t, nil)), "etc/apt"); got != "none" {
+	if got := nstest.Content(image(t, Layout{}, Image{UIDs: 1, GIDs: 1}, nstest.Layer(t, nil)).Root, "etc/apt"); got != "none" {
 		t.Errorf("an image without apt got %q", got)
 	}
 }
@@ -253,10 +231,10 @@ func TestImageWorkingDir(t *testing.T) {
 		"/out-link/q": "tmp/q", strings.Repeat("/d", 100): "",
 	} {
 		tree := image(t, Layout{}, Image{WorkingDir: name}, low)
-		if got := content(tree, made); made != "" && !strings.HasPrefix(got, "d") {
+		if got := nstest.Content(tree.Root, made); made != "" && !strings.HasPrefix(got, "d") {
 			t.Errorf("%q: %s is %q", name, made, got)
 		}
-		if got := content(tree, "d"); got != "none" {
+		if got := nstest.Content(tree.Root, "d"); got != "none" {
 			t.Errorf("%q: d is %q", name, got)
 		}
 	}
@@ -268,7 +246,7 @@ func TestImageDir(t *testing.T) {
 	}
 	low := nstest.Layer(t, map[string]string{"file": "content", "etc/passwd": "a:x:0:0::/a:"})
 	tree := image(t, Layout{}, Image{Dir: Source{Path: low.Name(), Same: low}})
-	if content(tree, "file") != "content" || os.WriteFile(filepath.Join(tree.Root, "file"), nil, 0) != nil {
+	if nstest.Content(tree.Root, "file") != "content" || os.WriteFile(filepath.Join(tree.Root, "file"), nil, 0) != nil {
 		t.Error("its file cannot be read and changed")
 	}
 	if b, err := os.ReadFile(filepath.Join(low.Name(), "file")); string(b) != "content" {
@@ -390,7 +368,7 @@ func TestImageNested(t *testing.T) {
 			t.Fatal(err)
 		}
 		tree := image(t, Layout{}, Image{lacks: lacks{tmpfs: i == 1}, Scratch: func() (string, error) { return scratch, nil }}, lowers...)
-		if content(tree, "a") != "zero" || content(tree, "b") != "one" || os.Remove(filepath.Join(tree.Root, "a")) != nil {
+		if nstest.Content(tree.Root, "a") != "zero" || nstest.Content(tree.Root, "b") != "one" || os.Remove(filepath.Join(tree.Root, "a")) != nil {
 			t.Errorf("upper %q: not usable", tree.Upper)
 		}
 	}
@@ -435,7 +413,7 @@ func TestImageTrust(t *testing.T) {
 			}
 			row.files["etc/passwd"] = passwd
 			tree := image(t, Layout{Trust: row.trust}, Image{}, nstest.Layer(t, row.files))
-			got := content(tree, CertFile)
+			got := nstest.Content(tree.Root, CertFile)
 			if row.want == "" && (got != "none" || tree.CertFile != "") || row.want != "" && (got != row.want || tree.CertFile != CertFile) {
 				t.Errorf("%q has %d bytes, want %d", tree.CertFile, len(got), len(row.want))
 			}

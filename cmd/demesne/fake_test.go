@@ -53,6 +53,10 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 
 func (e bare) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*begun, error) {
 	b, err := e.Create(ctx, s)
+	return started(ctx, b, err, cmd)
+}
+
+func started(ctx context.Context, b *box, err error, cmd runner.Command) (*begun, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -72,14 +76,7 @@ func (bare) Open(_ context.Context, id string) (*box, error) {
 
 func (e bare) Exec(ctx context.Context, id string, cmd runner.Command) (*begun, error) {
 	b, err := e.Open(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	p, trace, err := b.exec(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &begun{b, p, trace}, nil
+	return started(ctx, b, err, cmd)
 }
 
 func newBareBox(id, out string, root *runner.Rootfs) *box {

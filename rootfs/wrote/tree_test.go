@@ -2,9 +2,7 @@ package wrote_test
 
 import (
 	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,28 +33,6 @@ func tree(t *testing.T, low, kept *os.File, below ...*os.File) *rootfs.Tree {
 		t.Fatalf("the upper is %q: %v", tree.Upper, tree.KeptWhy)
 	}
 	return tree
-}
-
-// content is what a tree has by a name.
-func content(tree *rootfs.Tree, name string) string {
-	path := filepath.Join(tree.Root, name)
-	st, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "none"
-	case err != nil:
-		return err.Error()
-	case st.Mode().IsRegular():
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err.Error()
-		}
-		return string(b)
-	case st.Mode()&fs.ModeSymlink != 0:
-		target, _ := os.Readlink(path)
-		return "→" + target
-	}
-	return st.Mode().String()
 }
 
 // attributes are those of a file of an upper that its copy has too, by name.

@@ -69,7 +69,7 @@ func TestCopyUpper(t *testing.T) {
 		"gone": "none", "old/x": "none", "old/y": "new", "dir/a": "changed", "dir/twin": "changed", "dir/b": "b",
 		"link": "→/etc/shadow", "f": "f", "moved/f": "none", "big": strings.Repeat("z", 3<<20), "bin/sh": "sh",
 	} {
-		if got := content(second, name); got != want {
+		if got := nstest.Content(second.Root, name); got != want {
 			t.Errorf("%s is %.40q, want %.40q", name, got, want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestCopyUpper(t *testing.T) {
 	if err := os.WriteFile(second.Root+"/dir/a", []byte("second"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := content(first, "dir/a"); got != "changed" {
+	if got := nstest.Content(first.Root, "dir/a"); got != "changed" {
 		t.Errorf("the first has %q", got)
 	}
 	if _, err := copyUpper(upper, copied); err == nil {

@@ -1,6 +1,8 @@
 package nstest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,4 +88,26 @@ func Open(t *testing.T, path string) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// Content reads a file of a tree without following a link; what it is says fs.FileMode otherwise, "→" and its target a link.
+func Content(root, name string) string {
+	path := filepath.Join(root, name)
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "none"
+	case err != nil:
+		return err.Error()
+	case st.Mode().IsRegular():
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	case st.Mode()&fs.ModeSymlink != 0:
+		target, _ := os.Readlink(path)
+		return "→" + target
+	}
+	return st.Mode().String()
 }
