@@ -118,9 +118,15 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	close(stop)
 	<-stopped
 	in.Close()
+	b.next(t)
+}
+
+// next waits for the end of every process. A caller or runner killed in the milliseconds before the runner's reaper
+// was there, and the reaper itself, leave empty files and control groups: those are the next run's, which takes
+// them along.
+func (b *box) next(t *testing.T) {
+	t.Helper()
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
-	// A caller killed in the milliseconds before its runner's reaper was there, and the reaper
-	// itself, leave empty files and control groups; they are the next run's, which takes them along.
 	if len(b.droppings())+len(b.outside()) > 0 {
 		b.sh("true")
 	}
@@ -171,7 +177,7 @@ func TestLeftoversCheckKilled(t *testing.T) {
 		}
 		ended(t, cmd)
 	}
-	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
+	b.next(t)
 }
 
 // P20: what a killed caller or runner means for the exit code of the one that is left.
