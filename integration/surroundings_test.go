@@ -36,6 +36,8 @@ var surroundings = []struct {
 	{"a HOME that cannot be", `HOME=/proc/nosuch; exec "$0" run -- true`, 125, "hint: --out DIR"},
 	{"a relative HOME", `unset XDG_RUNTIME_DIR; HOME=here; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"links on the way to HOME", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOXES; export HOME=$PWD/link/home; mkdir "$HOME"
+"$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},
 	{"a relative XDG_RUNTIME_DIR", `XDG_RUNTIME_DIR=here; "$0" run -- echo ok; ls`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"a colon in XDG_RUNTIME_DIR", `touch a; mkdir a:b; export XDG_RUNTIME_DIR=$PWD/a:b; "$0" run -- echo ok

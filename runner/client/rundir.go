@@ -89,7 +89,16 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			errs = append(errs, err)
 			continue
 		}
-		kept, _ := sandboxRoot(root) // without one, sandboxes are not kept
+		// One that has links on its way, as a HOME has where /home is a link, is one run directory by all of its
+		// names, and libcontainer takes a root without links only.
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, fmt.Errorf("make run directory: %w", err)
+		}
+		kept, err := sandboxRoot(root)
+		if err == nil { // without one, sandboxes are not kept
+			kept = withoutLinks(kept)
+		}
 		key, err := runnerKey(p, dir, kept)
 		if err != nil {
 			return nil, err
@@ -97,6 +106,14 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 		return &runDir{path: dir, key: key, kept: kept}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %w", errors.Join(errs...))
+}
+
+// withoutLinks resolves as much of path, which is absolute, as there is.
+func withoutLinks(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
+		return real
+	}
+	return filepath.Join(withoutLinks(filepath.Dir(path)), filepath.Base(path))
 }
 
 // prepareRunDir makes dir fit. A runner started by real root is somebody else
