@@ -199,7 +199,8 @@ var fakeWrong = map[string]func() int{
 	},
 	"deaf pull": func() int { // to the end of stdin, and to signals
 		fmt.Println(`{"event":"notice","why":"deaf"}`)
-		select {}
+		time.Sleep(time.Hour)
+		return 0
 	},
 	"daemon pull": func() int { // leaves something behind that has its pipes
 		cmd := exec.Command("/bin/sleep", "60")

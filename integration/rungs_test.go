@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -135,6 +136,11 @@ func TestRungNoNamespaces(t *testing.T) {
 		if r := nons("run", "--require", level, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: ") {
 			t.Errorf("--require %s: %+v", level, r)
 		}
+	}
+	if l, err := net.Listen("unix", b.dir+"/s"); err != nil {
+		t.Fatal(err)
+	} else if r := nons("run", "--socket", b.dir+"/s", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "forbids namespaces") {
+		t.Errorf("--socket: %+v, %v", r, l.Close())
 	}
 	if r := nons("run", "--", "sh", "-c", "exit 7"); r.code != 7 {
 		t.Errorf("exit code: %+v", r)

@@ -35,7 +35,7 @@ func (c *call) editFile() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	did, err := belongs(a.Edited, err)
+	did, err := belongs(a.Edited)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (c *call) grepFiles() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := belongs(a.Matches, err)
+	m, err := belongs(a.Matches)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (c *call) entries(r files.Request) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := belongs(a.Entries, err)
+	e, err := belongs(a.Entries)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (s *Server) read() tool {
 			if err != nil {
 				return nil, err
 			}
-			content, err := belongs(a.Content, err)
+			content, err := belongs(a.Content)
 			if err != nil {
 				return nil, err
 			}

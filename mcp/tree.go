@@ -45,11 +45,11 @@ func (c *call) root() string {
 }
 
 // belongs is the part of an answer that was asked for. A sandbox may send another.
-func belongs[T any](part *T, err error) (*T, error) {
-	if err == nil && part == nil {
-		err = files.ErrAnswer
+func belongs[T any](part *T) (*T, error) {
+	if part == nil {
+		return nil, files.ErrAnswer
 	}
-	return part, err
+	return part, nil
 }
 
 // whole is a number that an argument gives, which a client may have written as text.

@@ -36,7 +36,7 @@ func (c *call) writeFile() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	did, err := belongs(a.Written, err)
+	did, err := belongs(a.Written)
 	if err != nil {
 		return nil, err
 	}

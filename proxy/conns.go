@@ -51,13 +51,9 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 	defer p.release(l)
 	var full time.Time // since when, zero: it is not
 	for {
-		c, err := l.Accept()
+		c, err := p.next(l)
 		if err != nil {
-			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
-			continue
+			return nil
 		}
 		tcp, ok := c.(*net.TCPConn)
 		if !ok {
@@ -69,6 +65,17 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 			continue
 		}
 		go serve(tcp)
+	}
+}
+
+// next accepts from l. An error is the end of l or of p.
+func (p *Proxy) next(l net.Listener) (net.Conn, error) {
+	for {
+		c, err := l.Accept()
+		if err == nil || p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return c, err
+		}
+		time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
 	}
 }
 
@@ -151,7 +158,7 @@ type counted struct {
 
 func (l *counted) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, err := l.p.next(l.Listener)
 		if err != nil {
 			return nil, err
 		}

@@ -87,8 +87,8 @@ func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr)
 	for _, a := range addrs {
 		a = a.Unmap().WithZone("")
 		at := pol.Dial(d, q, a)
-		if at.Allowed && p.own.has(a) && !pol.Names(q, a) {
-			at = policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (this host), which no rule names", q.Host(), a)}
+		if whose := p.own.whose(a); at.Allowed && whose != "" && !pol.Names(q, a) {
+			at = policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, whose)}
 		}
 		if at.Allowed {
 			good = append(good, netip.AddrPortFrom(a, q.Port))
@@ -122,36 +122,53 @@ func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, err
 
 // ownAddrs knows the addresses of the host, as of a moment ago.
 type ownAddrs struct {
-	find func() []netip.Addr // nil: the interfaces'
+	find func() ([]netip.Addr, error) // nil: the interfaces'
 	mu   sync.Mutex
 	at   time.Time
-	all  map[netip.Addr]bool
+	all  map[netip.Addr]bool // nil: not known
+	err  error               // of the last try
 }
 
 // ownFresh is how long an answer holds: an address that the host gets later is one that
 // a sandbox could reach for as long.
 const ownFresh = time.Second
 
-func (o *ownAddrs) has(a netip.Addr) bool {
+// whose says that a is the host's, or that it may be as far as is known; "": it is somebody else's.
+func (o *ownAddrs) whose(a netip.Addr) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.all == nil || time.Since(o.at) > ownFresh {
-		find := o.find
-		if find == nil {
-			find = interfaceAddrs
-		}
-		o.all, o.at = map[netip.Addr]bool{}, time.Now()
-		for _, a := range find() {
-			o.all[a.Unmap().WithZone("")] = true
-		}
+		o.refresh()
 	}
-	return o.all[a]
+	switch {
+	case o.all[a]:
+		return "this host"
+	case o.all == nil:
+		return fmt.Sprintf("perhaps this host, of which the addresses are not known: %v", o.err)
+	}
+	return ""
 }
 
-func interfaceAddrs() (all []netip.Addr) {
+// refresh asks again. What was known before holds while there is no answer, as there is none while descriptors are short.
+func (o *ownAddrs) refresh() {
+	find := o.find
+	if find == nil {
+		find = interfaceAddrs
+	}
+	var addrs []netip.Addr
+	if addrs, o.err = find(); o.err != nil {
+		return
+	}
+	o.all, o.at = map[netip.Addr]bool{}, time.Now()
+	for _, a := range addrs {
+		o.all[a.Unmap().WithZone("")] = true
+	}
+}
+
+func interfaceAddrs() (all []netip.Addr, err error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // without rtnetlink(7) there is no way to know
+		return nil, err
 	}
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {
@@ -160,5 +177,5 @@ func interfaceAddrs() (all []netip.Addr) {
 			}
 		}
 	}
-	return all
+	return all, nil
 }

@@ -33,16 +33,16 @@ type Dialer interface {
 type Config struct {
 	Sandbox  string // its id, for the log
 	Policy   policy.Policy
-	V4, V6   netip.Prefix        // pools that stand for names; an invalid one: no such addresses
-	Resolver Resolver            // nil: the host's
-	Dialer   Dialer              // nil: plain TCP
-	Upstream *Upstream           // nil: none
-	Own      func() []netip.Addr // the host's addresses; nil: those of its interfaces
-	Secrets  []Secret            // that requests are given
-	CA       []byte              // Proxy.Authority of a proxy that this one replaces; nil: a new one
-	Roots    *x509.CertPool      // whom to trust about the hosts of secrets; nil: whom the host trusts
-	Approve  Approver            // nil: what no rule speaks of is denied
-	Log      io.Writer           // a decisions.Record as JSON a line; nil: none
+	V4, V6   netip.Prefix                 // pools that stand for names; an invalid one: no such addresses
+	Resolver Resolver                     // nil: the host's
+	Dialer   Dialer                       // nil: plain TCP
+	Upstream *Upstream                    // nil: none
+	Own      func() ([]netip.Addr, error) // the host's addresses; nil: those of its interfaces
+	Secrets  []Secret                     // that requests are given
+	CA       []byte                       // Proxy.Authority of a proxy that this one replaces; nil: a new one
+	Roots    *x509.CertPool               // whom to trust about the hosts of secrets; nil: whom the host trusts
+	Approve  Approver                     // nil: what no rule speaks of is denied
+	Log      io.Writer                    // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 
 	Spent  []decisions.Spent       // of budgets, by proxies that this one replaces

@@ -27,7 +27,7 @@ type place struct {
 type planned struct {
 	fd    int
 	at    string
-	kind  uint32 // S_IFDIR or S_IFREG
+	kind  uint32 // S_IFDIR, or what a file can be covered by
 	owned bool   // closed by the plan, not by the caller
 }
 

@@ -40,7 +40,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Source is a file or directory of the host. The zero Source means there is none.
+// A Source is a file or directory of the host, or a socket. The zero Source means there is none.
 type Source struct {
 	// Path is opened once in this mount namespace. Its last component must not be a link.
 	Path string
@@ -49,6 +49,9 @@ type Source struct {
 	// Mount is a detached mount, used instead of Path. It is moved, so it can be used only
 	// once; the caller still closes it.
 	Mount *os.File
+	// Socket wants a unix socket, which is refused without it: read-only keeps nobody from
+	// connecting to one (unix(7)).
+	Socket bool
 }
 
 func (s Source) zero() bool { return s.Path == "" && s.Mount == nil }

@@ -3,7 +3,6 @@ package rootfs
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +19,8 @@ func (s Source) name() string {
 	return s.Path
 }
 
-// open returns a detached mount of the source with the attributes added, and whether it is a
-// directory or a file (S_IFDIR or S_IFREG). The caller closes it, unless it is s.Mount.
+// open returns a detached mount of the source with the attributes added, and what it is
+// (S_IFDIR, S_IFREG or S_IFSOCK). The caller closes it, unless it is s.Mount.
 func (s Source) open(attrs uint64) (fd int, kind uint32, err error) {
 	if s.Mount != nil {
 		fd, kind, err = s.openMount(attrs)
@@ -45,7 +44,7 @@ func (s Source) openPath(attrs uint64) (int, uint32, error) {
 		return -1, 0, fmt.Errorf("open: %w", err)
 	}
 	defer unix.Close(at)
-	kind, err := fileKind(at, s.Same)
+	kind, err := s.kind(at)
 	if err != nil {
 		return -1, 0, err
 	}
@@ -57,7 +56,7 @@ func (s Source) openPath(attrs uint64) (int, uint32, error) {
 // it must have come with them. Either way the kernel is asked, never believed.
 func (s Source) openMount(attrs uint64) (int, uint32, error) {
 	fd := int(s.Mount.Fd())
-	kind, err := fileKind(fd, s.Same)
+	kind, err := s.kind(fd)
 	if err != nil {
 		return -1, 0, err
 	}
@@ -68,21 +67,24 @@ func (s Source) openMount(attrs uint64) (int, uint32, error) {
 	return fd, kind, nil
 }
 
-// fileKind refuses everything but regular files and directories, and every file but same.
-func fileKind(fd int, same *os.File) (uint32, error) {
+// kind refuses every file but s.Same, and of all kinds those that were not asked for.
+func (s Source) kind(fd int) (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat: %w", err)
 	}
 	kind := st.Mode & unix.S_IFMT
-	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
+	switch {
+	case s.Socket && kind != unix.S_IFSOCK:
+		return 0, errors.New("not a socket")
+	case !s.Socket && kind != unix.S_IFREG && kind != unix.S_IFDIR:
 		return 0, errors.New("not a regular file or directory")
 	}
-	if same == nil {
+	if s.Same == nil {
 		return kind, nil
 	}
 	var want unix.Stat_t
-	if err := unix.Fstat(int(same.Fd()), &want); err != nil {
+	if err := unix.Fstat(int(s.Same.Fd()), &want); err != nil {
 		return 0, fmt.Errorf("stat: %w", err)
 	}
 	if st.Dev != want.Dev || st.Ino != want.Ino {

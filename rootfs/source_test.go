@@ -21,9 +21,9 @@ func TestInputs(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file, sub, link := filepath.Join(dir, "file"), filepath.Join(dir, "sub"), filepath.Join(dir, "link")
-	fifo := filepath.Join(dir, "fifo")
+	fifo, socket := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket")
 	if err := errors.Join(os.WriteFile(file, []byte("hello"), 0o600), os.Mkdir(sub, 0o755), os.Symlink(file, link),
-		unix.Mkfifo(fifo, 0o600), os.WriteFile(filepath.Join(sub, "below"), []byte("deep"), 0o600)); err != nil {
+		unix.Mkfifo(fifo, 0o600), unix.Mknod(socket, unix.S_IFSOCK|0o600, 0), os.WriteFile(filepath.Join(sub, "below"), []byte("deep"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	// A mount below an input comes with it.
@@ -51,6 +51,8 @@ func TestInputs(t *testing.T) {
 		{"link on the way", Source{Path: "/proc/self/root" + file}, "", unix.ELOOP.Error()},
 		{"fifo", Source{Path: fifo}, "", "not a regular file or directory"},
 		{"device", Source{Path: "/dev/null"}, "", "not a regular file or directory"},
+		{"socket", Source{Path: socket}, "", "not a regular file or directory"},
+		{"file, not a socket", Source{Path: file, Socket: true}, "", "not a socket"},
 		{"nothing", Source{}, "", unix.ENOENT.Error()},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -59,10 +59,11 @@ type Rootfs struct {
 	WorkingDir string   `json:"working_dir,omitempty"` // where a command starts that names no directory; empty: /workspace
 }
 
-// Input is a file or directory of the host, read-only at /in/Name.
+// Input is a file or directory of the host, read-only at /in/Name, or a socket that commands may connect to there.
 type Input struct {
-	Path string `json:"path"` // absolute
-	Name string `json:"name"` // one path element
+	Path   string `json:"path"`             // absolute
+	Name   string `json:"name"`             // one path element
+	Socket bool   `json:"socket,omitempty"` // Path is a unix socket; without this none is given
 }
 
 // User is who a command runs as, inside.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -13,18 +14,22 @@ import (
 	"demesne/runner"
 )
 
-// inputs resolves the values of --in.
-func inputs(args []string) ([]runner.Input, error) {
+// inputs resolves the values of --in and --socket.
+func inputs(files, sockets []string) ([]runner.Input, error) {
 	var all []runner.Input
 	taken := map[string]string{}
-	for _, arg := range args {
-		in, err := resolveInput(arg)
+	for i, arg := range slices.Concat(files, sockets) {
+		what, flag, socket := "input", "--in", i >= len(files)
+		if socket {
+			what, flag = "socket", "--socket"
+		}
+		in, err := resolveInput(arg, socket)
 		if err != nil {
-			return nil, fmt.Errorf("input %q: %w", arg, err)
+			return nil, fmt.Errorf("%s %q: %w", what, arg, err)
 		}
 		if other, ok := taken[in.Name]; ok {
 			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
-				"--in PATH:NAME gives one of them another name")
+				"%s PATH:NAME gives one of them another name", flag)
 		}
 		taken[in.Name] = in.Path
 		all = append(all, in)
@@ -35,7 +40,7 @@ func inputs(args []string) ([]runner.Input, error) {
 // resolveInput finds what PATH[:NAME] means. Symbolic links are followed here, once,
 // so that the receipt shows what is really there; the runner opens the result, and
 // binds what it opened.
-func resolveInput(arg string) (runner.Input, error) {
+func resolveInput(arg string, socket bool) (runner.Input, error) {
 	path, name, err := splitInput(arg, exists)
 	if err != nil {
 		return runner.Input{}, err
@@ -63,10 +68,23 @@ func resolveInput(arg string) (runner.Input, error) {
 	if err != nil {
 		return runner.Input{}, reason(err)
 	}
-	if !info.Mode().IsRegular() && !info.IsDir() {
-		return runner.Input{}, errors.New("is not a regular file or directory")
+	if err := checkKind(info.Mode(), socket); err != nil {
+		return runner.Input{}, err
 	}
-	return runner.Input{Path: real, Name: name}, nil
+	return runner.Input{Path: real, Name: name, Socket: socket}, nil
+}
+
+// checkKind says whether a file can be what it is wanted as.
+func checkKind(m fs.FileMode, socket bool) error {
+	switch isSocket := m.Type() == fs.ModeSocket; {
+	case socket && !isSocket:
+		return errors.New("is not a socket")
+	case !socket && isSocket:
+		return hinted(errors.New("is not a regular file or directory"), "--socket gives a socket")
+	case !socket && !m.IsRegular() && !m.IsDir():
+		return errors.New("is not a regular file or directory")
+	}
+	return nil
 }
 
 // splitInput takes PATH[:NAME] apart. A path may have colons in it: what exists as a

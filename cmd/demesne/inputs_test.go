@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,38 +62,48 @@ func TestInputs(t *testing.T) {
 	os.WriteFile("file", nil, 0o644)
 	os.Mkdir("sub", 0o755)
 	os.Symlink("../file", "sub/link")
+	syscall.Mknod("socket", syscall.S_IFSOCK|0o600, 0)
 	os.WriteFile("sub/odd\xff", nil, 0o644)
 	for _, c := range []struct {
-		args []string
-		want string
-		why  string
+		args    []string
+		want    string
+		why     string
+		sockets []string
 	}{
-		{[]string{"file", "sub"}, dir + "/file file " + dir + "/sub sub", ""},
-		{[]string{"sub/link"}, dir + "/file link", ""}, // its own name, the file it means
-		{[]string{"./sub/"}, dir + "/sub sub", ""},
-		{[]string{"."}, dir + " " + filepath.Base(dir), ""},
-		{[]string{"sub/..:up"}, dir + " up", ""},
-		{[]string{"/:root"}, "/ root", ""},
-		{[]string{"file", "sub/link:file"}, "", `mount basename "file" would collide: ` + dir + "/file and " + dir + "/file"},
-		{[]string{"/"}, "", "its own name"},
-		{[]string{"sub/odd\xff"}, "", "is not UTF-8"},
-		{[]string{"sub/odd\xff:even"}, "", "is not UTF-8"},
-		{[]string{"file:odd\xff"}, "", "is not UTF-8"},
-		{[]string{"/dev/null"}, "", "not a regular file"},
-		{[]string{"file/x"}, "", "not a directory"},
-		{[]string{"sub/link/x"}, "", "not a directory"},
+		{[]string{"file", "sub"}, dir + "/file file " + dir + "/sub sub", "", nil},
+		{[]string{"sub/link"}, dir + "/file link", "", nil}, // its own name, the file it means
+		{[]string{"./sub/"}, dir + "/sub sub", "", nil},
+		{[]string{"."}, dir + " " + filepath.Base(dir), "", nil},
+		{[]string{"sub/..:up"}, dir + " up", "", nil},
+		{[]string{"/:root"}, "/ root", "", nil},
+		{[]string{"file", "sub/link:file"}, "", `mount basename "file" would collide: ` + dir + "/file and " + dir + "/file", nil},
+		{[]string{"/"}, "", "its own name", nil},
+		{[]string{"sub/odd\xff"}, "", "is not UTF-8", nil},
+		{[]string{"sub/odd\xff:even"}, "", "is not UTF-8", nil},
+		{[]string{"file:odd\xff"}, "", "is not UTF-8", nil},
+		{[]string{"/dev/null"}, "", "not a regular file", nil},
+		{[]string{"file/x"}, "", "not a directory", nil},
+		{[]string{"sub/link/x"}, "", "not a directory", nil},
+		{nil, dir + "/socket agent", "", []string{"socket:agent"}},
+		{[]string{"file"}, dir + "/file file " + dir + "/socket socket", "", []string{"socket"}},
+		{[]string{"socket"}, "", "not a regular file", nil},
+		{nil, "", `socket "file": is not a socket`, []string{"file"}},
+		{[]string{"file"}, "", "would collide", []string{"socket:file"}},
 	} {
-		ins, err := inputs(c.args)
+		ins, err := inputs(c.args, c.sockets)
 		var got []string
 		for _, in := range ins {
 			got = append(got, in.Path, in.Name)
+			if in.Socket != (in.Path == dir+"/socket") {
+				t.Errorf("%s as a socket: %t", in.Path, in.Socket)
+			}
 		}
 		if err != nil {
 			if c.why == "" || !strings.Contains(err.Error(), c.why) {
-				t.Errorf("inputs(%q): %v; want %q", c.args, err, c.why)
+				t.Errorf("inputs(%q, %q): %v; want %q", c.args, c.sockets, err, c.why)
 			}
 		} else if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("inputs(%q) = %s; want %s%s", c.args, s, c.want, c.why)
+			t.Errorf("inputs(%q, %q) = %s; want %s%s", c.args, c.sockets, s, c.want, c.why)
 		}
 	}
 }

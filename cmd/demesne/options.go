@@ -24,7 +24,7 @@ type options struct {
 	pull                 images.PullPolicy
 	entrypoint           *[]string
 	out, workspace, name string
-	inputs               []string
+	inputs, sockets      []string
 	user                 *runner.User
 	userName             string // instead of user; looked up in the image
 	limits               runner.Limits
@@ -75,7 +75,7 @@ func (o *options) spec() (runner.Spec, error) {
 	if err = o.network.checkSecrets(); err != nil {
 		return s, err
 	}
-	s.Inputs, err = inputs(o.inputs)
+	s.Inputs, err = inputs(o.inputs, o.sockets)
 	return s, err
 }
 

@@ -15,6 +15,8 @@ func sandboxFlags(o *options) flagSet {
 	return flagSet{
 		{group: groupSandbox, long: "in", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.inputs, checkInput),
 			help: "file or directory to show, read-only, at /in/NAME (default its own name)"},
+		{group: groupSandbox, long: "socket", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.sockets, checkInput),
+			help: "unix socket of this machine that the command may connect to, at /in/NAME; whoever listens there does what it says"},
 		{group: groupSandbox, long: "out", arg: "DIR", complete: aDirectory, set: text(&o.out),
 			help: "directory to bind at /out, made if missing, for you alone (default a fresh one under $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 		{group: groupSandbox, long: "workspace", arg: "DIR", complete: aDirectory, set: text(&o.workspace),

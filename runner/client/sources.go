@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			s.close()
 		}
 	}()
+	spec.Inputs = slices.Clone(spec.Inputs) // the caller's stay as they were
 	for i := range spec.Inputs {
 		in := &spec.Inputs[i]
 		if err := c.source(s, protocol.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
@@ -45,7 +47,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
 	if spec.Rootfs != nil {
-		own := *spec.Rootfs // the caller's stays as it was
+		own := *spec.Rootfs // so does the caller's
 		spec.Rootfs = &own
 		if err := c.source(s, protocol.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)

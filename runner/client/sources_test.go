@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"demesne/runner"
 )
 
 func TestExposed(t *testing.T) {
@@ -78,5 +80,27 @@ func TestOpenSource(t *testing.T) {
 		if err == nil {
 			f.Close()
 		}
+	}
+}
+
+// TestSourcesOwn: a relative path is made absolute for the runner, and not in what the caller has.
+func TestSourcesOwn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{dir: &runDir{path: t.TempDir(), kept: t.TempDir()}}
+	given := runner.Spec{Inputs: []runner.Input{{Path: "in"}}, Rootfs: &runner.Rootfs{Dir: "root"}, Out: t.TempDir()}
+	spec := given
+	s, err := c.sources(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if !filepath.IsAbs(spec.Inputs[0].Path) || !filepath.IsAbs(spec.Rootfs.Dir) {
+		t.Errorf("not absolute: %q, %q", spec.Inputs[0].Path, spec.Rootfs.Dir)
+	}
+	if given.Inputs[0].Path != "in" || given.Rootfs.Dir != "root" {
+		t.Errorf("the caller has %q, %q", given.Inputs[0].Path, given.Rootfs.Dir)
 	}
 }

@@ -20,7 +20,7 @@ func (s *sandbox) ask(name string, port uint16) {
 	if err := s.asker.peer.Event(protocol.OpAsk, q); err != nil {
 		return
 	}
-	late := time.NewTimer(time.Duration(s.spec.Egress.Ask))
+	late := time.NewTimer(time.Duration(s.egress.Ask))
 	defer late.Stop()
 	select {
 	case a := <-answered:

@@ -77,10 +77,7 @@ func (t *screen) take(c *caller) (recent []byte, ok bool) {
 
 // leaveIfGone is for a caller that was gone before it had the terminal.
 func (x *execution) leaveIfGone(c *caller) {
-	c.mu.Lock()
-	gone := c.gone
-	c.mu.Unlock()
-	if gone {
+	if c.left() {
 		x.screen.leave(c, x.tty)
 	}
 }

@@ -39,6 +39,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	if err := s.build(m); err != nil {
 		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
+	made := &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
 		if c.left() && s.unknown() {
@@ -54,7 +55,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 			return nil, wire.ErrClosed
 		}
 	}
-	return &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}, nil
+	return made, nil
 }
 
 // launch makes a sandbox for one command and starts that. A sandbox whose command did not start

@@ -24,7 +24,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, rec.Base
 	if s != nil {
 		<-s.built
-		box, spec, base = s.kept.box, s.spec, s.kept.base
+		box, spec, base = s.kept.box, s.info().Spec, s.kept.base
 	} else {
 		d, err := e.keeper()
 		if err != nil {

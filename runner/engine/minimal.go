@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner"
 	"demesne/runner/guestapi"
 	"demesne/runner/wire"
 )
@@ -37,7 +38,7 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 			Hint: s.e.boot.ModeFix,
 		}
 	}
-	if s.egress != nil || len(s.spec.Publish) > 0 {
+	if s.egress != nil || len(s.spec.Publish) > 0 || slices.ContainsFunc(s.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
 		return &wire.Error{
 			Code: wire.CodeRequirement,
 			Text: "make network: this machine forbids namespaces: " + s.e.boot.ModeWhy,

@@ -46,7 +46,7 @@ func (x *execution) finish(ex *guestapi.Exited) {
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
 		r.Seconds = time.Since(x.started).Seconds()
 		if s.egress != nil {
-			r.Denied, r.EgressLog = wayout.Since(x.blocked, s.net.blocked()), s.spec.Egress.Log
+			r.Denied, r.EgressLog = wayout.Since(x.blocked, s.net.blocked()), s.egress.Log
 		}
 		x.result = r
 		s.mu.Lock()

@@ -42,6 +42,7 @@ func (e *Engine) accept(l *os.File) {
 			return
 		}
 		if aerr != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
 			continue
 		}
 		f := os.NewFile(uintptr(fd), "caller")

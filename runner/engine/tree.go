@@ -37,7 +37,9 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 		l.Workspace = source(m, protocol.SourceWorkspace, s.spec.Workspace)
 	}
 	for i, in := range s.spec.Inputs {
-		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: source(m, protocol.SourceInput(i), in.Path)})
+		from := source(m, protocol.SourceInput(i), in.Path)
+		from.Socket = in.Socket
+		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: from})
 	}
 	release, err := s.keepIn(&l)
 	if err != nil {

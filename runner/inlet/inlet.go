@@ -9,6 +9,7 @@ package inlet
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -54,8 +55,11 @@ func Open(listener *os.File, path string, ns *netns.NS, port uint16) (*Inlet, er
 func (in *Inlet) serve() {
 	for {
 		c, err := in.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		} else if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
+			continue
 		}
 		in.slots <- struct{}{}
 		go func() {

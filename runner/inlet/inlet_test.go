@@ -1,9 +1,11 @@
 package inlet
 
 import (
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -47,4 +49,48 @@ func TestClose(t *testing.T) {
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
+}
+
+// short is a listener that fails once for want of descriptors.
+type short struct {
+	net.Listener
+	failed bool
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if !s.failed {
+		s.failed = true
+		return nil, syscall.EMFILE
+	}
+	return s.Listener.Accept()
+}
+
+// TestWithoutDescriptors: who connects while there are none is served when there are some again. Here that is to be
+// turned away, as by any inlet that is closed.
+func TestWithoutDescriptors(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	in := &Inlet{listener: &short{Listener: l}, slots: make(chan struct{}, most)}
+	served := make(chan struct{})
+	go func() { in.serve(); close(served) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() {
+		select {
+		case <-served:
+			c.Close() // nobody is left to turn it away
+		case <-t.Context().Done():
+		}
+	}()
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("not turned away: %v", err)
+	}
+	l.Close()
+	<-served
 }

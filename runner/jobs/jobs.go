@@ -10,6 +10,7 @@
 //	    stdout.log stderr.log
 //	    result.json   how it ended; never changes
 //	    room          space for it, until then
+//	    log           what the process said beside that, as its last words; mostly empty
 //	DIR/slots/N       flock(2)ed by a job that runs: their number bounds how many do
 //	DIR/queue         those who wait for a slot, in the order they came; see package turns
 //

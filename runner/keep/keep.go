@@ -300,7 +300,7 @@ func (d *Dir) Sweep() (removed []string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep sandbox %q: %w", name, err))
 		}
-		if gone && expired {
+		if gone && expired && !strings.HasPrefix(name, oldPrefix) {
 			removed = append(removed, name)
 		}
 	}

@@ -139,6 +139,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	add(t, d, ".old-and-expired", "", -time.Second).Close()
 	if err := os.Symlink("/", d.path+"/link"); err != nil {
 		t.Fatal(err)
 	}

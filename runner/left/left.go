@@ -13,6 +13,7 @@
 package left
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -98,9 +99,8 @@ func read(at *os.Root, most int) (entries []fs.DirEntry, whole bool) {
 	}
 	defer f.Close()
 	entries, err = f.ReadDir(most + 1)
-	if whole = len(entries) <= most; !whole {
-		entries = entries[:most]
-	}
+	whole = err == io.EOF || err == nil && len(entries) <= most
+	entries = entries[:min(most, len(entries))]
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, whole
 }

@@ -60,7 +60,7 @@ func evacuate(dir *cgroup.Dir) error {
 			return err
 		}
 		for _, pid := range pids {
-			if err := to.Join(pid); err != nil && !errors.Is(err, os.ErrProcessDone) && pid == os.Getpid() {
+			if err := to.Join(pid); err != nil && pid == os.Getpid() {
 				return fmt.Errorf("move the runner: %w", err)
 			}
 		}

@@ -1,7 +1,7 @@
 // Package systemd asks the user's own systemd for a delegated control group.
 //
-//	runner ── StartTransientUnit(demesne-KEY.scope, Delegate=yes, PIDs=[runner]) ──▶ systemd --user
-//	       ◀──────────────────────── JobRemoved(done) ──────────────────────────────
+//	runner ── StartTransientUnit(demesne-KEY-PID.scope, Delegate=yes, PIDs=[PID]) ──▶ systemd --user
+//	       ◀───────────────────────── JobRemoved(done) ─────────────────────────────────
 //
 // It is what `systemd-run --user --scope -p Delegate=yes` does, without the
 // program. The scope ends, and systemd removes its directories, when the last

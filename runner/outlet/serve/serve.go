@@ -2,8 +2,8 @@
 // runner, as package outlet draws it. Each has a proxy of its own (package proxy); a
 // sandbox is who its sockets belong to.
 //
-//	held, err := serve.Confine() // for ever
-//	err = serve.Run(socket)      // until the runner is gone
+//	err := serve.Confine()  // for ever
+//	err = serve.Run(socket) // until the runner is gone
 //
 // The process is in the host's network namespace and in the runner's user namespace. It has
 // no capability, writes to nothing but the descriptors it is given, and reads nothing but

@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+// say connects to the socket that is named, and prints what it answers to a word.
+const say = `perl -MIO::Socket::UNIX -e '
+$s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or print("refused\n"), exit;
+print $s "hello\n"; $s->flush; shutdown $s, 1; print <$s>' `
+
+// A socket of this machine that was named can be connected to, and no other one; nothing else of it can be done.
+func TestSocket(t *testing.T) {
+	b := newBox(t)
+	l, err := net.Listen("unix", b.dir+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	os.Chmod(b.dir+"/s", 0o600)
+	go echo(l)
+	if got := b.sh(say+"/in/agent; "+say+b.dir+"/s; ls /in; rm /in/agent 2>/dev/null || echo kept", "--socket", b.dir+"/s:agent"); got != "hello\nrefused\nagent\nkept\n" {
+		t.Errorf("--socket: %q", got)
+	}
+	if r := b.demesne("create", "--name", "with", "--socket", b.dir+"/s"); r.code != 0 {
+		t.Fatalf("create: %+v", r)
+	}
+	if r := b.demesne("exec", "with", "-c", say+"/in/s"); r.stdout != "hello\n" {
+		t.Errorf("exec: %+v", r)
+	}
+	b.demesne("stop", "--keep", "with")
+	if r := b.demesne("exec", "with", "-c", say+"/in/s"); r.stdout != "hello\n" {
+		t.Errorf("started again: %+v", r)
+	}
+	b.demesne("rm", "with")
+	if r := b.demesne("run", "--in", b.dir+"/s", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: --socket") {
+		t.Errorf("--in of a socket: %+v", r)
+	}
+	if r := b.demesne("run", "--socket", b.run, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "is not a socket") {
+		t.Errorf("--socket of a directory: %+v", r)
+	}
+}
+
+// echo answers what it is told, until l is closed.
+func echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		io.Copy(c, c)
+		c.Close()
+	}
+}
+
+// The keys of an agent are used inside, and stay outside. An agent answers its own user, whom real
+// root's sandboxes are not.
+func TestSocketAgent(t *testing.T) {
+	b := newBox(t)
+	for _, name := range []string{"ssh-agent", "ssh-add", "ssh-keygen"} {
+		program(b, name)
+	}
+	agent, key := b.command(program(b, "ssh-agent"), "-D", "-a", b.dir+"/agent"), b.dir+"/key"
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { agent.Process.Kill(); agent.Wait() }()
+	eventually(b, "an agent", func() bool { return exists(b.dir + "/agent") })
+	for _, args := range [][]string{{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "mine", "-f", key}, {"ssh-add", "-q", key}} {
+		cmd := b.command(program(b, args[0]), args[1:]...)
+		cmd.Env = append(cmd.Env, "SSH_AUTH_SOCK="+b.dir+"/agent")
+		if r := b.finish(cmd); r.code != 0 {
+			t.Fatalf("%q: %+v", args, r)
+		}
+	}
+	r := b.demesne("run", "--socket", b.dir+"/agent", "--env", "SSH_AUTH_SOCK=/in/agent", "--", "ssh-add", "-l")
+	if answered := strings.HasSuffix(r.stdout, " mine (ED25519)\n"); answered != (os.Getuid() != 0) {
+		t.Errorf("ssh-add -l: %+v", r)
+	}
+}
