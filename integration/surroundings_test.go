@@ -40,6 +40,8 @@ var surroundings = []struct {
 	{"sandboxes behind a link", `mkdir k; ln -s k link; export DEMESNE_SANDBOXES=$PWD/link; "$0" create --name a >/dev/null; "$0" exec a -c 'echo kept > f'; "$0" stop --keep a; "$0" exec a -- cat f 2>/dev/null; exec "$0" rm a`, 0, "kept\n"},
 	{"root of a user namespace, beside root", `"$0" create --name a >/dev/null; unshare -r "$0" run -- echo ok; "$0" exec a -- echo still; exec "$0" rm a`, 0, "ok\nstill\n"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOXES; export HOME=$PWD/link/home; mkdir "$HOME"
+"$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},
 	{"a relative XDG_RUNTIME_DIR", `XDG_RUNTIME_DIR=here; "$0" run -- echo ok; ls`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"a newline in XDG_RUNTIME_DIR", `export XDG_RUNTIME_DIR=$PWD/$(printf 'a\nb'); "$0" run -- echo ok; ls -A`, 0, "ok\n"},

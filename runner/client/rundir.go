@@ -90,7 +90,10 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			tried = append(tried, err.Error())
 			continue
 		}
-		kept, _ := sandboxRoot(root) // without one, sandboxes are not kept
+		kept, err := sandboxRoot(root)
+		if err == nil { // without one, sandboxes are not kept
+			kept = withoutLinks(kept)
+		}
 		key, err := runnerKey(p, dir, kept)
 		if err != nil {
 			return nil, err
@@ -98,6 +101,14 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 		return &runDir{path: dir, key: key, kept: kept}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
+}
+
+// withoutLinks resolves as much of path, which is absolute, as there is: callers who name one place differently share a runner.
+func withoutLinks(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
+		return real
+	}
+	return filepath.Join(withoutLinks(filepath.Dir(path)), filepath.Base(path))
 }
 
 // prepareRunDir makes dir fit, and returns it without symbolic links in its path, behind which libcontainer takes no
