@@ -120,6 +120,14 @@ func TestEgressSecretTools(t *testing.T) {
 			{"npm", "npm.test", `printf 'registry=https://npm.test/\n//npm.test/:_authToken=${TOKEN}\n' > ~/.npmrc
 npm install --silent --fetch-retries=0 --no-audit --no-fund --prefix . left && ls node_modules`, "left\n"},
 			{"pip3", "py.test", `pip3 --version > /dev/null && PIP_INDEX_URL=https://__token__:$TOKEN@py.test/simple pip3 install -q --root-user-action=ignore --disable-pip-version-check --target . left 2>&1 && python3 -c 'import left; print(left.side)'`, "left\n"},
+			{"java", "npm.test", `cat > F.java <<'E'
+public class F { public static void main(String[] a) throws Exception {
+  java.net.URLConnection c = new java.net.URL("https://npm.test/left").openConnection();
+  c.setRequestProperty("Authorization", "Bearer " + System.getenv("TOKEN"));
+  System.out.println(new String(c.getInputStream().readNBytes(14)));
+} }
+E
+java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC F.java`, "{\"name\":\"left\"\n"},
 			{"go", "go.test", `export GOPROXY=https://me:$TOKEN@go.test GONOSUMDB=* GOFLAGS=-modcacherw && mkdir m && cd m && ` + goTool() + ` mod init -C . x 2>/dev/null; ` + goTool() + ` mod download go.test/left@v1.0.0 && ls ~/go/pkg/mod/go.test`, "left@v1.0.0\n"},
 		} {
 			if _, err := exec.LookPath(c.tool); err != nil {

@@ -115,13 +115,27 @@ func TestEscapeP13Syscalls(t *testing.T) {
 	newBox(t).refusedAll(t, `mount bind pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr bpf perf_event_open userfaultfd kexec_load
 		kexec_file_load open_by_handle_at quotactl swapon swapoff init_module finit_module delete_module reboot syslog settimeofday clock_settime acct iopl ioperm`,
 		"EPERM", "ENOSYS", "EACCES")
+	b := newBox(t)
+	// Of any file that is not of a btrfs the kernel would say ENOTTY, and of a bridge or a VLAN that there is none, having run modprobe.
+	b.refusedAll(t, "btrfs_snapshot btrfs_snapshot_v2 bridges bridge_add vlans", "EPERM")
+}
+
+// A crash starts no program of the host's: with another limit than 1, which nobody inside can set, core(5)'s pattern could name one.
+func TestEscapeCoreDumps(t *testing.T) {
+	b := newBox(t)
+	for _, limit := range []string{"unlimited", "0"} {
+		got := b.sh("ulimit -c " + limit + "; grep core /proc/self/limits | tr -s ' '")
+		if strings.TrimSpace(got) != "Max core file size 1 1 bytes" {
+			t.Errorf("ulimit -c %s: %q", limit, got)
+		}
+	}
 }
 
 // F20: the socket families that kernel holes come through are not to be had; those that programs need are.
 func TestEscapeF20SocketFamilies(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, `socket_packet socket_packet_high socket_alg socket_vsock socket_bluetooth socket_xdp socket_kcm socket_rxrpc socket_key
-		socket_netfilter socket_audit socket_uevent socket_xfrm socketpair_alg socket_raw`, "EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EACCES")
+		socket_netfilter socket_audit socket_uevent socket_xfrm socketpair_alg socket_raw socket_dccp socket_in_order socket_udp_stream`, "EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EACCES")
 	for name, what := range b.attempts(nil, "socket_unix", "socket_inet", "socket_inet6", "socket_route") {
 		if what != "OK" {
 			t.Errorf("%s: %s", name, what)

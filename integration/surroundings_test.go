@@ -35,9 +35,16 @@ var surroundings = []struct {
 	{"no HOME, and an output", `unset HOME; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
 	{"a HOME that cannot be", `HOME=/proc/nosuch; exec "$0" run -- true`, 125, "hint: --out DIR"},
 	{"a relative HOME", `unset XDG_RUNTIME_DIR; HOME=here; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
+	{"a HOME behind a link", `unset XDG_RUNTIME_DIR; mkdir home; ln -s home link; export HOME=$PWD/link; "$0" run --out o -- echo ok; "$0" create --out p --name a >/dev/null; exec "$0" rm a`, 0, "ok\n"},
+	{"an XDG_RUNTIME_DIR behind a link", `mkdir run; ln -s run link; XDG_RUNTIME_DIR=$PWD/link exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"sandboxes behind a link", `mkdir k; ln -s k link; export DEMESNE_SANDBOXES=$PWD/link; "$0" create --name a >/dev/null; "$0" exec a -c 'echo kept > f'; "$0" stop --keep a; "$0" exec a -- cat f 2>/dev/null; exec "$0" rm a`, 0, "kept\n"},
+	{"root of a user namespace, beside root", `"$0" create --name a >/dev/null; unshare -r "$0" run -- echo ok; "$0" exec a -- echo still; exec "$0" rm a`, 0, "ok\nstill\n"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOXES; export HOME=$PWD/link/home; mkdir "$HOME"
+"$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},
 	{"a relative XDG_RUNTIME_DIR", `XDG_RUNTIME_DIR=here; "$0" run -- echo ok; ls`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
+	{"a newline in XDG_RUNTIME_DIR", `export XDG_RUNTIME_DIR=$PWD/$(printf 'a\nb'); "$0" run -- echo ok; ls -A`, 0, "ok\n"},
 	{"a colon in XDG_RUNTIME_DIR", `touch a; mkdir a:b; export XDG_RUNTIME_DIR=$PWD/a:b; "$0" run -- echo ok
 for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; done; ls a:b/demesne a`, 0, "ok\na\n\na:b/demesne:\nmnt\nscratch\nstate\n"},
 	{"names with blanks", `mkdir 'a b' "t	ab"; echo x > 'a b/c d'; exec "$0" run --in 'a b/c d' --out "t	ab" --workspace 'a b' -c 'cat "/in/c d" "c d"; echo > /out/x'`, 0, "x\nx\n"},

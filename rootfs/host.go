@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -78,7 +79,7 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 	}
 	p.shm = &place{p.fd, "dev/shm"}
 	if text := l.Trust.certFile(hostFile); text != nil {
-		if err := p.write(CertFile[1:], text); err != nil {
+		if err := errors.Join(p.write(CertFile[1:], text), p.write(JavaFile[1:], javaStore(text))); err != nil {
 			return p, err
 		}
 		t.CertFile = CertFile

@@ -158,7 +158,7 @@ func (p *plan) imageEtc(l Layout) error {
 	return nil
 }
 
-// imageTrust writes CertFile, if there is to be one.
+// imageTrust writes CertFile and JavaFile, if they are to be.
 func (p *plan) imageTrust(l Layout) (string, error) {
 	text := l.Trust.certFile(func(name string) (int, error) { return p.within(name, unix.O_RDONLY|unix.O_NONBLOCK) })
 	if text == nil {
@@ -170,7 +170,7 @@ func (p *plan) imageTrust(l Layout) (string, error) {
 	}
 	defer unix.Close(fd)
 	etc := dir{fd: fd, at: "/etc/", umask: p.umask}
-	return CertFile, etc.replace(path.Base(CertFile), string(text))
+	return CertFile, errors.Join(etc.replace(path.Base(CertFile), string(text)), etc.replace(path.Base(JavaFile), string(javaStore(text))))
 }
 
 // replace writes a file in place of whatever has the name, unless that is a directory.

@@ -417,6 +417,9 @@ func TestImageTrust(t *testing.T) {
 			if row.want == "" && (got != "none" || tree.CertFile != "") || row.want != "" && (got != row.want || tree.CertFile != CertFile) {
 				t.Errorf("%q has %d bytes, want %d", tree.CertFile, len(got), len(row.want))
 			}
+			if got := nstest.Content(tree.Root, JavaFile); row.want == "" && got != "none" || row.want != "" && got != string(javaStore([]byte(row.want))) {
+				t.Errorf("%q has %d bytes", JavaFile, len(got))
+			}
 		})
 	}
 }

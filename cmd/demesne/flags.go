@@ -117,11 +117,6 @@ func (c *command) arguments(o *options, args []string) (rest []string, err error
 	return flags.upTo(most, args, &o.help)
 }
 
-// anywhere takes flags out of args wherever they stand before "--".
-func (fs flagSet) anywhere(args []string) (rest []string, err error) {
-	return fs.upTo(len(args), args, new(bool))
-}
-
 // upTo takes flags out of args until there have been most arguments that are none.
 func (fs flagSet) upTo(most int, args []string, enough *bool) (rest []string, err error) {
 	for {

@@ -45,8 +45,9 @@ func mcpFlags(o *options) flagSet {
 
 func cmdMCP(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 && args[0] == "install" {
-		rest, err := mcpFlags(o).anywhere(args[1:])
-		if err != nil {
+		c := mcpCommand()
+		rest, err := c.table(o).upTo(len(args), args[1:], &o.help)
+		if err != nil || o.help {
 			return 0, err
 		}
 		return a.installMCP(o, rest)

@@ -73,6 +73,9 @@ func (n *network) setMode(s string) error {
 
 // setFile remembers where the file is now; what is in it is read when it is used.
 func (n *network) setFile(s string) error {
+	if s == "" {
+		return errors.New("empty")
+	}
 	abs, err := filepath.Abs(s)
 	if err == nil {
 		_, err = os.Stat(abs)

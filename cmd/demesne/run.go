@@ -213,7 +213,7 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 func (a *app) newExec(o *options, args []string) (*checked, error) {
 	id := ""
 	if o.key == "" {
-		if len(args) == 0 {
+		if len(args) == 0 || args[0] == "" {
 			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
 		}
 		id, args = args[0], args[1:]

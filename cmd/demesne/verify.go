@@ -30,7 +30,7 @@ func verifyOutputFlags(o *options) flagSet {
 }
 
 func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
-	if len(args) != 1 {
+	if len(args) != 1 || args[0] == "" {
 		return 0, hinted(errors.New("needs one directory"), "demesne verify DIR")
 	}
 	dir, err := filepath.Abs(args[0])

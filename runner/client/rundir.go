@@ -83,46 +83,71 @@ func runDirs() []string {
 
 // openRunDir finds or makes the run directory and the key of programs p.
 func openRunDir(p programs, root bool) (*runDir, error) {
-	var errs []error
-	for _, dir := range runDirs() {
-		if err := prepareRunDir(dir, root); err != nil {
-			errs = append(errs, err)
+	var tried []string
+	for _, named := range runDirs() {
+		dir, err := prepareRunDir(named, root)
+		if err != nil {
+			tried = append(tried, err.Error())
 			continue
 		}
-		kept, _ := sandboxRoot(root) // without one, sandboxes are not kept
+		kept, err := sandboxRoot(root)
+		if err == nil { // without one, sandboxes are not kept
+			kept = withoutLinks(kept)
+		}
 		key, err := runnerKey(p, dir, kept)
 		if err != nil {
 			return nil, err
 		}
 		return &runDir{path: dir, key: key, kept: kept}, nil
 	}
-	return nil, fmt.Errorf("make run directory: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
 
-// prepareRunDir makes dir fit. A runner started by real root is somebody else
-// (a high uid), who must be able to search its way to mnt/.
-func prepareRunDir(dir string, root bool) error {
+// withoutLinks resolves as much of path, which is absolute, as there is: callers who name one place differently share a runner.
+func withoutLinks(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
+		return real
+	}
+	return filepath.Join(withoutLinks(filepath.Dir(path)), filepath.Base(path))
+}
+
+// prepareRunDir makes dir fit, and returns it without symbolic links in its path, behind which libcontainer takes no
+// root file system. A runner started by real root is somebody else (a high uid), who must be able to search its way to mnt/.
+func prepareRunDir(dir string, root bool) (real string, err error) {
+	if strings.ContainsRune(dir, '\n') { // the reaper's list of files has a line for each
+		return "", fmt.Errorf("use %q: has a newline", dir)
+	}
 	mode := fs.FileMode(0o700)
 	if root {
 		mode = 0o711
 		if err := searchable(filepath.Dir(dir)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if err := os.MkdirAll(dir, mode); err != nil {
-		return err
+		return "", err
 	}
 	if root { // what was not there may be another's by now, or our own for outputs
 		if err := searchable(filepath.Dir(dir)); err != nil {
-			return err
+			return "", err
 		}
 	}
-	st, err := os.Lstat(dir)
+	if err := takeRunDir(dir, mode, root); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+// takeRunDir gives dir its mode and what is in it, if it is ours. One of real root's is not that of root in a user namespace, whose
+// own the first one is too: it is known by its state, which is the high uid's.
+func takeRunDir(dir string, mode fs.FileMode, root bool) error {
+	st, err := ours(dir)
 	if err != nil {
 		return err
 	}
-	if sys := st.Sys().(*syscall.Stat_t); !st.IsDir() || int(sys.Uid) != os.Getuid() {
-		return fmt.Errorf("use %q: not a directory of ours", dir)
+	state := filepath.Join(dir, "state")
+	if _, err := ours(state); !root && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if st.Mode().Perm() != mode {
 		if err := os.Chmod(dir, mode); err != nil {
@@ -138,11 +163,22 @@ func prepareRunDir(dir string, root bool) error {
 		return nil
 	}
 	// Its own, though the reaper, which is root, writes there too.
-	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return errors.Join(os.Chown(filepath.Join(state, "ended"), rootBase, rootBase), os.Chown(state, rootBase, rootBase))
+}
+
+// ours is a directory that is ours, and no link to one.
+func ours(dir string) (fs.FileInfo, error) {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if sys := st.Sys().(*syscall.Stat_t); !st.IsDir() || int(sys.Uid) != os.Getuid() {
+		return nil, fmt.Errorf("use %q: not a directory of ours", dir)
+	}
+	return st, nil
 }
 
 // outside refuses a path that would show a sandbox the run directory: whoever can

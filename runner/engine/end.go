@@ -98,12 +98,6 @@ func (e *Engine) forget(s *sandbox) {
 		e.state.Ended(s.info())
 	}
 	e.drop(s)
-	e.mu.Lock()
-	for len(e.ended) > 1024 {
-		delete(e.recent, e.ended[0])
-		e.ended = e.ended[1:]
-	}
-	e.mu.Unlock()
 	e.maybeIdle()
 	e.refillSoon()
 }

@@ -124,7 +124,7 @@ func (x *execution) begin(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	var done guestapi.Executed
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	err = x.s.guest.Call(ctx, guestapi.OpExec, g, stdio, &done)
+	err = x.s.askGuest(ctx, guestapi.OpExec, g, stdio, &done)
 	if errors.Is(err, wire.ErrClosed) {
 		err = wire.Errorf(wire.CodeGone, "execute command: sandbox %s ended", x.s.id)
 	}
@@ -208,7 +208,19 @@ func (x *execution) signal(sig syscall.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
 	g := guestapi.Signal{Exec: x.id, Signal: int(sig), Group: true}
-	return x.s.guest.Call(ctx, guestapi.OpSignal, g, nil, nil)
+	return x.s.askGuest(ctx, guestapi.OpSignal, g, nil, nil)
+}
+
+// askGuest asks PID 1 about a command. A sandbox whose PID 1 does not answer ends: no time limit would hold in it any more. What runs
+// there can bring that about, by a SIGSTOP for what PID 1 has forked before that is executed: until then the fork waits (vfork(2)).
+func (s *sandbox) askGuest(ctx context.Context, op wire.Op, body any, files wire.Files, reply any) error {
+	err := s.guest.Call(ctx, op, body, files, reply)
+	if errors.Is(err, context.DeadlineExceeded) {
+		const why = "PID 1 of the sandbox does not answer"
+		go s.condemn(runner.Lost, why)
+		err = wire.Errorf(wire.CodeGone, "sandbox %s: %s", s.id, why)
+	}
+	return err
 }
 
 // fromGuest takes what PID 1 tells unasked: a command ended.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"demesne/netns"
+	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/inlet"
 	"demesne/runner/protocol"
@@ -165,7 +166,11 @@ func (n *network) env(certFile string) []string {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	return n.out.Env(certFile)
+	env := n.out.Env(certFile)
+	if certFile != "" {
+		env = append(env, "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStore="+rootfs.JavaFile)
+	}
+	return env
 }
 
 func (n *network) blocked() []runner.Blocked {

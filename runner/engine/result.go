@@ -55,11 +55,23 @@ func (x *execution) finish(ex *guestapi.Exited) {
 		if x.tty != nil {
 			x.tty.Close()
 		}
-		s.e.mu.Lock()
-		s.e.ended = append(s.e.ended, execKey{s.id, x.id})
-		s.e.mu.Unlock()
+		s.e.remember(execKey{s.id, x.id})
 		close(x.done)
 	})
+}
+
+// endedMax is how many commands that have ended are remembered, for who asks for the result late.
+const endedMax = 1024
+
+// remember notes that a command has ended, and forgets those that ended long ago.
+func (e *Engine) remember(ended execKey) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = append(e.ended, ended)
+	for len(e.ended) > endedMax {
+		delete(e.recent, e.ended[0])
+		e.ended = e.ended[1:]
+	}
 }
 
 // outcome decides what a caller is told. What we did to a command (a verdict) goes

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"demesne/runner/guestapi"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,6 +19,7 @@ func harden() {
 	// No ptrace, no core, and /proc/1 belongs to root: escapes.md P6, F14.
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	unix.Umask(0o022)
+	noCores()
 	// Commands get the descriptors they are given, not what PID 1 inherited or the Go
 	// runtime opened (escapes.md F11).
 	if unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) != nil { // before Linux 5.11
@@ -44,6 +47,12 @@ func harden() {
 	// glibc's posix_spawn leaves it so.
 	defaultSignal(32)
 }
+
+// noCores has what crashes leave no core dump, not even where core(5)'s pattern names a program: the kernel starts that as
+// root, in the host's namespaces, and lets it read all that the process had. 0 would not do, which only bounds files;
+// 1 is for the pattern's program itself, to end the recursion (fs/coredump.c), and so for no other either. A caller whose own hard limit
+// is 0 keeps that. The filter lets nobody change it afterwards.
+func noCores() { setRlimit(guestapi.Rlimit{Resource: unix.RLIMIT_CORE, Value: 1}) }
 
 // perThreadSyscall is the signal by which the Go runtime has all threads make a call.
 const perThreadSyscall = syscall.Signal(33)

@@ -31,7 +31,7 @@ func (g *Group) Rlimits() []guestapi.Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	memory := g.held("memory")
-	out := []guestapi.Rlimit{{Resource: unix.RLIMIT_CORE, Value: 0}}
+	var out []guestapi.Rlimit
 	add := func(resource int, value uint64) {
 		out = append(out, guestapi.Rlimit{Resource: resource, Value: min(value, hard(resource))})
 	}

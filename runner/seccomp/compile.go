@@ -23,13 +23,14 @@ const (
 // errno answers a call with e instead of making it. 0 pretends it was made.
 func errno(e unix.Errno) action { return unix.SECCOMP_RET_ERRNO | action(e) }
 
-// A cond compares the low word of argument arg; no call in the table takes more
-// than 32 meaningful bits.
+// A cond compares a word of argument arg: the low one, or that of a pointer which high says.
+// No other argument in the table has more than 32 meaningful bits.
 type cond struct {
 	arg  int
 	any  bool   // some bit of mask is set; else: the bits of mask equal want
 	mask uint32 // all: the whole word
 	want uint32
+	high bool
 }
 
 const all = ^uint32(0)
@@ -40,12 +41,26 @@ func is(arg int, mask, want uint32) cond { return cond{arg: arg, mask: mask, wan
 // has: the argument has at least one bit of mask.
 func has(arg int, mask uint32) cond { return cond{arg: arg, any: true, mask: mask} }
 
+// notNil are the two ways in which a pointer is one.
+func notNil(arg int) []cond {
+	return []cond{{arg: arg, any: true, mask: all}, {arg: arg, any: true, mask: all, high: true}}
+}
+
 // Offsets into struct seccomp_data, on a little-endian machine.
 const (
 	offNR   = 0
 	offArch = 4
 	offArgs = 16 // six of 64 bits, low word first
 )
+
+// offset is where the word is that c compares.
+func (c cond) offset() uint32 {
+	at := offArgs + 8*uint32(c.arg)
+	if c.high {
+		at += 4
+	}
+	return at
+}
 
 // compile turns rules into a program:
 //
@@ -133,7 +148,7 @@ func test(r rule) []unix.SockFilter {
 	out := []unix.SockFilter{ret(r.do)}
 	for i := len(r.when) - 1; i >= 0; i-- {
 		c, miss := r.when[i], uint8(len(out))
-		head := []unix.SockFilter{load(offArgs + 8*uint32(c.arg))}
+		head := []unix.SockFilter{load(c.offset())}
 		switch {
 		case c.any:
 			head = append(head, jump(unix.BPF_JSET, c.mask, 0, miss))

@@ -22,6 +22,9 @@ const (
 	perLinux32      = 0x8
 	addrNoRandomize = 0x40000
 
+	btrfsSnapshot   = 0x50009401 // BTRFS_IOC_SNAP_CREATE
+	btrfsSnapshotV2 = 0x50009417
+
 	sockTypeMask = 0xf // SOCK_TYPE_MASK: the rest of the word is SOCK_CLOEXEC, SOCK_NONBLOCK
 )
 
@@ -91,6 +94,17 @@ func arguments() []rule {
 		deny(unix.TIOCSTI), // types into the terminal it is called on
 		deny(tiocLinux),    // pastes into a virtual console
 		deny(unix.TIOCSETD),
+		// Before Linux 6.7 (and what was mended with it) any file of a btrfs will do as the source: all of its
+		// subvolume, such as /home, then shows below a directory that may be written to.
+		deny(btrfsSnapshot), deny(btrfsSnapshotV2),
+	}
+	for _, request := range loadsModule {
+		r = append(r, deny(request))
+	}
+	// PID 1's limit of core dumps stays, see package guest. Who lowers it is told that it is so.
+	r = append(r, rule{do: errno(0), when: []cond{is(0, all, unix.RLIMIT_CORE)}, calls: []uint32{unix.SYS_SETRLIMIT}})
+	for _, given := range notNil(2) {
+		r = append(r, rule{do: errno(0), when: []cond{is(1, all, unix.RLIMIT_CORE), given}, calls: []uint32{unix.SYS_PRLIMIT64}})
 	}
 	// PER_LINUX, PER_LINUX32, what gdb and setarch -R ask, and "tell me". The others
 	// have turned off ASLR bits and mmap_min_addr for set-user-ID programs.
@@ -100,9 +114,19 @@ func arguments() []rule {
 	return append(r, rule{do: errno(unix.EPERM), calls: []uint32{unix.SYS_PERSONALITY}})
 }
 
-// inetProtocols are what may be asked of AF_INET and AF_INET6. The others (SCTP,
-// DCCP, L2TP, SMC …) load modules of the host's on demand.
-var inetProtocols = []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP}
+// loadsModule are requests to any socket for which the kernel runs modprobe, as root and for whoever asks (sock_ioctl
+// in net/socket.c): of bridges and of VLANs.
+var loadsModule = []uint32{unix.SIOCGIFBR, unix.SIOCSIFBR, unix.SIOCBRADDBR, unix.SIOCBRDELBR, unix.SIOCGIFVLAN, unix.SIOCSIFVLAN}
+
+// inetSockets are what may be asked of AF_INET and AF_INET6: protocols by type. For all others (SCTP, L2TP, SMC …), also for
+// pairs that make no sense, and for DCCP by its type alone, the kernel runs modprobe, as root.
+var inetSockets = []struct {
+	kind      uint32
+	protocols []uint32
+}{
+	{unix.SOCK_STREAM, []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP}},
+	{unix.SOCK_DGRAM, []uint32{0, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}},
+}
 
 // sockets lets AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK's NETLINK_ROUTE through:
 // escapes.md N30 and F20 are stories of the other families. noSocket leaves socketpair(2):
@@ -127,8 +151,10 @@ func sockets(noSocket bool) []rule {
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_PACKET)}, calls: socket})
 	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
-		for _, p := range inetProtocols {
-			r = append(r, rule{do: allow, when: []cond{is(0, all, family), is(2, all, p)}, calls: socket})
+		for _, s := range inetSockets {
+			for _, p := range s.protocols {
+				r = append(r, rule{do: allow, when: []cond{is(0, all, family), is(1, sockTypeMask, s.kind), is(2, all, p)}, calls: socket})
+			}
 		}
 		r = append(r, rule{do: errno(unix.EPROTONOSUPPORT), when: []cond{is(0, all, family)}, calls: socket})
 	}

@@ -113,7 +113,11 @@ type Did struct {
 func (c Client) Install(p Place, program string) (did Did, err error) {
 	var old string
 	var there bool
-	did.Path, old, there, err = read(c.path(p))
+	path := c.path(p)
+	if !filepath.IsAbs(path) {
+		return did, fmt.Errorf("find configuration: $HOME %q is not an absolute path", p.Home)
+	}
+	did.Path, old, there, err = read(path)
 	if err != nil {
 		return did, fmt.Errorf("read configuration: %w", err)
 	}

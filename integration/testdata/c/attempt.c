@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -156,6 +157,14 @@ SOCK(socket_inet6, AF_INET6, SOCK_DGRAM, 0)
 SOCK(socket_route, AF_NETLINK, SOCK_RAW, 0)
 SOCK(socket_raw, AF_INET, SOCK_RAW, 1)
 SOCK(socket_packet, AF_PACKET, SOCK_RAW, 0)
+SOCK(socket_dccp, AF_INET, 6, 0)
+SOCK(socket_in_order, AF_INET6, SOCK_SEQPACKET, 0)
+SOCK(socket_udp_stream, AF_INET, SOCK_STREAM, 17)
+TRY(bridges, (memset(page, 0, 64), ioctl(socket(AF_INET, SOCK_DGRAM, 0), 0x8940, page)))
+TRY(bridge_add, ioctl(socket(AF_INET, SOCK_DGRAM, 0), 0x89a0, "br9"))
+TRY(vlans, (memset(page, 0, 64), ioctl(socket(AF_INET, SOCK_DGRAM, 0), 0x8982, page)))
+TRY(btrfs_snapshot, ioctl(open("/tmp", O_RDONLY), 0x50009401, page))
+TRY(btrfs_snapshot_v2, ioctl(open("/tmp", O_RDONLY), 0x50009417, page))
 SOCK(socket_alg, 38, SOCK_SEQPACKET, 0)
 SOCK(socket_vsock, 40, SOCK_STREAM, 0)
 SOCK(socket_bluetooth, 31, SOCK_RAW, 1)
@@ -199,7 +208,8 @@ struct { char *name; long (*try)(void); } table[] = {
 	T(root_init), T(cwd_init), T(exe_init),
 	T(bpf), T(perf_event_open), T(userfaultfd), T(kexec_load), T(kexec_file_load), T(open_by_handle_at), T(quotactl), T(swapon), T(swapoff), T(init_module), T(finit_module),
 	T(delete_module), T(reboot), T(syslog), T(settimeofday), T(clock_settime), T(sethostname), T(acct), T(mknod_char), T(mknod_block),
-	T(socket_unix), T(socket_inet), T(socket_inet6), T(socket_route), T(socket_raw), T(socket_packet), T(socket_packet_high), T(socket_alg), T(socket_vsock), T(socket_bluetooth),
+	T(socket_unix), T(socket_inet), T(socket_inet6), T(socket_route), T(socket_raw), T(socket_packet), T(socket_packet_high), T(socket_dccp), T(socket_in_order), T(socket_udp_stream),
+	T(bridges), T(bridge_add), T(vlans), T(btrfs_snapshot), T(btrfs_snapshot_v2), T(socket_alg), T(socket_vsock), T(socket_bluetooth),
 	T(socket_xdp), T(socket_kcm), T(socket_rxrpc), T(socket_key), T(socket_netfilter), T(socket_audit), T(socket_uevent), T(socket_xfrm), T(socketpair_alg),
 #ifdef __x86_64__
 	T(iopl), T(ioperm), T(int80_getpid), T(int80_unshare), T(int80_socketcall), T(x32_getpid), T(x32_unshare),
