@@ -30,7 +30,8 @@ func TestMCPFileTools(t *testing.T) {
 		{"sandbox_read", args{"path": "bin", "encoding": "base64"}, "YQBi\n", false},
 		{"sandbox_read", args{"path": "fifo"}, "fifo: is no regular file", true},
 		{"sandbox_read", args{"path": "/none"}, "/none: no such file or directory", true},
-		{"sandbox_write", args{"path": "/usr/bin/env", "content": "x"}, "/usr/bin/env", true},
+		{"sandbox_write", args{"path": "/usr/bin/env", "content": "x"}, "/usr/bin/env: read-only file system", true},
+		{"sandbox_write", args{"path": "/usr/new", "content": "x"}, "/usr/new: read-only file system", true},
 		{"sandbox_edit", args{"path": "sub/main.go", "old_string": "\n", "new_string": ""}, "sub/main.go: old_string is in it 5 times (lines 1, 2, 3, 4, 5): say more of what is around it, or replace_all", true},
 		{"sandbox_read", args{"sandbox_id": "nope", "path": "x"}, "attach to sandbox nope: ", true},
 	} {

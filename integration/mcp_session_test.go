@@ -97,9 +97,11 @@ func TestMCPFiles(t *testing.T) {
 		t.Errorf("in another: %+v", r)
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": other})
-	for _, src := range []string{"/tmp/none", "tmp/relative", "/proc/1/mem", "/dev/zero"} {
-		if r := c.call("sandbox_download", args{"sandbox_id": box, "src": src}); !r.IsError {
-			t.Errorf("download %s: %+v", src, r)
+	for src, says := range map[string]string{
+		"/tmp/none": "no such file", "tmp/relative": "not an absolute path", "/proc/1/mem": "", "/dev/zero": `copy "/dev/zero": nothing there can be copied out`, "/": "will not copy / out",
+	} {
+		if r := c.call("sandbox_download", args{"sandbox_id": box, "src": src}); !r.IsError || !strings.Contains(r.Text, says) {
+			t.Errorf("download %s: %+v, want %q", src, r, says)
 		}
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": box})

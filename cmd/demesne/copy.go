@@ -158,8 +158,5 @@ func (a *app) unpack(ctx context.Context, b *box, src string, to *os.Root) error
 	for _, name := range did.Skipped {
 		a.say(fmt.Sprintf("cp: %q: not copied: is neither file nor directory", name))
 	}
-	if err == nil && did.Files == 0 && len(did.Skipped) > 0 {
-		return fmt.Errorf("copy %q: nothing there can be copied out", src)
-	}
 	return err
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -42,7 +44,7 @@ func (s *Sandbox) CopyIn(ctx context.Context, src, dst string) error {
 }
 
 // CopyOut copies src in the sandbox, a file or a directory, into the directory to, under
-// its last name. Links and special files stay behind and are named in the report.
+// its last name. Links and special files stay behind and are named in the report; that there was nothing else is an error.
 func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarball.Limits) (tarball.Report, error) {
 	var did tarball.Report
 	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
@@ -55,7 +57,14 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
 		return err
 	})
-	return did, err
+	if err != nil {
+		return did, err
+	}
+	_, err = to.Lstat(path.Base(path.Clean(src)))
+	if errors.Is(err, fs.ErrNotExist) || did.Files == 0 && len(did.Skipped) > 0 {
+		return did, fmt.Errorf("copy %q: nothing there can be copied out", src)
+	}
+	return did, nil
 }
 
 // CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
@@ -93,11 +102,11 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 }
 
 // stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
-func (s *Sandbox) stream(ctx context.Context, verb, path string, host func(in, out *os.File) error) error {
-	if !strings.HasPrefix(path, "/") {
-		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", path)
+func (s *Sandbox) stream(ctx context.Context, verb, what string, host func(in, out *os.File) error) error {
+	if !strings.HasPrefix(what, "/") {
+		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", what)
 	}
-	return s.inside(ctx, fmt.Sprintf("copy %q", path), runner.Command{Argv: []string{insideProgram, verb, path}, Dir: "/"}, host)
+	return s.inside(ctx, fmt.Sprintf("copy %q", what), runner.Command{Argv: []string{insideProgram, verb, what}, Dir: "/"}, host)
 }
 
 // inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and

@@ -216,6 +216,10 @@ const downloads = "downloads"
 // Download copies src out of a sandbox, in place of what it copied there from a path with
 // the same last name.
 func (d *Desk) Download(ctx context.Context, id, src string) (string, error) {
+	name := path.Base(path.Clean(src))
+	if name == "/" {
+		return "", errors.New("will not copy / out")
+	}
 	box, err := d.attach(ctx, id)
 	if err != nil {
 		return "", err
@@ -225,7 +229,6 @@ func (d *Desk) Download(ctx context.Context, id, src string) (string, error) {
 		return "", fmt.Errorf("download: %w", err)
 	}
 	defer root.Close()
-	name := path.Base(path.Clean(src))
 	to := path.Join(box.ID, downloads)
 	if err := d.fetch(ctx, box, src, root, to, name); err != nil {
 		return "", explained(err)

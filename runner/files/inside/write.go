@@ -50,7 +50,13 @@ func replace(path string, content []byte) (created bool, err error) {
 func swap(path string, mode fs.FileMode, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".demesne-*")
 	if err != nil {
-		return inPlace(path, content)
+		there := inPlace(path, content)
+		var why *fs.PathError
+		if errors.Is(there, fs.ErrNotExist) && errors.As(err, &why) {
+			why.Path = path
+			return why
+		}
+		return there
 	}
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Chmod(mode), f.Close())
