@@ -98,7 +98,7 @@ func TestEgressLog(t *testing.T) {
 			var rec struct {
 				Time                                                        time.Time
 				Sandbox, Via, Host, Address, Verdict, Rule, Reason, Request string
-				Port                                                        int
+				Port, Version                                               int
 				In, Out, MS                                                 *int64
 			}
 			if line == "" {
@@ -107,7 +107,7 @@ func TestEgressLog(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &rec); err != nil || rec.Time.IsZero() {
 				n.Fatalf("%q: %v", line, err)
 			}
-			if rec.Sandbox != p.Sandbox || rec.Reason == "" || rec.In == nil || rec.Out == nil || rec.MS == nil {
+			if rec.Version != 1 || rec.Sandbox != p.Sandbox || rec.Reason == "" || rec.In == nil || rec.Out == nil || rec.MS == nil {
 				n.Errorf("a line lacks something: %s", line)
 			}
 			if rec.Via == "http" && (rec.Port != 80 || rec.Verdict == "allowed" && (rec.Address != "8.1.1.1:80" || *rec.In < 20)) {

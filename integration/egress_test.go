@@ -210,13 +210,20 @@ func TestEgressPublish(t *testing.T) {
 			"python3", "-c", `
 import socket
 l = socket.create_server(("127.0.0.1", 3000))
-for i in range(2):
+for i in range(3):
     c, _ = l.accept(); c.sendall(b"from inside " + c.recv(10)); c.close()`)
 		if err := cmd.Start(); err != nil {
 			n.Fatal(err)
 		}
 		for network, at := range map[string]string{"tcp": "127.0.0.1:8080", "unix": sock} {
 			eventually(n, "an answer on "+at, func() bool { return dialInside(network, at) == "from inside hi" })
+		}
+		// Another sandbox reaches it as it does any server of the machine's loopback.
+		r := n.demesne("run", "--allow-domain", "localhost:8080", "--allow-domain", "127.0.0.1:8080", "--", "python3", "-c", `
+import socket
+s = socket.create_connection(("localhost.", 8080)); s.sendall(b"ho"); print(s.recv(100).decode())`)
+		if r.stdout != "from inside ho\n" {
+			n.Errorf("from another sandbox: %+v", r)
 		}
 		if err := cmd.Wait(); err != nil {
 			n.Error(err)

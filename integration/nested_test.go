@@ -82,6 +82,35 @@ func TestNestedInPodman(t *testing.T) {
 	}
 }
 
+// The README's way of using rootless podman in a sandbox: with one id, and the sandbox's network and terminals.
+func TestNestedPodmanInside(t *testing.T) {
+	b := newBox(t)
+	program(t, "podman")
+	program(t, "crun")
+	tree := b.mkdir("tree/bin")
+	for _, name := range []string{"busybox", "sh"} {
+		if err := os.Link(program(t, "busybox"), tree+"/"+name); err != nil {
+			shell, err := os.ReadFile(program(t, "busybox"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.file("tree/bin/"+name, string(shell), 0o755)
+		}
+	}
+	if r := b.finish(b.command(program(t, "tar"), "-C", b.dir+"/tree", "--owner=33", "--group=33", "-cf", b.dir+"/tree.tar", ".")); r.code != 0 {
+		t.Fatalf("tar: %+v", r)
+	}
+	r := b.demesne("run", "--nesting", "--in", b.dir+"/tree.tar", "--memory", "1g", "--", "unshare", "-UrmC", "sh", "-c", `
+mount -t cgroup2 none /sys/fs/cgroup; mkdir -p ~/.config/containers
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' > ~/.config/containers/policy.json
+podman() { command podman --log-level error --runtime crun --storage-driver vfs --storage-opt vfs.ignore_chown_errors=true --cgroup-manager cgroupfs --events-backend file "$@"; }
+podman import -q /in/tree.tar inner > /dev/null
+podman run --rm --cgroups=disabled --network host -v /dev/pts:/dev/pts inner busybox sh -c 'echo $$; busybox id -u; busybox ls /sys/class/net'`)
+	if r.code != 0 || r.stdout != "1\n0\nlo\n" {
+		t.Errorf("podman in a sandbox: %+v", r)
+	}
+}
+
 // podman finds a way of running it that works here, offline: crun wants one control
 // group version, runc wants to manage them.
 func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {

@@ -51,13 +51,14 @@ func (j *journal) line(r decisions.Record) {
 	if j.to == nil || j.full {
 		return
 	}
+	r.Version = decisions.Version
 	line, err := json.Marshal(r)
 	if err != nil {
 		return // no field of Record can do that
 	}
 	if j.left -= int64(len(line)) + 1; j.left < 0 {
 		j.full = true
-		line = []byte(`{"via":"log","verdict":"denied","reason":"the log has reached its bound: what follows is not in it"}`)
+		line = []byte(`{"version":1,"via":"log","verdict":"denied","reason":"the log has reached its bound: what follows is not in it"}`)
 	}
 	j.to.Write(append(line, '\n'))
 }

@@ -17,6 +17,7 @@ import (
 
 // Record is one decision and what became of it.
 type Record struct {
+	Version int       `json:"version"` // of this format, see [Version]
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
 	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy
@@ -32,6 +33,9 @@ type Record struct {
 	Out     int64     `json:"out"`             // and from it
 	Millis  int64     `json:"ms"`
 }
+
+// Version is that of the format of a log's lines. What is added to it changes no version.
+const Version = 1
 
 // The verdicts there are.
 const (
