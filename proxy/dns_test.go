@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -212,4 +214,65 @@ func TestEscapeN16Names(t *testing.T) {
 	if n := len(r.proxy.names.list); n != 16384 {
 		t.Errorf("%d names are kept", n)
 	}
+}
+
+// gate is a host's resolver that says nothing until it is open.
+type gate struct{ asked, open chan struct{} }
+
+func (g gate) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	g.asked <- struct{}{}
+	<-g.open
+	return []netip.Addr{netip.MustParseAddr("8.0.0.2")}, nil
+}
+
+// answers counts what is written to a client.
+type answers struct {
+	dns.ResponseWriter
+	mu sync.Mutex
+	n  int
+}
+
+func (a *answers) WriteMsg(*dns.Msg) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+	return nil
+}
+
+// TestQueriesBounded: while the host's resolver says nothing, so many queries wait for it, and no more.
+func TestQueriesBounded(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "named.test", "*.wild.test")})
+	g := gate{make(chan struct{}), make(chan struct{})}
+	r.proxy.Resolver = g
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	s := &dns.Server{PacketConn: c}
+	r.proxy.serveDNS(c, s) // until c is closed
+	ask := func(name string) *answers {
+		a := &answers{}
+		s.Handler.ServeDNS(a, new(dns.Msg).SetQuestion(name, dns.TypeA))
+		return a
+	}
+	if a := ask("named.test."); a.n != 1 {
+		t.Fatalf("%d answers without the resolver", a.n)
+	}
+	var waiting sync.WaitGroup
+	for i := range maxQueries {
+		waiting.Go(func() {
+			if a := ask(fmt.Sprintf("%d.wild.test.", i)); a.n != 1 {
+				t.Errorf("%d answers once the resolver spoke", a.n)
+			}
+		})
+	}
+	for range maxQueries {
+		<-g.asked
+	}
+	if a := ask("named.test."); a.n != 0 {
+		t.Error("one more was taken")
+	}
+	close(g.open)
+	waiting.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -123,6 +124,13 @@ func TestEscapeN9Fragments(t *testing.T) {
 	} {
 		if h, _, err := readHello(bytes.NewReader(b), nil); err == nil || !h.name.IsZero() {
 			t.Errorf("%s: %+v %v", name, h, err)
+		}
+	}
+	slow := append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...) // as much as crypto/tls waits for, a byte a record
+	for name, head := range map[string][]byte{"from a connection": nil, "after a head": {22, 3, 1, 0, 1}} {
+		_, read, err := readHello(bytes.NewReader(records(append([]byte{22, 3, 1, 0, 0}, slow...), 1)[len(head):]), head)
+		if !errors.Is(err, errTooLong) || len(read) != maxHello {
+			t.Errorf("%s: %d bytes read, %v", name, len(read), err)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestFlags(t *testing.T) {
 		{"out", nosuid | nodev, ro, nil},
 		{"workspace", nosuid | nodev, ro, nil},
 		{"dev", ro | nosuid | noexec, nodev, unix.EROFS},
-		{"dev/null", nosuid | noexec, nodev, unix.ENOTDIR},
+		{"dev/null", ro | nosuid | noexec, nodev, unix.ENOTDIR},
 		{"dev/shm", nosuid | nodev, ro, nil},
 		{"dev/" + initName, ro | nosuid | nodev, noexec, unix.ENOTDIR},
 	} {

@@ -50,7 +50,7 @@ func newPart(parent *os.Root) (*part, error) {
 
 // lockPart locks a directory that the name still leads to.
 func lockPart(parent *os.Root, name string) (*os.File, error) {
-	f, err := parent.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	f, err := parent.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (p *part) move(from, to string) error {
 }
 
 func (p *part) list(dir string) ([]string, error) {
-	f, err := p.parent.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	f, err := p.parent.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}

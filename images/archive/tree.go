@@ -112,6 +112,9 @@ func (t *tree) entry(root *os.Root, base, name string) error {
 			return err
 		}
 		defer sub.Close()
+		if now, err := sub.Stat("."); err != nil || !os.SameFile(now, st) {
+			return errors.Join(err, fmt.Errorf("%q changed while it was read", name))
+		}
 		return t.directory(sub, name, st)
 	case 0:
 		return t.file(root, base, h, st)
@@ -153,8 +156,8 @@ func (t *tree) file(root *os.Root, base string, h *tar.Header, st fs.FileInfo) e
 		}
 		t.links[id] = h.Name
 	}
-	// Should somebody put a link or a pipe in its place now, it is neither followed nor waited for.
-	f, err := root.OpenFile(base, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	// Should somebody put a link or a pipe in its place now, the one is told apart and the other not waited for.
+	f, err := root.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

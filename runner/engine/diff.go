@@ -21,7 +21,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, rec.Base
+	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, []string(nil)
 	if s != nil {
 		<-s.built
 		box, spec, base = s.kept.box, s.info().Spec, s.kept.base

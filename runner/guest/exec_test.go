@@ -152,6 +152,9 @@ func fdsOf(t *testing.T, pid int) []string {
 		}
 		t.Fatal(err)
 	}
+	if os.Getuid() != 0 {
+		t.Error("demesne-init is dumpable")
+	}
 	var out []string
 	for _, e := range entries {
 		target, _ := os.Readlink(filepath.Join(dir, e.Name()))

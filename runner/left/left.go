@@ -13,6 +13,7 @@
 package left
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"os"
@@ -33,9 +34,22 @@ type Entry struct {
 	in *os.Root
 }
 
-// Open opens a file for reading.
+// Open opens a file for reading. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as that is below it:
+// so what was opened has to be what has the name.
 func (e Entry) Open() (*os.File, error) {
-	return e.in.OpenFile(e.Name(), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	has, err := e.Info()
+	if err != nil {
+		return nil, err
+	}
+	f, err := e.in.OpenFile(e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: e.Path, Err: cmp.Or(err, error(syscall.ELOOP))}
+	}
+	return f, nil
 }
 
 // Info is by descriptor, where that of a DirEntry is by path.
@@ -88,6 +102,11 @@ func (w *walk) down(at *os.Root, name, full string, depth int) {
 		return
 	}
 	defer below.Close()
+	has, err := at.Lstat(name)
+	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // a link is in its place now
+		w.missed++
+		return
+	}
 	w.dir(below, full, depth)
 }
 

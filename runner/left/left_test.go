@@ -79,7 +79,7 @@ func TestWalkBounded(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	dir, root := open(t, "sub/file", "other")
-	if err := errors.Join(os.Symlink("../other", dir+"/sub/link"), syscall.Mkfifo(dir+"/sub/fifo", 0o600), os.Mkdir(dir+"/shut", 0)); err != nil {
+	if err := errors.Join(os.Symlink("../other", dir+"/sub/link"), os.Symlink("file", dir+"/sub/near"), syscall.Mkfifo(dir+"/sub/fifo", 0o600), os.Mkdir(dir+"/shut", 0)); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -97,7 +97,25 @@ func TestOpen(t *testing.T) {
 		got[e.Path] = string(b)
 		return true
 	})
-	if got["sub/file"] != "sub/file" || got["sub/link"] != "refused" || got["sub/fifo"] != "" || got["other"] != "other" {
+	if got["sub/file"] != "sub/file" || got["sub/link"] != "refused" || got["sub/near"] != "refused" || got["sub/fifo"] != "" || got["other"] != "other" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestWalkSwapped: a directory in whose place a link is, once it was seen, is missed.
+func TestWalkSwapped(t *testing.T) {
+	dir, root := open(t, "a/mine", "b/other")
+	var seen []string
+	missed := Walk(root, 100, func(e Entry) bool {
+		seen = append(seen, e.Path)
+		if e.Path == "a" {
+			if err := errors.Join(os.Rename(dir+"/a", dir+"/moved"), os.Symlink("b", dir+"/a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return true
+	})
+	if got := fmt.Sprint(seen); got != "[a b b/other]" || missed != 1 {
+		t.Errorf("%s, %d missed", got, missed)
 	}
 }

@@ -75,7 +75,7 @@ func (u *unpacker) link(f *os.File, name string) error {
 // beside writes a file under another name first.
 func (u *unpacker) beside(name string, mode fs.FileMode, size int64, r io.Reader) error {
 	return u.replace(name, func(temp string) error {
-		f, err := u.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+		f, err := u.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		if err != nil {
 			return err
 		}

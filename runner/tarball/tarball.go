@@ -16,6 +16,7 @@ package tarball
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -63,45 +64,51 @@ func Pack(w io.Writer, root *os.Root, name, as string) error {
 	return tw.Close()
 }
 
-func pack(tw *tar.Writer, root *os.Root, name, as string, depth int) error {
+// pack writes base, which is in root itself: what is below is packed below the directory that was opened, wherever
+// somebody moves that, and whatever is put in its place.
+func pack(tw *tar.Writer, root *os.Root, base, as string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("pack %q: nested too deeply", name)
+		return fmt.Errorf("pack %q: nested too deeply", as)
 	}
-	info, err := root.Lstat(name)
+	info, err := root.Lstat(base)
 	if err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+		return fmt.Errorf("pack %q: %w", as, err)
 	}
 	switch {
 	case info.IsDir():
-		return packDir(tw, root, name, as, info, depth)
+		return packDir(tw, root, base, as, info, depth)
 	case info.Mode().IsRegular():
-		return packFile(tw, root, name, as)
+		return packFile(tw, root, base, as, info)
 	case info.Mode()&fs.ModeSymlink != 0:
-		target, err := root.Readlink(name)
+		target, err := root.Readlink(base)
 		if err != nil {
-			return fmt.Errorf("pack %q: %w", name, err)
+			return fmt.Errorf("pack %q: %w", as, err)
 		}
 		return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: as, Linkname: target, Mode: 0o777, ModTime: info.ModTime()})
 	}
 	return nil
 }
 
-func packDir(tw *tar.Writer, root *os.Root, name, as string, info fs.FileInfo, depth int) error {
+// errChanged: what has the name is not what had it. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as
+// that is below it.
+var errChanged = errors.New("changed while it was read")
+
+func packDir(tw *tar.Writer, root *os.Root, base, as string, info fs.FileInfo, depth int) error {
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: as + "/", Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
 	if err := tw.WriteHeader(h); err != nil {
 		return err
 	}
-	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
+	dir, err := root.OpenRoot(base)
 	if err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+		return fmt.Errorf("pack %q: %w", as, err)
 	}
-	entries, err := dir.ReadDir(-1)
-	dir.Close()
+	defer dir.Close()
+	entries, err := list(dir, info)
 	if err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+		return fmt.Errorf("pack %q: %w", as, err)
 	}
 	for _, e := range entries {
-		err := pack(tw, root, path.Join(name, e.Name()), path.Join(as, e.Name()), depth+1)
+		err := pack(tw, dir, e.Name(), path.Join(as, e.Name()), depth+1)
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			continue
 		}
@@ -112,25 +119,37 @@ func packDir(tw *tar.Writer, root *os.Root, name, as string, info fs.FileInfo, d
 	return nil
 }
 
-// packFile opens before it looks: what it writes is what it opened. The size is that of
-// the moment; a file that shrinks meanwhile is an error, for the stream is in the middle
-// of it.
-func packFile(tw *tar.Writer, root *os.Root, name, as string) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// list reads a directory, which must be the one that info is of.
+func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
 	if err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return err
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+		return nil, cmp.Or(err, errChanged)
 	}
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Size: info.Size(), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
+	return f.ReadDir(-1)
+}
+
+// packFile writes the file that info is of. The size is that of the moment it was opened; a file that shrinks
+// after that is an error, for the stream is in the middle of it.
+func packFile(tw *tar.Writer, root *os.Root, base, as string, info fs.FileInfo) error {
+	f, err := root.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	defer f.Close()
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(now, info) {
+		return fmt.Errorf("pack %q: %w", as, cmp.Or(err, errChanged))
+	}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Size: now.Size(), Mode: int64(now.Mode().Perm()), ModTime: now.ModTime()}
 	if err := tw.WriteHeader(h); err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+		return fmt.Errorf("pack %q: %w", as, err)
 	}
-	if _, err := io.CopyN(tw, f, info.Size()); err != nil {
-		return fmt.Errorf("pack %q: %w", name, err)
+	if _, err := io.CopyN(tw, f, now.Size()); err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
 	}
 	return nil
 }

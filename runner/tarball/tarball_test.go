@@ -284,3 +284,41 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// whenever calls do before it passes on what has text in it, once.
+type whenever struct {
+	io.Writer
+	text string
+	do   func()
+}
+
+func (w *whenever) Write(b []byte) (int, error) {
+	if w.do != nil && bytes.Contains(b, []byte(w.text)) {
+		w.do()
+		w.do = nil
+	}
+	return w.Writer.Write(b)
+}
+
+// TestPackSwapped: somebody puts a link to a neighbour in the place of a directory, when it is about to be opened and
+// when it is being read. What is the neighbour's is not packed.
+func TestPackSwapped(t *testing.T) {
+	for _, when := range []string{"mine/d/\x00", "of mine"} {
+		root, dir := rooted(t)
+		for _, name := range []string{"mine/d/a", "mine/d/b", "other/a", "other/b"} {
+			whose, _, _ := strings.Cut(name, "/")
+			write(t, filepath.Join(dir, name), "of "+whose, 0o644)
+		}
+		var packed bytes.Buffer
+		swapped := false
+		err := Pack(&whenever{&packed, when, func() {
+			swapped = true
+			if err := errors.Join(os.Rename(dir+"/mine/d", dir+"/mine/moved"), os.Symlink("../other", dir+"/mine/d")); err != nil {
+				t.Error(err)
+			}
+		}}, root, "mine", "mine")
+		if !swapped || bytes.Contains(packed.Bytes(), []byte("of other")) {
+			t.Errorf("%q: swapped %t, %v, %q", when, swapped, err, bytes.ReplaceAll(packed.Bytes(), []byte{0}, nil))
+		}
+	}
+}

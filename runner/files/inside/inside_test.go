@@ -145,6 +145,12 @@ func TestEdit(t *testing.T) {
 	if _, err := do(t, files.Request{Edit: &files.Edit{Path: path, Old: "b", New: "c"}}); err == nil || err.Error() != path+": old_string is not in it" {
 		t.Errorf("again: %v", err)
 	}
+	if err := os.Truncate(path, editMax+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t, files.Request{Edit: &files.Edit{Path: path, Old: "a", New: "c"}}); err == nil || !strings.Contains(err.Error(), "more than can be edited") {
+		t.Errorf("too large: %v", err)
+	}
 }
 
 func TestSubstitute(t *testing.T) {

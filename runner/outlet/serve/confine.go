@@ -28,8 +28,8 @@ var linked = []string{
 }
 
 // Confine takes from the process, for ever, every capability, new privileges, all system calls but
-// those that [seccomp.Server] names, all files but the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. No
-// other process of the user can read its memory. What of Landlock this kernel does not know
+// those that [seccomp.Server] names, all files but the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. Its
+// memory is closed to all in its user namespace, though not to who owns that: the caller on the host, user_namespaces(7). What of Landlock this kernel does not know
 // is not held: what could be done without it is done by the user namespace, where the
 // process has no rights that the caller has not. Descriptors that are open stay so.
 func Confine() error {
