@@ -133,6 +133,7 @@ func TestEscapeF14Proc(t *testing.T) {
 		head -c 1 $f 2>/dev/null | grep -q . && echo "readable $f"; done
 		for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sys/vm/drop_caches /proc/sys/net/ipv4/ip_forward /proc/irq/default_smp_affinity /proc/sys/kernel/hostname \
 		/proc/mtrr /proc/driver/x /proc/bus/x /proc/fs/x; do (echo x > $f) 2>/dev/null && echo "writable $f"; done
+		find /proc -path '/proc/[0-9]*' -prune -o -type f -writable -print | while read f; do [ -f "$f" ] && echo "writable $f"; done
 		ls /proc/1/root /proc/1/cwd 2>/dev/null; readlink /proc/1/fd/3; cat /proc/1/environ 2>/dev/null | head -c 100; grep -c ` + canary[:8] + `[` + canary[8:9] + `]` + canary[9:] + ` /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -v ':0$'; true`)
 	lines := strings.SplitN(got, "\n", 2)
 	if n := lines[0]; len(n) != 1 {

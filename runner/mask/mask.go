@@ -19,13 +19,14 @@ import (
 	"demesne/netns"
 )
 
-// What of /proc no sandbox sees or writes; the OCI runtime-spec's usual list.
+// What of /proc no sandbox sees or writes: the usual list of the OCI runtime-spec, and pressure, to whose files anybody may
+// write what the kernel then watches for them, and counts for nobody (Documentation/accounting/psi.rst).
 var (
 	maskPaths = []string{
 		"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list",
 		"timer_stats", "sched_debug", "scsi",
 	}
-	readonlyPaths = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
+	readonlyPaths = []string{"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"}
 )
 
 // Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed;
