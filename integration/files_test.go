@@ -146,6 +146,29 @@ func TestFilesWorkspace(t *testing.T) {
 	owned(t, work, os.Getuid())
 }
 
+// What changes in a --workspace outside is told to who watches it inside.
+func TestFilesWatched(t *testing.T) {
+	b := newBox(t)
+	program(t, "python3")
+	work := b.mkdir("w")
+	var out strings.Builder
+	cmd := b.command("demesne", "run", "--workspace", work, "--", "python3", "-c", `
+import ctypes, os
+libc = ctypes.CDLL(None); fd = libc.inotify_init(); libc.inotify_add_watch(fd, b"/workspace", 0x80) # IN_MOVED_TO
+os.mkdir("watched"); print(os.read(fd, 300)[16:].rstrip(b"\0").decode())`)
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a watch", func() bool { return exists(work + "/watched") })
+	if err := os.Rename(b.file("new", "", 0o644), work+"/new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || out.String() != "new\n" {
+		t.Errorf("%v: %q", err, out.String())
+	}
+}
+
 // Without --out there is a fresh directory, which the result names.
 func TestFilesOutFresh(t *testing.T) {
 	b := newBox(t)
