@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,6 +156,17 @@ func TestFilesOutFresh(t *testing.T) {
 	}
 	if filepath.Dir(first.Out) != b.out || first.Out == second.Out {
 		t.Errorf("outputs %q and %q, want two fresh ones in %s", first.Out, second.Out, b.out)
+	}
+	// One that stays empty goes, unless somebody was told of it or named it.
+	before, named := names(b.out), b.dir+"/named"
+	b.sh("true")
+	b.sh("true", "--out", named)
+	if after := names(b.out); !slices.Equal(before, after) || !exists(named) {
+		t.Errorf("%q became %q; named: %t", before, after, exists(named))
+	}
+	b.sh("touch /out/f")
+	if after := names(b.out); len(after) != len(before)+1 {
+		t.Errorf("%q became %q after one that left a file", before, after)
 	}
 	cmd := b.command("demesne", "run", "--json", "--", "true")
 	cmd.Env = append(cmd.Env, "DEMESNE_OUTPUT_ROOT="+b.mkdir("root"))

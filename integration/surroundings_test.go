@@ -39,6 +39,8 @@ var surroundings = []struct {
 	{"an XDG_RUNTIME_DIR behind a link", `mkdir run; ln -s run link; XDG_RUNTIME_DIR=$PWD/link exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"sandboxes behind a link", `mkdir k; ln -s k link; export DEMESNE_SANDBOXES=$PWD/link; "$0" create --name a >/dev/null; "$0" exec a -c 'echo kept > f'; "$0" stop --keep a; "$0" exec a -- cat f 2>/dev/null; exec "$0" rm a`, 0, "kept\n"},
 	{"root of a user namespace, beside root", `"$0" create --name a >/dev/null; unshare -r "$0" run -- echo ok; "$0" exec a -- echo still; exec "$0" rm a`, 0, "ok\nstill\n"},
+	{"no network namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
+	{"no PID namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOXES; export HOME=$PWD/link/home; mkdir "$HOME"
 "$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},
@@ -75,6 +77,20 @@ func TestSurroundings(t *testing.T) {
 				t.Errorf("%+v, want exit %d and %q", r, c.code, c.says)
 			}
 		})
+	}
+}
+
+// What a file system or a kernel does not have is done without, or said in a line; nobody waits for it for ever.
+func TestSurroundingsWithout(t *testing.T) {
+	b := newBox(t)
+	without := func(what string, args ...string) result {
+		return b.finish(b.command(tools+"/nons", append([]string{what, bin + "/demesne"}, args...)...))
+	}
+	if r := without("--flock", "run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no locks available\nhint: XDG_RUNTIME_DIR ") {
+		t.Errorf("without locks: %+v", r)
+	}
+	if r := without("--splice", "run", "--", "echo", "ok"); r.code != 0 || r.stdout != "ok\n" {
+		t.Errorf("without splice: %+v", r)
 	}
 }
 

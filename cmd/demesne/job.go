@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/cmd/internal/plain"
 	"demesne/runner"
 )
@@ -184,7 +186,7 @@ func (j *job) finish(err error) (int, error) {
 	}
 	j.app.tellBlocked(j.result)
 	j.tellLearned()
-	j.tellOutput()
+	j.leaveOutput()
 	if err != nil {
 		j.app.report(j.o.verb, err)
 		if j.result.ExitCode == 0 {
@@ -201,10 +203,14 @@ func (j *job) tellLearned() {
 	}
 }
 
-// tellOutput tells a person, and only a person, where to find what a run left in a
-// directory that nobody named.
-func (j *job) tellOutput() {
-	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
+// leaveOutput takes a directory away that nobody named, in which nothing was left, and which nobody is told of.
+// It tells a person, and only a person, where to find what was left.
+func (j *job) leaveOutput() {
+	if j.o.verb != "run" || j.o.out != "" {
+		return
+	}
+	untold := j.o.key == "" && !j.o.json && !j.o.background && !j.o.manifest
+	if untold && unix.Rmdir(j.result.Out) == nil || !isTerminal(j.app.stderr) {
 		return
 	}
 	dir, err := os.Open(j.result.Out)

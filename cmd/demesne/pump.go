@@ -67,7 +67,7 @@ func (p *pump) run() error {
 	for grown := false; ; {
 		n, err := p.step()
 		switch {
-		case err == unix.EINVAL && p.splices:
+		case p.splices && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM): // these two, or at all here
 			p.splices = false
 			continue
 		case err == unix.EIO && !p.splices: // a terminal whose other end is closed

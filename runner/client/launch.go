@@ -106,9 +106,17 @@ func (l *launcher) tryLock() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock runner: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
 		f.Close()
 		return nil, nil
+	case err != nil:
+		f.Close()
+		os.Remove(path) // nobody can have locked it
+		return nil, &wire.Error{
+			Code: wire.CodeInternal, Text: fmt.Sprintf("lock runner: lock %q: %v", path, err),
+			Hint: "XDG_RUNTIME_DIR names another directory, on a file system that has locks",
+		}
 	}
 	a, err1 := f.Stat()
 	b, err2 := os.Stat(path)

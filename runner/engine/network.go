@@ -68,7 +68,10 @@ func (e *Engine) newNetwork(w *wayout.Way) (join func() (*network, error)) {
 	return begin(func() (*network, error) {
 		if w == nil {
 			ns, err := first(&e.ahead.ns, netns.New)()
-			return &network{ns: ns}, err
+			if err != nil {
+				return nil, lacking(err)
+			}
+			return &network{ns: ns}, nil
 		}
 		ns, err := w.Open(first(&e.ahead.gateway, wayout.Gateway))
 		if err != nil {

@@ -53,10 +53,13 @@ func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
 			why = err
 		}
 		if i == len(rungs)-1 {
-			return started{}, why
+			return started{}, lacking(why)
 		}
 	}
 }
+
+// lacking is an error of a namespace that the machine does not give: demesne check says what to do.
+func lacking(err error) error { return wire.Errorf(wire.CodeRequirement, "%w", err) }
 
 // oneProcessor is for PID 1 and, before it, libcontainer's half of the same process:
 // they do one thing at a time, and each thread less is one that Landlock, seccomp

@@ -1,6 +1,7 @@
-// nons [--hostname | --netfilter] CMD ARG…: executes CMD under a filter like the one Docker has by
+// nons [--hostname | --flock | --splice | --netfilter] CMD ARG…: executes CMD under a filter like the one Docker has by
 // default: no namespaces, no mounts, no keyrings. clone3 does not exist, so that libc uses
-// clone. With --hostname the filter refuses sethostname alone, with --netfilter sockets to nf_tables.
+// clone. With --hostname the filter refuses sethostname alone, with --flock flock as a file system without locks does,
+// with --splice splice as a kernel without it, with --netfilter sockets to nf_tables.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -32,16 +33,22 @@ int main(int argc, char **argv) {
 		LOAD(ARG0),
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, FLAGS, 0, 1), RET(SECCOMP_RET_ERRNO | EPERM), RET(SECCOMP_RET_ALLOW),
 		RET(SECCOMP_RET_ALLOW)};
-	struct sock_filter host[] = {LOAD(NR), DENY(SYS_sethostname, EPERM), RET(SECCOMP_RET_ALLOW)};
+	struct { char *name; int nr, err; } ones[] = {
+		{"--hostname", SYS_sethostname, EPERM}, {"--flock", SYS_flock, ENOLCK}, {"--splice", SYS_splice, ENOSYS}};
 	struct sock_filter netfilter[] = {
 		LOAD(NR), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5),
 		LOAD(ARG0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 16, 0, 3),  // AF_NETLINK
 		LOAD(ARG2), DENY(12, EPROTONOSUPPORT), RET(SECCOMP_RET_ALLOW)}; // NETLINK_NETFILTER
 	struct sock_fprog p = {sizeof f / sizeof *f, f};
-	if (argc > 2 && !strcmp(argv[1], "--hostname")) {
-		p.len = sizeof host / sizeof *host;
-		p.filter = host;
+	for (int i = 0; i < 3; i++) {
+		if (argc < 3 || strcmp(argv[1], ones[i].name))
+			continue;
+		struct sock_filter one[] = {LOAD(NR), DENY(ones[i].nr, ones[i].err), RET(SECCOMP_RET_ALLOW)};
+		p.len = sizeof one / sizeof *one;
+		p.filter = memcpy(f, one, sizeof one);
 		argv++;
+		argc--;
+		break;
 	}
 	if (argc > 2 && !strcmp(argv[1], "--netfilter")) {
 		p.len = sizeof netfilter / sizeof *netfilter;
