@@ -114,6 +114,29 @@ func TestListenUnix(t *testing.T) {
 	}
 }
 
+// A socket without a name in a directory would be everybody's, and a file that is none is not taken away.
+func TestListenUnixElsewhere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if l, err := listenUnix(""); err == nil {
+		t.Errorf("listens on %v", l.Addr())
+	}
+	l, err := listenUnix("@name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if st, err := os.Lstat("@name"); err != nil || st.Mode()&os.ModeSocket == 0 {
+		t.Errorf("%v %v", st, err)
+	}
+	if err := os.WriteFile("notes", []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = listenUnix("notes")
+	if b, _ := os.ReadFile("notes"); err == nil || string(b) != "mine" {
+		t.Errorf("%v; the file has %q", err, b)
+	}
+}
+
 func TestToolSets(t *testing.T) {
 	for _, c := range []struct{ said, env, want string }{
 		{"", "", ""}, {"files", "", "files"}, {"", "files", "files"}, {"files,files", "zzz", "files files"},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -101,13 +102,21 @@ func listen(addr string, guarded bool) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix makes a socket that only its owner may connect to. One that a server left
-// behind that was killed is taken away: nobody answers there.
-func listenUnix(path string) (net.Listener, error) {
+// listenUnix makes a socket that only its owner may connect to: one in a directory, for those that have no place
+// there (an empty name, or one that begins with "@", unix(7)) are everybody's. One that a server left behind that was
+// killed is taken away: nobody answers there.
+func listenUnix(given string) (net.Listener, error) {
+	if given == "" {
+		return nil, errors.New("listen: no path after unix:")
+	}
+	path, err := filepath.Abs(given)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q: %w", given, err)
+	}
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("listen on %q: another server answers there", path)
-	} else if errors.Is(err, unix.ECONNREFUSED) {
+	} else if st, gone := os.Lstat(path); gone == nil && st.Mode()&os.ModeSocket != 0 && errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(path)
 	}
 	mask := unix.Umask(0o177)

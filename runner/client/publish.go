@@ -34,9 +34,12 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 // (ip_unprivileged_port_start, ip(7)).
 const firstFree = 1024
 
-// another is the hint for who may not listen on a port because of its number. It is pure.
+// another is the hint for who may not listen on a port because of its number, or because somebody does. It is pure.
 func another(p runner.Port, err error) string {
 	at, bad := netip.ParseAddrPort(p.Listen)
+	if bad == nil && errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Sprintf("--publish unix:PATH:%d needs no port of this machine", p.To)
+	}
 	if bad != nil || at.Port() >= firstFree || !errors.Is(err, unix.EACCES) {
 		return ""
 	}

@@ -83,7 +83,7 @@ func (e *Engine) greet(conn *wire.Conn) {
 	}
 	c := &caller{e: e, own: map[*sandbox]bool{}}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
-	hello := protocol.Hello{Protocol: protocol.Protocol, PID: os.Getpid(), Mode: e.boot.Mode, UIDMap: e.boot.UIDMap}
+	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {
 		conn.Close()
 	}

@@ -1,12 +1,15 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const gib = 1 << 30
@@ -174,5 +177,23 @@ func TestProcesses(t *testing.T) {
 	}
 	if f := family(os.Getpid()); len(f) < 2 || f[0] != os.Getpid() || f[1] != os.Getppid() {
 		t.Error(fmt.Sprint(f))
+	}
+}
+
+// TestListStays: what a sandbox puts in the way of a path leads nowhere.
+func TestListStays(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(dir+"/in/below", 0o700), os.Mkdir(dir+"/out", 0o700), os.Symlink("../out", dir+"/in/link"), os.Symlink("below", dir+"/in/near")); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(dir + "/in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for path, want := range map[string]error{".": nil, "below": nil, "link": unix.ELOOP, "near/.": unix.ELOOP, "link/.": unix.ELOOP, "../out": unix.EXDEV, dir: unix.EXDEV} {
+		if err := list(in, path, func(string, *unix.Stat_t) bool { return true }); !errors.Is(err, want) && !(want == unix.ELOOP && errors.Is(err, unix.ENOTDIR)) {
+			t.Errorf("%q: %v", path, err)
+		}
 	}
 }

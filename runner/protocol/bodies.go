@@ -11,12 +11,11 @@ type Attached struct {
 	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
 }
 
-// Hello is the runner's first message on a new connection.
+// Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
+// of its own programs.
 type Hello struct {
-	Protocol int              `json:"protocol"`
-	PID      int              `json:"pid"`
-	Mode     string           `json:"mode"`
-	UIDMap   []runner.IDRange `json:"uid_map,omitempty"`
+	PID  int    `json:"pid"`
+	Mode string `json:"mode"`
 }
 
 // Created is the reply to a create call.

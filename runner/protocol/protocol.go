@@ -2,9 +2,6 @@ package protocol
 
 import "demesne/runner/wire"
 
-// Protocol is the version of the caller socket's messages.
-const Protocol = 1
-
 // The caller socket's operations; see package guestapi for the guest's.
 const (
 	OpHello   wire.Op = "hello"
