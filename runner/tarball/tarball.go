@@ -132,18 +132,14 @@ func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 	return f.ReadDir(-1)
 }
 
-// packFile writes the file that info is of. The size is that of the moment it was opened; a file that shrinks
-// after that is an error, for the stream is in the middle of it.
+// packFile writes the file that info is of, or what has replaced it since. The size is that of the moment it was opened; a file
+// that shrinks after that is an error, for the stream is in the middle of it.
 func packFile(tw *tar.Writer, root *os.Root, base, as string, info fs.FileInfo) error {
-	f, err := root.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, now, err := openFile(root, base, info)
 	if err != nil {
 		return fmt.Errorf("pack %q: %w", as, err)
 	}
 	defer f.Close()
-	now, err := f.Stat()
-	if err != nil || !os.SameFile(now, info) {
-		return fmt.Errorf("pack %q: %w", as, cmp.Or(err, errChanged))
-	}
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Size: now.Size(), Mode: int64(now.Mode().Perm()), ModTime: now.ModTime()}
 	if err := tw.WriteHeader(h); err != nil {
 		return fmt.Errorf("pack %q: %w", as, err)
@@ -152,6 +148,28 @@ func packFile(tw *tar.Writer, root *os.Root, base, as string, info fs.FileInfo) 
 		return fmt.Errorf("pack %q: %w", as, err)
 	}
 	return nil
+}
+
+// looks is how often a file is looked at that others replace all the time.
+const looks = 100
+
+// openFile opens the regular file that has the name, which info was of a moment ago.
+func openFile(root *os.Root, base string, info fs.FileInfo) (*os.File, fs.FileInfo, error) {
+	for range looks {
+		f, err := root.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		now, err := f.Stat()
+		if err == nil && now.Mode().IsRegular() && os.SameFile(now, info) {
+			return f, now, nil
+		}
+		f.Close()
+		if info, err = root.Lstat(base); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, errChanged
 }
 
 // Report is what Unpack did.

@@ -3,12 +3,14 @@ package tarball
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -321,4 +323,27 @@ func TestPackSwapped(t *testing.T) {
 			t.Errorf("%q: swapped %t, %v, %q", when, swapped, err, bytes.ReplaceAll(packed.Bytes(), []byte{0}, nil))
 		}
 	}
+}
+
+// TestPackReplaced: a file that others replace all the time is packed as it was at some time.
+func TestPackReplaced(t *testing.T) {
+	root, dir := rooted(t)
+	write(t, filepath.Join(dir, "mine/f"), "one", 0o644)
+	ctx, cancel := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			if err := errors.Join(os.WriteFile(dir+"/new", []byte("two"), 0o644), os.Rename(dir+"/new", dir+"/mine/f")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 2000 {
+		if err := Pack(io.Discard, root, "mine", "mine"); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	cancel()
+	writer.Wait()
 }
