@@ -166,7 +166,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(os.Chown(filepath.Join(state, "ended"), rootBase, rootBase), os.Chown(state, rootBase, rootBase))
+	return errors.Join(os.Lchown(filepath.Join(state, "ended"), rootBase, rootBase), os.Lchown(state, rootBase, rootBase))
 }
 
 // ours is a directory that is ours, and no link to one.
