@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -74,12 +73,7 @@ func lockPart(parent *os.Root, name string) (*os.File, error) {
 
 // sweepParts removes those whose makers are dead.
 func sweepParts(parent *os.Root) error {
-	dir, err := parent.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := namesIn(parent)
 	if err != nil {
 		return err
 	}
@@ -96,29 +90,60 @@ func sweepParts(parent *os.Root) error {
 }
 
 // deliver moves name in the part to the name as beside it. A directory is added to one that is there.
-func (p *part) deliver(name, as string) error {
-	return p.move(path.Join(p.name, name), as)
-}
+func (p *part) deliver(name, as string) error { return move(p.dir, name, p.parent, as) }
 
-func (p *part) move(from, to string) error {
-	there, err := p.parent.Lstat(to)
+// move moves what is name in from itself to the name as in to itself. A sandbox may be writing to either: it goes on in the directories
+// that were looked at, wherever they are by now, and not in what has been put in their place.
+func move(from *os.Root, name string, to *os.Root, as string) error {
+	there, err := to.Lstat(as)
 	if err != nil || !there.IsDir() {
-		return p.parent.Rename(from, to)
+		return rename(from, name, to, as)
 	}
-	names, err := p.list(from)
+	source, err := from.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := to.OpenRoot(as) // os.Root follows links that do not lead out of it
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if now, err := target.Stat("."); err != nil || !os.SameFile(now, there) {
+		return errors.Join(err, fmt.Errorf("%q changed while it was copied to", as))
+	}
+	names, err := namesIn(source)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := p.move(path.Join(from, name), path.Join(to, name)); err != nil {
+		if err := move(source, name, target, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *part) list(dir string) ([]string, error) {
-	f, err := p.parent.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+// rename is renameat(2), which follows no link that has one of the names.
+func rename(from *os.Root, name string, to *os.Root, as string) error {
+	a, err := from.Open(".")
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := to.Open(".")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := unix.Renameat(fdOf(a), name, fdOf(b), as); err != nil {
+		return &os.LinkError{Op: "renameat", Old: name, New: as, Err: err}
+	}
+	return nil
+}
+
+func namesIn(dir *os.Root) ([]string, error) {
+	f, err := dir.Open(".")
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // tree lists the files below dir as "path=content".
@@ -70,6 +73,45 @@ func TestPartDeliver(t *testing.T) {
 		got := strings.Join(tree(t, dir), " ")
 		if (err != nil) != c.fails || c.want != "" && got != c.want || strings.Contains(got, partPrefix) {
 			t.Errorf("%s: %v, %s", c.name, err, got)
+		}
+	}
+}
+
+// TestPartSwapped: somebody puts a link to a neighbour in the place of a directory that is being copied to. Nothing lands there.
+func TestPartSwapped(t *testing.T) {
+	dir := t.TempDir()
+	mkdirs(t, dir, "as/sub", "other")
+	if err := os.Symlink("../other", dir+"/as/link"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for ctx.Err() == nil {
+			unix.Renameat2(unix.AT_FDCWD, dir+"/as/sub", unix.AT_FDCWD, dir+"/as/link", unix.RENAME_EXCHANGE)
+		}
+	})
+	for range 500 {
+		p, err := newPart(openRoot(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mkdirs(t, filepath.Join(dir, p.name), "d/sub/deep")
+		p.deliver("d", "as") // may be refused
+		p.remove()
+	}
+	cancel()
+	swapper.Wait()
+	if names, err := os.ReadDir(dir + "/other"); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+func mkdirs(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
