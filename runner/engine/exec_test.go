@@ -14,7 +14,7 @@ import (
 // runsIn is a sandbox that has been made, of an engine that has no others.
 func runsIn(t *testing.T) *sandbox {
 	t.Helper()
-	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{})}
+	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), accepting: true}
 	var err error
 	if e.state, err = state.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestSilentInit(t *testing.T) {
 	if wire.AsError(err).Code != wire.CodeGone {
 		t.Errorf("error %v", err)
 	}
-	<-s.finished
+	<-s.e.idle // it is forgotten, on disk too
 	if s.verdict != runner.Lost {
 		t.Errorf("it ended as %q", s.verdict)
 	}
