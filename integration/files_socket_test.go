@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,13 @@ func TestSocket(t *testing.T) {
 	}
 	if r := b.demesne("exec", "with", "-c", say+"/in/s"); r.stdout != "hello\n" {
 		t.Errorf("exec: %+v", r)
+	}
+	own, err := filepath.Glob(b.run + "/demesne/*.sock")
+	if err != nil || len(own) != 1 {
+		t.Fatalf("the runner's socket: %q, %v", own, err)
+	}
+	if r := b.demesne("run", "--socket", own[0], "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "demesne's own run directory") {
+		t.Errorf("--socket of the runner: %+v", r)
 	}
 	b.demesne("stop", "--keep", "with")
 	if r := b.demesne("exec", "with", "-c", say+"/in/s"); r.stdout != "hello\n" {

@@ -1,11 +1,15 @@
 package archive
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -91,6 +95,37 @@ func TestImportDirectoryMeta(t *testing.T) {
 			t.Errorf("its attribute is %q", h.PAXRecords)
 		}
 	}
+}
+
+// TestImportSwapped: somebody puts a link to a neighbour in the place of a directory that is being imported. What is the
+// neighbour's is not imported under the directory's name.
+func TestImportSwapped(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(dir+"/mine", 0o755), os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/o", nil, 0o644), os.Symlink("other", dir+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for ctx.Err() == nil {
+			unix.Renameat2(unix.AT_FDCWD, dir+"/mine", unix.AT_FDCWD, dir+"/link", unix.RENAME_EXCHANGE)
+		}
+	})
+	for range 2000 {
+		var got bytes.Buffer
+		writeTree(t.Context(), root, &got, func(string) {}) // may be refused
+		if bytes.Contains(got.Bytes(), []byte("mine/o")) || bytes.Contains(got.Bytes(), []byte("link/o")) {
+			t.Error("the neighbour's was imported")
+			break
+		}
+	}
+	cancel()
+	swapper.Wait()
 }
 
 // TestImportRootOwners: root imports every owner as it is.
