@@ -169,11 +169,7 @@ func (n *network) env(certFile string) []string {
 	if n == nil || n.out == nil {
 		return nil
 	}
-	env := n.out.Env(certFile)
-	if certFile != "" {
-		env = append(env, "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStore="+rootfs.JavaFile)
-	}
-	return env
+	return n.out.Env(certFile, rootfs.JavaFile)
 }
 
 func (n *network) blocked() []runner.Blocked {

@@ -17,13 +17,13 @@ var certVariables = []string{
 // goProxy is where a sandbox finds its own Go module proxy: jbeshir/demesne's address.
 var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
 
-// Env tells programs of the proxy, and has the placeholders of secrets; certFile may be empty.
-func (w *Way) Env(certFile string) []string {
-	return environ(certFile, w.golang != nil, w.outlet.Plan().Env)
+// Env tells programs of the proxy, and has the placeholders of secrets. javaStore is certFile as Java wants it; where that is empty, none is named.
+func (w *Way) Env(certFile, javaStore string) []string {
+	return environ(certFile, javaStore, w.golang != nil, w.outlet.Plan().Env)
 }
 
 // environ tells programs of the proxy. Those that do not ask find their way by names.
-func environ(certFile string, golang bool, placeholders []outlet.Var) []string {
+func environ(certFile, javaStore string, golang bool, placeholders []outlet.Var) []string {
 	at := "http://" + netns.ProxyAddr().String()
 	var env []string
 	for _, kv := range []string{"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=localhost,127.0.0.1,::1"} {
@@ -33,6 +33,7 @@ func environ(certFile string, golang bool, placeholders []outlet.Var) []string {
 		for _, name := range certVariables {
 			env = append(env, name+"="+certFile)
 		}
+		env = append(env, "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStore="+javaStore)
 	}
 	if golang {
 		env = append(env, "GOPROXY=http://"+goProxy.String()+",direct")

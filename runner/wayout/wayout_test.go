@@ -39,8 +39,8 @@ func TestSince(t *testing.T) {
 }
 
 func TestEnviron(t *testing.T) {
-	env := environ("/ca.pem", true, []outlet.Var{{Name: "TOKEN", Value: "demesne-x"}})
-	for _, want := range []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem", "HTTP_PROXY=http://198.18.0.1:3128", "https_proxy=http://198.18.0.1:3128", "no_proxy=localhost,127.0.0.1,::1", "TOKEN=demesne-x", "GOPROXY=http://127.0.0.1:8087,direct"} {
+	env := environ("/ca.pem", "/ca.jks", true, []outlet.Var{{Name: "TOKEN", Value: "demesne-x"}})
+	for _, want := range []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem", "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStore=/ca.jks", "HTTP_PROXY=http://198.18.0.1:3128", "https_proxy=http://198.18.0.1:3128", "no_proxy=localhost,127.0.0.1,::1", "TOKEN=demesne-x", "GOPROXY=http://127.0.0.1:8087,direct"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("no %s in %q", want, env)
 		}
