@@ -83,7 +83,12 @@ python3 -c 'import socket; socket.create_connection(("db.test", 5432)).recv(1)' 
 func TestProxyKilledEarly(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for round := range 20 {
-			cmd := n.command("demesne", "run", "--allow-domain", "good.test", "--", "curl", "-sS", "-m", "20", "http://good.test/")
+			// It ends when its input does, and so not before its proxy was seen.
+			cmd := n.command("demesne", "run", "-i", "--allow-domain", "good.test", "--", "sh", "-c", "curl -sS -m 20 http://good.test/; cat")
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				n.Fatal(err)
+			}
 			if err := cmd.Start(); err != nil {
 				n.Fatal(err)
 			}
@@ -92,6 +97,7 @@ func TestProxyKilledEarly(t *testing.T) {
 			for _, pid := range named("demesne-proxy") {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
+			in.Close()
 			ended(t, cmd)
 		}
 		if r := n.inside("curl -sS http://good.test/", "--allow-domain", "good.test"); r.stdout != "hello from good.test\n" {
