@@ -2,6 +2,7 @@ package integration
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os/exec"
@@ -14,17 +15,18 @@ import (
 func TestEgressGoProxy(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
-		cert := n.trusted("8.3.3.3 proxy.golang.org sum.golang.org\n8.4.4.4 elsewhere.test\n")
+		modules, sums := n.goServers()
+		cert := n.trusted("8.3.3.3 " + modules + " " + sums + "\n8.4.4.4 elsewhere.test\n")
 		mux := http.NewServeMux()
 		for path, text := range map[string]string{
-			"proxy.golang.org/go.test/left/@v/v1.0.0.info": `{"Version":"v1.0.0"}`,
-			"proxy.golang.org/go.test/left/@v/v1.0.0.mod":  "module go.test/left\n",
-			"proxy.golang.org/go.test/left/@v/v1.0.0.zip":  string(zipped(map[string]string{"go.test/left@v1.0.0/go.mod": "module go.test/left\n"})),
-			"sum.golang.org/latest":                        "go.sum database tree\n",
+			modules + "/go.test/left/@v/v1.0.0.info": `{"Version":"v1.0.0"}`,
+			modules + "/go.test/left/@v/v1.0.0.mod":  "module go.test/left\n",
+			modules + "/go.test/left/@v/v1.0.0.zip":  string(zipped(map[string]string{"go.test/left@v1.0.0/go.mod": "module go.test/left\n"})),
+			sums + "/latest":                         "go.sum database tree\n",
 		} {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { n.saw(r.Host + r.URL.Path); io.WriteString(w, text) })
 		}
-		mux.HandleFunc("proxy.golang.org/moved", func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(modules+"/moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://elsewhere.test/", http.StatusFound)
 		})
 		mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -37,13 +39,13 @@ func TestEgressGoProxy(t *testing.T) {
 			go server.Serve(tls.NewListener(n.listen(at), &tls.Config{Certificates: []tls.Certificate{cert}}))
 		}
 		script := `at=http://127.0.0.1:8087; echo $GOPROXY; curl -sS $at/go.test/left/@v/v1.0.0.info; echo
-curl -sS -o /dev/null -w '%{http_code}\n' $at/sumdb/sum.golang.org/supported; curl -sS $at/sumdb/sum.golang.org/latest
+curl -sS -o /dev/null -w '%{http_code}\n' $at/sumdb/` + sums + `/supported; curl -sS $at/sumdb/` + sums + `/latest
 curl -sSL -m 20 $at/moved 2>&1 | grep -c 403
 curl -sS -X POST -d secret $at/go.test/left/@v/list; curl -sS $at//evil.test/x > /dev/null
 curl -sS -H 'Host: elsewhere.test' $at/go.test/left/@v/v1.0.0.mod
-for way in '' '--noproxy *'; do curl -sS -m 20 $way https://proxy.golang.org/go.test/left/@v/v1.0.0.info; echo; done`
+for way in '' '--noproxy *'; do curl -sS -m 20 $way https://` + modules + `/go.test/left/@v/v1.0.0.info; echo; done`
 		want := "http://127.0.0.1:8087,direct\n{\"Version\":\"v1.0.0\"}\n200\ngo.sum database tree\n1\n" +
-			"blocked by demesne: \"proxy.golang.org\": the Go proxy is for GET and HEAD, not for \"POST\"\nmodule go.test/left\n\n\n"
+			"blocked by demesne: \"" + modules + "\": the Go proxy is for GET and HEAD, not for \"POST\"\nmodule go.test/left\n\n\n"
 		if r := n.inside(script, "--go-proxy"); r.stdout != want || n.heard("other POST") || n.heard("elsewhere.test") {
 			n.Errorf("%+v\nwant %q; seen %q", r, want, n.seen)
 		}
@@ -61,4 +63,24 @@ for way in '' '--noproxy *'; do curl -sS -m 20 $way https://proxy.golang.org/go.
 			}
 		}
 	})
+}
+
+// goServers asks demesne for the names of the public module proxy and its checksum database.
+func (n *internet) goServers() (modules, checksums string) {
+	n.Helper()
+	r := n.demesne("egress", "list", "--json", "package-managers")
+	var mode struct{ Rules []struct{ For, Rule string } }
+	if err := json.Unmarshal([]byte(r.stdout), &mode); err != nil {
+		n.Fatalf("%v: %+v", err, r)
+	}
+	var hosts []string
+	for _, rule := range mode.Rules {
+		if host, ports, _ := strings.Cut(rule.Rule, ":"); rule.For == "Go modules and checksums" && ports == "443" {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) != 2 {
+		n.Fatalf("want a module proxy and a checksum database: %q", hosts)
+	}
+	return hosts[0], hosts[1]
 }

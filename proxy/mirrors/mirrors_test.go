@@ -14,7 +14,7 @@ func TestMirrors(t *testing.T) {
 		{"npm", "registry=http://localhost:4873\nregistry=http://127.0.0.1\n", "", ""},
 		{"npm", "registry=https://${HOST}/\n", "", "not the URL of a server"},
 		{"pip", "[global]\nindex-url = https://user:SECRET@pypi.corp.test/simple\nextra_index_url =\n    https://a.test/simple\n    http://b.test:8080/simple\n[install]\ntrusted-host = b.test\n", "pypi.corp.test:443 a.test:443 b.test:8080", ""},
-		{"go", "GOPROXY=https://goproxy.corp.test,https://proxy.golang.org|direct\nGOSUMDB=sum.golang.google.cn\nGOFLAGS=-mod=mod\n", "goproxy.corp.test:443 proxy.golang.org:443 sum.golang.google.cn:443", ""},
+		{"go", "GOPROXY=https://goproxy.corp.test,https://modules.test|direct\nGOSUMDB=sums.test\nGOFLAGS=-mod=mod\n", "goproxy.corp.test:443 modules.test:443 sums.test:443", ""},
 		{"go", "GOSUMDB=sum.corp.test+deadbeef+AbC https://sum.corp.test/db\nGOPROXY=off\n", "sum.corp.test:443", ""},
 		{"apt", "# deb http://no.test x\ndeb [arch=amd64 signed-by=/k] http://apt.corp.test/debian stable main\ndeb-src https://apt2.test:8443/ x y\ndeb cdrom:[Debian]/ x main\ndeb file:/srv/x ./\ndeb [trusted=yes]\n", "apt.corp.test:80 apt2.test:8443", ""},
 		{"apt", "Types: deb\nURIs: http://10.1.2.3/debian https://[fd00::7]:8443/x\nSuites: stable\n", "10.1.2.3:80 [fd00::7]:8443", ""},

@@ -2,6 +2,7 @@ package modes
 
 import (
 	"fmt"
+	"strings"
 
 	"demesne/proxy/policy"
 )
@@ -14,10 +15,13 @@ type Ecosystem struct {
 	Ports  string
 }
 
-// Servers of Go's public modules and of their checksums.
+// The servers of Go's public modules and of their checksums.
 const (
-	GoModules   = "proxy.golang.org"
-	GoChecksums = "sum.golang.org"
+	goZone      = "golang.org"
+	goModules   = "proxy"
+	goChecksums = "sum"
+	GoModules   = goModules + "." + goZone
+	GoChecksums = goChecksums + "." + goZone
 )
 
 // GoProxy are the rules that a sandbox's own module proxy needs: what it reads, and nothing that
@@ -45,7 +49,7 @@ func Ecosystems() []Ecosystem {
 		{"PyPI files", "pythonhosted.org", []string{"files"}, "443"},
 		{"conda", "anaconda.com", []string{"repo"}, "443"},
 		{"conda channels", "anaconda.org", []string{"conda"}, "443"},
-		{"Go modules and checksums", "golang.org", []string{"proxy", "sum"}, "443"},
+		{"Go modules and checksums", goZone, []string{goModules, goChecksums}, "443"},
 		{"Debian", "debian.org", []string{"deb", "security"}, "80,443"},
 		{"Ubuntu", "ubuntu.com", []string{"archive", "security", "ports"}, "80,443"},
 		{"Alpine", "alpinelinux.org", []string{"dl-cdn"}, "80,443"},
@@ -54,14 +58,19 @@ func Ecosystems() []Ecosystem {
 	}
 }
 
-// Rules gives the row as rules, one a label.
+// Hosts returns the names of the row's servers, one for each label.
+func (e Ecosystem) Hosts() []string {
+	var hosts []string
+	for _, label := range e.Labels {
+		hosts = append(hosts, strings.TrimPrefix(label+"."+e.Zone, "."))
+	}
+	return hosts
+}
+
+// Rules returns one rule for each of the row's servers.
 func (e Ecosystem) Rules() ([]policy.Rule, error) {
 	var rules []policy.Rule
-	for _, label := range e.Labels {
-		host := e.Zone
-		if label != "" {
-			host = label + "." + e.Zone
-		}
+	for _, host := range e.Hosts() {
 		r, err := policy.ParseRule(host + ":" + e.Ports)
 		if err != nil {
 			return nil, fmt.Errorf("ecosystem %q: %w", e.Name, err)

@@ -2,6 +2,8 @@ package modes
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"demesne/proxy/policy"
@@ -16,22 +18,34 @@ func decide(t *testing.T, p policy.Policy, host string, port uint16) policy.Deci
 	return p.Decide(q)
 }
 
+// ecosystem returns the ecosystem of that name.
+func ecosystem(t *testing.T, name string) Ecosystem {
+	t.Helper()
+	i := slices.IndexFunc(Ecosystems(), func(e Ecosystem) bool { return e.Name == name })
+	if i < 0 {
+		t.Fatalf("no ecosystem %q", name)
+	}
+	return Ecosystems()[i]
+}
+
 func TestModes(t *testing.T) {
+	npm, debian, crates := ecosystem(t, "npm"), ecosystem(t, "Debian"), ecosystem(t, "crates")
+	server, apt := npm.Hosts()[0], debian.Hosts()[0]
 	for _, c := range []struct {
 		mode string
 		host string
 		port uint16
 		want string
 	}{
-		{"none", "registry.npmjs.org", 443, "no rule"},
-		{"package-managers", "registry.npmjs.org", 443, `allowed by rule "registry.npmjs.org:443"`},
-		{"package-managers", "registry.npmjs.org", 80, `rule "registry.npmjs.org:443" is not for port 80`},
-		{"package-managers", "npmjs.org", 443, "no rule"},
-		{"package-managers", "www.npmjs.org", 443, "no rule"},
-		{"package-managers", "sum.golang.org", 443, `allowed by rule "sum.golang.org:443"`},
-		{"package-managers", "deb.debian.org", 80, `allowed by rule "deb.debian.org:80,443"`},
-		{"package-managers", "upload.pypi.org", 443, "no rule"},
-		{"package-managers", "crates.io", 443, "no rule"},
+		{"none", server, 443, "no rule"},
+		{"package-managers", server, 443, fmt.Sprintf("allowed by rule %q", server+":443")},
+		{"package-managers", server, 80, fmt.Sprintf("rule %q is not for port 80", server+":443")},
+		{"package-managers", npm.Zone, 443, "no rule"},
+		{"package-managers", "www." + npm.Zone, 443, "no rule"},
+		{"package-managers", GoChecksums, 443, fmt.Sprintf("allowed by rule %q", GoChecksums+":443")},
+		{"package-managers", apt, 80, fmt.Sprintf("allowed by rule %q", apt+":80,443")},
+		{"package-managers", "upload." + ecosystem(t, "PyPI").Zone, 443, "no rule"},
+		{"package-managers", crates.Zone, 443, "no rule"},
 		{"open", "example.com", 22, `allowed by rule "*"`},
 		{"open", "1.1.1.1", 53, `allowed by rule "*"`},
 		{"open", "127.0.0.1", 53, "127.0.0.1 leads to 127.0.0.1 (loopback), which no rule names"},
