@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"demesne/proxy/decisions"
+	"demesne/proxy/hostaddr"
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -33,16 +34,16 @@ type Dialer interface {
 type Config struct {
 	Sandbox  string // its id, for the log
 	Policy   policy.Policy
-	V4, V6   netip.Prefix                 // pools that stand for names; an invalid one: no such addresses
-	Resolver Resolver                     // nil: the host's
-	Dialer   Dialer                       // nil: plain TCP
-	Upstream *Upstream                    // nil: none
-	Own      func() ([]netip.Addr, error) // the host's addresses; nil: those of its interfaces
-	Secrets  []Secret                     // that requests are given
-	CA       []byte                       // Proxy.Authority of a proxy that this one replaces; nil: a new one
-	Roots    *x509.CertPool               // whom to trust about the hosts of secrets; nil: whom the host trusts
-	Approve  Approver                     // nil: what no rule speaks of is denied
-	Log      io.Writer                    // a decisions.Record as JSON a line; nil: none
+	V4, V6   netip.Prefix                       // pools that stand for names; an invalid one: no such addresses
+	Resolver Resolver                           // nil: the host's
+	Dialer   Dialer                             // nil: plain TCP
+	Upstream *Upstream                          // nil: none
+	Own      func(netip.AddrPort) (bool, error) // whether a connection to there ends on this machine; nil: hostaddr.Own
+	Secrets  []Secret                           // that requests are given
+	CA       []byte                             // Proxy.Authority of a proxy that this one replaces; nil: a new one
+	Roots    *x509.CertPool                     // whom to trust about the hosts of secrets; nil: whom the host trusts
+	Approve  Approver                           // nil: what no rule speaks of is denied
+	Log      io.Writer                          // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 
 	Spent  []decisions.Spent       // of budgets, by proxies that this one replaces
@@ -83,7 +84,6 @@ type Proxy struct {
 	names   *names
 	log     *journal
 	spent   budgets
-	own     ownAddrs
 	asking  asking
 	flows   atomic.Int64 // that have not ended
 	secrets secrets
@@ -115,10 +115,12 @@ func New(c Config) (*Proxy, error) {
 		d.SetMultipathTCP(false)
 		c.Dialer = d
 	}
+	if c.Own == nil {
+		c.Own = hostaddr.Own
+	}
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
-	p.own.find = c.Own
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
 	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden, denied: c.Denied}
