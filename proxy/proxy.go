@@ -57,7 +57,7 @@ type Config struct {
 type Limits struct {
 	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it moves much
 	Names       int           // that DNS gives addresses for: 16384
-	Log         int64         // bytes: 64 MiB
+	Log         int64         // bytes: 64 MiB, a quarter for denials. Without room for more nothing is allowed
 	Head        time.Duration // for a request's head, a ClientHello: 10 s
 	Dial        time.Duration // for all addresses of a name: 30 s
 }
@@ -123,7 +123,8 @@ func New(c Config) (*Proxy, error) {
 	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden, denied: c.Denied}
+	p.log = newJournal(c)
+	p.log.hidden = p.hidden
 	p.spent.before, p.spent.tell = slices.Clone(c.Spent), c.Spend
 	if len(p.secrets) > 0 {
 		var err error
@@ -181,6 +182,7 @@ func (p *Proxy) Close() error {
 	}
 	err := p.closeWeb()
 	p.settle()
+	p.log.finish()
 	return err
 }
 
