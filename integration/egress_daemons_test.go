@@ -72,7 +72,9 @@ func (n *internet) daemon(at string, argv ...string) {
 	cmd := n.peer(argv...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
+	var err error
+	n.at(at, func() { err = cmd.Start() })
+	if err != nil {
 		n.Fatal(err)
 	}
 	ended := make(chan struct{})

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,30 @@ func TestEscapeN11N14Rebound(t *testing.T) {
 	})
 }
 
+// N34: addresses that a route makes this machine's are its own, though no interface has them.
+func TestEscapeN34Routed(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		ip := program(n, "ip")
+		for _, args := range []string{"route add local 9.8.0.0/16 dev lo", "-6 route add local 2a00:1450:9::/64 dev lo"} {
+			if out, err := exec.Command(ip, strings.Fields(args)...).CombinedOutput(); err != nil {
+				n.Fatalf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		n.peers("9.8.7.6 vip.test\n2a00:1450:9::5 vip6.test\n")
+		go n.echo(n.listen("[::]:7777"))
+		script := `for url in http://vip.test:7777/ http://vip6.test:7777/; do curl -sS -m 20 $url; curl -sS -m 20 --noproxy '*' $url; done
+for url in http://9.8.7.6:7777/ 'http://[2a00:1450:9::5]:7777/'; do curl -g -sS -m 20 $url; done; true`
+		r := n.inside(script, "--egress", "open", "--allow-open-with-inputs")
+		if len(n.seen) > 0 || strings.Count(r.stderr, "this host") != 4 {
+			n.Errorf("%+v; seen %q", r, n.seen)
+		}
+		n.inside("curl -sS -m 20 http://vip.test:7777/", "--allow-domain", "vip.test:7777", "--allow-domain", "9.8.0.0/16:7777")
+		if !n.heard("tcp 9.8.7.6:7777") {
+			n.Errorf("named by a rule: seen %q", n.seen)
+		}
+	})
+}
+
 // N16, N18: no query leaves for a name that is not allowed, by any road to a name server.
 func TestEscapeN16N18DNS(t *testing.T) {
 	onInternet(t, func(n *internet) {
@@ -111,7 +136,9 @@ E`, "--allow-domain", "good.test")
 // nameServer tells what it is asked, and answers nothing.
 func (n *internet) nameServer(at string) <-chan string {
 	n.Helper()
-	c, err := net.ListenPacket("udp", at)
+	var c net.PacketConn
+	var err error
+	n.at(at, func() { c, err = net.ListenPacket("udp", at) })
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -24,14 +24,17 @@ import (
 	"testing"
 	"time"
 
+	"demesne/integration/fixture"
+
 	"golang.org/x/sys/unix"
 )
 
-// internet is the network that demesne finds itself in: a namespace in which every address
-// of 8.0.0.0/8 is answered, by servers of the test. Only 8.0.0.1 is the machine's own.
+// internet is the network that demesne finds itself in: a namespace from which every address
+// of 8.0.0.0/8 is answered, by servers of the test in another one. Only 8.0.0.1 is the machine's own.
 type internet struct {
 	*box
-	ca string // file with the certificate of all TLS servers
+	elsewhere *fixture.Elsewhere
+	ca        string // file with the certificate of all TLS servers
 
 	mu   sync.Mutex
 	seen []string // host and path of each request, and what raw servers heard
@@ -85,16 +88,12 @@ func again(t *testing.T) {
 	}
 }
 
-// connect brings lo up, gives it the addresses and the names.
+// connect gives the machine a network, and the names.
 func (n *internet) connect() {
 	n.Helper()
-	ip := program(n, "ip")
-	for _, args := range [][]string{
-		{"link", "set", "lo", "up"}, {"addr", "add", "8.0.0.1/8", "dev", "lo"},
-	} {
-		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
-			n.Fatalf("ip %v: %v: %s", args, err, out)
-		}
+	var err error
+	if n.elsewhere, err = fixture.NewElsewhere(program(n, "ip")); err != nil {
+		n.Fatal(err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		n.Fatal(err)
@@ -130,12 +129,23 @@ func (n *internet) serve() {
 
 func (n *internet) listen(at string) net.Listener {
 	n.Helper()
-	l, err := net.Listen("tcp", at)
+	var l net.Listener
+	var err error
+	n.at(at, func() { l, err = net.Listen("tcp", at) })
 	if err != nil {
 		n.Fatal(err)
 	}
 	n.Cleanup(func() { l.Close() })
 	return l
+}
+
+// at calls f where an address is local.
+func (n *internet) at(address string, f func()) {
+	if strings.HasPrefix(address, "8.") && !strings.HasPrefix(address, "8.0.0.1:") {
+		n.elsewhere.Do(f)
+		return
+	}
+	f()
 }
 
 // answer is every web server's.

@@ -123,6 +123,44 @@ func TestEgressLog(t *testing.T) {
 	})
 }
 
+// N35: requests that are refused are counted in few lines, and what is allowed behind them is written down.
+func TestEscapeN35LogFlood(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		result := n.dir + "/run.json"
+		r := n.demesne("run", "--json="+result, "--allow-domain", "good.test", "--", "sh", "-c", `python3 - <<'E'
+import http.client
+for i in range(3000):
+    c = http.client.HTTPConnection("198.18.0.1", 3128)
+    c.request("GET", "http://dark.test/")
+    assert c.getresponse().status == 403
+    c.close()
+E
+curl -sS http://good.test/`)
+		if r.code != 0 {
+			n.Fatalf("%+v", r)
+		}
+		var p struct {
+			Log    string `json:"egress_log"`
+			Stdout string
+			Denied []struct{ Times int }
+		}
+		if err := json.Unmarshal([]byte(readFile(n, result)), &p); err != nil || len(p.Denied) != 1 || p.Denied[0].Times != 3000 {
+			n.Fatalf("%+v, %v", p, err)
+		}
+		text := readFile(n, p.Log)
+		if lines := strings.Count(text, "\n"); lines > 20 || !strings.Contains(text, `"host":"good.test","port":80,"request":"GET /"`) {
+			n.Errorf("%d lines: %s", lines, text)
+		}
+		if got := n.demesne("egress", "suggest", p.Log).stdout; !strings.Contains(got, "with 3001 decisions") || strings.Contains(got, "dark") {
+			n.Errorf("suggest: %s", got)
+		}
+		if got := n.demesne("egress", "log", p.Log).stdout; !strings.Contains(got, "1024 times since") {
+			n.Errorf("log: %s", got)
+		}
+	})
+}
+
 // A log that nobody adds to goes after a week; not while its sandbox lives.
 func TestEgressLogPruned(t *testing.T) {
 	onInternet(t, func(n *internet) {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"demesne/proxy/policy"
@@ -85,18 +84,30 @@ func (p *Proxy) addresses(ctx context.Context, q policy.Query) ([]netip.Addr, er
 func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr) (good []netip.AddrPort, no policy.Decision) {
 	pol := p.policy.Load()
 	for _, a := range addrs {
-		a = a.Unmap().WithZone("")
-		at := pol.Dial(d, q, a)
-		if whose := p.own.whose(a); at.Allowed && whose != "" && !pol.Names(q, a) {
-			at = policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, whose)}
+		if len(good) == mostTried {
+			break
 		}
+		to := netip.AddrPortFrom(a.Unmap().WithZone(""), q.Port)
+		at := p.mayDial(pol, d, q, to)
 		if at.Allowed {
-			good = append(good, netip.AddrPortFrom(a, q.Port))
+			good = append(good, to)
 		} else if no.Reason == "" {
 			no = at
 		}
 	}
 	return good, no
+}
+
+// mayDial is the policy's answer about one address, and the kernel's about whose it is.
+func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, to netip.AddrPort) policy.Decision {
+	at := pol.Dial(d, q, to.Addr())
+	if !at.Allowed || pol.Names(q, to.Addr()) {
+		return at
+	}
+	if whose := p.whose(to); whose != "" {
+		return policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), to.Addr(), whose)}
+	}
+	return at
 }
 
 // mostTried is how many addresses of a name are dialled. An answer may have thousands, and each would be connected to from here, for
@@ -105,7 +116,6 @@ const mostTried = 16
 
 // dialAny tries the addresses in turn and shares the time that is left among them.
 func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
-	to = to[:min(len(to), mostTried)]
 	var errs []error
 	for i, at := range to {
 		deadline, _ := ctx.Deadline()
@@ -120,62 +130,13 @@ func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, err
 	return nil, errors.Join(errs...)
 }
 
-// ownAddrs knows the addresses of the host, as of a moment ago.
-type ownAddrs struct {
-	find func() ([]netip.Addr, error) // nil: the interfaces'
-	mu   sync.Mutex
-	at   time.Time
-	all  map[netip.Addr]bool // nil: not known
-	err  error               // of the last try
-}
-
-// ownFresh is how long an answer holds: an address that the host gets later is one that
-// a sandbox could reach for as long.
-const ownFresh = time.Second
-
-// whose says that a is the host's, or that it may be as far as is known; "": it is somebody else's.
-func (o *ownAddrs) whose(a netip.Addr) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.all == nil || time.Since(o.at) > ownFresh {
-		o.refresh()
-	}
-	switch {
-	case o.all[a]:
+// whose says that at is on this machine, or that it may be as far as is known; "": it is not.
+func (p *Proxy) whose(at netip.AddrPort) string {
+	switch own, err := p.Own(at); {
+	case err != nil:
+		return fmt.Sprintf("perhaps this host, which is not known: %v", err)
+	case own:
 		return "this host"
-	case o.all == nil:
-		return fmt.Sprintf("perhaps this host, of which the addresses are not known: %v", o.err)
 	}
 	return ""
-}
-
-// refresh asks again. What was known before holds while there is no answer, as there is none while descriptors are short.
-func (o *ownAddrs) refresh() {
-	find := o.find
-	if find == nil {
-		find = interfaceAddrs
-	}
-	var addrs []netip.Addr
-	if addrs, o.err = find(); o.err != nil {
-		return
-	}
-	o.all, o.at = map[netip.Addr]bool{}, time.Now()
-	for _, a := range addrs {
-		o.all[a.Unmap().WithZone("")] = true
-	}
-}
-
-func interfaceAddrs() (all []netip.Addr, err error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				all = append(all, ip)
-			}
-		}
-	}
-	return all, nil
 }

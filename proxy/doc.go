@@ -24,7 +24,7 @@
 //
 //   - On port 443 the first bytes must be a TLS ClientHello for that very name, read by
 //     crypto/tls, in however many records; no name, another one, encrypted client
-//     hello or no TLS: alert 112 and the end. On port 80 it must be HTTP, each request
+//     hello (unless the rule accepts it) or no TLS: alert 112 and the end. On port 80 it must be HTTP, each request
 //     with that Host. A tcp:// rule lifts both; other ports are not looked at.
 //   - Towards the host of a [Secret] TLS ends here, with a certificate of the sandbox's own
 //     CA, and begins anew, verified by the host's roots: each request is read and judged
@@ -33,8 +33,8 @@
 //   - What a server does behind the TLS it was asked for by name is out of sight: one
 //     that serves several names (a CDN) can be asked for another inside (fronting).
 //   - A name is resolved once; the addresses found are judged, and one of those is dialled
-//     as an address. The host's own addresses need a rule that names them, like
-//     private ones.
+//     as an address. The host's own addresses, those that the kernel's routes keep on it (package
+//     hostaddr), need a rule that names them, like private ones.
 //   - Where the host itself is told to use a proxy ([Upstream]), names go to that one,
 //     which resolves them: the addresses they lead to are then its business.
 //   - With Config.Approve a person may be asked about a name that no rule speaks of; the
@@ -45,7 +45,10 @@
 // # What happened
 //
 // Every decision is a record of package decisions, written when the connection, request or
-// query it was about is over; [Proxy.Blocked] has the denials for the result.
+// query it was about is over; [Proxy.Blocked] has the denials for the result. Decisions that repeat are counted: a line
+// says how many it stands for. Denials have a share of the log's bytes, so that they take no room from
+// what is allowed. Before something is allowed there is room for its line; without room, or where the
+// log cannot be written, it is denied.
 //
 // Tunnels are copied between plain *net.TCPConn: small messages by read(2) and write(2), and
 // what is more by the kernel alone (splice(2)).

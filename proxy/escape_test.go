@@ -249,62 +249,6 @@ func TestEscapeN12N13Literals(t *testing.T) {
 	}
 }
 
-// TestEscapeN14N23Own: the host's own addresses, public ones too, and with them the proxy's own
-// port, are not reached without a rule that names them.
-func TestEscapeN14N23Own(t *testing.T) {
-	echo(t, "8.0.0.77:7")
-	me := []netip.Addr{netip.MustParseAddr("8.0.0.77")}
-	own := func() ([]netip.Addr, error) { return me, nil }
-	for _, c := range []struct {
-		policy policy.Policy
-		want   int
-	}{
-		{policy.Policy{}.Allow(policy.Everything()), 403},
-		{allow(t, "me.test", "8.0.0.77"), 200},
-		{allow(t, "me.test", "8.0.0.77:8"), 403},
-	} {
-		r := newRig(t, Config{Policy: c.policy, Own: own})
-		r.world.at["me.test."] = me
-		if _, resp, body := r.connect("me.test:7"); resp.StatusCode != c.want {
-			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
-		}
-		if _, resp, body := r.connect("8.0.0.77:7"); resp.StatusCode != c.want {
-			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
-		}
-	}
-	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything())})
-	if _, resp, _ := r.connect(r.addr); resp.StatusCode != 403 {
-		t.Errorf("the proxy itself: %s", resp.Status)
-	}
-	r.proxy.own.find = nil
-	if r.proxy.own.whose(netip.MustParseAddr("8.0.0.1")) == "" || r.proxy.own.whose(me[0]) != "" {
-		t.Error("the interfaces' addresses were not found")
-	}
-}
-
-// TestOwnUnknown: while the host's addresses cannot be asked for, as without descriptors, those known before
-// are its own, and every address where none were ever known.
-func TestOwnUnknown(t *testing.T) {
-	me, other := netip.MustParseAddr("8.0.0.77"), netip.MustParseAddr("8.0.0.1")
-	var err error
-	o := ownAddrs{find: func() ([]netip.Addr, error) { return []netip.Addr{me}, err }}
-	for _, c := range []struct {
-		err       error
-		me, other bool
-	}{
-		{syscall.EMFILE, true, true}, {nil, true, false}, {syscall.EMFILE, true, false},
-	} {
-		err, o.at = c.err, time.Time{}
-		if a, b := o.whose(me) != "", o.whose(other) != ""; a != c.me || b != c.other {
-			t.Errorf("asked with %v: its own %v, another %v", c.err, a, b)
-		}
-	}
-	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything()), Own: func() ([]netip.Addr, error) { return nil, syscall.EMFILE }})
-	if _, resp, _ := r.connect("8.0.0.1:7"); resp.StatusCode != 403 {
-		t.Errorf("an address that may be the host's: %s", resp.Status)
-	}
-}
-
 // short is a listener that fails once for want of descriptors.
 type short struct {
 	net.Listener

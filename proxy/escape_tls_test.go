@@ -159,28 +159,6 @@ type iotestOneByte struct{ r io.Reader }
 
 func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
 
-// TestEscapeN9ECH: a ClientHello that hides another one is refused, whatever name it
-// shows.
-func TestEscapeN9ECH(t *testing.T) {
-	config := append([]byte{0, 0x41, 0xfe, 0x0d, 0, 0x3d, 1, 0, 0x20, 0, 0x20}, bytes.Repeat([]byte{9}, 32)...)
-	config = append(config, 0, 4, 0, 1, 0, 1, 0, 12)
-	config = append(config, "allowed.test\x00\x00"...)
-	binary.BigEndian.PutUint16(config, uint16(len(config)-2))
-	binary.BigEndian.PutUint16(config[4:], uint16(len(config)-6))
-	b := clientHello(t, &tls.Config{ServerName: "hidden.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: config})
-	h, _, err := readHello(bytes.NewReader(b), nil)
-	if err != nil || !h.encrypted || h.name.String() != "allowed.test" {
-		t.Fatalf("%+v %v", h, err)
-	}
-	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
-	c := r.named("allowed.test", 443)
-	c.Write(b)
-	if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
-		t.Errorf("%x", got)
-	}
-	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen")
-}
-
 // TestEscapeN10NoTLS: port 443 is for TLS, unless a tcp:// rule says otherwise.
 func TestEscapeN10NoTLS(t *testing.T) {
 	echo(t, "8.0.0.2:443")

@@ -199,7 +199,7 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 		head, ok = f.checkHello(c, head)
 	}
 	if ok && f.shape().readable() {
-		f.p.flows.Add(-1) // its requests are flows of their own
+		f.handOver()
 		f.p.web().toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
 	}

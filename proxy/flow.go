@@ -20,6 +20,7 @@ type flow struct {
 
 	encrypted bool             // requests that go on over TLS
 	route     http.HandlerFunc // of ServeGo; nil: by name
+	admitted  bool             // the log keeps room for its line
 	in, out   atomic.Int64     // bytes to and from the sandbox
 }
 
@@ -32,13 +33,38 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
 	}
-	if f.d.Allowed {
+	if f.admit(); f.d.Allowed {
 		if why := p.spent.charge(f.d.Rule, q.Method != ""); why != "" {
 			f.deny("%s", why)
 		}
 	}
 	f.rec = f.rec.Decided(f.d)
 	return f
+}
+
+// admit has the log keep room for what is allowed, or takes the answer back.
+func (f *flow) admit() {
+	if !f.d.Allowed {
+		return
+	}
+	if err := f.p.log.admit(); err != nil {
+		f.deny("%v", err)
+		return
+	}
+	f.admitted = true
+}
+
+// handOver ends a flow without a record: its requests are flows of their own.
+func (f *flow) handOver() {
+	f.dismiss()
+	f.p.flows.Add(-1)
+}
+
+func (f *flow) dismiss() {
+	if f.admitted {
+		f.p.log.release()
+	}
+	f.admitted = false
 }
 
 // malformed is the flow of what could not be understood.
@@ -63,6 +89,7 @@ func (f *flow) refuse(d policy.Decision) {
 func (f *flow) end() {
 	f.rec.In, f.rec.Out = f.in.Load(), f.out.Load()
 	f.p.log.write(f.rec)
+	f.dismiss()
 	f.p.flows.Add(-1)
 }
 
@@ -163,8 +190,8 @@ func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	switch {
 	case err != nil:
 		f.deny("port %d needs TLS with a server name: %v", f.q.Port, err)
-	case h.encrypted:
-		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen")
+	case h.encrypted && f.shape() == tlsFor && !f.d.ECH(): // TLS that ends in the proxy has no other name
+		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
 	case h.name != f.q.Name:
 		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)
 	default:

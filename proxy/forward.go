@@ -124,9 +124,13 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 
 // serve decides about one request and sends it on, over TLS if encrypted.
 func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query, encrypted bool) {
+	odd := oddTarget(r)
 	q.Method, q.Path = r.Method, r.URL.EscapedPath()
 	fl := f.p.ask("http", q)
 	defer fl.end()
+	if fl.d.Allowed && odd != "" {
+		fl.deny("%s", odd)
+	}
 	if fl.d.Allowed && r.Method == http.MethodConnect {
 		fl.deny("CONNECT is for a proxy's own port")
 	}

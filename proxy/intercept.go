@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,16 +140,23 @@ func (f *flow) hide(resp *http.Response) {
 		return
 	}
 	blankHeader(f.p.hidden, resp.Header)
+	blankHeader(f.p.hidden, resp.Trailer) // the names that are announced
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return // its body is the connection
 	}
 	resp.Body = &blanked{f.p.hidden.Reader(resp.Body), resp.Body, f.p.hidden, resp}
 }
 
+// blankHeader blanks names and values. Go has put the names in its own case.
 func blankHeader(hidden *redact.Values, h http.Header) {
-	for _, values := range h {
+	for _, name := range slices.Collect(maps.Keys(h)) {
+		values := h[name]
 		for i, v := range values {
 			values[i] = hidden.Text(v)
+		}
+		if blank := hidden.FoldedText(name); blank != name {
+			delete(h, name)
+			h[blank] = append(h[blank], values...)
 		}
 	}
 }

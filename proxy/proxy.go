@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"demesne/proxy/decisions"
+	"demesne/proxy/hostaddr"
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -33,16 +34,16 @@ type Dialer interface {
 type Config struct {
 	Sandbox  string // its id, for the log
 	Policy   policy.Policy
-	V4, V6   netip.Prefix                 // pools that stand for names; an invalid one: no such addresses
-	Resolver Resolver                     // nil: the host's
-	Dialer   Dialer                       // nil: plain TCP
-	Upstream *Upstream                    // nil: none
-	Own      func() ([]netip.Addr, error) // the host's addresses; nil: those of its interfaces
-	Secrets  []Secret                     // that requests are given
-	CA       []byte                       // Proxy.Authority of a proxy that this one replaces; nil: a new one
-	Roots    *x509.CertPool               // whom to trust about the hosts of secrets; nil: whom the host trusts
-	Approve  Approver                     // nil: what no rule speaks of is denied
-	Log      io.Writer                    // a decisions.Record as JSON a line; nil: none
+	V4, V6   netip.Prefix                       // pools that stand for names; an invalid one: no such addresses
+	Resolver Resolver                           // nil: the host's
+	Dialer   Dialer                             // nil: plain TCP
+	Upstream *Upstream                          // nil: none
+	Own      func(netip.AddrPort) (bool, error) // whether a connection to there ends on this machine; nil: hostaddr.Own
+	Secrets  []Secret                           // that requests are given
+	CA       []byte                             // Proxy.Authority of a proxy that this one replaces; nil: a new one
+	Roots    *x509.CertPool                     // whom to trust about the hosts of secrets; nil: whom the host trusts
+	Approve  Approver                           // nil: what no rule speaks of is denied
+	Log      io.Writer                          // a decisions.Record as JSON a line; nil: none
 	Limits   Limits
 
 	Spent  []decisions.Spent       // of budgets, by proxies that this one replaces
@@ -56,7 +57,7 @@ type Config struct {
 type Limits struct {
 	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it moves much
 	Names       int           // that DNS gives addresses for: 16384
-	Log         int64         // bytes: 64 MiB
+	Log         int64         // bytes: 64 MiB, a quarter for denials. Without room for more nothing is allowed
 	Head        time.Duration // for a request's head, a ClientHello: 10 s
 	Dial        time.Duration // for all addresses of a name: 30 s
 }
@@ -83,7 +84,6 @@ type Proxy struct {
 	names   *names
 	log     *journal
 	spent   budgets
-	own     ownAddrs
 	asking  asking
 	flows   atomic.Int64 // that have not ended
 	secrets secrets
@@ -115,13 +115,16 @@ func New(c Config) (*Proxy, error) {
 		d.SetMultipathTCP(false)
 		c.Dialer = d
 	}
+	if c.Own == nil {
+		c.Own = hostaddr.Own
+	}
 	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
-	p.own.find = c.Own
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
-	p.log = &journal{to: c.Log, sandbox: c.Sandbox, left: c.Limits.Log, hidden: p.hidden, denied: c.Denied}
+	p.log = newJournal(c)
+	p.log.hidden = p.hidden
 	p.spent.before, p.spent.tell = slices.Clone(c.Spent), c.Spend
 	if len(p.secrets) > 0 {
 		var err error
@@ -179,6 +182,7 @@ func (p *Proxy) Close() error {
 	}
 	err := p.closeWeb()
 	p.settle()
+	p.log.finish()
 	return err
 }
 

@@ -87,20 +87,23 @@ func TestBudgetConcurrent(t *testing.T) {
 
 func TestJournal(t *testing.T) {
 	var out bytes.Buffer
-	j := &journal{to: &out, sandbox: "s", left: 1000}
-	for i := range 1000 {
+	j := newJournal(Config{Log: &out, Sandbox: "s", Limits: Limits{Log: 16 << 10}})
+	deny := func(i int) {
 		j.write(decisions.Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.Decided(policy.Decision{Reason: "no rule"}))
 	}
+	for i := range 1000 {
+		deny(i)
+	}
+	deny(0)
+	j.finish()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) < 4 || out.Len() > 1200 || !strings.Contains(lines[len(lines)-1], "the log has reached its bound") || !strings.Contains(lines[0], `"host":"n0.test","verdict":"denied","reason":"no rule"`) {
+	if len(lines) < 4 || out.Len() > 4<<10 || !strings.Contains(lines[0], `"host":"n0.test","verdict":"denied","reason":"no rule"`) ||
+		!strings.Contains(lines[len(lines)-1], "denied too, of more kinds than the log has room for") {
 		t.Errorf("%s", out.String())
 	}
-	if n := len(j.denials()); n != 256 {
-		t.Errorf("%d denials are kept", n)
-	}
-	j.write(decisions.Record{Via: "dns", Host: "n0.test"}.Decided(policy.Decision{Reason: "no rule"}))
-	if j.denials()[0].Times != 2 {
-		t.Errorf("%+v", j.denials()[0])
+	all := j.denials()
+	if n := len(all); n != 257 || all[0].Times != 2 || all[256] != (decisions.Blocked{Host: "*", Reason: "denied too, of more than 256 kinds", Times: 744}) {
+		t.Errorf("%d denials are kept, %+v … %+v", n, all[0], all[n-1])
 	}
 }
 

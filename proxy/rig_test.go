@@ -147,9 +147,12 @@ func newRig(t testing.TB, c Config, names ...string) *rig {
 		a = a.Next()
 	}
 	c.V4, c.V6 = netip.MustParsePrefix("198.19.0.0/16"), netip.MustParsePrefix("fd64:6d65:736e:1::/112")
-	c.Resolver, c.Log = r.world, r.log
+	c.Resolver = r.world
+	if c.Log == nil {
+		c.Log = r.log
+	}
 	if c.Own == nil {
-		c.Own = func() ([]netip.Addr, error) { return nil, nil }
+		c.Own = func(netip.AddrPort) (bool, error) { return false, nil } // 8.0.0.0/8 is the world here
 	}
 	p, err := New(c)
 	if err != nil {

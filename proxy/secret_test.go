@@ -42,6 +42,16 @@ func vault(t *testing.T, s Secret, p policy.Policy) (*rig, *tls.Config) {
 			io.WriteString(w, strings.ReplaceAll(said, value, told))
 			return
 		}
+		if name := r.Header.Get("Authorization"); strings.HasPrefix(name, "Bare ") {
+			name = strings.TrimPrefix(name, "Bare ")
+			w.Header().Set("X-"+name, "1")
+			w.Header()[strings.ToLower(name)] = []string{"2"}
+			w.Header().Set("Trailer", "Y-"+name)
+			defer w.Header().Set("Y-"+name, "3")
+			defer w.Header().Set(http.TrailerPrefix+"Z-"+name, "4")
+			io.WriteString(w, "named")
+			return
+		}
 		w.Header().Set("X-Echo", r.Header.Get("Authorization")+r.Header.Get("Accept-Encoding"))
 		w.Header().Set("Trailer", "X-Behind")
 		defer w.Header().Set("X-Behind", r.Header.Get("Authorization"))
@@ -169,6 +179,27 @@ func TestEscapeN26Reflection(t *testing.T) {
 		}
 	}
 	r.proxy.Close()
+}
+
+// TestEscapeN36HeaderNames: a value does not come in as the name of a header or a trailer either, in whatever case.
+func TestEscapeN36HeaderNames(t *testing.T) {
+	s := secret(t, "api.test", "")
+	r, trust := vault(t, s, allow(t, "api.test"))
+	c := tls.Client(r.named("api.test", 443), trust)
+	io.WriteString(c, "GET /echo HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nAuthorization: Bare "+s.Placeholder()+"\r\n\r\n")
+	answer, err := io.ReadAll(c)
+	if err != nil || !strings.Contains(string(answer), "named") {
+		t.Fatalf("%s: %v", answer, err)
+	}
+	if strings.Contains(strings.ToLower(string(answer)), value) {
+		t.Errorf("the value came in: %s", answer)
+	}
+	blank := strings.Repeat("*", len(value))
+	for _, line := range []string{"X-" + blank + ": 1", blank + ": 2", "Y-" + blank + ": 3", "Z-" + blank + ": 4"} {
+		if !strings.Contains(string(answer), line+"\r\n") {
+			t.Errorf("no %q in %s", line, answer)
+		}
+	}
 }
 
 // TestSecretPort: a secret may be for another port than 443, and is then for that one: swapped

@@ -56,7 +56,7 @@ type Port struct {
 
 // Blocked is what a sandbox wanted of the network and did not get.
 type Blocked struct {
-	Host   string `json:"host"`
+	Host   string `json:"host"`           // "*": of more kinds than are listed
 	Port   uint16 `json:"port,omitempty"` // 0: a name was asked for
 	Reason string `json:"reason"`
 	Times  int    `json:"times"`

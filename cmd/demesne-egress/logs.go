@@ -24,7 +24,7 @@ func readLog(path string) ([]decisions.Record, error) {
 	return decisions.Read(f)
 }
 
-// showLog prints a line for each decision.
+// showLog prints a line for each decision, or for several that were counted together.
 func showLog(c *call) (int, error) {
 	log, err := readLog(c.args[0])
 	if err != nil {
@@ -69,6 +69,9 @@ func why(r decisions.Record) string {
 	if r.Error != "" {
 		s += ": " + r.Error
 	}
+	if n := r.Times(); n > 1 {
+		s += fmt.Sprintf(", %d times since %s", n, r.First.Local().Format(time.TimeOnly))
+	}
 	return s
 }
 
@@ -87,7 +90,7 @@ func suggest(c *call) (int, error) {
 		}{modes.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", len(log), modes.Mode{}.String())
+	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", decisions.Total(log), modes.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}
@@ -125,7 +128,7 @@ func replay(c *call) (int, error) {
 		fmt.Fprintf(c.out, "blocked: %s (%s)\n", plain.Line(at(b.Host, b.Port)), plain.Line(b.Reason))
 	}
 	if code == 0 {
-		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", len(log))
+		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", decisions.Total(log))
 	}
 	return code, nil
 }

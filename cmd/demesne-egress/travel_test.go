@@ -14,7 +14,7 @@ func TestRulesTravel(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc": "registry=https://npm.corp.test/\n",
 		"/p.yaml": "rule:\n- allow: api.test:80\n  methods: [GET, HEAD]\n  path: /v1/*\n  max-bytes: 5\n  max-requests: 6\n  max-connections: 7\n" +
-			"- allow: corp.test\n  private: true\n- deny: tcp://x.test:1-5,9\n",
+			"- allow: corp.test\n  private: true\n  ech: true\n- deny: tcp://x.test:1-5,9\n",
 	}, nil)
 	f, err := readPolicy(h.root + "/p.yaml")
 	if err != nil {

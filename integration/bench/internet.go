@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"demesne/integration/fixture"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +28,8 @@ const (
 	relayServer   = "good.test:1080" // see bareRelay
 )
 
-// internet measures egress in namespaces of its own, where lo has a public address and a
-// name leads to it: this program again, which says on stdout what it found.
+// internet measures egress in namespaces of its own, where a name leads to servers
+// in another one: this program again, which says on stdout what it found.
 func internet(m *machine) error {
 	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
@@ -65,11 +67,13 @@ func onInternet(args []string) error {
 	m := &machine{bin: args[0] + "/bin", dir: args[0]}
 	m.uid, _ = strconv.Atoi(args[1])
 	m.rounds, _ = strconv.Atoi(args[2])
-	if err := connect(m.dir); err != nil {
+	var err error
+	if m.elsewhere, err = connect(m.dir); err != nil {
 		return err
 	}
 	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo, "8.1.1.1:10": echo} {
-		l, err := net.Listen("tcp", at)
+		var l net.Listener
+		m.elsewhere.Do(func() { l, err = net.Listen("tcp", at) })
 		if err != nil {
 			return err
 		}
@@ -81,17 +85,21 @@ func onInternet(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(findings{m.rows, m.bounds})
 }
 
-// connect gives lo the addresses, and the machine the names.
-func connect(dir string) error {
+// connect gives the machine a network with servers elsewhere, and the names.
+func connect(dir string) (*fixture.Elsewhere, error) {
 	ip := find("ip")
 	if ip == "" {
-		return fmt.Errorf("find ip: %w (make deps)", exec.ErrNotFound)
+		return nil, fmt.Errorf("find ip: %w (make deps)", exec.ErrNotFound)
 	}
-	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", "8.0.0.1/8", "dev", "lo"}} {
-		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %q: %w: %s", args, err, out)
-		}
+	e, err := fixture.NewElsewhere(ip)
+	if err != nil {
+		return nil, err
 	}
+	return e, names(dir)
+}
+
+// names has the machine's own tables of names be the test's.
+func names(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

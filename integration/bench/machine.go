@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"demesne/integration/fixture"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -26,6 +28,8 @@ type machine struct {
 	env      []string
 	rows     []row
 	bounds   []bound
+
+	elsewhere *fixture.Elsewhere // where the servers of internet are
 }
 
 type row struct {

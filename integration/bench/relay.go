@@ -58,7 +58,8 @@ func (m *machine) startRelay(target string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	m.elsewhere.Do(func() { err = cmd.Start() })
+	if err != nil {
 		return nil, err
 	}
 	stop = func() {

@@ -4,11 +4,13 @@
 //	words := decisions.Suggest(log)             // rules that would have let through what was let through
 //	blocked := decisions.Replay(log, policy)    // what another policy would not have
 //
-// A [Record] is written when the connection, request or query it is about is over. The package
+// A [Record] is written when the connection, request or query it is about is over. Denials and queries that repeat are
+// counted, and so is in the second half of a log what else repeats: one line has the sum of them. The package
 // neither writes logs nor decides: it is for who reads them, and light.
 package decisions
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,6 +34,23 @@ type Record struct {
 	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request those of the body
 	Out     int64     `json:"out"`             // and from it
 	Millis  int64     `json:"ms"`
+
+	// Of a line that stands for several decisions, which differ in time, bytes and duration only: how many, and when the
+	// first and the last began. Time is Last then; In, Out and Millis are sums.
+	Count int       `json:"count,omitempty"`
+	First time.Time `json:"first,omitzero"`
+	Last  time.Time `json:"last,omitzero"`
+}
+
+// Times is how many decisions r stands for.
+func (r Record) Times() int { return max(r.Count, 1) }
+
+// Total is how many decisions a log has.
+func Total(log []Record) (n int) {
+	for _, r := range log {
+		n += r.Times()
+	}
+	return n
 }
 
 // Version is that of the format of a log's lines. What is added to it changes no version.
@@ -69,24 +88,29 @@ type Spent struct {
 	Requests    int64
 }
 
-// maxBlocked bounds the kinds of denials that are counted; a log has them all.
+// maxBlocked bounds the kinds of denials that are counted on their own.
 const maxBlocked = 256
 
 // Denials counts what was denied, each kind once, the first first. The zero Denials has none.
 type Denials struct{ all []Blocked }
 
-// Add counts r, and says how often it was denied; 0 if it is of a kind too many.
-func (d *Denials) Add(r Record) (times int) {
-	i := slices.IndexFunc(d.all, func(b Blocked) bool { return b.Host == r.Host && b.Port == r.Port && b.Reason == r.Reason })
-	switch {
-	case i >= 0:
-		d.all[i].Times++
-		return d.all[i].Times
-	case len(d.all) < maxBlocked:
-		d.all = append(d.all, Blocked{r.Host, r.Port, r.Reason, 1})
-		return 1
+// Add counts r, and gives what was counted of its kind. Kinds too many are one, of the host "*".
+func (d *Denials) Add(r Record) Blocked {
+	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason}
+	i := d.index(kind)
+	if i < 0 && len(d.all) >= maxBlocked {
+		kind = Blocked{Host: "*", Reason: fmt.Sprintf("denied too, of more than %d kinds", maxBlocked)}
+		i = d.index(kind)
 	}
-	return 0
+	if i < 0 {
+		i, d.all = len(d.all), append(d.all, kind)
+	}
+	d.all[i].Times += r.Times()
+	return d.all[i]
+}
+
+func (d *Denials) index(kind Blocked) int {
+	return slices.IndexFunc(d.all, func(b Blocked) bool { return b.Host == kind.Host && b.Port == kind.Port && b.Reason == kind.Reason })
 }
 
 // List gives those there are so far.

@@ -69,7 +69,7 @@ func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials
 	for _, r := range log {
 		if d, about := replay(r, pol); about && !d.Allowed {
-			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason})
+			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason, Count: r.Count})
 		}
 	}
 	return blocked.List()

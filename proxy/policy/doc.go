@@ -22,6 +22,7 @@
 //
 //	api.example.com:80 methods=GET,HEAD path=/v1/*
 //	pypi.corp.example:443 private            the name may lead to a private address
+//	example.com:443 ech                      TLS may hide another ClientHello (ECH)
 //	example.com max-bytes=1000000 max-requests=100 max-connections=10
 //
 // # Names

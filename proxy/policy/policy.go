@@ -38,11 +38,14 @@ type Decision struct {
 	Rule    Rule   // that decided, the first of several; the zero Rule if none did
 	Reason  string // for people
 
-	raw, private bool // as any of several rules says
+	raw, private, ech bool // as any of several rules says
 }
 
 // Raw says that any protocol may be spoken, also on the ports of TLS and HTTP.
 func (d Decision) Raw() bool { return d.raw }
+
+// ECH says that a ClientHello for the name may have an encrypted one inside; see [Rule.ECH].
+func (d Decision) ECH() bool { return d.ech }
 
 // Policy is an immutable list of rules. The zero Policy denies everything.
 type Policy struct{ deny, allow []Rule }
@@ -85,9 +88,9 @@ func (p Policy) Decide(q Query) Decision {
 		case why != "" && !d.Allowed:
 			d = Decision{Rule: r, Reason: why}
 		case why == "" && !d.Allowed:
-			d = Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r), raw: r.raw, private: r.private}
+			d = Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r), raw: r.raw, private: r.private, ech: r.ech}
 		case why == "":
-			d.raw, d.private = d.raw || r.raw, d.private || r.private
+			d.raw, d.private, d.ech = d.raw || r.raw, d.private || r.private, d.ech || r.ech
 		}
 	}
 	if d.Allowed && q.Addr.IsValid() { // by a rule for everything, perhaps

@@ -27,6 +27,7 @@ type Rule struct {
 	ports   []ports      // none: every port
 	raw     bool
 	private bool
+	ech     bool
 	methods []string // none: every method
 	path    string   // "": every path
 	budget  Budget
@@ -177,6 +178,13 @@ func (r *Rule) setZone(s string) error {
 // company's own network. Loopback, link-local and metadata addresses stay out.
 func (r Rule) Private() Rule {
 	r.private = true
+	return r
+}
+
+// ECH gives r with TLS allowed whose ClientHello has an encrypted one inside, as long as the name outside is r's. Which
+// name the encrypted one has cannot be seen: it may be any that the server at that address has keys for.
+func (r Rule) ECH() Rule {
+	r.ech = true
 	return r
 }
 

@@ -18,6 +18,7 @@ func (r Rule) Words() string {
 	add(len(r.methods) > 0, "methods=", strings.Join(r.methods, ","))
 	add(r.path != "", "path=", r.path)
 	add(r.private, "private", "")
+	add(r.ech, "ech", "")
 	for _, b := range bounds(&r.budget) {
 		add(*b.value != 0, b.option, strconv.FormatInt(*b.value, 10))
 	}
@@ -47,6 +48,8 @@ func (r Rule) options(words []string) (Rule, error) {
 			path = value
 		case w == "private":
 			r.private = true
+		case w == "ech":
+			r.ech = true
 		default:
 			if err := budget.set(option+"=", value); err != nil {
 				return Rule{}, err
@@ -68,5 +71,5 @@ func (b *Budget) set(option, value string) error {
 		*known.value = n
 		return nil
 	}
-	return fmt.Errorf("%w: %.50q is not methods=, path=, private, max-bytes=, max-requests= or max-connections=", ErrRule, strings.TrimSuffix(option, "="))
+	return fmt.Errorf("%w: %.50q is not methods=, path=, private, ech, max-bytes=, max-requests= or max-connections=", ErrRule, strings.TrimSuffix(option, "="))
 }

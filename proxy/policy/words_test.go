@@ -25,6 +25,8 @@ func TestWords(t *testing.T) {
 		{narrow("example.com", nil, ""), "example.com"},
 		{narrow("tcp://*.example.com:1-5,9", nil, ""), "tcp://*.example.com:1-5,9"},
 		{narrow("[fd00::1]:443", nil, "").Private(), "[fd00::1]:443 private"},
+		{narrow("a.test:443", nil, "").ECH(), "a.test:443 ech"},
+		{narrow("a.test", nil, "").Private().ECH().Limited(Budget{Bytes: 1}), "a.test private ech max-bytes=1"},
 		{narrow("10.0.0.0/8:80", []string{"GET", "HEAD"}, "/v1/*"), "10.0.0.0/8:80 methods=GET,HEAD path=/v1/*"},
 		{narrow("a.test", nil, "/*").Limited(Budget{Bytes: 1, Requests: 2, Connections: 3}), "a.test path=/* max-bytes=1 max-requests=2 max-connections=3"},
 		{narrow("a.test", nil, "/a=b").Private().Limited(Budget{Connections: 1 << 62}), "a.test path=/a=b private max-connections=4611686018427387904"},
@@ -41,7 +43,7 @@ func TestWords(t *testing.T) {
 
 func TestWordsRefused(t *testing.T) {
 	for _, s := range []string{
-		"a.test ", " a.test", "a.test  private", "a.test Private", "a.test private=no", "a.test public",
+		"a.test ", " a.test", "a.test  private", "a.test Private", "a.test private=no", "a.test ech=yes", "a.test ECH", "a.test public",
 		"a.test methods", "a.test methods=", "a.test methods=get", "a.test methods=GET,", "a.test path", "a.test path=v1", "a.test path=/v1/../x",
 		"a.test max-bytes", "a.test max-bytes=0", "a.test max-bytes=-1", "a.test max-bytes=1e9", "a.test max-bytes=99999999999999999999",
 		"tcp://a.test path=/x", "a.test\tprivate", "a.test path=/x\ty",

@@ -9,6 +9,7 @@
 //	methods = ["GET", "HEAD"]                  # none: all
 //	path = "/v1/*"                             # none: all
 //	private = true                             # the name may lead to a private address
+//	ech = true                                 # TLS may have an encrypted ClientHello inside: see policy.Rule.ECH
 //	max-bytes = 1000000                        # both ways, of HTTP that can be read bodies only; none: no bound, as below
 //	max-requests = 100
 //	max-connections = 10

@@ -176,7 +176,7 @@ func (r *reader) word(n node) (rule policy.Rule, ok bool) {
 
 // rule reads one [[rule]].
 func (r *reader) rule(n node) {
-	var allow, deny, ok, private bool
+	var allow, deny, ok, private, ech bool
 	var rule policy.Rule
 	var methods []string
 	var below string
@@ -189,6 +189,7 @@ func (r *reader) rule(n node) {
 		},
 		"path":            func(n node) { scalar(r, n, &below) },
 		"private":         func(n node) { scalar(r, n, &private) },
+		"ech":             func(n node) { scalar(r, n, &ech) },
 		"max-bytes":       func(n node) { r.bound(n, &b.Bytes) },
 		"max-requests":    func(n node) { r.bound(n, &b.Requests) },
 		"max-connections": func(n node) { r.bound(n, &b.Connections) },
@@ -207,6 +208,9 @@ func (r *reader) rule(n node) {
 	}
 	if private {
 		rule = rule.Private()
+	}
+	if ech {
+		rule = rule.ECH()
 	}
 	if allow {
 		r.file.Policy = r.file.Policy.Allow(rule)

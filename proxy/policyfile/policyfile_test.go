@@ -25,6 +25,7 @@ max-requests = 5
 [[rule]]
 allow = "corp.test"
 private = true
+ech = true
 max-bytes = 1_000
 
 [[rule]]
@@ -42,7 +43,7 @@ rule:
     methods: [GET, HEAD]
     path: /v1/*
     max-requests: 5
-  - {allow: corp.test, private: true, max-bytes: 1000}
+  - {allow: corp.test, private: true, ech: true, max-bytes: 1000}
   - deny: corp.test:25
 `
 
@@ -68,6 +69,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v %+v", name, rules[2].Budget(), rules[3].Budget())
 		}
 		q, _ := policy.Ask("corp.test", 443)
+		if !f.Policy.Decide(q).ECH() {
+			t.Errorf("%s: ech", name)
+		}
 		at, _ := policy.Ask("10.0.0.1", 443)
 		if d := f.Policy.Dial(f.Policy.Decide(q), q, at.Addr); !d.Allowed {
 			t.Errorf("%s: private: %+v", name, d)
@@ -83,7 +87,7 @@ func TestRefused(t *testing.T) {
 		{"p.toml", "allow = [\n 'a.test', # '*.com'\n\n '*.com',\n]\n", `p.toml:4: parse rule "*.com": malformed rule: anybody can have a name under "com", a public suffix`},
 		{"p.yaml", "allow:\n- a.test\n- '*.com'\n", `p.yaml:3: parse rule "*.com": malformed rule: anybody can have a name under "com", a public suffix`},
 		{"p.toml", "deny = [\"a.test:0\"]\nallow = [\"a.test:99999\"]", "p.toml:1: parse rule \"a.test:0\": malformed rule: port \"0\" is not in 1-65535\np.toml:2: parse rule \"a.test:99999\": malformed rule: port \"99999\" is not in 1-65535"},
-		{"p.toml", "[[rule]]\nallow = 'a.test'\n[[rule]]\nallow = 'b.test'\npaths = '/x'\n", `p.toml:5: unknown key "paths", not one of allow, deny, max-bytes, max-connections, max-requests, methods, path, private`},
+		{"p.toml", "[[rule]]\nallow = 'a.test'\n[[rule]]\nallow = 'b.test'\npaths = '/x'\n", `p.toml:5: unknown key "paths", not one of allow, deny, ech, max-bytes, max-connections, max-requests, methods, path, private`},
 		{"p.toml", "[[rule]]\nallow = 'a.test'\n\n[[rule]]\npath = 'x'\nallow = 'b.test'\n", `p.toml:4: parse path "x": malformed rule: /exact or /below/*`},
 		{"p.yaml", "rule:\n- allow: a.test\n- allow: b.test\n  path: x\n", `p.yaml:3: parse path "x": malformed rule: /exact or /below/*`},
 		{"p.toml", "[[rule]]\nallow = 'a.test'\nmax-bytes = 0\n", "p.toml:3: a bound is more than 0"},

@@ -17,7 +17,10 @@ const (
 )
 
 // Values are what to blank. The nil Values blank nothing. They do not change.
-type Values struct{ forms [][]byte }
+type Values struct {
+	forms  [][]byte
+	folded [][]byte // the forms in lower case
+}
 
 // New makes them. It gives nil when there is nothing to look for.
 func New(values ...string) *Values {
@@ -26,6 +29,7 @@ func New(values ...string) *Values {
 		for _, form := range forms(s) {
 			if !slices.ContainsFunc(v.forms, func(b []byte) bool { return string(b) == form }) {
 				v.forms = append(v.forms, []byte(form))
+				v.folded = append(v.folded, bytes.ToLower([]byte(form)))
 			}
 		}
 	}
@@ -41,6 +45,26 @@ func (v *Values) Text(s string) string {
 		return s
 	}
 	return string((&stream{values: v}).pass([]byte(s), true))
+}
+
+// FoldedText gives s with every value blanked, in whatever case its letters are. It is for
+// names of HTTP headers, whose case parsers change.
+func (v *Values) FoldedText(s string) string {
+	if v == nil {
+		return s
+	}
+	lower := bytes.ToLower([]byte(s))
+	if len(lower) != len(s) { // not ASCII: no parser of HTTP folds that
+		return v.Text(s)
+	}
+	blanked := (&stream{values: &Values{forms: v.folded}}).pass(lower, true)
+	out := []byte(s)
+	for i, c := range blanked {
+		if c == '*' {
+			out[i] = '*'
+		}
+	}
+	return string(out)
 }
 
 // forms are the ways in which a value may be written.

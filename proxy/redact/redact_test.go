@@ -37,6 +37,27 @@ func TestText(t *testing.T) {
 	}
 }
 
+// The names of headers change their case on the way.
+func TestFoldedText(t *testing.T) {
+	v := New("ghp_AbCdEf123")
+	coded := base64.StdEncoding.EncodeToString([]byte("xghp_AbCdEf123"))
+	for text, want := range map[string]string{
+		"":                      "",
+		"X-Other":               "X-Other",
+		"X-Ghp_abcdef123-Ab":    "X-" + stars(13) + "-Ab",
+		"GHP_ABCDEF123":         stars(13),
+		strings.ToLower(coded):  strings.ToLower(coded[:2]) + stars(16) + strings.ToLower(coded[18:]),
+		"\u0130x-ghp_AbCdEf123": "\u0130x-" + stars(13),
+	} {
+		if got := v.FoldedText(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := (*Values)(nil).FoldedText(secret); got != secret {
+		t.Errorf("nothing to look for: %q", got)
+	}
+}
+
 func stars(n int) string { return strings.Repeat("*", n) }
 
 // A value inside a longer text is gone from that text's base64, but for the characters that

@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"net/netip"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"demesne/proxy/hostaddr"
+	"demesne/proxy/policy"
+)
+
+// ip configures the namespace of the tests.
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	program, err := exec.LookPath("ip")
+	if err != nil {
+		program = "/usr/sbin/ip"
+	}
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %v: %v: %s", args, err, out)
+	}
+}
+
+// TestEscapeN34LocalByRoute: addresses that a route makes this machine's, without an interface that has them, are not
+// reached without a rule that names them.
+func TestEscapeN34LocalByRoute(t *testing.T) {
+	ip(t, "route", "add", "local", "9.8.0.0/16", "dev", "lo")
+	ip(t, "route", "add", "broadcast", "9.9.0.7", "dev", "lo")
+	ip(t, "-6", "route", "add", "local", "2a00:1450:9::/64", "dev", "lo")
+	ip(t, "-6", "route", "add", "anycast", "2a00:1450:a::7", "dev", "lo")
+	echo(t, "[::]:77")
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything()), Own: hostaddr.Own})
+	for name, a := range map[string]string{"v4.test.": "9.8.7.6", "v6.test.": "2a00:1450:9::5"} {
+		r.world.at[name] = []netip.Addr{netip.MustParseAddr(a)}
+	}
+	for _, target := range []string{"9.8.7.6:77", "[2a00:1450:9::5]:77", "v4.test:77", "v6.test:77", "9.9.0.7:77", "[2a00:1450:a::7]:77"} {
+		if _, resp, body := r.connect(target); resp.StatusCode != 403 {
+			t.Errorf("%s: %s %s", target, resp.Status, body)
+		}
+	}
+	r.blocked("v4.test leads to 9.8.7.6 (this host), which no rule names")
+	r.proxy.SetPolicy(allow(t, "v4.test", "9.8.7.6:77", "2a00:1450:9::/64"))
+	for _, target := range []string{"v4.test:77", "[2a00:1450:9::5]:77"} {
+		if _, resp, body := r.connect(target); resp.StatusCode != 200 {
+			t.Errorf("%s, which a rule names: %s %s", target, resp.Status, body)
+		}
+	}
+}
+
+// TestEscapeN14N23Own: the host's own addresses, public ones too, and with them the proxy's own
+// port, are not reached without a rule that names them.
+func TestEscapeN14N23Own(t *testing.T) {
+	ip(t, "addr", "add", "9.10.0.77/32", "dev", "lo")
+	echo(t, "9.10.0.77:7")
+	me := []netip.Addr{netip.MustParseAddr("9.10.0.77")}
+	for _, c := range []struct {
+		policy policy.Policy
+		want   int
+	}{
+		{policy.Policy{}.Allow(policy.Everything()), 403},
+		{allow(t, "me.test", "9.10.0.77"), 200},
+		{allow(t, "me.test", "9.10.0.77:8"), 403},
+	} {
+		r := newRig(t, Config{Policy: c.policy, Own: hostaddr.Own})
+		r.world.at["me.test."] = me
+		if _, resp, body := r.connect("me.test:7"); resp.StatusCode != c.want {
+			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
+		}
+		if _, resp, body := r.connect("9.10.0.77:7"); resp.StatusCode != c.want {
+			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)
+		}
+	}
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything())})
+	if _, resp, _ := r.connect(r.addr); resp.StatusCode != 403 {
+		t.Errorf("the proxy itself: %s", resp.Status)
+	}
+}
+
+// TestOwnUnknown: while the kernel cannot be asked, as without descriptors, only addresses that a rule names are dialled.
+func TestOwnUnknown(t *testing.T) {
+	echo(t, "8.0.0.2:7")
+	unknown := func(netip.AddrPort) (bool, error) { return false, syscall.EMFILE }
+	for words, want := range map[string]int{"good.test": 403, "8.0.0.0/8": 200} {
+		r := newRig(t, Config{Policy: allow(t, "good.test", words), Own: unknown}, "good.test")
+		if _, resp, body := r.connect("good.test:7"); resp.StatusCode != want {
+			t.Errorf("%s: %s %s", words, resp.Status, body)
+		}
+	}
+}
