@@ -30,6 +30,8 @@ type Terms struct {
 	// Sandbox tells the sandbox's user and group ids from those of others. It is nil in the user namespace of
 	// the sandbox's runner, where every other id is not mapped and so cannot be changed.
 	Sandbox func(id uint32) bool
+	// Keep is a user whose files keep their owner: they may be a sandbox's or not. 0: none.
+	Keep uint32
 	// Access and Default are the access lists that the directory had when it was given.
 	Access, Default []byte
 }
@@ -38,12 +40,15 @@ type Terms struct {
 // machine where that is a network's. It leaves a new ctime on the directory. The directory may be an O_PATH descriptor.
 func Now(dir *os.File) (time.Time, error) {
 	defer runtime.KeepAlive(dir)
-	st, err := stat(int(dir.Fd()), "")
-	if err == nil {
-		err = chmod(int(dir.Fd()), st.Mode)
+	fd := int(dir.Fd())
+	st, err := stat(fd, "")
+	if err == nil && (st.Mode&unix.S_ISGID != 0 || chmod(fd, st.Mode) != nil) { // setgid could be lost, or the directory is another's
+		if fd, err = unix.Openat(fd, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
+			defer unix.Close(fd)
+		}
 	}
 	if err == nil {
-		st, err = stat(int(dir.Fd()), "")
+		st, err = stat(fd, "")
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read clock of %q: %w", dir.Name(), err)
@@ -115,6 +120,7 @@ func (s *settling) visit(at int, name string, st *unix.Statx_t) error {
 			return ErrTooMany
 		}
 		d.owner = s.of(st.Uid, s.uid) || st.Gid != overflowID && s.of(st.Gid, s.gid)
+		d.owner = d.owner && (s.Keep == 0 || st.Uid != s.Keep)
 	}
 	switch kind {
 	case unix.S_IFLNK:
