@@ -101,7 +101,6 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 		d.Shown = c.hello.Mode == userns.ModeRoot && (name != protocol.SourceOut || d.Owner != 0)
 		s.given.Dirs = append(s.given.Dirs, d)
 	}
-	s.given.Key = c.dir.key
 	switch c.hello.Mode {
 	case userns.ModeRoot:
 		s.given.IDs = &runner.IDRange{Host: rootBase, Size: rangeSize}
@@ -109,7 +108,7 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 		s.given.IDs = &runner.IDRange{}
 	}
 	var err error
-	spec.Given, err = s.given.Write(c.dir.path)
+	spec.Given, err = s.given.Write(c.dir.path, c.dir.key)
 	return err
 }
 

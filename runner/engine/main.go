@@ -146,7 +146,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}
-	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0, nil
+	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0 && !given.Left(e.boot.RunDir, e.boot.Key), nil
 }
 
 // settled waits for setUp and returns its error.

@@ -4,40 +4,36 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/rootfs/wrote"
+	"demesne/runner"
 )
 
 // TakeBack takes back all that sandboxes of a killed runner were given: it settles the directories, with the modes and access
 // lists they had, and removes the sockets. No process of a sandbox may be alive. It runs in the runner's user namespace, or
 // on the host where the records have the ids. stepped says that the clock may have been set. It goes on after a failure.
 func TakeBack(run, key string, stepped bool) error {
-	records, err := read(run, key, func(string) bool { return true })
-	for name, r := range records {
-		for _, s := range r.Sockets {
-			err = errors.Join(err, s.Remove())
+	return each(run, key, "", func(r Record) error {
+		if r.IDs == nil && os.Geteuid() != 0 { // outside of the namespace: only the caller's own files can be changed
+			r.IDs = &runner.IDRange{}
 		}
+		err := r.closeSockets()
 		for _, d := range r.Dirs {
 			err = errors.Join(err, d.takeBack(r, stepped))
 		}
-		os.Remove(filepath.Join(run, Subdir, name))
-	}
-	return err
+		return err
+	})
 }
 
 // Sockets removes the sockets of sandboxes that have ended, where their runner may not.
-func Sockets(run, key string) error {
-	records, err := read(run, key, func(name string) bool { return strings.HasSuffix(name, over) })
-	for name, r := range records {
-		for _, s := range r.Sockets {
-			err = errors.Join(err, s.Remove())
-		}
-		os.Remove(filepath.Join(run, Subdir, name))
+func Sockets(run, key string) error { return each(run, key, over, Record.closeSockets) }
+
+func (r Record) closeSockets() (err error) {
+	for _, s := range r.Sockets {
+		err = errors.Join(err, s.Remove())
 	}
 	return err
 }

@@ -1,8 +1,8 @@
 // Package given records, outside of a sandbox, which directories and sockets of the caller a sandbox was given, so that
 // they can be taken back though its runner was killed:
 //
-//	RUN/given/NAME        one sandbox's, while it may write there
-//	RUN/given/NAME.over   the same when it has ended, and its runner may not remove the sockets: real root's
+//	RUN/given/KEY-ID        one sandbox's of the runner KEY, while it may write there
+//	RUN/given/KEY-ID.over   the same when it has ended, and its runner may not remove the sockets: real root's
 //
 // The client writes a record with the caller's rights before the sandbox exists; the runner removes it when the
 // directories are settled (package rootfs/wrote). What a record asks for is done with the reaper's rights, which may be root's, so
@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,7 +38,6 @@ const over = ".over"
 
 // Record is what one sandbox was given.
 type Record struct {
-	Key     string          `json:"key"` // of the runner
 	Dirs    []Dir           `json:"dirs,omitempty"`
 	Sockets []Socket        `json:"sockets,omitempty"`
 	IDs     *runner.IDRange `json:"ids,omitempty"` // of the sandbox, on the host; nil: only its user namespace tells
@@ -102,15 +102,15 @@ func (d Dir) Terms(stepped bool) wrote.Terms {
 	return t
 }
 
-// Write writes a record into a run directory and returns its name.
-func (r Record) Write(run string) (name string, err error) {
+// Write writes a record of a runner's into a run directory and returns its name.
+func (r Record) Write(run, key string) (name string, err error) {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return "", err
 	}
 	var id [8]byte
 	rand.Read(id[:])
-	name = hex.EncodeToString(id[:])
+	name = key + "-" + hex.EncodeToString(id[:])
 	f, err := os.OpenFile(filepath.Join(run, Subdir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("record what is given: %w", err)
@@ -150,29 +150,40 @@ func plain(name string) bool { return name != "" && !strings.ContainsAny(name, "
 // recordMax bounds a record's size: two directories and the sockets of one message.
 const recordMax = 1 << 20
 
-// read reads the records of a runner that the caller wrote; keep says which names.
-func read(run, key string, keep func(name string) bool) (records map[string]Record, err error) {
-	dir, err := os.Open(filepath.Join(run, Subdir))
+// Left says whether there are records of a runner.
+func Left(run, key string) bool {
+	dir, names, _ := list(run, key, "")
+	dir.Close()
+	return len(names) > 0
+}
+
+// list opens the directory and returns the names of a runner's records in it, which end as is said.
+func list(run, key, end string) (dir *os.File, names []string, err error) {
+	dir, err = os.Open(filepath.Join(run, Subdir))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("list what is given: %w", err)
 	}
+	names, err = dir.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, key+"-") || !strings.HasSuffix(n, end) })
+	return dir, names, err
+}
+
+// each does what is to be done about each record of a runner that the caller wrote, and removes it.
+func each(run, key, end string, do func(Record) error) error {
+	dir, names, err := list(run, key, end)
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	records = map[string]Record{}
 	for _, name := range names {
-		if !keep(name) {
-			continue
+		r, rerr := readOne(dir, name)
+		if rerr == nil {
+			rerr = do(r)
 		}
-		if r, rerr := readOne(dir, name); rerr == nil && r.Key == key {
-			records[name] = r
-		} else if rerr != nil {
-			err = errors.Join(err, rerr)
-		}
+		err = errors.Join(err, rerr)
+		unix.Unlinkat(int(dir.Fd()), name, 0)
 	}
-	return records, err
+	return err
 }
 
 func readOne(dir *os.File, name string) (r Record, err error) {
