@@ -59,6 +59,9 @@ attempt(os.setxattr, "caps", "security.capability", struct.pack("<IIIII", 0x0200
 attempt(os.setxattr, "d", "system.posix_acl_default", given)
 attempt(os.setxattr, "d/suid", "system.posix_acl_access", given)
 attempt(os.setxattr, ".", "system.posix_acl_default", given)
+import fcntl
+def setflags(path): fcntl.ioctl(os.open(path, os.O_RDONLY), 0x40086602, struct.pack("q", 0x40)) # FS_IOC_SETFLAGS, nodump
+attempt(setflags, "caps")
 print("made", flush=True)
 `
 
@@ -75,6 +78,9 @@ print(oct(os.stat("/out").st_mode & 0o777))`)
 			r := b.demesne(args...)
 			if len(flags) > 0 && !strings.HasSuffix(r.stdout, "made\n0o700\n") {
 				t.Errorf("/out was not closed meanwhile: %+v", r)
+			}
+			if !strings.Contains(r.stdout, "setflags caps [Errno 1]") {
+				t.Errorf("flags of inodes: %+v", r)
 			}
 			if found := rights(t, out); len(found) > 0 {
 				t.Errorf("%s\n%+v", strings.Join(found, "\n"), r)

@@ -17,7 +17,11 @@ import (
 const SettleMost = 1 << 20
 
 // ErrTooMany says that more than SettleMost files changed. Those after them were not settled.
-var ErrTooMany = fmt.Errorf("more than %d files changed", SettleMost)
+var ErrTooMany = errors.New("too many files changed")
+
+// ErrRights says that what is in a directory may still give others rights, as it could not be settled: others should
+// not be let in.
+var ErrRights = errors.New("files in it may still give others rights")
 
 // Terms says which files of a directory Settle touches.
 type Terms struct {
@@ -34,6 +38,8 @@ type Terms struct {
 	Keep uint32
 	// Access and Default are the access lists that the directory had when it was given.
 	Access, Default []byte
+	// Most is how many files may have changed; 0: SettleMost.
+	Most int
 }
 
 // Now returns the time by the clock that the file system of a directory stamps ctimes with: no clock of this
@@ -63,13 +69,19 @@ func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(
 // made. Other mode bits stay, and so do access lists that only repeat what the directory's own gave. It must run when no
 // process of the sandbox is alive. Files of others are left alone. Links are given an owner and not
 // followed. Fifos and sockets stay: they harm nobody who does not open them. It goes on after a failure and
-// returns the first; then the caller should let no one else into the directory.
+// returns the first. That an owner could not be changed is one; any other is an ErrRights.
 func Settle(dir *os.File, t Terms) error {
 	s := settling{Terms: t, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	s.walk.visit, s.walk.foreign = s.visit, s.foreign
+	if s.Most == 0 {
+		s.Most = SettleMost
+	}
 	err := s.walk.run(dir)
 	runtime.KeepAlive(dir)
 	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrRights, err)
+	}
+	if err = errors.Join(err, s.owners); err != nil {
 		return fmt.Errorf("settle %q: %w", dir.Name(), err)
 	}
 	return nil
@@ -83,6 +95,7 @@ type settling struct {
 	walk     walk
 	uid, gid uint32 // the caller's, as this process sees them
 	changed  int
+	owners   error // the first that could not be changed
 }
 
 // of says whether an id is one that only a sandbox has. In the runner's user namespace that shows when it is tried.
@@ -115,9 +128,9 @@ func (s *settling) visit(at int, name string, st *unix.Statx_t) error {
 	}
 	var d todo
 	if recent {
-		if s.changed++; s.changed > SettleMost {
+		if s.changed++; s.changed > s.Most {
 			s.walk.enough = true
-			return ErrTooMany
+			return fmt.Errorf("%w: more than %d", ErrTooMany, s.Most)
 		}
 		d.owner = s.of(st.Uid, s.uid) || st.Gid != overflowID && s.of(st.Gid, s.gid)
 		d.owner = d.owner && (s.Keep == 0 || st.Uid != s.Keep)
@@ -157,7 +170,7 @@ func (s *settling) do(at int, name string, st *unix.Statx_t, d todo) error {
 		return err
 	}
 	err = s.change(fd, now, d)
-	if st.Uid == overflowID && errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOVERFLOW) {
+	if now.Uid == overflowID && errors.Is(err, unix.EPERM) {
 		return nil // another's
 	}
 	return err
@@ -166,8 +179,11 @@ func (s *settling) do(at int, name string, st *unix.Statx_t, d todo) error {
 // change does it. The owner goes first: that takes setuid bits and capabilities away, and never gives them back.
 func (s *settling) change(fd int, st *unix.Statx_t, d todo) (err error) {
 	if d.owner {
-		if err = unix.Fchownat(fd, "", int(s.uid), int(s.gid), unix.AT_EMPTY_PATH); err != nil {
-			err = fmt.Errorf("chown: %w", err)
+		err := unix.Fchownat(fd, "", int(s.uid), int(s.gid), unix.AT_EMPTY_PATH)
+		if another := st.Uid == overflowID && err == unix.EPERM || err == unix.EOVERFLOW; another {
+			return nil
+		} else if err != nil && s.owners == nil {
+			s.owners = fmt.Errorf("chown: %w", err)
 		}
 	}
 	mode := st.Mode &^ d.bits

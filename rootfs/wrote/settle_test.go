@@ -271,6 +271,23 @@ func TestSettleClock(t *testing.T) {
 	}
 }
 
+// TestSettleMost: a walk has an end, and says what that means.
+func TestSettleMost(t *testing.T) {
+	if !nstest.Enter(t) {
+		return
+	}
+	dir := nstest.Tmpfs(t)
+	for i := range 20 {
+		makeFile(t, filepath.Join(dir, fmt.Sprint(i)), unix.S_IFREG, 0o644, 0)
+	}
+	if err := Settle(nstest.Open(t, dir), Terms{Most: 10}); !errors.Is(err, ErrTooMany) || !errors.Is(err, ErrRights) {
+		t.Errorf("more files than were to be: %v", err)
+	}
+	if err := Settle(nstest.Open(t, dir), Terms{Most: 21}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSettleOthers: outside of the sandbox's user namespace only its own ids are touched.
 func TestSettleOthers(t *testing.T) {
 	if !nstest.Enter(t) || !nstest.Many() {

@@ -9,6 +9,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/rootfs/wrote"
+	"demesne/runner"
 	"demesne/runner/given"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -121,13 +122,27 @@ func (h *shared) giveBack(terms func(given.Dir) wrote.Terms, work bool) error {
 	if h.takeBack != nil {
 		errs = append(errs, h.takeBack())
 	}
-	if h.unwashed = wrote.Settle(h.out, terms(h.was)); h.unwashed != nil {
-		errs = append(errs, h.unwashed, given.Close(h.out))
+	err := wrote.Settle(h.out, terms(h.was))
+	if errors.Is(err, wrote.ErrRights) {
+		h.unwashed = err
+		errs = append(errs, err, given.Close(h.out))
 	} else {
-		errs = append(errs, h.was.Reopen(h.out))
+		errs = append(errs, err, h.was.Reopen(h.out))
 	}
 	h.out.Close()
 	return errors.Join(errs...)
+}
+
+// spoil makes a result say that /out could not be settled. It is pure.
+func spoil(r *runner.Result, unwashed error) {
+	if unwashed == nil {
+		return
+	}
+	r.Reason, r.ExitCode = runner.Lost, 125
+	if errors.Is(unwashed, wrote.ErrTooMany) {
+		r.Reason, r.ExitCode = runner.DiskFull, 137
+	}
+	r.Detail = "the output directory is closed to other users: " + unwashed.Error()
 }
 
 // tidyFor bounds how long a sandbox's end waits for the reaper.

@@ -74,10 +74,11 @@ func (d Dir) takeBack(r Record, stepped bool) error {
 	if r.IDs != nil {
 		terms.Sandbox = func(id uint32) bool { return d.has(r, id) }
 	}
-	if err := wrote.Settle(f, terms); err != nil {
+	err = wrote.Settle(f, terms)
+	if errors.Is(err, wrote.ErrRights) {
 		return errors.Join(err, Close(f))
 	}
-	return d.Reopen(f)
+	return errors.Join(err, d.Reopen(f))
 }
 
 // has says whether an id below the directory can only be a sandbox's.
