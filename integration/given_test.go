@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,6 +233,71 @@ func TestEscapeF23OthersInOut(t *testing.T) {
 				t.Errorf("%v: %s belongs to %d:%d, %v", image, name, st.Uid, st.Gid, err)
 			}
 			os.Remove(out + "/" + name)
+		}
+	}
+}
+
+// F22: a persistent sandbox whose runner was killed together with the reaper, and that was started again, leaves nothing of
+// before either.
+func TestEscapeF22Restarted(t *testing.T) {
+	program(t, "python3")
+	b := newBox(t)
+	out := b.mkdir("o")
+	b.must("create", "--name", "p", "--nesting", "--out", out)
+	b.must("exec", "p", "--", "python3", "-c", makesRights)
+	for _, pid := range append(runners(false), runners(true)...) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(t, "all of it to be gone", func() bool { return len(descendants()) == 0 })
+	if len(rights(t, out)) == 0 {
+		t.Fatal("the reaper was not killed: nothing is left to be settled")
+	}
+	if st, err := os.Stat(out); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("/out is %v until it is settled, %v", st.Mode(), err)
+	}
+	b.must("exec", "p", "--", "true")
+	b.must("stop", "--keep", "p")
+	if found := rights(t, out); len(found) > 0 {
+		t.Errorf("%s", strings.Join(found, "\n"))
+	}
+	b.must("rm", "p")
+}
+
+// F24: fifos and sockets in a read-only input are not the workload's to write to, at any depth; a socket that was named is.
+func TestEscapeF24SpecialInputs(t *testing.T) {
+	b := newBox(t)
+	program(t, "python3")
+	dir := b.mkdir("i")
+	for _, name := range []string{"pipe", "sub/sub/pipe"} {
+		path := filepath.Join(dir, name)
+		os.MkdirAll(filepath.Dir(path), 0o755)
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		os.Chmod(path, 0o666)
+	}
+	for _, sock := range []string{dir + "/sub/sock", b.dir + "/named"} {
+		l, err := net.Listen("unix", sock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		os.Chmod(sock, 0o666)
+	}
+	b.file("i/sub/file", "text", 0o644)
+	for _, flags := range [][]string{nil, {"--nesting"}} {
+		got := b.demesne(append(append([]string{"run", "--in", dir + ":i", "--socket", b.dir + "/named:named"}, flags...), "--", "python3", "-c", `
+import os, socket
+def attempt(what, *args):
+    try: what(*args); print("done")
+    except OSError as e: print("refused")
+attempt(os.open, "/in/i/pipe", os.O_RDWR | os.O_NONBLOCK)
+attempt(os.open, "/in/i/sub/sub/pipe", os.O_RDWR | os.O_NONBLOCK)
+attempt(socket.socket(socket.AF_UNIX).connect, "/in/i/sub/sock")
+attempt(socket.socket(socket.AF_UNIX).connect, "/in/named")
+print(open("/in/i/sub/file").read())`)...)
+		if got.stdout != "refused\nrefused\nrefused\ndone\ntext\n" {
+			t.Errorf("%q: %+v", flags, got)
 		}
 	}
 }
