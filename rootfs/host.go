@@ -212,5 +212,8 @@ func (p *plan) mountInputs(inputs []Bind) error {
 	if err := in.attach(p.fd, "in"); err != nil {
 		return err
 	}
+	if err := in.coverSpecial(); err != nil {
+		return err
+	}
 	return in.seal()
 }

@@ -40,6 +40,8 @@ type Spec struct {
 	// Exposed is found out by [client.Client.Create]: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.
 	Exposed bool `json:"exposed,omitempty"`
+	// Given names the record of what the caller gave, see package given. The client writes it.
+	Given string `json:"given,omitempty"`
 }
 
 // Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a

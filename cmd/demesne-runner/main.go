@@ -32,8 +32,15 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == "enter" {
 		os.Exit(userns.Become(os.Args[2:]))
 	}
-	if len(os.Args) == 2 && os.Args[1] == "reap" {
-		os.Exit(reap.Run())
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case "reap":
+			os.Exit(reap.Run())
+		case "settle":
+			os.Exit(reap.Settle())
+		case "tidy":
+			os.Exit(reap.Tidy())
+		}
 	}
 	probe.Reexec()
 	if len(os.Args) != 1 {

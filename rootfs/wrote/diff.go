@@ -22,6 +22,8 @@ const (
 	diffMax  = 20000
 	diffPath = unix.PathMax
 	diffText = 2 << 20 // bytes of all paths
+
+	diffDepth = 1 << 14 // levels
 )
 
 // Diff tells what the uppers, the earliest first, make of an image's layers, the lowest first. A directory is
@@ -59,7 +61,7 @@ type differ struct {
 }
 
 func (d *differ) layer(i int, top *os.File) error {
-	w := &walk{}
+	w := &walk{most: diffDepth}
 	w.visit = func(at int, name string, st *unix.Statx_t) error {
 		if name == "" {
 			return nil

@@ -1,13 +1,14 @@
 package wrote
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,7 +59,7 @@ func TestSettle(t *testing.T) {
 	}
 	makeFile(t, filepath.Join(other, "setuid"), reg, 0o4755, foreign)
 
-	if err := Settle(nstest.Open(t, dir), time.Time{}); err != nil {
+	if err := Settle(nstest.Open(t, dir), Terms{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
@@ -107,7 +108,7 @@ func deep(t *testing.T, dir string, depth, wide int) {
 	wides := makeDeep(t, dir, depth, wide)
 	before := nstest.FDs(t)
 	top := nstest.Open(t, dir)
-	if err := Settle(top, time.Time{}); err != nil {
+	if err := Settle(top, Terms{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := nstest.FDs(t); after != before+1 {
@@ -171,14 +172,15 @@ func mknod(fd int, name string) error {
 	return errors.Join(unix.Mknodat(fd, name, unix.S_IFREG|0o755, 0), unix.Fchmodat(fd, name, 0o4755, 0))
 }
 
-// TestTooDeep ends at the limit, says so, and still does the rest.
-func TestTooDeep(t *testing.T) {
+// TestVeryDeep settles what is below 20,000 directories, and what comes after them.
+func TestVeryDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
+	const depth = 20000
 	dir := nstest.Tmpfs(t)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	for range maxDepth + 10 {
+	for range depth {
 		next := -1
 		if err == nil {
 			err = unix.Mkdirat(fd, "d", 0o755)
@@ -189,16 +191,19 @@ func TestTooDeep(t *testing.T) {
 		unix.Close(fd)
 		fd = next
 	}
-	if err != nil {
+	if err = errors.Join(err, mknod(fd, "deep")); err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	makeFile(t, filepath.Join(dir, "z"), unix.S_IFREG, 0o4755, 0)
-	err = Settle(nstest.Open(t, dir), time.Time{})
-	if err == nil || !strings.HasSuffix(err.Error(), "too deep") {
-		t.Errorf("got error %v", err)
+	if err := Settle(nstest.Open(t, dir), Terms{}); err != nil {
+		t.Error(err)
 	}
 	checkFile(t, filepath.Join(dir, "z"), 0o755, 0)
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, "deep", &st, 0); err != nil || st.Mode&0o7777 != 0o755 {
+		t.Errorf("%d directories down: mode %o, %v", depth, st.Mode, err)
+	}
 }
 
 // TestMoved moves a directory away while the walk is far below it: the walk gives up that branch,
@@ -233,33 +238,136 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// What was there before the sandbox keeps its owner and its bits.
-func TestSettleLeavesWhatWasThere(t *testing.T) {
+// TestSettleClock: what was there before keeps its owner and its bits, unless the clock was set: then no file keeps a set-id
+// bit, whatever its ctime says.
+func TestSettleClock(t *testing.T) {
+	if !nstest.Enter(t) {
+		return
+	}
+	for _, stepped := range []bool{false, true} {
+		dir := nstest.Tmpfs(t)
+		old, oldDir, young := filepath.Join(dir, "old"), filepath.Join(dir, "dir"), filepath.Join(dir, "young")
+		makeFile(t, old, unix.S_IFREG, 0o4755, 0)
+		makeFile(t, oldDir, unix.S_IFDIR, 0o2755, 0)
+		top := nstest.Open(t, dir)
+		since, err := Now(top)
+		for before := since; err == nil && !since.After(before); { // until the clock of the file system has ticked
+			since, err = Now(top)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		makeFile(t, young, unix.S_IFREG, 0o4755, 0)
+		if err := Settle(top, Terms{Since: since, Stepped: stepped}); err != nil {
+			t.Fatal(err)
+		}
+		want := uint32(0o4755)
+		if stepped {
+			want = 0o755
+		}
+		checkFile(t, old, want, 0)
+		checkFile(t, oldDir, 0o2755, 0)
+		checkFile(t, young, 0o755, 0)
+	}
+}
+
+// TestSettleMost: a walk has an end, and says what that means.
+func TestSettleMost(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
 	dir := nstest.Tmpfs(t)
-	old, young := filepath.Join(dir, "old"), filepath.Join(dir, "young")
-	for _, p := range []string{old, young} {
-		if err := os.WriteFile(p, nil, 0o755); err != nil {
+	for i := range 20 {
+		makeFile(t, filepath.Join(dir, fmt.Sprint(i)), unix.S_IFREG, 0o644, 0)
+	}
+	if err := Settle(nstest.Open(t, dir), Terms{Most: 10}); !errors.Is(err, ErrTooMany) || !errors.Is(err, ErrRights) {
+		t.Errorf("more files than were to be: %v", err)
+	}
+	if err := Settle(nstest.Open(t, dir), Terms{Most: 21}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSettleOthers: outside of the sandbox's user namespace only its own ids are touched.
+func TestSettleOthers(t *testing.T) {
+	if !nstest.Enter(t) || !nstest.Many() {
+		return
+	}
+	dir := nstest.Tmpfs(t)
+	for name, owner := range map[string]int{"own": 0, "sandbox": 5000, "other": 1000} {
+		makeFile(t, filepath.Join(dir, name), unix.S_IFREG, 0o4755, owner)
+	}
+	if err := Settle(nstest.Open(t, dir), Terms{Sandbox: func(id uint32) bool { return id == 5000 }}); err != nil {
+		t.Fatal(err)
+	}
+	checkFile(t, filepath.Join(dir, "own"), 0o755, 0)
+	checkFile(t, filepath.Join(dir, "sandbox"), 0o755, 0)
+	checkFile(t, filepath.Join(dir, "other"), 0o4755, 1000)
+}
+
+// TestSettleAttributes: no capability and no access list of the sandbox's stays; those that the directory gave do.
+func TestSettleAttributes(t *testing.T) {
+	if !nstest.Enter(t) {
+		return
+	}
+	caps := string([]byte{1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) // cap_setuid+ep
+	mine, theirs := list(entry{tagUser, 7, 0}), list(entry{tagGroup, 6, 0})
+	for _, given := range []string{"", mine} {
+		dir := nstest.Tmpfs(t)
+		top := nstest.Open(t, dir)
+		if given != "" {
+			nstest.Require(t, unix.Setxattr(dir, aclDefault, []byte(given), 0))
+		}
+		access, def, err := Lists(int(top.Fd()))
+		if err != nil || string(def) != given {
+			t.Fatalf("lists: %q %q %v", access, def, err)
+		}
+		makeFile(t, dir+"/f", unix.S_IFREG, 0o750, 0)
+		makeFile(t, dir+"/d", unix.S_IFDIR, 0o750, 0)
+		makeFile(t, dir+"/kept", unix.S_IFREG, 0o600, 0)
+		for name, key := range map[string]string{"f": "security.capability", "d": aclDefault, "": aclDefault, ".": aclAccess} {
+			value := theirs
+			if name == "f" {
+				value = caps
+			}
+			nstest.Require(t, unix.Setxattr(dir+"/"+name, key, []byte(value), 0))
+		}
+		for name, value := range map[string]string{"f": theirs, "d": theirs, "kept": mine} {
+			nstest.Require(t, unix.Setxattr(dir+"/"+name, aclAccess, []byte(value), 0))
+		}
+		nstest.Require(t, unix.Setxattr(dir+"/f", "user.mine", []byte("x"), 0))
+		if err := Settle(top, Terms{Access: access, Default: def}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Chmod(old, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(3 * clockGrain)
-	since := time.Now()
-	time.Sleep(clockGrain)
-	if err := os.Chmod(young, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
-	if err := Settle(nstest.Open(t, dir), since); err != nil {
-		t.Fatal(err)
-	}
-	for p, want := range map[string]os.FileMode{old: 0o755 | os.ModeSetuid, young: 0o755} {
-		if st, err := os.Stat(p); err != nil || st.Mode() != want {
-			t.Errorf("%s: %v, %v, want %v", p, st.Mode(), err, want)
+		for _, of := range []struct{ name, key string }{
+			{"f", "security.capability"}, {"f", aclAccess}, {"d", aclDefault}, {"d", aclAccess}, {"", aclDefault}, {"", aclAccess},
+		} {
+			if n, err := unix.Getxattr(dir+"/"+of.name, of.key, nil); err != unix.ENODATA {
+				t.Errorf("%q has %s: %d bytes, %v", of.name, of.key, n, err)
+			}
 		}
+		if _, err := unix.Getxattr(dir+"/kept", aclAccess, nil); (err == nil) != (given != "") {
+			t.Errorf("given %q: the list of a file that has the directory's: %v", given, err)
+		}
+		if _, err := unix.Getxattr(dir+"/f", "user.mine", nil); err != nil {
+			t.Errorf("user.mine: %v", err)
+		}
+		checkFile(t, dir+"/f", 0o750, 0) // and not the mask's
 	}
+}
+
+// list is an access list with one more entry, whose mask is all.
+func list(more entry) string {
+	b := binary.LittleEndian.AppendUint32(nil, 2)
+	all := []entry{{0x01, 7, ^uint32(0)}, {tagGroupObj, 5, ^uint32(0)}, {tagMask, 7, ^uint32(0)}, {0x20, 0, ^uint32(0)}}
+	at := 1
+	if more.tag == tagGroup {
+		at = 2
+	}
+	for _, e := range slices.Insert(all, at, more) {
+		b = binary.LittleEndian.AppendUint16(b, e.tag)
+		b = binary.LittleEndian.AppendUint16(b, e.perm)
+		b = binary.LittleEndian.AppendUint32(b, e.id)
+	}
+	return string(b)
 }

@@ -10,16 +10,14 @@ import (
 	"demesne/rootfs/internal/fds"
 )
 
-const (
-	maxOpen  = 32      // descriptors a walk keeps open, besides the top's
-	maxDepth = 1 << 14 // levels it goes down; bounds its memory to some 20 MiB
-)
+const maxOpen = 32 // descriptors a walk keeps open, besides the top's
 
 // errMoved says that a directory was not where it had been when the walk came back up to it.
 var errMoved = errors.New("moved while it was walked")
 
 // A walk visits everything below a directory that may be hostile: it opens no link, enters no
-// other mount, and holds few descriptors and little memory however deep or wide the tree is.
+// other mount, and holds few descriptors however deep or wide the tree is. A level takes some 100 bytes, and as many for each of
+// the few directories of it that wait to be entered: memory is bounded by the number of directories.
 // Only directories at most maxOpen levels apart are open at once; one that was closed on the way
 // down is opened again as ".." on the way up, compared with what it was, and read on from the
 // place where it was left.
@@ -29,10 +27,13 @@ type walk struct {
 	visit  func(at int, name string, st *unix.Statx_t) error
 	mount  uint64
 	levels []level
-	buf    [32 << 10]byte
-	failed int
-	err    error // the first failure
-	enough bool  // set by visit: no more
+	most   int // levels; 0: no bound
+	// foreign says whose directories it is no failure not to be let into; nil: nobody's.
+	foreign func(uid uint32) bool
+	buf     [32 << 10]byte
+	failed  int
+	err     error // the first failure
+	enough  bool  // set by visit: no more
 }
 
 type level struct {
@@ -46,6 +47,7 @@ type level struct {
 type child struct {
 	name string
 	id   fileID
+	uid  uint32
 }
 
 type fileID struct {
@@ -119,7 +121,7 @@ func (w *walk) read(here *level) (more bool) {
 			w.note(e.Name, err)
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			here.pending = append(here.pending, child{e.Name, idOf(st)})
+			here.pending = append(here.pending, child{e.Name, idOf(st), st.Uid})
 		}
 	}
 	return true
@@ -127,11 +129,14 @@ func (w *walk) read(here *level) (more bool) {
 
 // down enters a directory, and closes the one that is maxOpen levels above.
 func (w *walk) down(at int, c child) {
-	if len(w.levels) >= maxDepth {
+	if w.most > 0 && len(w.levels) >= w.most {
 		w.note(c.name, errors.New("too deep"))
 		return
 	}
 	fd, err := enter(at, c.name)
+	if err == unix.EACCES && w.foreign != nil && w.foreign(c.uid) {
+		return
+	}
 	if err != nil {
 		w.note(c.name, err)
 		return

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -47,6 +48,8 @@ type Client struct {
 	again func(*runner.Spec)
 	ends  endings
 	types sync.Once // see learnTypes
+
+	outIDs func() (*os.File, error) // see outMaps
 }
 
 // Connect finds a live runner or starts one.
@@ -75,6 +78,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			return nil, err
 		}
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
+		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := wire.NewConn(sock)
 		err = c.introduce(conn, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
@@ -175,10 +179,13 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	var reply protocol.Created
 	go c.types.Do(learnTypes)
-	if err := c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply); err != nil {
+	err = c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply)
+	if err != nil {
+		c.refused(files, spec, err)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {
+		given.Remove(c.dir.path, spec.Given)
 		return c.Open(ctx, reply.ID)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)

@@ -72,14 +72,14 @@ func prepareOwned(dir string, root bool) error {
 
 // mappedUserns makes a user namespace with its id map. It needs no process to live.
 func mappedUserns(program string) (*os.File, error) {
-	ns, err := holdUserns(program, false)
+	ns, err := holdUserns(program, planMaps(realRoot(), false))
 	if errors.Is(err, errHalfMapped) {
-		return holdUserns(program, true)
+		return holdUserns(program, planMaps(realRoot(), true))
 	}
 	return ns, err
 }
 
-func holdUserns(program string, single bool) (*os.File, error) {
+func holdUserns(program string, plan *idPlan) (*os.File, error) {
 	ctl, theirs, err := controlPair()
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func holdUserns(program string, single bool) (*os.File, error) {
 	case b != 'r':
 		return nil, fmt.Errorf("make user namespace: unexpected %q", b)
 	}
-	_, err = planMaps(realRoot(), single).write(h.Process.Pid)
+	_, err = plan.write(h.Process.Pid)
 	if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
 		return nil, &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
 	}

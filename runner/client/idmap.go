@@ -73,6 +73,14 @@ func planMaps(root, single bool) *idPlan {
 	return &idPlan{idMaps: maps, lesser: err}
 }
 
+// outMaps is how ids on the host appear through the mount of a /out that is real root's: root's files are the sandbox
+// root's, and all other ids of a sandbox are on the host those of its own range. So no file of another user's there is
+// the sandbox's to change, nor to be settled afterwards.
+func outMaps() *idPlan {
+	m := []runner.IDRange{{Inside: 0, Host: rootBase, Size: 1}, {Inside: rootBase + 1, Host: rootBase + 1, Size: rangeSize - 1}}
+	return &idPlan{idMaps: idMaps{UID: m, GID: m}, fixed: true}
+}
+
 // write maps the ids into pid's new user namespace; where newuidmap(1) does not work,
 // the one id we are. Any failure of newuidmap ends in the single id: it fails under
 // no_new_privs, in bwrap, without a passwd entry, and nested.

@@ -23,7 +23,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened,
 		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
 	}
 	defer files.close()
-	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed}
+	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Given: spec.Given}
 	if spec.Egress != nil && c.again != nil {
 		own := *spec.Egress
 		spec.Egress = &own
@@ -31,6 +31,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened,
 		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
 	}
 	err = c.peer.Call(ctx, protocol.OpRestart, body, files.byName, &reply)
+	c.refused(files, spec, err)
 	return reply, err
 }
 

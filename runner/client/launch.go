@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/limits/cgroup"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
@@ -52,6 +53,8 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			return nil, err
 		}
 		if lock != nil {
+			// Of a runner that was killed together with its reaper, if of any: what the caller itself can settle.
+			given.TakeBack(l.dir.path, l.dir.key, false)
 			conn, err := l.start(lock)
 			lock.Close()
 			if !errors.Is(err, errRetry) {

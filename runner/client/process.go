@@ -198,6 +198,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	if err != nil {
 		c.ends.take(end.tag)
+		c.refused(files, spec, err)
 		if errors.Is(err, wire.ErrClosed) && !c.young.Load() {
 			return nil, nil, wire.Errorf(wire.CodeInternal, "run command: the runner ended")
 		}

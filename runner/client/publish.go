@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -26,8 +27,22 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 			return e
 		}
 		s.byName[protocol.FilePort(i)] = f
+		if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok {
+			bound, err := given.LookSocket(path)
+			if err != nil {
+				return wire.Errorf(wire.CodeInvalid, "publish %q: %w", p.Listen, err)
+			}
+			s.given.Sockets = append(s.given.Sockets, bound)
+		}
 	}
 	return nil
+}
+
+// unlisten removes the sockets that were bound for a call that is not made.
+func (s *sourceFiles) unlisten() {
+	for _, bound := range s.given.Sockets {
+		bound.Remove()
+	}
 }
 
 // firstFree is a port that every user may listen on, unless the machine is told otherwise

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/given"
 	"demesne/runner/wire"
 )
 
@@ -25,6 +26,7 @@ import (
 //	state/      a file for each sandbox, NAME.json, see package engine
 //	mnt/        always empty: a runner mounts its own tmpfs here, in its own namespace
 //	scratch/    writable trees of sandboxes that have no mount namespace
+//	given/      what each live sandbox was given, for the reaper; see package given
 //
 // KEY stands for everything two callers must share to share a runner: who they
 // are, the namespaces they see the machine through, limits that not everybody has, and the program itself.
@@ -154,7 +156,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 			return err
 		}
 	}
-	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700} {
+	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700, given.Subdir: 0o700} {
 		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -166,7 +168,8 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(os.Lchown(filepath.Join(state, "ended"), rootBase, rootBase), os.Lchown(state, rootBase, rootBase))
+	return errors.Join(os.Lchown(filepath.Join(state, "ended"), rootBase, rootBase), os.Lchown(state, rootBase, rootBase),
+		os.Lchown(filepath.Join(dir, given.Subdir), rootBase, rootBase))
 }
 
 // ours is a directory that is ours, and no link to one.

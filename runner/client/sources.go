@@ -10,18 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/protocol"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
 )
 
 // sourceFiles are the descriptors of one create call.
-type sourceFiles struct{ byName wire.Files }
+type sourceFiles struct {
+	byName wire.Files
+	given  given.Record // what of them is to be taken back
+	ids    *os.File     // the runner's user namespace
+}
 
 func (s *sourceFiles) close() {
 	for _, f := range s.byName {
 		f.Close()
 	}
+	s.ids.Close() // of nil does nothing
 }
 
 // sources opens what spec names, once. Paths in spec become absolute.
@@ -29,6 +35,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	s := &sourceFiles{byName: wire.Files{}}
 	defer func() {
 		if err != nil {
+			s.unlisten()
 			s.close()
 		}
 	}()
@@ -76,7 +83,41 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			Hint: "put files that belong together in a directory, and give that",
 		}
 	}
-	return s, nil
+	return s, c.record(s, spec)
+}
+
+// record writes down what the sandbox may change of the caller's, see package given.
+func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
+	for _, name := range []string{protocol.SourceOut, protocol.SourceWorkspace} {
+		f := s.byName[protocol.FileSame+name]
+		if f == nil {
+			continue
+		}
+		d, err := given.Look(f)
+		if err != nil {
+			return err
+		}
+		d.Restore = name == protocol.SourceOut && spec.Nesting && spec.Exposed
+		d.Shown = c.hello.Mode == userns.ModeRoot && (name != protocol.SourceOut || d.Owner != 0)
+		s.given.Dirs = append(s.given.Dirs, d)
+	}
+	switch c.hello.Mode {
+	case userns.ModeRoot:
+		s.given.IDs = &runner.IDRange{Host: rootBase, Size: rangeSize}
+	case userns.ModeMinimal:
+		s.given.IDs = &runner.IDRange{}
+	}
+	var err error
+	spec.Given, err = s.given.Write(c.dir.path, c.dir.key)
+	return err
+}
+
+// refused removes the sockets and the record of a call that made no sandbox. Where the runner ended instead, its reaper does.
+func (c *Client) refused(s *sourceFiles, spec runner.Spec, err error) {
+	if err != nil && !isGone(err) {
+		s.unlisten()
+		given.Remove(c.dir.path, spec.Given)
+	}
 }
 
 func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) error {
@@ -104,7 +145,11 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	if c.hello.Mode != userns.ModeRoot {
 		return nil
 	}
-	m, err := detach(f, c.hello.PID, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	ids, err := c.idsOf(s, name, f)
+	if err != nil {
+		return err
+	}
+	m, err := detach(f, ids, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return fmt.Errorf("bind %q: %w", abs, err)
 	}
@@ -115,9 +160,9 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 // openSource opens what the caller looked at. A path of the caller's has no link left in
 // it: what is one now was put there since, maybe by a sandbox that has the directory
 // (escapes.md F2, F13).
-func openSource(path string, given bool) (*os.File, error) {
+func openSource(path string, named bool) (*os.File, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
-	if given {
+	if named {
 		how.Resolve = unix.RESOLVE_NO_SYMLINKS
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
@@ -148,19 +193,33 @@ func exposed(path string) bool {
 	}
 }
 
+// idsOf is the user namespace whose id map the mount of a source gets: see [outMaps] for a /out that is root's, else
+// the runner's.
+func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error) {
+	if name == protocol.SourceOut {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return nil, os.NewSyscallError("fstat", err)
+		}
+		if st.Uid == 0 {
+			return c.outIDs()
+		}
+	}
+	if s.ids != nil {
+		return s.ids, nil
+	}
+	var err error
+	if s.ids, err = os.Open(procFile(c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
+		err = wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	}
+	return s.ids, err
+}
+
 // detach clones the mount below f with attr, its owners shifted into the user
-// namespace of process pid, so that root's files are the sandbox root's and what
+// namespace ns, so that root's files are the sandbox root's and what
 // that one writes is root's again. A filesystem that knows no id-mapped mounts
 // (mount_setattr(2) has the list) is bound as it is when it is only read.
-func detach(f *os.File, pid int, attr uint64) (*os.File, error) {
-	ns, err := os.Open(procFile(pid, "ns/user"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, wire.Errorf(wire.CodeGone, "talk to runner: it ended")
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
+func detach(f, ns *os.File, attr uint64) (*os.File, error) {
 	for _, recursive := range []uint{unix.AT_RECURSIVE, 0} {
 		m, err := openTree(f, recursive)
 		if err != nil {

@@ -86,10 +86,11 @@ func TestOpenSource(t *testing.T) {
 // TestSourcesOwn: a relative path is made absolute for the runner, and not in what the caller has.
 func TestSourcesOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700)); err != nil {
+	run := t.TempDir()
+	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700), os.Mkdir(run+"/given", 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{dir: &runDir{path: t.TempDir(), kept: t.TempDir()}}
+	c := &Client{dir: &runDir{path: run, kept: t.TempDir()}}
 	given := runner.Spec{Inputs: []runner.Input{{Path: "in"}}, Rootfs: &runner.Rootfs{Dir: "root"}, Out: t.TempDir()}
 	spec := given
 	s, err := c.sources(&spec)

@@ -66,6 +66,7 @@ func (s *sandbox) takeDown(why string) bool {
 // takeApart is the rest of takeDown, for whoever has set ending.
 func (s *sandbox) takeApart() {
 	s.undo.run()
+	s.release()
 	if s.owner != nil {
 		s.owner.disown(s)
 	}

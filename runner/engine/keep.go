@@ -9,6 +9,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/keep"
 	"demesne/runner/userns"
 	"demesne/runner/wire"
@@ -22,6 +23,9 @@ type kept struct {
 	policy  string    // of one with a key: what it was made with
 	onDisk  bool      // what it writes is in box
 	written *os.File  // that
+
+	unsettled *time.Time // since when /out may have what was not settled; nil: it has none
+	rebooted  bool       // the machine was, meanwhile
 
 	restarted bool
 	quiet     bool // nothing ran in it when it was ended
@@ -97,6 +101,8 @@ func (s *sandbox) takeUp() error {
 		return err
 	}
 	s.kept.box, s.kept.stay, s.kept.base, s.kept.policy = box, true, rec.Base, rec.Policy
+	s.kept.unsettled = rec.Unsettled
+	s.kept.rebooted = rec.Unsettled != nil && rec.Init.Boot != s.e.state.Self().Boot
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
 		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
@@ -114,6 +120,14 @@ func take(d *keep.Dir, id string) (*keep.Box, keep.Record, error) {
 		err = wire.Errorf(wire.CodeUnknown, "find sandbox %q: it was removed", id)
 	}
 	return box, rec, err
+}
+
+// resume has /out settled for as far back as it was not, and notes that it is not from now on.
+func (k *kept) resume(out *given.Dir) {
+	if u := k.unsettled; u != nil && u.Before(out.Since) {
+		out.Since = *u
+	}
+	k.unsettled = &out.Since
 }
 
 // gone waits for a PID 1 whose runner was killed. It outlives that by a moment, and its overlay with it.
@@ -201,7 +215,7 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Policy: s.kept.policy, Quiet: s.kept.quiet})
+	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Policy: s.kept.policy, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.

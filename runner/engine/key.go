@@ -15,7 +15,7 @@ const keyMax = 256
 // policyOf is the digest of what must be the same for a sandbox to be used again under its key. spec
 // was admitted: what was left open is filled in, and secrets are not in it.
 func policyOf(spec runner.Spec) string {
-	spec.Name, spec.Key, spec.Out, spec.TTL, spec.MaxAge, spec.FreezeIdle = "", "", "", 0, 0, 0
+	spec.Name, spec.Key, spec.Out, spec.Given, spec.TTL, spec.MaxAge, spec.FreezeIdle = "", "", "", "", 0, 0, 0
 	if spec.Egress != nil {
 		own := *spec.Egress
 		own.Log = ""

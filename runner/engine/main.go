@@ -40,6 +40,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/given"
 	"demesne/runner/keep"
 	"demesne/runner/limits"
 	"demesne/runner/outlet"
@@ -57,6 +58,8 @@ type Engine struct {
 	host   *limits.Host
 	kernel string
 	state  *state.Dir
+	life   *os.File // what the reaper waits on
+	clock  *given.Clock
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
 	ahead  ahead
@@ -85,7 +88,7 @@ func Main() int {
 	life, err := lifeline()
 	clean := false
 	if err == nil {
-		clean, err = serveAll()
+		clean, err = serveAll(life)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
@@ -108,11 +111,15 @@ func lifeline() (*os.File, error) {
 	return os.NewFile(userns.FDLife, "life"), nil
 }
 
+// askReaper has the reaper remove the sockets of sandboxes that have ended.
+func (e *Engine) askReaper() { e.life.Write([]byte("t")) }
+
 // serveAll says whether nothing is left for the reaper.
-func serveAll() (clean bool, _ error) {
+func serveAll(life *os.File) (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
 	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e.life, e.clock = life, given.NewClock()
 	e.accepting, e.callers = true, 1 // who is waited for
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
 	ctl := os.NewFile(protocol.FDControl, "control")
@@ -139,7 +146,7 @@ func serveAll() (clean bool, _ error) {
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}
-	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0, nil
+	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0 && !given.Left(e.boot.RunDir, e.boot.Key), nil
 }
 
 // settled waits for setUp and returns its error.

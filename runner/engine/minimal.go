@@ -106,6 +106,9 @@ func (s *sandbox) layOut() (err error) {
 	if s.shared.out, err = os.Open(s.spec.Out); err != nil {
 		return err
 	}
+	if err := s.lookAtShared(); err != nil {
+		return err
+	}
 	s.undo.add(s.giveBack)
 	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -163,6 +164,11 @@ func (n *network) close() {
 		i.Close()
 	}
 	n.ns.Close()
+}
+
+// socketsLeft says whether a socket that the caller listened on is still there: we may not remove real root's.
+func (n *network) socketsLeft() bool {
+	return n != nil && slices.ContainsFunc(n.inlets, (*inlet.Inlet).Left)
 }
 
 func (n *network) env(certFile string) []string {

@@ -23,7 +23,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 		return protocol.Opened{}, stopped(rec)
 	}
 	spec := rec.Info.Spec
-	spec.Exposed = t.Exposed
+	spec.Exposed, spec.Given = t.Exposed, t.Given
 	if spec.Egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
 	}

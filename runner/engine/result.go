@@ -43,6 +43,9 @@ func (x *execution) finish(ex *guestapi.Exited) {
 		if ex != nil && suspect && s.group.OOMKilled() {
 			r = outcome(ex, runner.OOM, "the memory limit was reached")
 		}
+		if x.primary { // its sandbox is no more
+			spoil(r, s.shared.unwashed)
+		}
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
 		r.Seconds = time.Since(x.started).Seconds()
 		if s.egress != nil {

@@ -102,6 +102,7 @@ func (s *sandbox) abandon() {
 	s.mu.Unlock()
 	close(s.built)
 	s.undo.run()
+	s.release()
 	s.late.run()
 	close(s.finished)
 }

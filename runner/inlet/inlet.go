@@ -115,6 +115,15 @@ func (in *Inlet) drop(c net.Conn) {
 	delete(in.conns, c)
 }
 
+// Left says whether the path of a unix socket is still taken after Close.
+func (in *Inlet) Left() bool {
+	if in.path == "" {
+		return false
+	}
+	_, err := os.Lstat(in.path)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
 // Close ends it, and every connection through it.
 func (in *Inlet) Close() {
 	in.listener.Close()

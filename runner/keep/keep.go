@@ -60,6 +60,8 @@ type Record struct {
 	Freezing string `json:"freezing,omitempty"`
 	// Quiet says that nothing ran in it when it was stopped: that it is started again is no news.
 	Quiet bool `json:"quiet,omitempty"`
+	// Unsettled is since when its /out may have files of its that are not the caller's yet; nil: it has none.
+	Unsettled *time.Time `json:"unsettled,omitempty"`
 	// Snapshot says that it never runs, only its forks do, and that it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`
 	// Maker is of what is there for a moment only: the runner without which it is swept away.

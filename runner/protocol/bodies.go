@@ -59,6 +59,7 @@ type Answer struct {
 type Restart struct {
 	Sandbox string `json:"sandbox"`
 	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
+	Given   string `json:"given,omitempty"`   // likewise
 
 	// As in Egress: no file has them.
 	Upstream map[string]string `json:"upstream,omitempty"`

@@ -2,7 +2,7 @@
 //
 // It runs in the process that package userns calls A, with the caller's own rights, and that still
 // holds the runner's lock: no new runner starts before it is through. In this order go the
-// processes that were left to it, the child subreaper; the runner's records of what lived; the trees of
+// processes that were left to it, the child subreaper; what sandboxes were given, which is settled; the runner's records of what lived; the trees of
 // sandboxes without namespaces; what a check tried; and what A was told to remove, the lock at
 // last. Mounts and namespaces went with the runner.
 package reap
@@ -29,9 +29,9 @@ import (
 func Run() int {
 	killOrphans()
 	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
+	code := report(takeBack(run, key))
 	state.Open(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
-	code := 0
 	for _, dir := range probe.Left(run, key) {
 		if err := probe.Remove(dir); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)

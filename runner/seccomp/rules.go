@@ -25,6 +25,9 @@ const (
 	btrfsSnapshot   = 0x50009401 // BTRFS_IOC_SNAP_CREATE
 	btrfsSnapshotV2 = 0x50009417
 
+	fsSetFlags = 0x40086602 // FS_IOC_SETFLAGS
+	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
+
 	sockTypeMask = 0xf // SOCK_TYPE_MASK: the rest of the word is SOCK_CLOEXEC, SOCK_NONBLOCK
 )
 
@@ -70,6 +73,8 @@ func kernelParts() []rule {
 		{do: errno(unix.ENOSYS), calls: []uint32{
 			unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 		}},
+		// The system call for inode flags, behind a pointer; callers fall back to the ioctl.
+		{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_FILE_SETATTR}},
 		// Keyrings are not namespaced (P5). ENOSYS: sandbox makers, nested, then do
 		// without a session keyring of their own.
 		{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY}},
@@ -97,6 +102,8 @@ func arguments() []rule {
 		// Before Linux 6.7 (and what was mended with it) any file of a btrfs will do as the source: all of its
 		// subvolume, such as /home, then shows below a directory that may be written to.
 		deny(btrfsSnapshot), deny(btrfsSnapshotV2),
+		// Flags of inodes would come out with the files (escapes.md F22).
+		deny(fsSetFlags), deny(fsSetXattr),
 	}
 	for _, request := range loadsModule {
 		r = append(r, deny(request))

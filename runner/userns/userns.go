@@ -20,7 +20,8 @@
 // subreaper of everything the runner starts, and holds the runner's lock until it
 // has removed what the kernel does not remove by itself. After 'c' that is the
 // paths in [EnvClean]. After EOF without 'c' the runner was killed: A executes the
-// program again with the argument "reap" (see package reap), in Go.
+// program again with the argument "reap" (see package reap), in Go, with B's user namespace and a clock that says
+// whether the machine's was set. After 't' it does so in a child, with the argument "tidy", and waits on.
 //
 // [client.Enter] uses the same for a program that is no runner. The map may have to be
 // tried twice, and a namespace can have one map only, so the namespace is made by a
@@ -51,7 +52,8 @@ const (
 	EnvLock    = "_DEMESNE_LOCK"    // descriptor: the lock, which A and B both hold
 	EnvKey     = "_DEMESNE_KEY"     // the runner's, for the reaper in Go
 	EnvRun     = "_DEMESNE_RUN"     // the run directory, for the same
-	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace C joins
+	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace C joins, or that B had, for the reaper
+	EnvClock   = "_DEMESNE_CLOCK"   // descriptor of the reaper's clock: a timerfd that is canceled when the clock is set
 	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: what C executes
 )
 

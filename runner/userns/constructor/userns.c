@@ -8,10 +8,12 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,31 +69,78 @@ static int clean(void)
 	return all;
 }
 
+// The program again, in Go: its one argument says for what.
+static void again(const char *verb)
+{
+	char *argv[] = {"demesne-runner", (char *)verb, NULL};
+
+	unsetenv("_DEMESNE_CONTROL");
+	execv("/proc/self/exe", argv);
+	_exit(125);
+}
+
+// What the reaper in Go needs of a descriptor is its number.
+static void tell_fd(const char *name, int fd)
+{
+	char number[16];
+
+	if (fd < 0)
+		return;
+	snprintf(number, sizeof number, "%d", fd);
+	setenv(name, number, 1);
+}
+
+// A clock that says afterwards whether the machine's was set meanwhile, or -1.
+static int watch_clock(void)
+{
+	struct itimerspec far = {.it_value = {.tv_sec = 1LL << 40}};
+	int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
+
+	if (fd >= 0 && timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &far, NULL) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 // A: waits for B's end. It keeps the lock's descriptor, among all others it
 // inherited, until it exits: a new runner starts only after that. The caller's
 // sockets must not be kept, or their other ends would never see EOF.
 static void reaper(pid_t child, int ctl, int life, int lock)
 {
-	char byte = 0;
-	char *argv[] = {"demesne-runner", "reap", NULL};
+	char byte = 0, path[64];
+	int clock, tidy;
+	ssize_t n;
 
 	prctl(PR_SET_NAME, "demesne-reaper");
 	close(ctl);
 	for (int fd = 3; fd < 64; fd++)
 		if (fd != life && fd != lock)
 			close(fd);
-	while (read(life, &byte, 1) < 0 && errno == EINTR)
-		;
+	clock = watch_clock();
+	for (;;) {
+		byte = 0;
+		while ((n = read(life, &byte, 1)) < 0 && errno == EINTR)
+			;
+		if (n != 1 || byte != 't')
+			break;
+		if ((tidy = fork()) == 0)
+			again("tidy");
+		if (tidy > 0)
+			waitpid(tidy, NULL, 0);
+	}
 	if (byte == 'c') {
 		waitpid(child, NULL, 0);
 		if (clean())
 			_exit(0);
 	} else {
 		kill(child, SIGKILL);
+		// Nobody has waited for it: it still has its number, and its namespace.
+		snprintf(path, sizeof path, "/proc/%d/ns/user", (int)child);
+		tell_fd("_DEMESNE_USERNS", open(path, O_RDONLY));
 	}
-	unsetenv("_DEMESNE_CONTROL");
-	execv("/proc/self/exe", argv);
-	_exit(125);
+	tell_fd("_DEMESNE_CLOCK", clock);
+	again("reap");
 }
 
 // The only id there is to be from now on.

@@ -1,0 +1,116 @@
+package given
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/wrote"
+	"demesne/runner"
+)
+
+// TakeBack takes back all that sandboxes of a killed runner were given: it settles the directories, with the modes and access
+// lists they had, and removes the sockets. No process of a sandbox may be alive. It runs in the runner's user namespace, or
+// on the host where the records have the ids. stepped says that the clock may have been set. It goes on after a failure.
+func TakeBack(run, key string, stepped bool) error {
+	return each(run, key, "", func(r Record) error {
+		if r.IDs == nil && os.Geteuid() != 0 { // outside of the namespace: only the caller's own files can be changed
+			r.IDs = &runner.IDRange{}
+		}
+		err := r.closeSockets()
+		for _, d := range r.Dirs {
+			err = errors.Join(err, d.takeBack(r, stepped))
+		}
+		return err
+	})
+}
+
+// Sockets removes the sockets of sandboxes that have ended, where their runner may not.
+func Sockets(run, key string) error { return each(run, key, over, Record.closeSockets) }
+
+func (r Record) closeSockets() (err error) {
+	for _, s := range r.Sockets {
+		err = errors.Join(err, s.Remove())
+	}
+	return err
+}
+
+// Remove removes the socket if it is still that.
+func (s Socket) Remove() error {
+	now, err := LookSocket(s.Path)
+	if errors.Is(err, unix.ENOENT) || err == nil && now != s {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(s.Path)
+	}
+	if err != nil {
+		return fmt.Errorf("remove socket: %w", err)
+	}
+	return nil
+}
+
+func (d Dir) takeBack(r Record, stepped bool) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, d.Path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("take %q back: %w", d.Path, err)
+	}
+	f := os.NewFile(uintptr(fd), d.Path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("take %q back: %w", d.Path, err)
+	}
+	if st.Dev != d.Dev || st.Ino != d.Ino {
+		return fmt.Errorf("take %q back: another directory is there now", d.Path)
+	}
+	terms := d.Terms(stepped)
+	if r.IDs != nil {
+		terms.Sandbox = func(id uint32) bool { return d.has(r, id) }
+	}
+	err = wrote.Settle(f, terms)
+	if errors.Is(err, wrote.ErrRights) {
+		return errors.Join(err, Close(f))
+	}
+	return errors.Join(err, d.Reopen(f))
+}
+
+// has says whether an id below the directory can only be a sandbox's.
+func (d Dir) has(r Record, id uint32) bool {
+	if d.Shown {
+		return id != 0 && id < r.IDs.Size
+	}
+	return id > r.IDs.Host && id-r.IDs.Host < r.IDs.Size
+}
+
+// Close lets none but its owner, and root, into a directory.
+func Close(f *os.File) error {
+	defer runtime.KeepAlive(f)
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	if err == nil {
+		err = unix.Fchmod(int(f.Fd()), st.Mode&0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("close %q to others: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// Reopen gives a directory that is settled the mode back that it had, if a sandbox made it have another.
+func (d Dir) Reopen(f *os.File) error {
+	defer runtime.KeepAlive(f)
+	if !d.Restore {
+		return nil
+	}
+	if err := unix.Fchmod(int(f.Fd()), d.Mode); err != nil {
+		return fmt.Errorf("give %q its mode back: %w", d.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package given
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// write records d and makes the run directory it is in.
+func write(t *testing.T, r Record) (run, name string) {
+	t.Helper()
+	run = t.TempDir()
+	if err := os.Mkdir(filepath.Join(run, Subdir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name, err := r.Write(run, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run, name
+}
+
+func look(t *testing.T, dir string) Dir {
+	t.Helper()
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d, err := Look(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// setuid says whether the file in dir still is.
+func setuid(t *testing.T, file string) bool {
+	t.Helper()
+	st, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Mode()&os.ModeSetuid != 0
+}
+
+func TestTakeBack(t *testing.T) {
+	dir, sock := t.TempDir(), filepath.Join(t.TempDir(), "s")
+	d := look(t, dir)
+	d.Restore = true
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chmod(file, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	bound, err := LookSocket(sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, name := write(t, Record{Dirs: []Dir{d}, Sockets: []Socket{bound}})
+	if err := TakeBack(run, "another", false); err != nil || !setuid(t, file) || !Left(run, "key") {
+		t.Errorf("another runner's: %v", err)
+	}
+	if err := TakeBack(run, "key", false); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(dir); setuid(t, file) || err != nil || uint32(st.Mode().Perm()) != d.Mode {
+		t.Errorf("not settled: mode %v instead of %o, %v", st.Mode(), d.Mode, err)
+	}
+	if _, err := os.Lstat(sock); err == nil || Left(run, "key") || Pending(run, name) {
+		t.Error("the socket or the record is left")
+	}
+}
+
+// TestAnotherDirectory: what has the path by then, but is not what was given, is not touched, and neither is another socket.
+func TestAnotherDirectory(t *testing.T) {
+	parent := t.TempDir()
+	dir, sock := filepath.Join(parent, "d"), filepath.Join(parent, "s")
+	for _, name := range []string{dir, dir + "2"} {
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := look(t, dir)
+	file := filepath.Join(dir+"2", "f")
+	if err := os.WriteFile(file, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chmod(file, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	for _, swap := range []func() error{
+		func() error { return os.Symlink(dir+"2", dir) },
+		func() error { return os.Rename(dir+"2", dir) },
+	} {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := swap(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(sock, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run, _ := write(t, Record{Dirs: []Dir{d}, Sockets: []Socket{{Path: sock, Dev: 1, Ino: 1}}})
+		if err := TakeBack(run, "key", true); err == nil {
+			t.Error("another directory: no error")
+		}
+		at := filepath.Join(dir, "f")
+		if !setuid(t, at) {
+			t.Error("another directory was settled")
+		}
+		if _, err := os.Lstat(sock); err != nil {
+			t.Error("another file was removed")
+		}
+	}
+}
+
+// TestForged: a record that the caller does not own, as one would be that real root's runner makes, and a link to
+// one that it does own, ask for nothing.
+func TestForged(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // it takes two users
+	}
+	for _, name := range []string{"another's", "link"} {
+		dir := t.TempDir()
+		d := look(t, dir)
+		file := filepath.Join(dir, "f")
+		if err := os.WriteFile(file, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Chmod(file, 0o4755); err != nil {
+			t.Fatal(err)
+		}
+		run, record := write(t, Record{Dirs: []Dir{d}})
+		path := filepath.Join(run, Subdir, record)
+		if name == "link" {
+			elsewhere := filepath.Join(t.TempDir(), "record")
+			if err := os.Rename(path, elsewhere); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(elsewhere, path); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.Lchown(path, 5000, 5000); err != nil {
+			t.Fatal(err)
+		}
+		if err := TakeBack(run, "key", true); err == nil || !setuid(t, file) {
+			t.Errorf("%s: it was believed: %v", name, err)
+		}
+	}
+}
+
+// TestClock: a clock that nobody set says so, and one that is not there never does.
+func TestClock(t *testing.T) {
+	c := NewClock()
+	if n := c.Set(); n != 0 || c.Set() != n {
+		t.Errorf("set %d times", n)
+	}
+	none := Inherited(-1)
+	if a, b := none.Set(), none.Set(); a == 0 || a == b {
+		t.Errorf("no clock: %d and %d", a, b)
+	}
+}

@@ -1,0 +1,73 @@
+package reap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"demesne/runner/given"
+	"demesne/runner/userns"
+)
+
+// descriptor is that which the C half of package userns left in the environment; -1 is none.
+func descriptor(name string) int {
+	fd, err := strconv.Atoi(os.Getenv(name))
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// takeBack takes back what the killed runner's sandboxes were given. An ordinary user's files have ids that only the runner's user
+// namespace has: a process of our own joins that. Where it cannot, the caller's own files are settled, which are all that
+// others could use.
+func takeBack(run, key string) error {
+	ns := descriptor(userns.EnvUserns)
+	if os.Getenv(userns.EnvMode) != userns.ModeUser || ns < 0 {
+		return settle(run, key)
+	}
+	err := settleInside(ns)
+	if err != nil {
+		err = fmt.Errorf("settle in the runner's user namespace: %w", err)
+		fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
+		return settle(run, key)
+	}
+	return nil
+}
+
+func settle(run, key string) error {
+	return given.TakeBack(run, key, given.Inherited(descriptor(userns.EnvClock)).Set() > 0)
+}
+
+// settleInside has [Settle] run in a user namespace.
+func settleInside(ns int) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	cmd := exec.Command("/proc/self/exe", "settle")
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{null, os.NewFile(uintptr(ns), "userns")}
+	cmd.Env = append(os.Environ(), userns.EnvControl+"=3", userns.EnvUserns+"=4")
+	if clock := descriptor(userns.EnvClock); clock >= 0 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(clock), "clock"))
+		cmd.Env = append(cmd.Env, userns.EnvClock+"=5")
+	}
+	return cmd.Run()
+}
+
+// Settle is what that process does, and returns its exit code.
+func Settle() int { return report(settle(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
+
+// Tidy removes the sockets of sandboxes that have ended whose runner may not, while that goes on. It returns an exit code.
+func Tidy() int { return report(given.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
+
+func report(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
+	return 1
+}
