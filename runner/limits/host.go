@@ -20,6 +20,7 @@ type Host struct {
 	places   []*place
 	attempts []attempt
 	pressure pressure
+	ledger   ledger
 }
 
 // place is a group below which the runner may make one for each sandbox.

@@ -32,7 +32,7 @@ func TestWatchdogMemory(t *testing.T) {
 	t.Logf("%+v", r)
 	a := newAlarm()
 	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+heldBomb(48)+" & done; wait")
-	defer g.Watch(s.pid(), nil, nil, a.over)()
+	defer g.Watch(s.pid(), Watched{}, a.over)()
 	a.wait(t, runner.OOM)
 	if !g.OOMKilled() {
 		t.Error("not told as an OOM kill")
@@ -50,11 +50,12 @@ func TestWatchdogShared(t *testing.T) {
 	if s.line() != "up" {
 		t.Fatal("not up")
 	}
-	stop := g.Watch(s.pid(), nil, nil, a.over)
+	stop := g.Watch(s.pid(), Watched{}, a.over)
 	time.Sleep(600 * time.Millisecond)
 	stop()
-	sum, _ := resident(processes(s.pid()))
-	pss, ok := proportional(processes(s.pid()))
+	pids, _ := processes(s.pid())
+	sum, _ := resident(pids)
+	pss, ok := proportional(pids)
 	t.Logf("resident %s, proportional %s", size(sum), size(pss))
 	if !ok || pss >= sum {
 		t.Errorf("proportional %d of %d", pss, sum)
@@ -141,7 +142,7 @@ func TestWatchdogDisk(t *testing.T) {
 			g := group(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
 			a := newAlarm()
 			s := start(t, g, "sleep 0.3;"+c.script, dir)
-			stop := g.Watch(s.pid(), []*os.File{f}, nil, a.over)
+			stop := g.Watch(s.pid(), Watched{Dirs: []Written{{Dir: f}}}, a.over)
 			if c.over {
 				a.wait(t, runner.DiskFull)
 				stop()
@@ -153,6 +154,80 @@ func TestWatchdogDisk(t *testing.T) {
 				t.Error(a.detail)
 			}
 		})
+	}
+}
+
+// What others write is settled as theirs; what is nowhere to be found is the sandbox's, even then.
+func TestWatchdogDiskOthers(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "tmpfs", 0, "size=600m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(root, unix.MNT_DETACH)
+	if err := os.Mkdir(root+"/out", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(root + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	g := group(t, bare(), "others", runner.Limits{Disk: 4 << 20})
+	w := &watch{g: g, quit: make(chan struct{})}
+	d := w.disks([]Written{{Dir: dir}})[0]
+	defer d.dir.Close()
+	d.baseline(w)
+	limit := bound(g.want.Disk)
+	look := func() string {
+		time.Sleep(20 * time.Millisecond) // files are dated by ticks
+		now, err := spaceOf(d.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.look(w, os.Getpid(), now, limit)
+		return d.verdict(now, limit)
+	}
+	write := func(n int) error {
+		return os.WriteFile(root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644)
+	}
+	for n := range 5 {
+		if err := write(n * 10); err != nil {
+			t.Fatal(err)
+		}
+		for range innocent + 1 {
+			if why := look(); why != "" {
+				t.Fatalf("others wrote: %s", why)
+			}
+		}
+	}
+	if d.others.bytes < 100<<20 || d.doubt != 0 {
+		t.Errorf("settled %+v", d.others)
+	}
+	fd, err := unix.Open(root+"/out", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, make([]byte, 6<<20)); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	if why := look(); !strings.Contains(why, "written to /out of 4 MiB (") {
+		t.Errorf("open and without a name: %q", why)
+	}
+	unix.Close(fd)
+	why := ""
+	for range certain {
+		why = look()
+	}
+	if !strings.Contains(why, "files that are mapped") {
+		t.Errorf("mapped: %q, %+v", why, d)
 	}
 }
 
@@ -175,7 +250,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { c.Process.Kill(); c.Wait(); g.Close() }()
-		g.Watch(c.Process.Pid, []*os.File{dir}, nil, func(r runner.Reason, d string) { b.Error(r, d) })
+		g.Watch(c.Process.Pid, Watched{Dirs: []Written{{Dir: dir}}, PIDs: true}, func(r runner.Reason, d string) { b.Error(r, d) })
 	}
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
