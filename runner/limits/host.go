@@ -88,7 +88,7 @@ func Open(key string, prepared bool) *Host {
 var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
-	h := &Host{pressure: pressure{used: map[*Group]int64{}}}
+	h := &Host{pressure: pressure{used: map[*Group]share{}}}
 	mine := &look{}
 	defer mine.close()
 	for _, m := range table {

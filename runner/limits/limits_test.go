@@ -225,21 +225,62 @@ func TestShort(t *testing.T) {
 }
 
 func TestPressureTakesTheLargestOnce(t *testing.T) {
-	p := pressure{used: map[*Group]int64{}}
+	p := pressure{used: map[*Group]share{}}
 	small, large, now := &Group{}, &Group{}, time.Now()
-	p.note(small, 1)
-	p.note(large, 2)
-	if p.largest(small, now) {
+	p.note(small, share{memory: 1})
+	p.note(large, share{memory: 2})
+	if p.largest(small, memoryOf, now) {
 		t.Error("took the small one")
 	}
-	if !p.largest(large, now) {
+	if !p.largest(large, memoryOf, now) {
 		t.Error("did not take the large one")
 	}
 	p.forget(large)
-	if p.largest(small, now.Add(relief/2)) {
+	if p.largest(small, memoryOf, now.Add(relief/2)) {
 		t.Error("took the next before the first could end")
 	}
-	if !p.largest(small, now.Add(relief)) {
+	if !p.largest(small, memoryOf, now.Add(relief)) {
 		t.Error("did not go on")
+	}
+}
+
+// Processes count when the machine runs out of them, and sandboxes have half of what it can have.
+func TestPressureOfProcesses(t *testing.T) {
+	now := time.Now()
+	few, many := &Group{}, &Group{}
+	for _, c := range []struct {
+		running, few, many int64
+		want               bool
+	}{
+		{800, 100, 500, false}, // there is room
+		{880, 100, 500, true},
+		{990, 100, 300, false}, // others have them
+	} {
+		p := pressure{used: map[*Group]share{few: {tasks: c.few}, many: {tasks: c.many}}, tasks: c.running, counted: now}
+		if got := p.crowded(1000, now); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+		if p.largest(few, tasksOf, now) || !p.largest(many, tasksOf, now) {
+			t.Error("did not take the one with the most processes")
+		}
+	}
+	if machineTasks() < 2 || mostTasks() < machineTasks() {
+		t.Errorf("%d processes of %d", machineTasks(), mostTasks())
+	}
+}
+
+func TestUsesVerdict(t *testing.T) {
+	for _, c := range []struct {
+		u    uses
+		want runner.Reason
+	}{
+		{uses{memory: 10, pids: 10, used: 10, tasks: 10}, ""},
+		{uses{memory: 10, pids: None, used: 11, tasks: 1 << 30}, runner.OOM},
+		{uses{memory: None, pids: 20, used: 1 << 40, tasks: 21}, runner.PIDLimit},
+		{uses{memory: None, pids: None, used: 1 << 40, tasks: 1 << 30}, ""},
+	} {
+		if got, why := c.u.verdict(); got != c.want || (why == "") != (got == "") {
+			t.Errorf("%+v: %q %q", c.u, got, why)
+		}
 	}
 }

@@ -2,15 +2,19 @@ package limits
 
 import (
 	"bytes"
+	"math"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// pressure chooses which sandbox ends when the machine runs out of memory: the
-// largest, and no other for as long as its memory takes to come back.
+// pressure bounds the sum over all sandboxes of a runner by what the machine bears, whatever
+// limits each has. It chooses which sandbox ends when the machine runs out of memory or processes: the
+// one that has most, and no other for as long as that takes to come back.
 type pressure struct {
 	mu    sync.Mutex
-	used  map[*Group]int64
+	used  map[*Group]share
 	last  time.Time
 	left  int64 // MemAvailable
 	asked time.Time
@@ -18,6 +22,12 @@ type pressure struct {
 	tasks   int64 // of the machine
 	counted time.Time
 }
+
+// share is what one sandbox has.
+type share struct{ memory, tasks int64 }
+
+func memoryOf(s share) int64 { return s.memory }
+func tasksOf(s share) int64  { return s.tasks }
 
 // available is MemAvailable, not older than 40 ms: one reading of 30 µs serves all
 // sandboxes.
@@ -59,17 +69,18 @@ func (h *Host) Scarce() bool {
 
 const relief = 500 * time.Millisecond
 
-func (p *pressure) note(g *Group, used int64) {
+func (p *pressure) note(g *Group, has share) {
 	p.mu.Lock()
-	p.used[g] = used
+	p.used[g] = has
 	p.mu.Unlock()
 }
 
-func (p *pressure) largest(g *Group, now time.Time) bool {
+// largest says whether g has the most, and is to end.
+func (p *pressure) largest(g *Group, of func(share) int64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, other := range p.used {
-		if other > p.used[g] {
+		if of(other) > of(p.used[g]) {
 			return false
 		}
 	}
@@ -79,6 +90,36 @@ func (p *pressure) largest(g *Group, now time.Time) bool {
 	p.last = now
 	return true
 }
+
+// crowded says whether the machine runs out of processes, of which there may be most, and at
+// least half of them are of sandboxes.
+func (p *pressure) crowded(most int64, now time.Time) bool {
+	if p.running(now) < most/8*7 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := int64(0)
+	for _, s := range p.used {
+		sum += s.tasks
+	}
+	return sum >= most/2
+}
+
+// mostTasks is how many threads this machine can have, and the runner's user.
+var mostTasks = sync.OnceValue(func() int64 {
+	most := int64(math.MaxInt64)
+	if n := hard(unix.RLIMIT_NPROC); n < uint64(most) {
+		most = int64(n)
+	}
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		var buf [32]byte
+		if text, err := slurp(file, buf[:]); err == nil {
+			most = min(most, max(field(text, 0), 1))
+		}
+	}
+	return most
+})
 
 func (p *pressure) forget(g *Group) {
 	p.mu.Lock()

@@ -13,7 +13,7 @@ type uses struct {
 	w            *watch
 	pid1         int
 	memory, pids int64 // the limits; None: the kernel's business
-	total        int64 // of the machine's memory
+	total, most  int64 // what the machine has of memory, and of processes
 
 	used, tasks int64         // at the last look
 	looked      time.Time     //
@@ -31,7 +31,7 @@ type uses struct {
 func (u *uses) watch() {
 	p := &u.w.g.host.pressure
 	defer p.forget(u.w.g)
-	u.total = meminfo("MemTotal")
+	u.total, u.most = meminfo("MemTotal"), mostTasks()
 	start := p.available(time.Now())
 	u.left, u.looked = start, time.Now()
 	if u.pids != None {
@@ -40,14 +40,22 @@ func (u *uses) watch() {
 	for left := start; u.w.sleep(u.pause(left)); {
 		now := time.Now()
 		left = p.available(now)
-		scarce := short(left, u.total, start)
-		if (scarce || u.due(now, left)) && !u.look(now, left) {
+		scarce, crowded := short(left, u.total, start), p.running(now) >= u.most/8*7
+		if (scarce || crowded || u.due(now, left)) && !u.look(now, left) {
 			return
 		}
-		if reason, detail := u.verdict(scarce && p.largest(u.w.g, now), left); reason != "" {
-			u.w.fire(reason, detail)
-			return
+		reason, detail := u.verdict()
+		switch {
+		case reason != "":
+		case scarce && p.largest(u.w.g, memoryOf, now):
+			reason, detail = runner.OOM, "the machine has "+size(left)+" left (watchdog)"
+		case crowded && p.crowded(u.most, now) && p.largest(u.w.g, tasksOf, now):
+			reason, detail = runner.PIDLimit, fmt.Sprintf("the machine has room for %d processes, and %d run (watchdog)", u.most, p.running(now))
+		default:
+			continue
 		}
+		u.w.fire(reason, detail)
+		return
 	}
 }
 
@@ -70,7 +78,7 @@ func (u *uses) look(now time.Time, left int64) (alive bool) {
 	if u.used, alive = hold(u.pid1, pids, u.memory); !alive {
 		return false
 	}
-	p.note(u.w.g, u.used)
+	p.note(u.w.g, share{u.used, int64(tasks)})
 	if u.tasks = int64(tasks); u.pids != None {
 		u.all = p.running(now)
 	}
@@ -79,14 +87,12 @@ func (u *uses) look(now time.Time, left int64) (alive bool) {
 }
 
 // verdict says why the sandbox is to end, or "".
-func (u *uses) verdict(largest bool, left int64) (runner.Reason, string) {
+func (u *uses) verdict() (runner.Reason, string) {
 	switch {
 	case u.memory != None && u.used > u.memory:
 		return runner.OOM, size(u.used) + " used of " + size(u.memory) + " (watchdog)"
 	case u.pids != None && u.tasks > u.pids:
 		return runner.PIDLimit, fmt.Sprintf("%d processes and threads of %d (watchdog)", u.tasks-ownThreads, u.pids-ownThreads)
-	case largest:
-		return runner.OOM, "the machine has " + size(left) + " left (watchdog)"
 	}
 	return "", ""
 }
