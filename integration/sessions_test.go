@@ -151,6 +151,7 @@ func TestSessionTotals(t *testing.T) {
 		wg.Go(func() {
 			if r := b.demesne("create", "--memory", "128m", "--pids", "50"); r.code == 0 {
 				made.Add(1)
+				t.Cleanup(func() { b.demesne("stop", strings.TrimSpace(r.stdout)) })
 			} else if r.code != 125 || !strings.Contains(r.stderr, much) || !strings.Contains(r.stderr, "hint: ") {
 				t.Errorf("refused as %+v", r)
 			}
@@ -170,6 +171,7 @@ func TestSessionTotals(t *testing.T) {
 	b.refused(t, much, "exec", first, "--", "true") // which would restart it
 	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_CPUS=many")
 	b.refused(t, `DEMESNE_MAX_TOTAL_CPUS "many": not a limit`, "run", "--", "true")
+	b.extra = nil
 }
 
 // A runner that began to remove what has expired does so, also if nobody has anything else for it to do.

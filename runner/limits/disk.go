@@ -224,7 +224,7 @@ func (d *disk) lost(now space) tally {
 func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
 	found := u.minus(d.base)
 	gap := lost.minus(d.others).minus(found).atLeast(tally{})
-	if found.passes(limit) || !found.plus(gap).passes(limit) && !(low && gap.passes(little)) {
+	if found.passes(limit) || !gap.passes(slack(limit)) && !(low && gap.passes(little)) {
 		d.doubt, d.clean, d.grown = 0, 0, found
 		d.note(found)
 		return
@@ -234,7 +234,8 @@ func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
 	gap = lost.minus(d.others).minus(found).atLeast(tally{})
 	moving := hidden.where == "" && !u.steady(d.dir)
 	d.grown = found
-	if d.weigh(hidden.where != "", moving, low, gap) {
+	matters := low || found.plus(gap).passes(limit)
+	if d.weigh(hidden.where != "", moving, matters, low, gap) {
 		d.grown = found.plus(gap)
 		d.where = cmp.Or(hidden.where, "directories that change while they are looked through")
 	}
@@ -251,21 +252,31 @@ const (
 )
 
 // weigh says whether what the file system lost beyond what was found counts as the
-// sandbox's. If nothing can be hidden, look after look, it is settled as the others'.
-func (d *disk) weigh(hiding, moving, low bool, gap tally) bool {
+// sandbox's, if that matters. If nothing can be hidden, look after look, it is settled as the others'.
+func (d *disk) weigh(hiding, moving, matters, low bool, gap tally) bool {
 	switch {
+	case !hiding && !moving:
+		d.clean++
+	case !matters:
+		d.doubt, d.clean = 0, 0
 	case hiding:
 		d.doubt, d.clean = d.doubt+hides, 0
-	case moving:
-		d.doubt, d.clean = d.doubt+moves, 0
 	default:
-		d.clean++
+		d.doubt, d.clean = d.doubt+moves, 0
 	}
 	if d.clean >= innocent {
 		d.others = d.others.plus(gap)
 		d.doubt, d.clean = 0, 0
 	}
-	return d.doubt >= certain || low && d.doubt >= 2*hides
+	return matters && d.doubt >= certain || low && d.doubt >= 2*hides
+}
+
+// slack is what may be amiss without a search: an eighth of the limit.
+func slack(limit tally) tally {
+	if limit.bytes == None {
+		return limit
+	}
+	return tally{limit.bytes / 8, limit.files / 8}
 }
 
 // note tells the others what is known of the sandbox. Where the file system lost less than was

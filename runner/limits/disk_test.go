@@ -96,7 +96,7 @@ func TestDue(t *testing.T) {
 // What the file system lost beyond what was found is the sandbox's only if it can be, look
 // after look; it becomes the others' when there is nowhere to hide it.
 func TestWeigh(t *testing.T) {
-	const hiding, moving, full = 'h', 'm', 'F'
+	const hiding, moving, full, below = 'h', 'm', 'F', '-'
 	gap := tally{100, 1}
 	for _, c := range []struct {
 		looks         string // ' ' is one that found nothing
@@ -115,10 +115,12 @@ func TestWeigh(t *testing.T) {
 		{"hh   hh", false, true},
 		{"F", false, false},
 		{"FF", true, false},
+		{"hh-h", false, false}, // below the limit with all of it
+		{"---------", false, false},
 	} {
 		d, mine := disk{}, false
 		for _, l := range c.looks {
-			mine = d.weigh(l == hiding || l == full, l == moving, l == full, gap)
+			mine = d.weigh(l == hiding || l == full || l == below, l == moving, l != below, l == full, gap)
 		}
 		if settled := d.others == gap; mine != c.mine || settled != c.settled {
 			t.Errorf("%q: mine %v, settled %v", c.looks, mine, settled)

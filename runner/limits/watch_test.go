@@ -157,16 +157,21 @@ func TestWatchdogDisk(t *testing.T) {
 	}
 }
 
-// What others write is settled as theirs; what is nowhere to be found is the sandbox's, even then.
-func TestWatchdogDiskOthers(t *testing.T) {
-	if !ordinary(t) {
-		return
-	}
+// watched is a directory on a tmpfs of 600 MiB, as a watch has it that looks when it is told to.
+type watched struct {
+	t     *testing.T
+	root  string
+	w     *watch
+	d     *disk
+	limit tally
+}
+
+func newWatched(t *testing.T, limit int64) *watched {
 	root := t.TempDir()
 	if err := unix.Mount("none", root, "tmpfs", 0, "size=600m"); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(root, unix.MNT_DETACH)
+	t.Cleanup(func() { unix.Unmount(root, unix.MNT_DETACH) })
 	if err := os.Mkdir(root+"/out", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -175,60 +180,102 @@ func TestWatchdogDiskOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	g := group(t, bare(), "others", runner.Limits{Disk: 4 << 20})
+	g := group(t, bare(), "watched", runner.Limits{Disk: limit})
 	w := &watch{g: g, quit: make(chan struct{})}
 	d := w.disks([]Written{{Dir: dir}})[0]
-	defer d.dir.Close()
+	t.Cleanup(func() { d.dir.Close() })
 	d.baseline(w)
-	limit := bound(g.want.Disk)
-	look := func() string {
-		time.Sleep(20 * time.Millisecond) // files are dated by ticks
-		now, err := spaceOf(d.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.look(w, os.Getpid(), now, limit)
-		return d.verdict(now, limit)
-	}
-	write := func(n int) error {
-		return os.WriteFile(root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644)
-	}
-	for n := range 5 {
-		if err := write(n * 10); err != nil {
-			t.Fatal(err)
-		}
-		for range innocent + 1 {
-			if why := look(); why != "" {
-				t.Fatalf("others wrote: %s", why)
-			}
-		}
-	}
-	if d.others.bytes < 100<<20 || d.doubt != 0 {
-		t.Errorf("settled %+v", d.others)
-	}
-	fd, err := unix.Open(root+"/out", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	return &watched{t, root, w, d, bound(g.want.Disk)}
+}
+
+func (o *watched) look() string {
+	time.Sleep(20 * time.Millisecond) // files are dated by ticks
+	now, err := spaceOf(o.d.dir)
 	if err != nil {
-		t.Fatal(err)
+		o.t.Fatal(err)
 	}
-	if _, err := unix.Write(fd, make([]byte, 6<<20)); err != nil {
-		t.Fatal(err)
+	o.d.look(o.w, os.Getpid(), now, o.limit)
+	return o.d.verdict(now, o.limit)
+}
+
+// others has somebody else write n MiB, whom no look takes for the sandbox.
+func (o *watched) others(n int) {
+	o.t.Helper()
+	if err := os.WriteFile(o.root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644); err != nil {
+		o.t.Fatal(err)
+	}
+	for range innocent + 1 {
+		if why := o.look(); why != "" {
+			o.t.Fatalf("others wrote: %s", why)
+		}
+	}
+}
+
+// nameless writes n MiB to a file without a name, and maps it.
+func (o *watched) nameless(n int) (fd int) {
+	fd, err := unix.Open(o.root+"/out", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, make([]byte, n<<20)); err != nil {
+		o.t.Fatal(err)
 	}
 	mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		t.Fatal(err)
+		o.t.Fatal(err)
 	}
-	defer unix.Munmap(mem)
-	if why := look(); !strings.Contains(why, "written to /out of 4 MiB (") {
+	o.t.Cleanup(func() { unix.Munmap(mem) })
+	return fd
+}
+
+// What others write is settled as theirs; what is nowhere to be found is the sandbox's, even then.
+func TestWatchdogDiskOthers(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, 4<<20)
+	for n := range 5 {
+		o.others(n * 10)
+	}
+	if o.d.others.bytes < 100<<20 || o.d.doubt != 0 {
+		t.Errorf("settled %+v", o.d.others)
+	}
+	fd := o.nameless(6)
+	if why := o.look(); !strings.Contains(why, "written to /out of 4 MiB (") {
 		t.Errorf("open and without a name: %q", why)
 	}
 	unix.Close(fd)
 	why := ""
 	for range certain {
-		why = look()
+		why = o.look()
 	}
 	if !strings.Contains(why, "files that are mapped") {
-		t.Errorf("mapped: %q, %+v", why, d)
+		t.Errorf("mapped: %q, %+v", why, o.d)
 	}
+}
+
+// A file system that is nearly full ends the sandbox that filled it, with files that nobody sees and without
+// any limit; not one that hides nothing, beside others that did.
+func TestWatchdogDiskFull(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, None)
+	o.others(400)
+	unix.Close(o.nameless(60))
+	if why := o.look(); why != "" {
+		t.Errorf("there is room: %s", why)
+	}
+	unix.Close(o.nameless(100))
+	why := ""
+	for range certain {
+		why = o.look()
+	}
+	if !strings.Contains(why, "the file system of /out has") {
+		t.Errorf("full: %q, %+v", why, o.d)
+	}
+	o = newWatched(t, None)
+	o.others(590)
 }
 
 // What looking after idle sandboxes costs a second, for ten of them. Run it as an
@@ -260,4 +307,39 @@ func BenchmarkIdle(b *testing.B) {
 	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/s")
+}
+
+// The disk limit is held where the file system is no larger, and counted elsewhere.
+func TestDiskReceipt(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	small := t.TempDir()
+	if err := unix.Mount("none", small, "tmpfs", 0, "size=32m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	open := func(path string) Written {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return Written{Dir: f}
+	}
+	g := group(t, bare(), "receipt", runner.Limits{Disk: 64 << 20})
+	for name, c := range map[string]struct {
+		dirs []Written
+		want runner.Status
+	}{
+		"none":  {nil, runner.Held},
+		"small": {[]Written{open(small)}, runner.Held},
+		"large": {[]Written{open(t.TempDir())}, runner.Degraded},
+		"both":  {[]Written{open(small), open(t.TempDir())}, runner.Degraded},
+	} {
+		r := g.Receipt(Watched{Dirs: c.dirs})[3]
+		if degraded := c.want == runner.Degraded; r.Name != "disk" || r.Status != c.want || strings.Contains(r.Mechanism, "watchdog") != degraded || (r.Why != "" && r.Fix != "") != degraded {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
 }
