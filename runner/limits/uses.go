@@ -100,14 +100,15 @@ func (u *uses) verdict() (runner.Reason, string) {
 // pause is how long the watchdog may look away: with a limit on memory until that could be reached,
 // else until the machine could run short of it.
 func (u *uses) pause(left int64) time.Duration {
-	d := pause(reserve(u.total), left, u.cost)
-	if u.memory != None {
-		d = pause(u.used, u.memory, u.cost)
+	switch {
+	case u.memory != None && u.pids != None:
+		return min(pause(u.used, u.memory, u.cost), beat)
+	case u.memory != None:
+		return pause(u.used, u.memory, u.cost)
+	case u.pids != None:
+		return beat
 	}
-	if u.pids != None {
-		d = min(d, beat)
-	}
-	return d
+	return max(pause(reserve(u.total), left, u.cost), min(claimed(left-reserve(u.total)), 4*time.Second))
 }
 
 // hold says how much memory the sandbox has: roughly and too much when that is far
@@ -129,8 +130,12 @@ const growth = 4 << 30
 // pause is how long it takes from used to the limit, between 50 ms and 1 s, and at least twenty
 // times as long as looking took.
 func pause(used, limit int64, cost time.Duration) time.Duration {
-	d := time.Duration(float64(max(limit-used, 0)) / growth * float64(time.Second))
-	return max(min(max(d, 50*time.Millisecond), time.Second), min(20*cost, time.Second))
+	return max(min(max(claimed(limit-used), 50*time.Millisecond), time.Second), min(20*cost, time.Second))
+}
+
+// claimed is how long it takes to claim so many bytes.
+func claimed(room int64) time.Duration {
+	return time.Duration(float64(max(room, 0)) / growth * float64(time.Second))
 }
 
 // short says whether the machine is running out of memory, and was not when the
