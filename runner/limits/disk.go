@@ -37,6 +37,7 @@ type disk struct {
 	base   tally // what was there before the sandbox wrote
 	ledger *ledger
 	since  tally // the ledger's sum at the start
+	had    tally // what counts and was there at the start
 	known  tally // what is in the ledger for this directory
 
 	seen   space     // at the last look at the file system
@@ -158,7 +159,7 @@ func (d *disk) baseline(w *watch) {
 		d.base = d.base.minus(d.start.lost(now).atLeast(tally{})).atLeast(tally{})
 	}
 	if d.whole {
-		d.base = tally{}
+		d.had, d.base = d.base, tally{}
 	}
 	d.next = began.Add(diskShare * time.Since(began))
 	if !d.exact {
@@ -282,8 +283,9 @@ func slack(limit tally) tally {
 // note tells the others what is known of the sandbox. Where the file system lost less than was
 // found, somebody removed files: that gives the sandbox no more room.
 func (d *disk) note(found tally) {
-	d.ledger.add(d.dev, found.minus(d.known))
-	d.known = found
+	known := found.minus(d.had)
+	d.ledger.add(d.dev, known.minus(d.known))
+	d.known = known
 	if now, err := spaceOf(d.dir); err == nil {
 		d.others = d.others.atMost(d.lost(now).minus(found))
 	}

@@ -66,8 +66,10 @@ func Default() runner.Limits {
 }
 
 var halfMemory = sync.OnceValue(func() int64 {
-	return defaultMemory(meminfo("MemTotal"), ownMemoryLimit())
+	return defaultMemory(totalMemory(), ownMemoryLimit())
 })
+
+var totalMemory = sync.OnceValue(func() int64 { return meminfo("MemTotal") })
 
 func defaultMemory(total, own int64) int64 {
 	m := total / 2

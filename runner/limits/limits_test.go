@@ -3,6 +3,7 @@ package limits
 import (
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -227,8 +228,10 @@ func TestShort(t *testing.T) {
 func TestPressureTakesTheLargestOnce(t *testing.T) {
 	p := pressure{used: map[*Group]share{}}
 	small, large, now := &Group{}, &Group{}, time.Now()
-	p.note(small, share{memory: 1})
-	p.note(large, share{memory: 2})
+	for g, n := range map[*Group]int64{small: 1, large: 2} {
+		p.join(g, 0)
+		p.note(g, n, 0, now)
+	}
 	if p.largest(small, memoryOf, now) {
 		t.Error("took the small one")
 	}
@@ -241,6 +244,25 @@ func TestPressureTakesTheLargestOnce(t *testing.T) {
 	}
 	if !p.largest(small, memoryOf, now.Add(relief)) {
 		t.Error("did not go on")
+	}
+}
+
+// Before one is chosen all are looked at that were not for a while: a small one does not end because
+// it is the first to look. One that was forgotten is not remembered.
+func TestPressureSurvey(t *testing.T) {
+	p, g, gone, now := pressure{used: map[*Group]share{}}, &Group{}, &Group{}, time.Now()
+	p.join(g, os.Getpid())
+	p.survey(now)
+	if s := p.used[g]; s.memory < 1<<20 || s.tasks < 2 || s.at != now {
+		t.Errorf("%+v", s)
+	}
+	p.note(g, 1, 1, now)
+	p.survey(now.Add(lookAnew))
+	if s := p.used[g]; s.memory != 1 {
+		t.Errorf("looked at again: %+v", s)
+	}
+	if p.note(gone, 1, 1, now); len(p.used) != 1 {
+		t.Errorf("%+v", p.used)
 	}
 }
 

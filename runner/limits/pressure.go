@@ -23,8 +23,12 @@ type pressure struct {
 	counted time.Time
 }
 
-// share is what one sandbox has.
-type share struct{ memory, tasks int64 }
+// share is what one sandbox had when it was looked at.
+type share struct {
+	memory, tasks int64
+	pid1          int
+	at            time.Time
+}
 
 func memoryOf(s share) int64 { return s.memory }
 func tasksOf(s share) int64  { return s.tasks }
@@ -64,15 +68,45 @@ func machineTasks() int64 {
 // Scarce says that the machine has so little memory left that none should be taken for what
 // is not asked for.
 func (h *Host) Scarce() bool {
-	return h.pressure.available(time.Now()) < max(meminfo("MemTotal")/8, 256<<20)
+	return h.pressure.available(time.Now()) < max(totalMemory()/8, 256<<20)
 }
 
 const relief = 500 * time.Millisecond
 
-func (p *pressure) note(g *Group, has share) {
+// join has a sandbox be one of those that may end.
+func (p *pressure) join(g *Group, pid1 int) {
 	p.mu.Lock()
-	p.used[g] = has
+	p.used[g] = share{pid1: pid1}
 	p.mu.Unlock()
+}
+
+// note remembers a look at a sandbox that has joined and not been forgotten.
+func (p *pressure) note(g *Group, memory, tasks int64, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := p.used[g]; ok {
+		s.memory, s.tasks, s.at = memory, tasks, at
+		p.used[g] = s
+	}
+}
+
+// survey looks at the sandboxes that were not looked at for a while, before one is chosen:
+// those with control groups look after themselves seldom.
+func (p *pressure) survey(now time.Time) {
+	p.mu.Lock()
+	stale := map[*Group]int{}
+	for g, s := range p.used {
+		if now.Sub(s.at) > lookAnew {
+			stale[g] = s.pid1
+		}
+	}
+	p.mu.Unlock()
+	for g, pid1 := range stale {
+		pids, tasks := processes(pid1)
+		if memory, alive := hold(pid1, pids, None); alive {
+			p.note(g, memory, int64(tasks), now)
+		}
+	}
 }
 
 // largest says whether g has the most, and is to end.

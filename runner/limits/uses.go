@@ -13,13 +13,16 @@ type uses struct {
 	w            *watch
 	pid1         int
 	memory, pids int64 // the limits; None: the kernel's business
-	total, most  int64 // what the machine has of memory, and of processes
+	total        int64 // of the machine's memory
 
 	used, tasks int64         // at the last look
 	looked      time.Time     //
 	left, all   int64         // of the machine, then
 	cost        time.Duration // of that look
 }
+
+// lookAnew is how old a look at a sandbox may be.
+const lookAnew = 2 * time.Second
 
 // watch asks what the machine has left, which is cheap, and asked for all sandboxes together;
 // only when that fell is the sandbox itself looked at, and every lookAnew in case somebody else
@@ -30,8 +33,9 @@ type uses struct {
 // a run on a busy machine.
 func (u *uses) watch() {
 	p := &u.w.g.host.pressure
+	p.join(u.w.g, u.pid1)
 	defer p.forget(u.w.g)
-	u.total, u.most = meminfo("MemTotal"), mostTasks()
+	u.total = totalMemory()
 	start := p.available(time.Now())
 	u.left, u.looked = start, time.Now()
 	if u.pids != None {
@@ -40,17 +44,20 @@ func (u *uses) watch() {
 	for left := start; u.w.sleep(u.pause(left)); {
 		now := time.Now()
 		left = p.available(now)
-		scarce, crowded := short(left, u.total, start), p.running(now) >= u.most/8*7
-		if (scarce || crowded || u.due(now, left)) && !u.look(now, left) {
+		scarce, crowded := short(left, u.total, start), p.running(now) >= mostTasks()/8*7
+		if (scarce || crowded && now.Sub(u.looked) >= time.Second || u.due(now, left)) && !u.look(now, left) {
 			return
+		}
+		if scarce || crowded {
+			p.survey(now)
 		}
 		reason, detail := u.verdict()
 		switch {
 		case reason != "":
 		case scarce && p.largest(u.w.g, memoryOf, now):
 			reason, detail = runner.OOM, "the machine has "+size(left)+" left (watchdog)"
-		case crowded && p.crowded(u.most, now) && p.largest(u.w.g, tasksOf, now):
-			reason, detail = runner.PIDLimit, fmt.Sprintf("the machine has room for %d processes, and %d run (watchdog)", u.most, p.running(now))
+		case crowded && p.crowded(mostTasks(), now) && p.largest(u.w.g, tasksOf, now):
+			reason, detail = runner.PIDLimit, fmt.Sprintf("the machine has room for %d processes, and %d run (watchdog)", mostTasks(), p.running(now))
 		default:
 			continue
 		}
@@ -61,7 +68,6 @@ func (u *uses) watch() {
 
 // due says whether the sandbox may have come near a limit since the last look.
 func (u *uses) due(now time.Time, left int64) bool {
-	const lookAnew = 2 * time.Second
 	if u.memory == None && u.pids == None {
 		return false
 	}
@@ -78,7 +84,7 @@ func (u *uses) look(now time.Time, left int64) (alive bool) {
 	if u.used, alive = hold(u.pid1, pids, u.memory); !alive {
 		return false
 	}
-	p.note(u.w.g, share{u.used, int64(tasks)})
+	p.note(u.w.g, u.used, int64(tasks), now)
 	if u.tasks = int64(tasks); u.pids != None {
 		u.all = p.running(now)
 	}
