@@ -58,6 +58,7 @@ func TestEscapeP11Memory(t *testing.T) {
 		"many":          {"/in/eat", "many"},
 		"touching file": {"sh", "-c", "head -c 1g /dev/zero > /tmp/fill; /in/eat anon"},
 		"slowly":        {"/in/eat", "slow"},
+		"leaderless":    {"/in/eat", "leaderless"}, // P21
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, r := b.report([]string{"--memory", "128m", "--timeout", "60s", "--in", tools + "/eat"}, argv...)
@@ -109,6 +110,40 @@ func TestEscapeF19DiskFill(t *testing.T) {
 			}
 			os.RemoveAll(host)
 		})
+	}
+}
+
+// F21: what takes space without a name, or nothing but inodes, ends the sandbox as well.
+func TestEscapeF21DiskHidden(t *testing.T) {
+	b := newBox(t)
+	for _, how := range []string{"open", "mapped", "sent", "thread", "table", "empty"} {
+		t.Run(how, func(t *testing.T) {
+			host := b.mkdir("d-" + how)
+			defer os.RemoveAll(host)
+			p, r := b.report([]string{"--disk", "64m", "--timeout", "60s", "--out", host, "--in", tools + "/hide"}, "/in/hide", how, "/out")
+			if p.Reason != "disk" || r.code != 137 {
+				t.Errorf("reason %q, exit %d: %s%s", p.Reason, r.code, p.Detail, r.stderr)
+			}
+			if l := limitOf(t, p, "disk"); l.Status != "degraded" || !strings.Contains(l.Mechanism, "watchdog") || l.Why == "" {
+				t.Errorf("counted by looking, and the receipt says %+v", l)
+			}
+		})
+	}
+}
+
+// P26: where each user of an image has a limit of its own, their sum is bounded all the same.
+func TestEscapeP26Users(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("users:1")
+	p, r := g.report([]string{"--image", ref, "--pids", "20", "--timeout", "20s", "--in", tools + "/users"}, "/in/users")
+	l := limitOf(t, p, "pids")
+	switch {
+	case strings.HasPrefix(l.Mechanism, "cgroup"): // which refuses the processes
+		if p.Reason != "timed-out" || l.Status != "held" {
+			t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
+		}
+	case p.Reason != "pids" || r.code != 137 || l.Status != "degraded" || !strings.Contains(l.Mechanism, "watchdog"):
+		t.Errorf("reason %q, exit %d: %s; %+v", p.Reason, r.code, p.Detail, l)
 	}
 }
 
@@ -181,13 +216,19 @@ func TestLimitDefaults(t *testing.T) {
 // held: a limit is claimed with its mechanism.
 func held(t *testing.T, p report, name string) {
 	t.Helper()
+	if l := limitOf(t, p, name); l.Mechanism == "" || l.Status == "" || l.Status == "missing" {
+		t.Errorf("%s: %+v", name, l)
+	}
+}
+
+// limitOf is what the receipt says about a limit.
+func limitOf(t *testing.T, p report, name string) limit {
+	t.Helper()
 	for _, l := range p.Receipt.Limits {
 		if l.Name == name {
-			if l.Mechanism == "" || l.Status == "" || l.Status == "missing" {
-				t.Errorf("%s: %+v", name, l)
-			}
-			return
+			return l
 		}
 	}
 	t.Errorf("the receipt has no %s", name)
+	return limit{}
 }

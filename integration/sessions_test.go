@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -135,6 +136,42 @@ func TestSessionMany(t *testing.T) {
 	if left := names(b.out); len(left) != 2 { // of the two; the run's stayed empty
 		t.Errorf("output directories: %q", left)
 	}
+}
+
+// All sandboxes that live have no more together than the environment says, however many are made at once: one-shot, persistent
+// or restarted. One that asks for what is left fits.
+func TestSessionTotals(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_MEMORY=256m", "DEMESNE_MAX_TOTAL_PIDS=200")
+	const much = "the sum of memory limits is bounded to 268435456 bytes"
+	first := b.create("--memory", "128m", "--pids", "50")
+	var wg sync.WaitGroup
+	var made atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			if r := b.demesne("create", "--memory", "128m", "--pids", "50"); r.code == 0 {
+				made.Add(1)
+				t.Cleanup(func() { b.demesne("stop", strings.TrimSpace(r.stdout)) })
+			} else if r.code != 125 || !strings.Contains(r.stderr, much) || !strings.Contains(r.stderr, "hint: ") {
+				t.Errorf("refused as %+v", r)
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() != 1 {
+		t.Errorf("%d more were made", made.Load())
+	}
+	b.refused(t, much, "run", "--memory", "64m", "--", "true")
+	b.refused(t, much, "run", "--", "true") // by default it may have half of the machine's
+	b.must("stop", "--keep", first)
+	b.must("run", "--memory", "128m", "--pids", "50", "--", "true")
+	b.refused(t, "the sum of pids limits is bounded to 200 processes: with 1 others it would be 201", "run", "--memory", "64m", "--pids", "151", "--", "true")
+	b.refused(t, "it has none", "run", "--memory", "none", "--pids", "50", "--", "true")
+	b.create("--memory", "128m", "--pids", "50")
+	b.refused(t, much, "exec", first, "--", "true") // which would restart it
+	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_CPUS=many")
+	b.refused(t, `DEMESNE_MAX_TOTAL_CPUS "many": not a limit`, "run", "--", "true")
+	b.extra = nil
 }
 
 // A runner that began to remove what has expired does so, also if nobody has anything else for it to do.

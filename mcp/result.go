@@ -70,7 +70,7 @@ var ranFields = []property{
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
 	field("restarted", "boolean", "the sandbox had lost its processes and was started again over its files"),
-	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, lost"),
+	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, pids, lost"),
 	field("message", "string", "one line about reason"),
 	listOf("denied", "connections that were refused, one line each"),
 	{name: "receipt", schema: receiptSchema},

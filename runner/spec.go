@@ -142,6 +142,7 @@ const (
 	TimedOut Reason = "timed-out" // ExitCode is 124
 	OOM      Reason = "oom"       // the memory limit; ExitCode is 137
 	DiskFull Reason = "disk"      // the disk limit; ExitCode is 137
+	PIDLimit Reason = "pids"      // the limit on processes, where they are counted; ExitCode is 137
 	Lost     Reason = "lost"      // the runner or PID 1 went away; ExitCode is 125
 )
 

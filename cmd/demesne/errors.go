@@ -128,6 +128,7 @@ var reasons = map[runner.Reason]string{
 	runner.TimedOut: "timed out",
 	runner.OOM:      "out of memory",
 	runner.DiskFull: "disk limit",
+	runner.PIDLimit: "too many processes",
 	runner.Lost:     "sandbox lost",
 }
 

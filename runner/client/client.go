@@ -67,12 +67,16 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	totals, err := ownTotals()
+	if err != nil {
+		return nil, err
+	}
 	mode := userns.ModeUser
 	if root {
 		mode = userns.ModeRoot
 	}
 	for {
-		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode, network: o.Network}
+		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, totals: totals, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err
@@ -103,7 +107,11 @@ func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 		return err
 	}
 	defer ns.Close()
-	err = conn.Send(wire.Message{Op: protocol.OpHello}, nil, wire.Files{protocol.FileUserNS: ns})
+	var body any
+	if l.totals != nil {
+		body = protocol.Introduction{Totals: l.totals}
+	}
+	err = conn.Send(wire.Message{Op: protocol.OpHello}, body, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}

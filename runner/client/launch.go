@@ -25,6 +25,7 @@ type launcher struct {
 	progs  programs
 	root   bool
 	spares int
+	totals *runner.Limits // see [EnvTotalMemory]
 	// network says that the first sandbox is to have one.
 	network bool
 	// started says that the runner is ours, not one that was there.

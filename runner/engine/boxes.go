@@ -23,6 +23,9 @@ func (e *Engine) claim(s *sandbox) error {
 			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, other.id)
 		}
 	}
+	if err := e.fits(s); err != nil {
+		return err
+	}
 	e.boxes[s.id] = s
 	return nil
 }
@@ -175,14 +178,17 @@ func (e *Engine) lives(id string) bool {
 }
 
 // claimAgain registers s, unless it lives already.
-func (e *Engine) claimAgain(s *sandbox) (other *sandbox) {
+func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if other := e.boxes[s.id]; other != nil && !other.over() {
-		return other
+		return other, nil
+	}
+	if err := e.fits(s); err != nil {
+		return nil, err
 	}
 	e.boxes[s.id] = s
-	return nil
+	return nil, nil
 }
 
 // listAsleep returns what is asleep, for the list of all.

@@ -162,7 +162,7 @@ func (s *sandbox) account() *runner.Receipt {
 		Start:  receipt.Start{ProcBound: st.rung.procBound, NoHostname: st.rung.noHostname, Why: st.why},
 		SysErr: s.seen.sysfsErr, Privileges: privileges(s.spec),
 		Tree: s.tree, OnDisk: s.kept.onDisk, KeptWhy: s.kept.why,
-		Network: s.net.word(), Ways: s.net.layers(), Limits: s.group.Receipt(),
+		Network: s.net.word(), Ways: s.net.layers(), Limits: s.group.Receipt(s.watched()),
 	})
 }
 

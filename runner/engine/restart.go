@@ -35,7 +35,11 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	s.asker = c
 	s.egress, s.created, s.kept.restarted, s.kept.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
-	if other := e.claimAgain(s); other != nil {
+	other, err := e.claimAgain(s)
+	if err != nil {
+		return protocol.Opened{}, err
+	}
+	if other != nil {
 		return other.open()
 	}
 	if err := s.build(m); err != nil {

@@ -95,7 +95,7 @@ func outcome(ex *guestapi.Exited, verdict runner.Reason, detail string) *runner.
 	switch verdict {
 	case runner.TimedOut:
 		r.Reason, r.ExitCode, r.Detail = verdict, 124, detail
-	case runner.OOM, runner.DiskFull:
+	case runner.OOM, runner.DiskFull, runner.PIDLimit:
 		r.Reason, r.ExitCode, r.Detail = verdict, 137, detail
 	case runner.Lost:
 		if ex == nil {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -20,6 +21,7 @@ type caller struct {
 	mu   sync.Mutex
 	gone bool
 	own  map[*sandbox]bool
+	most *runner.Limits // what all sandboxes may have together; nil: no bound
 
 	passing []string // snapshots that go with it
 	untold  []string // forks that go with it until it has called about them
@@ -52,21 +54,24 @@ func (e *Engine) accept(l *os.File) {
 
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
-func (e *Engine) introduced(conn *wire.Conn) bool {
+func (e *Engine) introduced(conn *wire.Conn) (who protocol.Introduction, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
-		return false
+		return who, false
 	}
 	defer m.Close()
 	ns := m.File(protocol.FileUserNS)
 	if m.Op != protocol.OpHello || ns == nil {
-		return false
+		return who, false
 	}
 	defer ns.Close()
 	id, err := protocol.Identify(ns)
-	return err == nil && id == e.boot.Callers
+	if err != nil || id != e.boot.Callers {
+		return who, false
+	}
+	return who, len(m.Body) == 0 || m.Decode(&who) == nil
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -76,12 +81,13 @@ func (e *Engine) greet(conn *wire.Conn) {
 		conn.Close()
 		return
 	}
-	if !e.introduced(conn) {
+	who, ok := e.introduced(conn)
+	if !ok {
 		conn.Close()
 		e.leave()
 		return
 	}
-	c := &caller{e: e, own: map[*sandbox]bool{}}
+	c := &caller{e: e, own: map[*sandbox]bool{}, most: who.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {

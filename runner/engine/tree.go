@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/limits"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -86,13 +86,20 @@ func source(m *wire.Message, name, path string) rootfs.Source {
 
 // watch starts what looks after the limits that no kernel mechanism holds.
 func (s *sandbox) watch() {
-	stop := s.group.Watch(s.pid, present(s.shared.out, s.shared.work, s.image.upper), present(s.kept.written), func(r runner.Reason, detail string) { go s.condemn(r, detail) })
-	s.undo.add(stop)
+	s.undo.add(s.group.Watch(s.pid, s.watched(), func(r runner.Reason, detail string) { go s.condemn(r, detail) }))
 }
 
-// present are those of files that there are.
-func present(files ...*os.File) []*os.File {
-	return slices.DeleteFunc(files, func(f *os.File) bool { return f == nil })
+// watched is what of the sandbox no kernel mechanism may hold.
+func (s *sandbox) watched() limits.Watched {
+	w := limits.Watched{PIDs: s.tree == nil || s.spec.Rootfs != nil && !s.e.boot.OneID()}
+	for _, d := range []limits.Written{
+		{Dir: s.shared.out}, {Dir: s.shared.work}, {Dir: s.image.upper, Upper: true}, {Dir: s.kept.written, Upper: true, Whole: true},
+	} {
+		if d.Dir != nil {
+			w.Dirs = append(w.Dirs, d)
+		}
+	}
+	return w
 }
 
 // initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a

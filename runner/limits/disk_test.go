@@ -35,21 +35,29 @@ func TestLow(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	roomy, full := space{avail: 50 * gib, total: 100 * gib}, space{avail: gib / 2, total: 100 * gib}
+	few := space{avail: 50 * gib, total: 100 * gib, inodes: 5, all: 1000}
 	for _, c := range []struct {
-		name         string
-		start, now   space
-		grown, limit int64
-		want         string // part of the reason; empty: none
+		name       string
+		start, now space
+		grown      tally
+		limit      int64
+		want       string // part of the reason; empty: none
 	}{
-		{"below", roomy, roomy, gib, 2 * gib, ""},
-		{"above", roomy, roomy, 3 * gib, 2 * gib, "3 GiB written to /out of 2 GiB"},
-		{"no limit", roomy, roomy, 3 * gib, None, ""},
-		{"host full by it", roomy, full, 2 << 20, None, "has 512 MiB and 0 files left"},
-		{"host full by another", roomy, full, 0, None, ""},
-		{"host full before", full, full, 2 << 20, None, ""},
+		{"below", roomy, roomy, tally{gib, 1000}, 2 * gib, ""},
+		{"above", roomy, roomy, tally{3 * gib, 1}, 2 * gib, "3 GiB written to /out of 2 GiB"},
+		{"files", roomy, roomy, tally{0, 600_000}, 2 * gib, "600000 files made in /out of 524288"},
+		{"no limit", roomy, roomy, tally{3 * gib, 1 << 40}, None, ""},
+		{"host full by it", roomy, full, tally{2 << 20, 1}, None, "has 512 MiB and 0 files left"},
+		{"host full by another", roomy, full, tally{}, None, ""},
+		{"host full before", full, full, tally{2 << 20, 1}, None, ""},
+		{"no inode left by it", roomy, few, tally{0, 5000}, 2 * gib, "has 50 GiB and 5 files left"},
+		{"no inode left by another", roomy, few, tally{0, 50}, 2 * gib, ""},
 	} {
+		if c.start.inodes = c.now.inodes; c.now == few {
+			c.start.inodes = 100
+		}
 		d := disk{name: "/out", start: c.start, grown: c.grown}
-		got := d.verdict(c.now, c.limit)
+		got := d.verdict(c.now, bound(c.limit))
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", c.name, got)
 		}
@@ -58,8 +66,10 @@ func TestVerdict(t *testing.T) {
 
 func TestDue(t *testing.T) {
 	now := time.Now()
-	s := space{avail: 50 * gib, total: 100 * gib}
-	less := space{avail: 49 * gib, total: 100 * gib}
+	s := space{avail: 50 * gib, total: 100 * gib, inodes: 1 << 20, all: 1 << 21}
+	less, fewer := s, s
+	less.avail -= gib
+	fewer.inodes -= 1 << 16
 	for _, c := range []struct {
 		name  string
 		d     disk
@@ -70,13 +80,110 @@ func TestDue(t *testing.T) {
 		{"nothing changed", disk{last: s, looked: now}, s, 2 * gib, false},
 		{"a part of the limit gone", disk{last: s, looked: now}, less, 2 * gib, true},
 		{"a part come back", disk{last: less, looked: now}, s, 2 * gib, true},
+		{"inodes gone", disk{last: s, looked: now}, fewer, 2 * gib, true},
 		{"measured too recently for its cost", disk{last: s, looked: now, next: now.Add(time.Second)}, less, 2 * gib, false},
 		{"long ago", disk{last: s, looked: now.Add(-time.Minute)}, s, 2 * gib, true},
+		{"in doubt", disk{last: s, looked: now, doubt: 1}, s, 2 * gib, true},
+		{"not settled", disk{last: s, looked: now, clean: 1}, s, 2 * gib, true},
 		{"no limit", disk{last: s, looked: now}, less, None, false},
 	} {
-		if got := c.d.due(c.now, c.limit, now); got != c.want {
+		if got := c.d.due(c.now, bound(c.limit), now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+// What the file system lost beyond what was found is the sandbox's only if it can be, look
+// after look; it becomes the others' when there is nowhere to hide it.
+func TestWeigh(t *testing.T) {
+	const hiding, moving, full, below = 'h', 'm', 'F', '-'
+	gap := tally{100, 1}
+	for _, c := range []struct {
+		looks         string // ' ' is one that found nothing
+		mine, settled bool   // after the last
+	}{
+		{"", false, false},
+		{"h", false, false},
+		{"hhh", true, false},
+		{"hh h", true, false}, // one look that missed it is no excuse
+		{"h  h  h", true, false},
+		{"mmmmmmmm", false, false},
+		{"mmmmmmmmm", true, false},
+		{"mmmmmmmm   ", false, true},
+		{"  ", false, false},
+		{"   ", false, true},
+		{"hh   hh", false, true},
+		{"F", false, false},
+		{"FF", true, false},
+		{"hh-h", false, false}, // below the limit with all of it
+		{"---------", false, false},
+	} {
+		d, mine := disk{}, false
+		for _, l := range c.looks {
+			mine = d.weigh(l == hiding || l == full || l == below, l == moving, l != below, l == full, gap)
+		}
+		if settled := d.others == gap; mine != c.mine || settled != c.settled {
+			t.Errorf("%q: mine %v, settled %v", c.looks, mine, settled)
+		}
+	}
+}
+
+// Sandboxes that share a file system are not asked about what others account for, nor about what goes again.
+func TestLost(t *testing.T) {
+	l := &ledger{}
+	l.add(1, tally{7, 7}) // of one that has ended
+	d := disk{dev: 1, ledger: l, since: l.add(1, tally{}), start: space{avail: 1000}}
+	l.add(1, tally{300, 0})
+	l.add(2, tally{5000, 0})
+	d.known = tally{50, 0}
+	l.add(1, d.known)
+	if got := d.lost(space{avail: 600}); got != (tally{100, 0}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDeleted(t *testing.T) {
+	s := &search{dev: unix.Mkdev(0, 0x2f), super: unix.Mkdev(0xfe, 0), overlay: unix.Mkdev(0, 0x30)}
+	for line, want := range map[string]uint64{
+		"7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 fe:00 1234      /out/#1234 (deleted)":    1234,
+		"7f0c9d2e6000-7f0c9d2ee000 r--s 00000000 00:2f 7      /out/a b (deleted)":         7,
+		"7f0c9d2e6000-7f0c9d2ee000 r--s 00000000 00:30 8      /usr/lib/x.so (deleted)":    8,
+		"7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 fe:00 1234      /out/x":                  0,
+		"7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 00:01 1025      /memfd:x (deleted)":      0,
+		"7f0c9d2e6000-7f0c9d2ee000 rw-p 00000000 00:00 0":                                 0,
+		"7f0c9d2e6000-7f0c9d2ee000 rw-p 00000000 00:00 0                          [heap]": 0,
+		"": 0,
+	} {
+		if got, ok := s.deleted(line); ok != (want != 0) || ok && got != want {
+			t.Errorf("%q: %d %v", line, got, ok)
+		}
+	}
+}
+
+func TestSteady(t *testing.T) {
+	root := t.TempDir()
+	if err := errors.Join(os.MkdirAll(root+"/a/b", 0o755), os.WriteFile(root+"/f", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	walk := func() usage { return measure(dir, bound(None), nil) }
+	u := walk()
+	for !u.steady(dir) { // files are dated by the kernel's ticks
+		u = walk()
+	}
+	os.Rename(root+"/f", root+"/a/b/f")
+	if u.steady(dir) {
+		t.Error("a file that went from one directory to another is not seen")
+	}
+	for u = walk(); !u.steady(dir); u = walk() {
+	}
+	os.RemoveAll(root + "/a")
+	if u.steady(dir) {
+		t.Error("directories that went are not seen")
 	}
 }
 
@@ -112,11 +219,11 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	u := measure(dir, 0, nil)
-	if u.bytes < 2<<20 || u.bytes > 4<<20 || !u.whole || u.entries < 310 {
+	u := measure(dir, bound(None), nil)
+	if u.bytes < 2<<20 || u.bytes > 4<<20 || !u.whole || u.files < 310 {
 		t.Errorf("%+v", u)
 	}
-	if u = measure(dir, 1, nil); u.entries > 20 {
+	if u = measure(dir, tally{1, None}, nil); u.files > 20 {
 		t.Errorf("did not end early: %+v", u)
 	}
 }
@@ -146,7 +253,7 @@ func TestMeasureTooDeep(t *testing.T) {
 		r = next
 	}
 	r.Close()
-	if u := measure(dir, 0, nil); u.whole || u.entries == 0 {
+	if u := measure(dir, bound(None), nil); u.whole || u.files == 0 {
 		t.Errorf("%+v", u)
 	}
 }
@@ -162,9 +269,9 @@ func TestRollup(t *testing.T) {
 }
 
 func TestProcesses(t *testing.T) {
-	pids := processes(os.Getpid())
-	if len(pids) != 1 || pids[0] != os.Getpid() {
-		t.Error(pids)
+	pids, tasks := processes(os.Getpid())
+	if len(pids) != 1 || pids[0] != os.Getpid() || tasks < 2 {
+		t.Error(pids, tasks)
 	}
 	if _, alive := resident([]int{1 << 30}); alive {
 		t.Error("a process that is not there is alive")

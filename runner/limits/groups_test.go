@@ -111,7 +111,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		made := time.Since(began)
 		start(t, g, "sleep 60")
 		began = time.Now()
-		r := g.Receipt()
+		r := g.Receipt(Watched{})
 		t.Logf("made in %v, told in %v: %+v", made, time.Since(began), r)
 		for name, want := range map[string]string{"memory": "67108864", "pids": "100", "cpus": "0.5"} {
 			r := receipt(g, name)
@@ -164,7 +164,7 @@ func memoryBomb(t *testing.T, h *Host) {
 	g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
 	a := newAlarm()
 	s := start(t, g, bomb(256)+"; echo $?; sleep 60")
-	defer g.Watch(s.pid(), nil, nil, a.over)()
+	defer g.Watch(s.pid(), Watched{}, a.over)()
 	got := s.line()
 	if h.place("memory").version == 1 {
 		if got != "137" {
@@ -201,8 +201,8 @@ func many(t *testing.T, h *Host) {
 			if err := g.Add(c.Process.Pid); err != nil {
 				t.Error(err)
 			}
-			stop := g.Watch(c.Process.Pid, nil, nil, func(r runner.Reason, s string) { t.Error(r, s) })
-			g.Receipt()
+			stop := g.Watch(c.Process.Pid, Watched{}, func(r runner.Reason, s string) { t.Error(r, s) })
+			g.Receipt(Watched{})
 			c.Wait()
 			stop()
 			if err := g.Close(); err != nil {

@@ -20,6 +20,7 @@ type Host struct {
 	places   []*place
 	attempts []attempt
 	pressure pressure
+	ledger   ledger
 }
 
 // place is a group below which the runner may make one for each sandbox.
@@ -87,7 +88,7 @@ func Open(key string, prepared bool) *Host {
 var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
-	h := &Host{pressure: pressure{used: map[*Group]int64{}}}
+	h := &Host{pressure: pressure{used: map[*Group]share{}}}
 	mine := &look{}
 	defer mine.close()
 	for _, m := range table {

@@ -202,7 +202,7 @@ func group(t *testing.T, h *Host, id string, l runner.Limits) *Group {
 }
 
 func receipt(g *Group, name string) runner.LimitReceipt {
-	for _, r := range g.Receipt() {
+	for _, r := range g.Receipt(Watched{}) {
 		if r.Name == name {
 			return r
 		}
@@ -248,7 +248,7 @@ func countBomb(t *testing.T, g *Group, limit int) {
 	if got := s.line(); got != "done" {
 		t.Errorf("bomb said %q", got)
 	}
-	if n := len(processes(s.pid())); n < limit/2 || n > limit+ownThreads {
+	if _, n := processes(s.pid()); n < limit/2 || n > limit+ownThreads {
 		t.Errorf("%d processes under a limit of %d", n, limit)
 	}
 	s.end()

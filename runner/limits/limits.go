@@ -2,9 +2,9 @@
 // gives a runner, and says in the receipt which one that was.
 //
 //	memory  cgroup2 memory.max | cgroup1 memory.limit_in_bytes | watchdog + RLIMIT_DATA
-//	pids    cgroup pids.max | RLIMIT_NPROC
+//	pids    cgroup pids.max | RLIMIT_NPROC, and a watchdog where ids of the sandbox have that each
 //	cpus    cgroup2 cpu.max | cgroup1 cpu.cfs_quota_us | sched_setaffinity
-//	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling /out and /workspace
+//	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling what is on a disk
 //
 // [Open] tries the ways to a control group once per runner, in the order of a
 // table; each limit then takes the group if its controller is there and its own
@@ -20,8 +20,12 @@
 //
 // What a kernel limit does exactly, a watchdog does late: it looks every 50 ms to
 // 1 s, and memory in memfds, pipes and System V segments that nothing maps is not
-// in its sum. Where the host itself runs short it ends the largest sandbox. Both
-// are told as "degraded". Package limits does not make file systems, and does not
+// in its sum. The receipt says "degraded" for it. Where the host itself runs short of memory or
+// processes, the largest sandbox ends, also with control groups: so all together are bounded,
+// whatever limits each has.
+//
+// The disk watchdog needs no rights, which quotas and loop mounts do. It counts files, and where files can be
+// hidden from that, what the file system lost: see disk.go. Package limits does not make file systems, and does not
 // end a sandbox itself: it calls back.
 package limits
 
@@ -62,8 +66,10 @@ func Default() runner.Limits {
 }
 
 var halfMemory = sync.OnceValue(func() int64 {
-	return defaultMemory(meminfo("MemTotal"), ownMemoryLimit())
+	return defaultMemory(totalMemory(), ownMemoryLimit())
 })
+
+var totalMemory = sync.OnceValue(func() int64 { return meminfo("MemTotal") })
 
 func defaultMemory(total, own int64) int64 {
 	m := total / 2

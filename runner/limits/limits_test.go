@@ -3,6 +3,7 @@ package limits
 import (
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -225,21 +226,83 @@ func TestShort(t *testing.T) {
 }
 
 func TestPressureTakesTheLargestOnce(t *testing.T) {
-	p := pressure{used: map[*Group]int64{}}
+	p := pressure{used: map[*Group]share{}}
 	small, large, now := &Group{}, &Group{}, time.Now()
-	p.note(small, 1)
-	p.note(large, 2)
-	if p.largest(small, now) {
+	for g, n := range map[*Group]int64{small: 1, large: 2} {
+		p.join(g, 0)
+		p.note(g, n, 0, now)
+	}
+	if p.largest(small, memoryOf, now) {
 		t.Error("took the small one")
 	}
-	if !p.largest(large, now) {
+	if !p.largest(large, memoryOf, now) {
 		t.Error("did not take the large one")
 	}
 	p.forget(large)
-	if p.largest(small, now.Add(relief/2)) {
+	if p.largest(small, memoryOf, now.Add(relief/2)) {
 		t.Error("took the next before the first could end")
 	}
-	if !p.largest(small, now.Add(relief)) {
+	if !p.largest(small, memoryOf, now.Add(relief)) {
 		t.Error("did not go on")
+	}
+}
+
+// Before one is chosen all are looked at that were not for a while: a small one does not end because
+// it is the first to look. One that was forgotten is not remembered.
+func TestPressureSurvey(t *testing.T) {
+	p, g, gone, now := pressure{used: map[*Group]share{}}, &Group{}, &Group{}, time.Now()
+	p.join(g, os.Getpid())
+	p.survey(now)
+	if s := p.used[g]; s.memory < 1<<20 || s.tasks < 2 || s.at != now {
+		t.Errorf("%+v", s)
+	}
+	p.note(g, 1, 1, now)
+	p.survey(now.Add(lookAnew))
+	if s := p.used[g]; s.memory != 1 {
+		t.Errorf("looked at again: %+v", s)
+	}
+	if p.note(gone, 1, 1, now); len(p.used) != 1 {
+		t.Errorf("%+v", p.used)
+	}
+}
+
+// Processes count when the machine runs out of them, and sandboxes have half of what it can have.
+func TestPressureOfProcesses(t *testing.T) {
+	now := time.Now()
+	few, many := &Group{}, &Group{}
+	for _, c := range []struct {
+		running, few, many int64
+		want               bool
+	}{
+		{800, 100, 500, false}, // there is room
+		{880, 100, 500, true},
+		{990, 100, 300, false}, // others have them
+	} {
+		p := pressure{used: map[*Group]share{few: {tasks: c.few}, many: {tasks: c.many}}, tasks: c.running, counted: now}
+		if got := p.crowded(1000, now); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+		if p.largest(few, tasksOf, now) || !p.largest(many, tasksOf, now) {
+			t.Error("did not take the one with the most processes")
+		}
+	}
+	if machineTasks() < 2 || mostTasks() < machineTasks() {
+		t.Errorf("%d processes of %d", machineTasks(), mostTasks())
+	}
+}
+
+func TestUsesVerdict(t *testing.T) {
+	for _, c := range []struct {
+		u    uses
+		want runner.Reason
+	}{
+		{uses{memory: 10, pids: 10, used: 10, tasks: 10}, ""},
+		{uses{memory: 10, pids: None, used: 11, tasks: 1 << 30}, runner.OOM},
+		{uses{memory: None, pids: 20, used: 1 << 40, tasks: 21}, runner.PIDLimit},
+		{uses{memory: None, pids: None, used: 1 << 40, tasks: 1 << 30}, ""},
+	} {
+		if got, why := c.u.verdict(); got != c.want || (why == "") != (got == "") {
+			t.Errorf("%+v: %q %q", c.u, got, why)
+		}
 	}
 }

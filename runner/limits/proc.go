@@ -48,20 +48,21 @@ const maxProcesses = 1 << 16
 
 // processes lists pid1 and all its descendants, as numbered here: the processes of
 // its pid namespace, because orphans become its children. One that is forked
-// during the walk may be missing; the next walk has it.
-func processes(pid1 int) []int {
+// during the walk may be missing; the next walk has it. tasks counts their threads.
+func processes(pid1 int) (pids []int, tasks int) {
 	out := []int{pid1}
 	var text []byte
 	for i := 0; i < len(out) && len(out) < maxProcesses; i++ {
-		dir := "/proc/" + strconv.Itoa(out[i]) + "/task"
-		tasks, err := os.Open(dir)
+		path := "/proc/" + strconv.Itoa(out[i]) + "/task"
+		dir, err := os.Open(path)
 		if err != nil {
 			continue
 		}
-		names, _ := tasks.Readdirnames(-1)
-		tasks.Close()
+		names, _ := dir.Readdirnames(-1)
+		dir.Close()
+		tasks += len(names)
 		for _, t := range names {
-			text = slurpAll(dir+"/"+t+"/children", text[:0])
+			text = slurpAll(path+"/"+t+"/children", text[:0])
 			for f := range bytes.FieldsSeq(text) {
 				if n, err := strconv.Atoi(string(f)); err == nil {
 					out = append(out, n)
@@ -69,24 +70,57 @@ func processes(pid1 int) []int {
 			}
 		}
 	}
-	return out
+	return out, tasks
 }
 
 // resident sums the resident pages of pids, shared ones once for each: an upper
 // bound, and cheap. alive is false when pid1, the first, is gone.
+//
+// A process whose main thread has exited shows nothing of what its other threads
+// have. In pids one of those takes its place: /proc has a directory for it, too.
 func resident(pids []int) (bytes int64, alive bool) {
-	var buf [256]byte
 	for i, pid := range pids {
-		text, err := slurp("/proc/"+strconv.Itoa(pid)+"/statm", buf[:])
+		pages, err := statm(pid)
 		if err != nil {
 			if i == 0 {
 				return 0, false
 			}
 			continue
 		}
-		bytes += field(text, 1) * pageSize
+		if pages == 0 {
+			pids[i], pages = living(pid)
+		}
+		bytes += pages * pageSize
 	}
 	return bytes, true
+}
+
+// statm is how many pages the process has that thread tid is of; 0 if the thread has exited.
+func statm(tid int) (pages int64, err error) {
+	var buf [256]byte
+	text, err := slurp("/proc/"+strconv.Itoa(tid)+"/statm", buf[:])
+	if err != nil {
+		return 0, err
+	}
+	return field(text, 1), nil
+}
+
+// living finds a thread of a process whose main thread has exited, and what the process
+// has. Threads may come and go meanwhile, on purpose: it looks more than once. It returns
+// pid and 0 for a process that has ended, and waits for its parent.
+func living(pid int) (tid int, pages int64) {
+	for range 4 {
+		tids := threads(pid)
+		for _, tid := range tids {
+			if pages, err := statm(tid); err == nil && pages > 0 {
+				return tid, pages
+			}
+		}
+		if len(tids) < 2 {
+			break
+		}
+	}
+	return pid, 0
 }
 
 // field returns the i-th number of a line.

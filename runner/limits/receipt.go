@@ -11,12 +11,12 @@ import (
 
 // Receipt says of each limit what enforces it. Values of a cgroup are read from
 // the kernel now; those of rlimits are what [Group.Rlimits] hands out. Call it
-// after Add; what is known only later, while the disk is watched, shows in a later
-// call.
-func (g *Group) Receipt() []runner.LimitReceipt {
+// after Add, with what will be watched; what is known only later, while the disk is watched,
+// shows in a later call.
+func (g *Group) Receipt(what Watched) []runner.LimitReceipt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(), g.disk()}
+	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(what.PIDs), g.disk(what.Dirs)}
 }
 
 // fromGroup fills in the receipt of a limit that a cgroup holds.
@@ -83,8 +83,8 @@ func (g *Group) cpus() runner.LimitReceipt {
 }
 
 // pids by RLIMIT_NPROC is as good as a cgroup where the kernel counts it per user
-// namespace: the sandbox has its own, and nothing in it can become another user.
-func (g *Group) pids() runner.LimitReceipt {
+// namespace and nothing in the sandbox can become another user. Else they are counted.
+func (g *Group) pids(counted bool) runner.LimitReceipt {
 	if g.want.PIDs == None {
 		return off("pids")
 	}
@@ -95,21 +95,40 @@ func (g *Group) pids() runner.LimitReceipt {
 		Name: "pids", Value: strconv.FormatInt(g.want.PIDs, 10),
 		Mechanism: "RLIMIT_NPROC", Status: runner.Held,
 	}
-	if countsPerNamespace() {
+	why := ""
+	switch {
+	case counted:
+		r.Mechanism = "RLIMIT_NPROC for each user, a watchdog for all"
+		why = "uid 0 may become other users, each of whom has RLIMIT_NPROC to itself"
+	case !countsPerNamespace():
+		why = "before Linux 5.14 it counts all processes of the user"
+	default:
 		return r
 	}
 	r = g.lack(r, "pids")
-	r.Status, r.Why = runner.Degraded, "before Linux 5.14 it counts all processes of the user; "+r.Why
+	r.Status, r.Why = runner.Degraded, why+"; "+r.Why
 	return r
 }
 
-func (g *Group) disk() runner.LimitReceipt {
+// disk holds where the kernel says no: on a tmpfs of that size, and on a file system that is no larger. What is
+// counted by looking is found late.
+func (g *Group) disk(dirs []Written) runner.LimitReceipt {
 	if g.want.Disk == None {
 		return off("disk")
 	}
 	r := runner.LimitReceipt{
 		Name: "disk", Value: strconv.FormatInt(g.want.Disk, 10),
-		Mechanism: "tmpfs size; watchdog on /out and /workspace, RLIMIT_FSIZE", Status: runner.Held,
+		Mechanism: "tmpfs size, RLIMIT_FSIZE", Status: runner.Held,
+	}
+	for _, d := range dirs {
+		if s, err := spaceOf(d.Dir); err == nil && s.total <= g.want.Disk {
+			r.Mechanism = "tmpfs size, size of the file system, RLIMIT_FSIZE"
+			continue
+		}
+		r.Mechanism = "tmpfs size; watchdog on /out and /workspace, RLIMIT_FSIZE"
+		r.Status, r.Why = runner.Degraded, "what is written to the caller's disk is counted every fifth of a second or less often"
+		r.Fix = "--out and --workspace on a file system no larger than --disk"
+		break
 	}
 	if g.diskWhy != "" {
 		r.Status, r.Why = runner.Degraded, g.diskWhy

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,29 +12,50 @@ import (
 // one; beyond, the file system as a whole is looked at.
 const maxEntries = 100_000
 
+// tally is what files take of a file system.
+type tally struct{ bytes, files int64 }
+
+func (t tally) plus(o tally) tally  { return tally{t.bytes + o.bytes, t.files + o.files} }
+func (t tally) minus(o tally) tally { return tally{t.bytes - o.bytes, t.files - o.files} }
+func (t tally) atLeast(o tally) tally {
+	return tally{max(t.bytes, o.bytes), max(t.files, o.files)}
+}
+
+func (t tally) atMost(o tally) tally {
+	return tally{min(t.bytes, o.bytes), min(t.files, o.files)}
+}
+
+// passes says whether t is more than the limit, of which [None] is no bound.
+func (t tally) passes(limit tally) bool {
+	return limit.bytes != None && t.bytes > limit.bytes || limit.files != None && t.files > limit.files
+}
+
 // usage is what a walk found below a directory.
 type usage struct {
-	bytes   int64
-	entries int
-	whole   bool // false: too many entries, too deep, or not readable
+	tally
+	whole bool     // false: too many entries, too deep, or not readable
+	dirs  []string // that were listed
+	began unix.Timespec
 }
 
 // measure sums the disk space allocated below dir. The sandbox may be changing the
 // tree, and means harm: no link is followed, no mount entered, nothing outside dir
 // opened, one descriptor used at a time whatever the depth. It ends early after
-// maxEntries, past enough bytes (≤ 0: never), or when quit is closed.
-func measure(dir *os.File, enough int64, quit <-chan struct{}) (u usage) {
+// maxEntries, past enough, or when quit is closed.
+func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 	u.whole = true
-	links := map[uint64]bool{} // inodes with several names, already counted
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &u.began) // by which files are dated
+	links := map[uint64]bool{}                                  // inodes with several names, already counted
 	stack := []string{"."}
 	for len(stack) > 0 {
 		path := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
+		u.dirs = append(u.dirs, path)
 		err := list(dir, path, func(name string, st *unix.Stat_t) bool {
-			u.entries++
+			u.files++
 			if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				if links[st.Ino] {
-					return u.entries < maxEntries
+					return u.files < maxEntries
 				}
 				links[st.Ino] = true
 			}
@@ -43,16 +63,16 @@ func measure(dir *os.File, enough int64, quit <-chan struct{}) (u usage) {
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				stack = append(stack, path+"/"+name)
 			}
-			return u.entries < maxEntries
+			return u.files < maxEntries
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			u.whole = false // and the rest is still worth counting
 		}
 		switch {
-		case u.entries >= maxEntries:
+		case u.files >= maxEntries:
 			u.whole = false
 			return u
-		case enough > 0 && u.bytes > enough:
+		case u.passes(enough):
 			return u
 		}
 		select {
@@ -64,13 +84,36 @@ func measure(dir *os.File, enough int64, quit <-chan struct{}) (u usage) {
 	return u
 }
 
+// steady says whether no directory has changed since the walk began. Else files may
+// have gone from where it had not been to where it had.
+func (u usage) steady(dir *os.File) bool {
+	for _, path := range u.dirs {
+		fd, err := openBelow(dir, path, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return false
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+		if err != nil || st.Ctim.Nano() >= u.began.Nano() {
+			return false
+		}
+	}
+	return true
+}
+
+// openBelow opens what is at path below dir, without links and mounts.
+func openBelow(dir *os.File, path string, flags uint64) (int, error) {
+	return unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
+		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+}
+
 // list calls each for every entry of the directory at path below dir until it
 // says false.
 func list(dir *os.File, path string, each func(name string, st *unix.Stat_t) bool) error {
-	fd, err := unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	})
+	fd, err := openBelow(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}
@@ -94,30 +137,4 @@ func list(dir *os.File, path string, each func(name string, st *unix.Stat_t) boo
 			return err
 		}
 	}
-}
-
-// nameless sums the files on device dev that the processes hold open and that have
-// no name any more: they fill a disk without being in any directory.
-func nameless(pids []int, dev uint64) (bytes int64) {
-	seen := map[uint64]bool{}
-	for _, pid := range pids {
-		dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
-		if err != nil {
-			continue
-		}
-		names, _ := dir.Readdirnames(-1)
-		for _, name := range names {
-			var st unix.Stat_t
-			// Following the link of /proc asks the open file itself, not a path.
-			if unix.Fstatat(int(dir.Fd()), name, &st, 0) != nil {
-				continue
-			}
-			if st.Nlink == 0 && st.Dev == dev && st.Mode&unix.S_IFMT == unix.S_IFREG && !seen[st.Ino] {
-				seen[st.Ino] = true
-				bytes += st.Blocks * 512
-			}
-		}
-		dir.Close()
-	}
-	return bytes
 }

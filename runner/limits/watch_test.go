@@ -32,7 +32,7 @@ func TestWatchdogMemory(t *testing.T) {
 	t.Logf("%+v", r)
 	a := newAlarm()
 	s := start(t, g, "for i in 1 2 3 4 5 6 7 8; do "+heldBomb(48)+" & done; wait")
-	defer g.Watch(s.pid(), nil, nil, a.over)()
+	defer g.Watch(s.pid(), Watched{}, a.over)()
 	a.wait(t, runner.OOM)
 	if !g.OOMKilled() {
 		t.Error("not told as an OOM kill")
@@ -50,11 +50,12 @@ func TestWatchdogShared(t *testing.T) {
 	if s.line() != "up" {
 		t.Fatal("not up")
 	}
-	stop := g.Watch(s.pid(), nil, nil, a.over)
+	stop := g.Watch(s.pid(), Watched{}, a.over)
 	time.Sleep(600 * time.Millisecond)
 	stop()
-	sum, _ := resident(processes(s.pid()))
-	pss, ok := proportional(processes(s.pid()))
+	pids, _ := processes(s.pid())
+	sum, _ := resident(pids)
+	pss, ok := proportional(pids)
 	t.Logf("resident %s, proportional %s", size(sum), size(pss))
 	if !ok || pss >= sum {
 		t.Errorf("proportional %d of %d", pss, sum)
@@ -141,7 +142,7 @@ func TestWatchdogDisk(t *testing.T) {
 			g := group(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
 			a := newAlarm()
 			s := start(t, g, "sleep 0.3;"+c.script, dir)
-			stop := g.Watch(s.pid(), []*os.File{f}, nil, a.over)
+			stop := g.Watch(s.pid(), Watched{Dirs: []Written{{Dir: f}}}, a.over)
 			if c.over {
 				a.wait(t, runner.DiskFull)
 				stop()
@@ -154,6 +155,127 @@ func TestWatchdogDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// watched is a directory on a tmpfs of 600 MiB, as a watch has it that looks when it is told to.
+type watched struct {
+	t     *testing.T
+	root  string
+	w     *watch
+	d     *disk
+	limit tally
+}
+
+func newWatched(t *testing.T, limit int64) *watched {
+	root := t.TempDir()
+	if err := unix.Mount("none", root, "tmpfs", 0, "size=600m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(root, unix.MNT_DETACH) })
+	if err := os.Mkdir(root+"/out", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(root + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	g := group(t, bare(), "watched", runner.Limits{Disk: limit})
+	w := &watch{g: g, quit: make(chan struct{})}
+	d := w.disks([]Written{{Dir: dir}})[0]
+	t.Cleanup(func() { d.dir.Close() })
+	d.baseline(w)
+	return &watched{t, root, w, d, bound(g.want.Disk)}
+}
+
+func (o *watched) look() string {
+	time.Sleep(20 * time.Millisecond) // files are dated by ticks
+	now, err := spaceOf(o.d.dir)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.d.look(o.w, os.Getpid(), now, o.limit)
+	return o.d.verdict(now, o.limit)
+}
+
+// others has somebody else write n MiB, whom no look takes for the sandbox.
+func (o *watched) others(n int) {
+	o.t.Helper()
+	if err := os.WriteFile(o.root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644); err != nil {
+		o.t.Fatal(err)
+	}
+	for range innocent + 1 {
+		if why := o.look(); why != "" {
+			o.t.Fatalf("others wrote: %s", why)
+		}
+	}
+}
+
+// nameless writes n MiB to a file without a name, and maps it.
+func (o *watched) nameless(n int) (fd int) {
+	fd, err := unix.Open(o.root+"/out", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, make([]byte, n<<20)); err != nil {
+		o.t.Fatal(err)
+	}
+	mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(func() { unix.Munmap(mem) })
+	return fd
+}
+
+// What others write is settled as theirs; what is nowhere to be found is the sandbox's, even then.
+func TestWatchdogDiskOthers(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, 4<<20)
+	for n := range 5 {
+		o.others(n * 10)
+	}
+	if o.d.others.bytes < 100<<20 || o.d.doubt != 0 {
+		t.Errorf("settled %+v", o.d.others)
+	}
+	fd := o.nameless(6)
+	if why := o.look(); !strings.Contains(why, "written to /out of 4 MiB (") {
+		t.Errorf("open and without a name: %q", why)
+	}
+	unix.Close(fd)
+	why := ""
+	for range certain {
+		why = o.look()
+	}
+	if !strings.Contains(why, "files that are mapped") {
+		t.Errorf("mapped: %q, %+v", why, o.d)
+	}
+}
+
+// A file system that is nearly full ends the sandbox that filled it, with files that nobody sees and without
+// any limit; not one that hides nothing, beside others that did.
+func TestWatchdogDiskFull(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, None)
+	o.others(400)
+	unix.Close(o.nameless(60))
+	if why := o.look(); why != "" {
+		t.Errorf("there is room: %s", why)
+	}
+	unix.Close(o.nameless(100))
+	why := ""
+	for range certain {
+		why = o.look()
+	}
+	if !strings.Contains(why, "the file system of /out has") {
+		t.Errorf("full: %q, %+v", why, o.d)
+	}
+	o = newWatched(t, None)
+	o.others(590)
 }
 
 // What looking after idle sandboxes costs a second, for ten of them. Run it as an
@@ -175,7 +297,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { c.Process.Kill(); c.Wait(); g.Close() }()
-		g.Watch(c.Process.Pid, []*os.File{dir}, nil, func(r runner.Reason, d string) { b.Error(r, d) })
+		g.Watch(c.Process.Pid, Watched{Dirs: []Written{{Dir: dir}}, PIDs: true}, func(r runner.Reason, d string) { b.Error(r, d) })
 	}
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
@@ -185,4 +307,39 @@ func BenchmarkIdle(b *testing.B) {
 	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/s")
+}
+
+// The disk limit is held where the file system is no larger, and counted elsewhere.
+func TestDiskReceipt(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	small := t.TempDir()
+	if err := unix.Mount("none", small, "tmpfs", 0, "size=32m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	open := func(path string) Written {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return Written{Dir: f}
+	}
+	g := group(t, bare(), "receipt", runner.Limits{Disk: 64 << 20})
+	for name, c := range map[string]struct {
+		dirs []Written
+		want runner.Status
+	}{
+		"none":  {nil, runner.Held},
+		"small": {[]Written{open(small)}, runner.Held},
+		"large": {[]Written{open(t.TempDir())}, runner.Degraded},
+		"both":  {[]Written{open(small), open(t.TempDir())}, runner.Degraded},
+	} {
+		r := g.Receipt(Watched{Dirs: c.dirs})[3]
+		if degraded := c.want == runner.Degraded; r.Name != "disk" || r.Status != c.want || strings.Contains(r.Mechanism, "watchdog") != degraded || (r.Why != "" && r.Fix != "") != degraded {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
 }

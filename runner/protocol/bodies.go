@@ -11,6 +11,11 @@ type Attached struct {
 	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
 }
 
+// Introduction is the body of a caller's first message, if it has one.
+type Introduction struct {
+	Totals *runner.Limits `json:"totals,omitempty"` // of the limits of all sandboxes, for those it makes; zero: no bound
+}
+
 // Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
 // of its own programs.
 type Hello struct {

@@ -46,16 +46,11 @@ func userLayer(b protocol.Boot, t *rootfs.Tree) runner.Layer {
 	return l
 }
 
-// imageLimits says what the ids and the files of an image do to limits. A limit by
-// RLIMIT_NPROC is each user's own, and uid 0 of an image can become others.
-func imageLimits(l []runner.LimitReceipt, b protocol.Boot, u rootfs.Upper) []runner.LimitReceipt {
+// imageLimits says what the files of an image do to limits.
+func imageLimits(l []runner.LimitReceipt, u rootfs.Upper) []runner.LimitReceipt {
 	l = slices.Clone(l)
 	for i := range l {
-		switch {
-		case l[i].Mechanism == "RLIMIT_NPROC" && !b.OneID():
-			l[i].Status = runner.Degraded
-			l[i].Why = "uid 0 may become other users, each of whom has the limit to itself"
-		case l[i].Name == "disk" && l[i].Status == runner.Held && u == rootfs.UpperDisk:
+		if l[i].Name == "disk" && l[i].Status != runner.Off && u == rootfs.UpperDisk {
 			l[i].Status, l[i].Why = runner.Degraded, "what is written over the image is on a disk, and watched"
 			l[i].Mechanism = "watchdog, RLIMIT_FSIZE"
 		}

@@ -39,19 +39,14 @@ func TestImageReceipt(t *testing.T) {
 		}
 	}
 	limits := []runner.LimitReceipt{{Name: "pids", Mechanism: "RLIMIT_NPROC", Status: runner.Held}, {Name: "disk", Mechanism: "tmpfs size", Status: runner.Held}}
-	for _, row := range []struct {
-		boot       protocol.Boot
-		upper      rootfs.Upper
-		pids, disk runner.Status
-	}{
-		{oneMapped, rootfs.UpperTmpfs, runner.Held, runner.Held},
-		{manyMapped, rootfs.UpperTmpfs, runner.Degraded, runner.Held},
-		{oneMapped, rootfs.UpperDisk, runner.Held, runner.Degraded},
-	} {
-		got := imageLimits(limits, row.boot, row.upper)
-		if got[0].Status != row.pids || got[1].Status != row.disk || limits[0].Status != runner.Held {
-			t.Errorf("%d ids, %s: %+v", row.boot.UIDs(), row.upper, got)
+	for upper, want := range map[rootfs.Upper]runner.Status{rootfs.UpperTmpfs: runner.Held, rootfs.UpperDisk: runner.Degraded} {
+		got := imageLimits(limits, upper)
+		if got[0].Status != runner.Held || got[1].Status != want || limits[1].Status != runner.Held {
+			t.Errorf("%s: %+v", upper, got)
 		}
+	}
+	if off := imageLimits([]runner.LimitReceipt{{Name: "disk", Status: runner.Off}}, rootfs.UpperDisk); off[0].Status != runner.Off {
+		t.Errorf("%+v", off)
 	}
 }
 

@@ -51,11 +51,11 @@ func minimalLayers(b protocol.Boot) []runner.Layer {
 	return layers
 }
 
-// minimalLimits leaves out a limit that a sandbox without namespaces has not, see minimal.go of package engine.
+// minimalLimits says what bounds the processes of a sandbox without namespaces, see minimal.go of package engine.
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
-		if l[i].Mechanism == "RLIMIT_NPROC" {
-			l[i].Status, l[i].Mechanism, l[i].Value = runner.Missing, "none", "none"
+		if strings.HasPrefix(l[i].Mechanism, "RLIMIT_NPROC") {
+			l[i].Status, l[i].Mechanism = runner.Degraded, "watchdog"
 			l[i].Why = "without a user namespace RLIMIT_NPROC would count the user's other processes"
 		}
 	}

@@ -83,7 +83,7 @@ func Of(f Facts) *runner.Receipt {
 	case b.Mode == userns.ModeMinimal:
 		r.Limits = minimalLimits(r.Limits)
 	case image != nil:
-		r.Limits = imageLimits(r.Limits, b, f.Tree.Upper)
+		r.Limits = imageLimits(r.Limits, f.Tree.Upper)
 	}
 	if f.OnDisk {
 		r.Limits = keptLimits(r.Limits)

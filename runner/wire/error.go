@@ -23,6 +23,7 @@ const (
 	CodeStopped       Code = "stopped"        // no process of the sandbox is left, and its files are kept
 	CodeBusy          Code = "busy"           // another runner has the sandbox, or it runs and must not
 	CodeFull          Code = "full"           // a disk is, or a quota
+	CodeTooMuch       Code = "too-much"       // all sandboxes together would have more than they may
 )
 
 // Error is an error that crossed a socket: a fact, its class, and what to type.

@@ -1,5 +1,6 @@
 // eat HOW: uses memory until something stops it.
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,26 @@ static void eat(size_t total, int pause_us) {
 	}
 }
 
+static void *rest(void *x) {
+	eat(1UL << 30, 0);
+	pause();
+}
+
 int main(int argc, char **argv) {
 	char *how = argc > 1 ? argv[1] : "anon";
 	if (!strcmp(how, "reserve")) {
 		for (int i = 0; i < 4; i++)
 			if (mmap(0, 1UL << 32, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) return 1;
+		return 0;
+	}
+	if (!strcmp(how, "leaderless")) { // eight processes, whose main threads exit
+		for (int i = 0; i < 8; i++)
+			if (fork() == 0) {
+				pthread_t t;
+				pthread_create(&t, 0, rest, 0);
+				pthread_exit(0);
+			}
+		while (wait(0) > 0) {}
 		return 0;
 	}
 	if (!strcmp(how, "many")) {

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/runner/wire"
+)
+
+// total is one of the limits whose sum over the sandboxes that live may be bounded.
+type total struct {
+	name, flag, unit string
+	of               func(runner.Limits) float64 // below zero: none
+}
+
+var totals = []total{
+	{"memory", "--memory", "bytes", func(l runner.Limits) float64 { return float64(l.Memory) }},
+	{"disk", "--disk", "bytes", func(l runner.Limits) float64 { return float64(l.Disk) }},
+	{"pids", "--pids", "processes", func(l runner.Limits) float64 { return float64(l.PIDs) }},
+	{"cpus", "--cpus", "processors", func(l runner.Limits) float64 { return l.CPUs }},
+}
+
+// fits refuses a sandbox whose limits, with those of the ones that live, are more than its caller lets
+// all of them have together. A zero in most is no bound. One without a limit takes all there is.
+func fits(most, asked runner.Limits, live []runner.Limits) error {
+	for _, t := range totals {
+		bound := t.of(most)
+		if bound <= 0 {
+			continue
+		}
+		if t.of(asked) == limits.None {
+			return tooMuch(t, bound, "it has none")
+		}
+		sum := t.of(asked)
+		for _, l := range live {
+			if n := t.of(l); n == limits.None {
+				sum += bound
+			} else {
+				sum += n
+			}
+		}
+		if sum > bound {
+			return tooMuch(t, bound, fmt.Sprintf("with %d others it would be %s", len(live), number(sum)))
+		}
+	}
+	return nil
+}
+
+func tooMuch(t total, bound float64, why string) error {
+	err := wire.Errorf(wire.CodeTooMuch, "create sandbox: the sum of %s limits is bounded to %s %s: %s", t.name, number(bound), t.unit, why)
+	err.Hint = "a lower " + t.flag + "; or demesne ls lists the sandboxes there are, and demesne stop ends one"
+	return err
+}
+
+func number(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+
+// fits is the function of that name, of s and the others that live. e.mu is held.
+func (e *Engine) fits(s *sandbox) error {
+	if s.asker == nil || s.asker.most == nil {
+		return nil
+	}
+	var live []runner.Limits
+	for _, other := range e.boxes {
+		if other != s && !other.over() {
+			live = append(live, other.spec.Limits)
+		}
+	}
+	return fits(*s.asker.most, s.spec.Limits, live)
+}

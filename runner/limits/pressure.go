@@ -1,0 +1,162 @@
+package limits
+
+import (
+	"bytes"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pressure bounds the sum over all sandboxes of a runner by what the machine bears, whatever
+// limits each has. It chooses which sandbox ends when the machine runs out of memory or processes: the
+// one that has most, and no other for as long as that takes to come back.
+type pressure struct {
+	mu    sync.Mutex
+	used  map[*Group]share
+	last  time.Time
+	left  int64 // MemAvailable
+	asked time.Time
+
+	tasks   int64 // of the machine
+	counted time.Time
+}
+
+// share is what one sandbox had when it was looked at.
+type share struct {
+	memory, tasks int64
+	pid1          int
+	at            time.Time
+}
+
+func memoryOf(s share) int64 { return s.memory }
+func tasksOf(s share) int64  { return s.tasks }
+
+// available is MemAvailable, not older than 40 ms: one reading of 30 µs serves all
+// sandboxes.
+func (p *pressure) available(now time.Time) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.asked) > 40*time.Millisecond {
+		p.left, p.asked = meminfo("MemAvailable"), now
+	}
+	return p.left
+}
+
+// running is how many threads the machine has, not older than 40 ms.
+func (p *pressure) running(now time.Time) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.counted) > 40*time.Millisecond {
+		p.tasks, p.counted = machineTasks(), now
+	}
+	return p.tasks
+}
+
+// machineTasks reads the fourth field of /proc/loadavg, 2/345: those of all namespaces.
+func machineTasks() int64 {
+	var buf [128]byte
+	text, err := slurp("/proc/loadavg", buf[:])
+	if err != nil {
+		return 0
+	}
+	_, all, _ := bytes.Cut(text, []byte("/"))
+	return field(all, 0)
+}
+
+// Scarce says that the machine has so little memory left that none should be taken for what
+// is not asked for.
+func (h *Host) Scarce() bool {
+	return h.pressure.available(time.Now()) < max(totalMemory()/8, 256<<20)
+}
+
+const relief = 500 * time.Millisecond
+
+// join has a sandbox be one of those that may end.
+func (p *pressure) join(g *Group, pid1 int) {
+	p.mu.Lock()
+	p.used[g] = share{pid1: pid1}
+	p.mu.Unlock()
+}
+
+// note remembers a look at a sandbox that has joined and not been forgotten.
+func (p *pressure) note(g *Group, memory, tasks int64, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := p.used[g]; ok {
+		s.memory, s.tasks, s.at = memory, tasks, at
+		p.used[g] = s
+	}
+}
+
+// survey looks at the sandboxes that were not looked at for a while, before one is chosen:
+// those with control groups look after themselves seldom.
+func (p *pressure) survey(now time.Time) {
+	p.mu.Lock()
+	stale := map[*Group]int{}
+	for g, s := range p.used {
+		if now.Sub(s.at) > lookAnew {
+			stale[g] = s.pid1
+		}
+	}
+	p.mu.Unlock()
+	for g, pid1 := range stale {
+		pids, tasks := processes(pid1)
+		if memory, alive := hold(pid1, pids, None); alive {
+			p.note(g, memory, int64(tasks), now)
+		}
+	}
+}
+
+// largest says whether g has the most, and is to end.
+func (p *pressure) largest(g *Group, of func(share) int64, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.used {
+		if of(other) > of(p.used[g]) {
+			return false
+		}
+	}
+	if now.Sub(p.last) < relief {
+		return false
+	}
+	p.last = now
+	return true
+}
+
+// crowded says whether the machine runs out of processes, of which there may be most, and at
+// least half of them are of sandboxes.
+func (p *pressure) crowded(most int64, now time.Time) bool {
+	if p.running(now) < most/8*7 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := int64(0)
+	for _, s := range p.used {
+		sum += s.tasks
+	}
+	return sum >= most/2
+}
+
+// mostTasks is how many threads this machine can have, and the runner's user.
+var mostTasks = sync.OnceValue(func() int64 {
+	most := int64(math.MaxInt64)
+	if n := hard(unix.RLIMIT_NPROC); n < uint64(most) {
+		most = int64(n)
+	}
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		var buf [32]byte
+		if text, err := slurp(file, buf[:]); err == nil {
+			most = min(most, max(field(text, 0), 1))
+		}
+	}
+	return most
+})
+
+func (p *pressure) forget(g *Group) {
+	p.mu.Lock()
+	delete(p.used, g)
+	p.mu.Unlock()
+}
