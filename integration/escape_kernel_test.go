@@ -111,6 +111,18 @@ func TestEscapeP9PolicyIsOutside(t *testing.T) {
 	b.sh(`test ! -e ` + b.run + ` && test ! -e ` + b.home + `/.demesne && test ! -e ` + bin)
 }
 
+// P22: PID 1 shares its user id with commands. Its limits and its scheduling are not theirs to set, by none of its threads' ids.
+func TestEscapeP22InitLimits(t *testing.T) {
+	b := newBox(t)
+	b.refusedAll(t, `prlimit_init setpriority_init setpriority_init_group setpriority_user affinity_init scheduler_init param_init attr_init ioprio_init ioprio_user
+		prlimit_init_threads affinity_init_threads`, "EPERM")
+	for name, what := range b.attempts(nil, "prlimit_self", "prlimit_zero", "prlimit_init_read", "affinity_self", "setpriority_self", "setpriority_group") {
+		if what != "OK" {
+			t.Errorf("%s: %s", name, what)
+		}
+	}
+}
+
 func TestEscapeP13Syscalls(t *testing.T) {
 	newBox(t).refusedAll(t, `mount bind pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr bpf perf_event_open userfaultfd kexec_load
 		kexec_file_load open_by_handle_at quotactl swapon swapoff init_module finit_module delete_module reboot syslog settimeofday clock_settime acct iopl ioperm`,
