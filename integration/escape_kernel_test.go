@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -121,6 +122,15 @@ func TestEscapeP22InitLimits(t *testing.T) {
 			t.Errorf("%s: %s", name, what)
 		}
 	}
+	// What the filter takes for threads of PID 1 are all that it ever has.
+	id := b.create()
+	first := b.must("exec", id, "-c", "echo $$")
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { b.demesne("exec", id, "-c", "sleep 0.1; kill -TERM 1; exit 3") })
+	}
+	all.Wait()
+	b.must("exec", id, "-c", `for t in /proc/1/task/*; do test ${t##*/} -lt "$1" || exit 1; done`, "sh", strings.TrimSpace(first))
 }
 
 func TestEscapeP13Syscalls(t *testing.T) {

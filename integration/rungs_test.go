@@ -194,6 +194,7 @@ func TestRungEscapes(t *testing.T) {
 			}
 			pid := strconv.Itoa(innocent.Process.Pid)
 			r = b.finish(demesne("run", "--", "sh", "-c", `p=$1; kill -9 $p 2>/dev/null && echo killed $p; kill -9 -$p 2>/dev/null && echo killed group
+				prlimit --pid $p --nofile=64:64 2>/dev/null && echo limited; renice -n 1 -p $p >/dev/null 2>&1 && echo reniced; taskset -p 1 $p >/dev/null 2>&1 && echo moved
 				for f in environ maps mem fd/0 root/etc/shadow cwd/. exe; do head -c 1 /proc/$p/$f 2>/dev/null | grep -q . && echo "read $f"; done
 				for f in /proc/[0-9]*/environ; do tr '\0' '\n' < $f 2>/dev/null | grep '^DEMESNE_TEST_SECRET='; done; true`, "sh", pid))
 			if r.code != 0 || r.stdout != "" {
