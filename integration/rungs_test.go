@@ -38,6 +38,40 @@ func (b *box) underMaskedProc(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
+// underCorePattern runs programs that see another core_pattern.
+func (b *box) underCorePattern(t *testing.T, pattern string) func(args ...string) *exec.Cmd {
+	unshare := program(t, "unshare")
+	flags := []string{"-m"}
+	if os.Getuid() != 0 {
+		flags = []string{"-rm"}
+	}
+	file := b.file("core_pattern", pattern+"\n", 0o644)
+	const mount = `mount --bind "$0" /proc/sys/kernel/core_pattern && exec "$@"`
+	return func(args ...string) *exec.Cmd {
+		return b.command(unshare, append(append(flags, "sh", "-c", mount, file, bin+"/demesne"), args...)...)
+	}
+}
+
+// P23: no limit keeps a core dump from a socket, which the receipt says. All others are stopped.
+func TestRungCoreSocket(t *testing.T) {
+	for pattern, want := range map[string]string{"@/run/cores": "missing", "@@/run/cores": "missing", "|/bin/false %p": "held", "core": "held"} {
+		b := newBox(t)
+		run := b.underCorePattern(t, pattern)
+		p, got := b.parse(b.finish(run("run", "--json", "--", "true"))), ""
+		for _, l := range p.Receipt.Layers {
+			if l.Name == "core-dumps" {
+				got = l.Status
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q, in %+v", pattern, got, want, p.Receipt.Layers)
+		}
+		if r := b.finish(run("run", "--require", "full", "--", "true")); want == "missing" && (r.code != 125 || !strings.Contains(r.stderr, "core-dumps")) {
+			t.Errorf("%s: --require full: %+v", pattern, r)
+		}
+	}
+}
+
 // withoutNamespaces runs programs under a filter like Docker's.
 func (b *box) withoutNamespaces(t *testing.T) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {

@@ -49,10 +49,10 @@ func harden() {
 	defaultSignal(32)
 }
 
-// noCores has what crashes leave no core dump, not even where core(5)'s pattern names a program: the kernel starts that as
-// root, in the host's namespaces, and lets it read all that the process had. 0 would not do, which only bounds files;
-// 1 is for the pattern's program itself, to end the recursion (fs/coredump.c), and so for no other either. A caller whose own hard limit
-// is 0 keeps that. The filter lets nobody change it afterwards.
+// noCores keeps crashes from leaving a core dump, also where core(5)'s pattern names a program: the kernel starts that as
+// root, in the host's namespaces, and lets it read all memory of the process. A limit of 0 bounds files alone;
+// 1 is what such a program has itself, to end the recursion (fs/coredump.c), and stops both. A caller whose own hard limit
+// is 0 keeps that. The filter refuses to change it afterwards. No limit stops a dump to a socket: the receipt says so.
 func noCores() { setRlimit(guestapi.Rlimit{Resource: unix.RLIMIT_CORE, Value: 1}) }
 
 // perThreadSyscall is the signal by which the Go runtime has all threads make a call.
