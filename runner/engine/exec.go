@@ -188,15 +188,32 @@ func (x *execution) arm(timeout time.Duration) {
 	default:
 	}
 	x.timer = time.AfterFunc(timeout, func() {
-		x.mu.Lock()
-		x.timeout = true
-		x.mu.Unlock()
 		if x.primary {
 			x.s.condemn(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
 			return
 		}
-		x.signal(syscall.SIGKILL)
+		x.expire(initTimeout)
 	})
+}
+
+// expire ends a command whose time is over, and its sandbox when PID 1 has not reported that end within patience.
+func (x *execution) expire(patience time.Duration) {
+	x.mu.Lock()
+	x.timeout = true
+	x.mu.Unlock()
+	x.kill(patience)
+}
+
+// kill ends a command. A PID 1 that a workload has taken over may say that it did, and not report the end: its sandbox ends.
+func (x *execution) kill(patience time.Duration) {
+	x.signal(syscall.SIGKILL)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-x.done:
+	case <-late.C:
+		x.s.condemn(runner.Lost, "PID 1 of the sandbox does not report the end of a command")
+	}
 }
 
 func (x *execution) signal(sig syscall.Signal) error {
