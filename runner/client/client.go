@@ -76,14 +76,14 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
-		err = c.introduce(conn, l)
+		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
 			conn.Close()
 			continue
 		}
 		if err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("greet runner: %w", err)
+			return nil, wire.Errorf(wire.AsError(err).Code, "greet runner: %w", err)
 		}
 		c.peer = wire.NewPeer(conn, c.handle)
 		go c.peer.Serve()
@@ -93,7 +93,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 
 // introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
 // takes us, and what there is to know of it we know. It finds our first call there when it has come up.
-func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
+func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, l *launcher) error {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 		c.hello = protocol.Hello{PID: l.pid, Mode: l.mode}
 		return nil
 	}
-	m, err := conn.Recv()
+	m, err := greeting(ctx, conn, sock)
 	if err != nil {
 		return err
 	}
