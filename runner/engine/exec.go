@@ -31,6 +31,7 @@ type execution struct {
 	primary bool             // of a one-shot sandbox, which ends with it
 	asker   *caller          // who is told the end of it,
 	tag     uint64           // by this word; 0: nobody
+	begun   bool             // PID 1 has started it; under the sandbox's mu
 
 	once   sync.Once
 	done   chan struct{} // closed when result is there
@@ -85,6 +86,10 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 		x.leaveIfGone(c)
 	}
 	s.mu.Lock()
+	x.begun = true
+	if x.tty == nil && c.left() { // before that: see Engine.left
+		go x.kill(initTimeout)
+	}
 	news := s.kept.news
 	s.kept.news = false
 	s.mu.Unlock()
