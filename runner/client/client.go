@@ -47,6 +47,8 @@ type Client struct {
 	again func(*runner.Spec)
 	ends  endings
 	types sync.Once // see learnTypes
+
+	siblings siblings
 }
 
 // Connect finds a live runner or starts one.
@@ -85,10 +87,14 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			conn.Close()
 			return nil, wire.Errorf(wire.AsError(err).Code, "greet runner: %w", err)
 		}
-		c.peer = wire.NewPeer(conn, c.handle)
-		go c.peer.Serve()
+		c.serve(conn)
 		return c, nil
 	}
+}
+
+func (c *Client) serve(conn *wire.Conn) {
+	c.peer = wire.NewPeer(conn, c.handle)
+	go c.peer.Serve()
 }
 
 // introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
@@ -140,7 +146,10 @@ func firstLine(s string) string {
 func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
 
 // Close ends the connection, and with it the one-shot sandboxes made through it.
-func (c *Client) Close() error { return c.peer.Close() }
+func (c *Client) Close() error {
+	c.closeSiblings()
+	return c.peer.Close()
+}
 
 // handle takes the runner's events.
 func (c *Client) handle(m *wire.Message) {
@@ -194,6 +203,10 @@ func learnTypes() {
 // Open finds a sandbox by id or name. One that has lost its processes is started again over the
 // files they left, with the same inputs: the error says so if one of them is gone.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	return c.of(ctx, idOrName).open(ctx, idOrName)
+}
+
+func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	var reply protocol.Opened
 	err := c.peer.Call(ctx, protocol.OpOpen, protocol.Target{Sandbox: idOrName}, nil, &reply)
 	if hasCode(err, wire.CodeStopped) {
@@ -207,6 +220,10 @@ func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 
 // Inspect tells of a sandbox, live or recently ended.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
+	return c.of(ctx, idOrName).inspect(ctx, idOrName)
+}
+
+func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
 	var info runner.Info
 	if err := c.peer.Call(ctx, protocol.OpInspect, protocol.Target{Sandbox: idOrName}, nil, &info); err != nil {
 		return nil, c.lost(err)
@@ -217,7 +234,10 @@ func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, er
 // List tells of all sandboxes that live or are kept.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
-	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
+	if err := c.peer.Call(ctx, protocol.OpList, nil, nil, &infos); err != nil {
+		return nil, c.lost(err)
+	}
+	return c.listed(ctx, infos), nil
 }
 
 // Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
@@ -234,6 +254,7 @@ func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 
 // Stop ends a sandbox and everything in it, and removes its files.
 func (c *Client) Stop(ctx context.Context, idOrName string) error {
+	c = c.of(ctx, idOrName)
 	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName}, nil, nil))
 }
 
