@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -109,6 +110,27 @@ func TestEscapeP9PolicyIsOutside(t *testing.T) {
 		t.Errorf("sockets or state inside: %q", got)
 	}
 	b.sh(`test ! -e ` + b.run + ` && test ! -e ` + b.home + `/.demesne && test ! -e ` + bin)
+}
+
+// P22: PID 1 shares its user id with commands. Its limits and its scheduling are not theirs to set, by none of its threads' ids.
+func TestEscapeP22InitLimits(t *testing.T) {
+	b := newBox(t)
+	b.refusedAll(t, `prlimit_init setpriority_init setpriority_init_group setpriority_user affinity_init scheduler_init param_init attr_init ioprio_init ioprio_user
+		prlimit_init_threads affinity_init_threads`, "EPERM")
+	for name, what := range b.attempts(nil, "prlimit_self", "prlimit_zero", "prlimit_init_read", "affinity_self", "setpriority_self", "setpriority_group") {
+		if what != "OK" {
+			t.Errorf("%s: %s", name, what)
+		}
+	}
+	// What the filter takes for threads of PID 1 are all that it ever has.
+	id := b.create()
+	first := b.must("exec", id, "-c", "echo $$")
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { b.demesne("exec", id, "-c", "sleep 0.1; kill -TERM 1; exit 3") })
+	}
+	all.Wait()
+	b.must("exec", id, "-c", `for t in /proc/1/task/*; do test ${t##*/} -lt "$1" || exit 1; done`, "sh", strings.TrimSpace(first))
 }
 
 func TestEscapeP13Syscalls(t *testing.T) {

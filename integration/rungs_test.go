@@ -38,6 +38,40 @@ func (b *box) underMaskedProc(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
+// underCorePattern runs programs that see another core_pattern.
+func (b *box) underCorePattern(t *testing.T, pattern string) func(args ...string) *exec.Cmd {
+	unshare := program(t, "unshare")
+	flags := []string{"-m"}
+	if os.Getuid() != 0 {
+		flags = []string{"-rm"}
+	}
+	file := b.file("core_pattern", pattern+"\n", 0o644)
+	const mount = `mount --bind "$0" /proc/sys/kernel/core_pattern && exec "$@"`
+	return func(args ...string) *exec.Cmd {
+		return b.command(unshare, append(append(flags, "sh", "-c", mount, file, bin+"/demesne"), args...)...)
+	}
+}
+
+// P23: no limit keeps a core dump from a socket, which the receipt says. All others are stopped.
+func TestRungCoreSocket(t *testing.T) {
+	for pattern, want := range map[string]string{"@/run/cores": "missing", "@@/run/cores": "missing", "|/bin/false %p": "held", "core": "held"} {
+		b := newBox(t)
+		run := b.underCorePattern(t, pattern)
+		p, got := b.parse(b.finish(run("run", "--json", "--", "true"))), ""
+		for _, l := range p.Receipt.Layers {
+			if l.Name == "core-dumps" {
+				got = l.Status
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q, in %+v", pattern, got, want, p.Receipt.Layers)
+		}
+		if r := b.finish(run("run", "--require", "full", "--", "true")); want == "missing" && (r.code != 125 || !strings.Contains(r.stderr, "core-dumps")) {
+			t.Errorf("%s: --require full: %+v", pattern, r)
+		}
+	}
+}
+
 // withoutNamespaces runs programs under a filter like Docker's.
 func (b *box) withoutNamespaces(t *testing.T) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
@@ -194,6 +228,7 @@ func TestRungEscapes(t *testing.T) {
 			}
 			pid := strconv.Itoa(innocent.Process.Pid)
 			r = b.finish(demesne("run", "--", "sh", "-c", `p=$1; kill -9 $p 2>/dev/null && echo killed $p; kill -9 -$p 2>/dev/null && echo killed group
+				prlimit --pid $p --nofile=64:64 2>/dev/null && echo limited; renice -n 1 -p $p >/dev/null 2>&1 && echo reniced; taskset -p 1 $p >/dev/null 2>&1 && echo moved
 				for f in environ maps mem fd/0 root/etc/shadow cwd/. exe; do head -c 1 /proc/$p/$f 2>/dev/null | grep -q . && echo "read $f"; done
 				for f in /proc/[0-9]*/environ; do tr '\0' '\n' < $f 2>/dev/null | grep '^DEMESNE_TEST_SECRET='; done; true`, "sh", pid))
 			if r.code != 0 || r.stdout != "" {

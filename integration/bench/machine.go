@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,8 +77,22 @@ func newMachine(bin, at string) (*machine, error) {
 		os.Chown(dir+"/r", m.uid, m.uid)
 		return m, nil
 	}
-	// newuidmap cannot gain privileges then, so an ordinary user is single-id too.
-	return m, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	return m, nil
+}
+
+// narrow has an ordinary user measured with one id, as root's stranger is: newuidmap cannot gain privileges under no_new_privs. prctl(2)
+// sets that for one thread, and what other threads start would have other rights and so a runner of its own. execve keeps
+// the calling thread's for the whole program, which begins anew.
+func narrow() error {
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil || set == 1 || os.Getuid() == 0 {
+		return err
+	}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return fmt.Errorf("start again: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // copySelf puts this program beside the others: it is the client of what is measured too.

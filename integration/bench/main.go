@@ -40,6 +40,9 @@ func main() {
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
 	if err == nil {
+		err = narrow()
+	}
+	if err == nil {
 		err = bench(bin, *at, *n, *part)
 	}
 	fail(err)

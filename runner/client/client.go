@@ -49,7 +49,8 @@ type Client struct {
 	ends  endings
 	types sync.Once // see learnTypes
 
-	outIDs func() (*os.File, error) // see outMaps
+	outIDs   func() (*os.File, error) // see outMaps
+	siblings siblings
 }
 
 // Connect finds a live runner or starts one.
@@ -84,24 +85,28 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := wire.NewConn(sock)
-		err = c.introduce(conn, l)
+		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
 			conn.Close()
 			continue
 		}
 		if err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("greet runner: %w", err)
+			return nil, wire.Errorf(wire.AsError(err).Code, "greet runner: %w", err)
 		}
-		c.peer = wire.NewPeer(conn, c.handle)
-		go c.peer.Serve()
+		c.serve(conn)
 		return c, nil
 	}
 }
 
+func (c *Client) serve(conn *wire.Conn) {
+	c.peer = wire.NewPeer(conn, c.handle)
+	go c.peer.Serve()
+}
+
 // introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
 // takes us, and what there is to know of it we know. It finds our first call there when it has come up.
-func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
+func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, l *launcher) error {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
 		return err
@@ -120,7 +125,7 @@ func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 		c.hello = protocol.Hello{PID: l.pid, Mode: l.mode}
 		return nil
 	}
-	m, err := conn.Recv()
+	m, err := greeting(ctx, conn, sock)
 	if err != nil {
 		return err
 	}
@@ -152,7 +157,10 @@ func firstLine(s string) string {
 func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
 
 // Close ends the connection, and with it the one-shot sandboxes made through it.
-func (c *Client) Close() error { return c.peer.Close() }
+func (c *Client) Close() error {
+	c.closeSiblings()
+	return c.peer.Close()
+}
 
 // handle takes the runner's events.
 func (c *Client) handle(m *wire.Message) {
@@ -209,6 +217,10 @@ func learnTypes() {
 // Open finds a sandbox by id or name. One that has lost its processes is started again over the
 // files they left, with the same inputs: the error says so if one of them is gone.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	return c.of(ctx, idOrName).open(ctx, idOrName)
+}
+
+func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	var reply protocol.Opened
 	err := c.peer.Call(ctx, protocol.OpOpen, protocol.Target{Sandbox: idOrName}, nil, &reply)
 	if hasCode(err, wire.CodeStopped) {
@@ -222,6 +234,10 @@ func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 
 // Inspect tells of a sandbox, live or recently ended.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
+	return c.of(ctx, idOrName).inspect(ctx, idOrName)
+}
+
+func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
 	var info runner.Info
 	if err := c.peer.Call(ctx, protocol.OpInspect, protocol.Target{Sandbox: idOrName}, nil, &info); err != nil {
 		return nil, c.lost(err)
@@ -232,7 +248,10 @@ func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, er
 // List tells of all sandboxes that live or are kept.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
-	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
+	if err := c.peer.Call(ctx, protocol.OpList, nil, nil, &infos); err != nil {
+		return nil, c.lost(err)
+	}
+	return c.listed(ctx, infos), nil
 }
 
 // Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
@@ -249,6 +268,7 @@ func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 
 // Stop ends a sandbox and everything in it, and removes its files.
 func (c *Client) Stop(ctx context.Context, idOrName string) error {
+	c = c.of(ctx, idOrName)
 	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName}, nil, nil))
 }
 

@@ -13,6 +13,7 @@ import (
 // at least one. The sandbox has no processes: take a [Client.Snapshot] of one that has.
 func (c *Client) Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error) {
 	var l runner.Layered
+	c = c.of(ctx, idOrName)
 	err := c.peer.Call(ctx, protocol.OpLayer, protocol.LayerRequest{Sandbox: idOrName, Layer: n}, wire.Files{protocol.FileLayer: to}, &l)
 	return l, c.lost(err)
 }

@@ -11,6 +11,7 @@ import (
 // Workspace of the host's is not among them.
 func (c *Client) Diff(ctx context.Context, idOrName string) (*runner.Diff, error) {
 	var d runner.Diff
+	c = c.of(ctx, idOrName)
 	if err := c.peer.Call(ctx, protocol.OpDiff, protocol.Target{Sandbox: idOrName}, nil, &d); err != nil {
 		return nil, c.lost(err)
 	}

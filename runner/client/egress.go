@@ -18,6 +18,7 @@ import (
 // ChangeEgress adds rules to a live sandbox's. Tunnels that are open stay. A sandbox
 // without a gateway has no egress to change.
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
+	c = c.of(ctx, change.Sandbox)
 	return c.lost(c.peer.Call(ctx, protocol.OpEgress, change, nil, nil))
 }
 

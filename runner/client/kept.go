@@ -13,7 +13,7 @@ import (
 // was made.
 func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened, error) {
 	var reply protocol.Opened
-	info, err := c.Inspect(ctx, idOrName)
+	info, err := c.inspect(ctx, idOrName)
 	if err != nil {
 		return reply, err
 	}
@@ -43,6 +43,7 @@ func hasCode(err error, code wire.Code) bool {
 // Halt ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
 // where they are not kept: see "files" in the receipt.
 func (c *Client) Halt(ctx context.Context, idOrName string) error {
+	c = c.of(ctx, idOrName)
 	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
@@ -77,7 +78,10 @@ func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (runner.F
 }
 
 func (c *Client) fork(ctx context.Context, r protocol.ForkRequest) (f runner.Forked, err error) {
-	return f, c.lost(c.peer.Call(ctx, protocol.OpFork, r, nil, &f))
+	home := c.of(ctx, r.Sandbox)
+	err = home.peer.Call(ctx, protocol.OpFork, r, nil, &f)
+	c.made(f.ID, home)
+	return f, home.lost(err)
 }
 
 // Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner

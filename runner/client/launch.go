@@ -44,10 +44,13 @@ var errRetry = errors.New("runner ended meanwhile")
 
 // connect returns a connection to a live runner, starting one if there is none.
 func (l *launcher) connect(ctx context.Context) (*os.File, error) {
-	for {
+	for began := time.Now(); ; {
 		conn, err := dialRunner(l.dir)
 		if err == nil {
 			return conn, nil
+		}
+		if errors.Is(err, unix.EAGAIN) || time.Since(began) > startPatience {
+			return nil, wire.Errorf(wire.CodeBusy, "wait for runner: another process has %q locked and does not answer: %w", l.dir.file(".lock"), err)
 		}
 		lock, err := l.tryLock()
 		if err != nil {
@@ -92,6 +95,12 @@ func dialRunner(d *runDir) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
+	}
+	// Of a runner that was stopped, the queue of callers may be full: connect(2) would wait for ever, and now ends with EAGAIN.
+	patience := unix.NsecToTimeval(greetPatience.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("setsockopt", err)
 	}
 	if err := unix.Connect(fd, addr); err != nil {
 		unix.Close(fd)
@@ -270,7 +279,7 @@ func (l *launcher) listen() (*os.File, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	// Before it has a name: real root's run directory can be searched by others, and whoever may write to the
 	// file may connect.
-	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, 4096)); err != nil {
+	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, protocol.Backlog)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}

@@ -109,12 +109,13 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	if err := context.Cause(ctx); err != nil {
 		return nil, nil, err
 	}
+	c = c.of(ctx, idOrName)
 	ctx = context.WithoutCancel(ctx) // as Sandbox.Exec
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
 	m, err := s.call(ctx, &cmd, end, true)
 	if hasCode(err, wire.CodeUnknown) || hasCode(err, wire.CodeStopped) { // Open knows why, or what to do
-		if s, err = c.Open(ctx, idOrName); err != nil {
+		if s, err = c.open(ctx, idOrName); err != nil {
 			return nil, nil, err
 		}
 		p, err := s.Exec(ctx, cmd)
@@ -140,7 +141,7 @@ func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error
 	end := s.client.ends.expect()
 	m, err := s.call(ctx, &cmd, end, false)
 	if hasCode(err, wire.CodeStopped) {
-		if _, err = s.client.Open(ctx, s.ID); err == nil {
+		if _, err = s.client.open(ctx, s.ID); err == nil {
 			end = s.client.ends.expect()
 			m, err = s.call(ctx, &cmd, end, false)
 		}

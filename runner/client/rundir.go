@@ -29,7 +29,7 @@ import (
 //	given/      what each live sandbox was given, for the reaper; see package given
 //
 // KEY stands for everything two callers must share to share a runner: who they
-// are, the namespaces they see the machine through, limits that not everybody has, and the program itself.
+// are, the namespaces they see the machine through, and the program itself; behind a dash, the rights that not every caller has.
 type runDir struct {
 	path string
 	key  string
@@ -250,6 +250,9 @@ func searchable(dir string) error {
 	}
 }
 
+// keySeparator parts the two halves of a key: see siblings.
+const keySeparator = "-"
+
 // runnerKey hashes who we are and how we see the machine. The run directory is in
 // it because the key also names control groups, which all run directories share.
 func runnerKey(p programs, dir, kept string) (string, error) {
@@ -273,8 +276,9 @@ func runnerKey(p programs, dir, kept string) (string, error) {
 	}
 	// A process whose rights were narrowed must not lend itself to a runner that
 	// has more (or the reverse): no_new_privs decides about newuidmap.
-	fmt.Fprintln(h, noNewPrivs(), narrowed())
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+	rights := sha256.New()
+	fmt.Fprintln(rights, noNewPrivs(), narrowed())
+	return hex.EncodeToString(h.Sum(nil)[:8]) + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
 }
 
 func noNewPrivs() bool {

@@ -82,13 +82,17 @@ func (x *execution) leaveIfGone(c *caller) {
 	}
 }
 
-// left is told that c is gone.
+// left ends what c, which is gone, has started in persistent sandboxes: no caller could end it any more. A command
+// with a terminal goes on, and can be attached to.
 func (e *Engine) left(c *caller) {
 	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
 		s.mu.Lock()
 		for _, x := range s.execs {
-			if x.tty != nil {
+			switch {
+			case x.tty != nil:
 				x.screen.leave(c, x.tty)
+			case x.asker == c && x.begun:
+				go x.kill(initTimeout)
 			}
 		}
 		s.mu.Unlock()

@@ -31,6 +31,7 @@ type execution struct {
 	primary bool             // of a one-shot sandbox, which ends with it
 	asker   *caller          // who is told the end of it,
 	tag     uint64           // by this word; 0: nobody
+	begun   bool             // PID 1 has started it; under the sandbox's mu
 
 	once   sync.Once
 	done   chan struct{} // closed when result is there
@@ -85,6 +86,10 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 		x.leaveIfGone(c)
 	}
 	s.mu.Lock()
+	x.begun = true
+	if x.tty == nil && c.left() { // before that: see Engine.left
+		go x.kill(initTimeout)
+	}
 	news := s.kept.news
 	s.kept.news = false
 	s.mu.Unlock()
@@ -188,15 +193,32 @@ func (x *execution) arm(timeout time.Duration) {
 	default:
 	}
 	x.timer = time.AfterFunc(timeout, func() {
-		x.mu.Lock()
-		x.timeout = true
-		x.mu.Unlock()
 		if x.primary {
 			x.s.condemn(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
 			return
 		}
-		x.signal(syscall.SIGKILL)
+		x.expire(initTimeout)
 	})
+}
+
+// expire ends a command whose time is over, and its sandbox when PID 1 has not reported that end within patience.
+func (x *execution) expire(patience time.Duration) {
+	x.mu.Lock()
+	x.timeout = true
+	x.mu.Unlock()
+	x.kill(patience)
+}
+
+// kill ends a command. A PID 1 that a workload has taken over may say that it did, and not report the end: its sandbox ends.
+func (x *execution) kill(patience time.Duration) {
+	x.signal(syscall.SIGKILL)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-x.done:
+	case <-late.C:
+		x.s.condemn(runner.Lost, "PID 1 of the sandbox does not report the end of a command")
+	}
 }
 
 func (x *execution) signal(sig syscall.Signal) error {

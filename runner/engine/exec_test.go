@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"sync"
 	"testing"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/guestapi"
@@ -44,6 +48,83 @@ func TestSilentInit(t *testing.T) {
 	<-s.e.idle // it is forgotten, on disk too
 	if s.verdict != runner.Lost {
 		t.Errorf("it ended as %q", s.verdict)
+	}
+}
+
+// P24: a PID 1 that a workload has taken over ends its sandbox, whatever it says and reads, and no call about it takes longer than it was given.
+func TestHostileInit(t *testing.T) {
+	garbage := func(packet []byte) func(*os.File) {
+		return func(f *os.File) {
+			for {
+				if _, err := f.Write(packet); err != nil {
+					return
+				}
+			}
+		}
+	}
+	for name, does := range map[string]func(*os.File){
+		"reads nothing":             func(*os.File) {},
+		"speaks no JSON":            garbage([]byte("\x00garbage")),
+		"sends half a message":      garbage(append([]byte{1}, bytes.Repeat([]byte{'['}, 60<<10)...)),
+		"sends empty fragments":     garbage([]byte{1}),
+		"sends events of nothing":   garbage([]byte("\x00{\"op\":\"guest.exited\",\"body\":{\"exec\":77}}")),
+		"makes calls":               garbage([]byte("\x00{\"op\":\"guest.exited\",\"id\":5,\"body\":[]}")),
+		"answers what nobody asked": garbage([]byte("\x00{\"id\":99}")),
+		"answers nonsense":          garbage([]byte("\x00{\"id\":1,\"body\":[]}")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runsIn(t)
+			ours, theirs, err := wire.Pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var acts sync.WaitGroup
+			defer acts.Wait()
+			defer theirs.Close()
+			acts.Go(func() { does(theirs) })
+			s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+			acts.Go(func() { s.guest.Serve(); s.guest.Close() })
+			defer s.guest.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			// More than the socket holds, and more than one call.
+			large := guestapi.Exec{Argv: []wire.Bytes{make([]byte, 1<<20)}}
+			var calls sync.WaitGroup
+			for range 3 {
+				calls.Go(func() {
+					if err := s.askGuest(ctx, guestapi.OpExec, large, nil, &guestapi.Executed{}); err == nil {
+						t.Error("an answer")
+					}
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// P24: one that says that it killed a command, and not that the command ended.
+func TestLyingInit(t *testing.T) {
+	s := runsIn(t)
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	defer s.guest.Close()
+	go s.guest.Serve()
+	var liar *wire.Peer
+	liar = wire.NewPeer(wire.NewConn(theirs), func(m *wire.Message) { liar.Reply(m, struct{}{}, nil); m.Close() })
+	defer liar.Close()
+	go liar.Serve()
+	x, err := s.enrol(nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.expire(time.Millisecond)
+	<-x.done
+	<-s.e.idle
+	if x.result.Reason != runner.TimedOut || s.verdict != runner.Lost {
+		t.Errorf("result %+v, sandbox %q", x.result, s.verdict)
 	}
 }
 

@@ -136,6 +136,8 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(protocol.FDConn, true)
 	unix.SetNonblock(protocol.FDListener, true)
+	// Callers see as their peer the process that called listen(2) last: not the one that made the socket.
+	unix.Listen(protocol.FDListener, protocol.Backlog)
 	go e.accept(os.NewFile(protocol.FDListener, "listener"))
 	e.greet(wire.NewConn(os.NewFile(protocol.FDConn, "caller")))
 	e.leave()

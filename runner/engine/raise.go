@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"time"
 
 	"demesne/runner"
@@ -160,10 +162,17 @@ func (s *sandbox) account() *runner.Receipt {
 		Sandbox: s.id, Kernel: s.e.kernel, Boot: s.e.boot, Spec: s.spec,
 		Guest: s.seen.facts, Namespaces: s.seen.namespaces,
 		Start:  receipt.Start{ProcBound: st.rung.procBound, NoHostname: st.rung.noHostname, Why: st.why},
-		SysErr: s.seen.sysfsErr, Privileges: privileges(s.spec),
+		SysErr: s.seen.sysfsErr, CoresTo: corePattern(), Privileges: privileges(s.spec),
 		Tree: s.tree, OnDisk: s.kept.onDisk, KeptWhy: s.kept.why,
 		Network: s.net.word(), Ways: s.net.layers(), Limits: s.group.Receipt(s.watched()),
 	})
+}
+
+// corePattern is where the kernel sends core dumps. It is read for each sandbox: an administrator may change it while a
+// runner lives.
+func corePattern() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
+	return strings.TrimSpace(string(b))
 }
 
 // detach gives up our own view of the mounts: PID 1 has its copy, and ours would only be

@@ -28,7 +28,9 @@ func (g *guest) handleExec(m *wire.Message) error {
 		return err
 	}
 	defer c.close()
-	<-g.warmed
+	if g.protected != nil {
+		return wire.Errorf(wire.CodeInternal, "execute: %w", g.protected)
+	}
 	if err := g.limits.set(req.Rlimits); err != nil {
 		return err
 	}

@@ -150,12 +150,22 @@ func (g *guest) readFacts() {
 	}
 	f.ProcMasked = procMasked()
 	f.SysReadOnly = sysReadOnly()
+	f.CoreLimit = coreLimit()
 	if !f.NoNewPrivs {
 		g.problem("no_new_privs", errors.New("not set"))
 	}
 	if extra := f.CapEffective &^ (mask(g.setup.KeepCaps) | mask(g.setup.RootCaps)); extra != 0 {
 		g.problem("capabilities", errors.New("a command would have 0x"+strconv.FormatUint(extra, 16)))
 	}
+}
+
+// coreLimit is our hard limit, which is the highest that a command can have.
+func coreLimit() uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &l) != nil {
+		return unix.RLIM_INFINITY
+	}
+	return l.Max
 }
 
 // procMasked: the kernel's settings cannot be changed, its memory not be read. A

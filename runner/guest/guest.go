@@ -31,6 +31,9 @@
 // fork bomb must not end PID 1. They are made after the restriction, which they inherit:
 // each thread that is there already costs a signal for every part of it.
 //
+// Last, the spawner alone takes a second filter, which commands inherit: they may not set
+// PID 1's limits and scheduling by the id of any of its threads, see [protectInit].
+//
 // # What it does not do
 //
 // It does not mount, map ids, or move into namespaces: it is started inside them. It
@@ -69,8 +72,10 @@ type guest struct {
 	limits rlimits
 	// signalScope: the spawner was seen to be refused a signal to the runner.
 	signalScope bool
+	// protected is why commands could set PID 1's limits: then none is started.
+	protected error
 
-	warmed chan struct{} // closed when all threads are there: only then is a command started
+	warmed chan struct{} // closed when all threads are there
 
 	// mu makes starting and reporting one step each: whoever holds it knows that a
 	// pid in running has not been reaped, so that it is still that command's.

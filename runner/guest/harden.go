@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"demesne/runner/guestapi"
+	"demesne/runner/seccomp"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,10 +49,10 @@ func harden() {
 	defaultSignal(32)
 }
 
-// noCores has what crashes leave no core dump, not even where core(5)'s pattern names a program: the kernel starts that as
-// root, in the host's namespaces, and lets it read all that the process had. 0 would not do, which only bounds files;
-// 1 is for the pattern's program itself, to end the recursion (fs/coredump.c), and so for no other either. A caller whose own hard limit
-// is 0 keeps that. The filter lets nobody change it afterwards.
+// noCores keeps crashes from leaving a core dump, also where core(5)'s pattern names a program: the kernel starts that as
+// root, in the host's namespaces, and lets it read all memory of the process. A limit of 0 bounds files alone;
+// 1 is what such a program has itself, to end the recursion (fs/coredump.c), and stops both. A caller whose own hard limit
+// is 0 keeps that. The filter refuses to change it afterwards. No limit stops a dump to a socket: the receipt says so.
 func noCores() { setRlimit(guestapi.Rlimit{Resource: unix.RLIMIT_CORE, Value: 1}) }
 
 // perThreadSyscall is the signal by which the Go runtime has all threads make a call.
@@ -81,6 +82,35 @@ func defaultSignal(s syscall.Signal) {
 }
 
 const sigMax = syscall.Signal(64) // SIGRTMAX
+
+// firstReused is the lowest id that the kernel gives a second time in a pid namespace (RESERVED_PIDS in kernel/pid.c).
+const firstReused = 300
+
+// protectInit keeps what this thread starts from setting the limits and the scheduling of PID 1. All
+// of its threads must be there.
+func protectInit() error {
+	prog, err := seccomp.Init(lastThread())
+	if err != nil {
+		return err
+	}
+	return seccomp.LoadThread(prog)
+}
+
+// lastThread is the highest id of a thread of ours, and 0 outside a pid namespace of our own. It asks for each number, as
+// /proc may be another namespace's.
+func lastThread() (last uint32) {
+	pid := os.Getpid()
+	if pid != 1 {
+		return 0
+	}
+	for tid := 1; tid < firstReused; tid++ {
+		// Landlock may refuse the signal to a thread of another domain: that one is there.
+		if err := unix.Tgkill(pid, tid, 0); !is(err, unix.ESRCH) {
+			last = uint32(tid)
+		}
+	}
+	return last
+}
 
 // spareThreads is more than goroutines of PID 1 can block in system calls at once.
 const spareThreads = 4

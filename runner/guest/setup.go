@@ -60,7 +60,13 @@ func (g *guest) handleSetup(m *wire.Message) error {
 	}
 	g.readFacts()
 	go warm(g.warmed)
-	return g.peer.Reply(m, g.facts, nil)
+	if err := g.peer.Reply(m, g.facts, nil); err != nil {
+		return err
+	}
+	// Beside what the runner does with the answer.
+	<-g.warmed
+	g.protected = protectInit()
+	return nil
 }
 
 // assemble makes the filter beside what comes before it is loaded.

@@ -75,6 +75,7 @@ type Facts struct {
 	CapEffective  uint64        `json:"cap_effective"` // of what a command gets, not of PID 1
 	ProcMasked    bool          `json:"proc_masked"`   // /proc/sys is not writable, /proc/kcore not readable
 	SysReadOnly   bool          `json:"sys_read_only"`
+	CoreLimit     uint64        `json:"core_limit"`         // RLIMIT_CORE of all commands, which they cannot change
 	Landlocked    time.Duration `json:"landlocked"`         // how long Landlock took
 	Filtered      time.Duration `json:"filtered"`           // how long seccomp took
 	Problems      []string      `json:"problems,omitempty"` // asked for, did not hold: "landlock: …"

@@ -78,3 +78,6 @@ const (
 	FDListener = 5 // KEY.sock
 	FDLock     = 6 // KEY.lock, locked
 )
+
+// Backlog is how many callers may wait on the listener until they are accepted.
+const Backlog = 4096

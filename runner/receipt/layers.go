@@ -97,6 +97,28 @@ func privilegeLayer(f guestapi.Facts, left Privileges) runner.Layer {
 	return l
 }
 
+// coresLayer says whether core dumps stay inside, for a core_pattern and RLIMIT_CORE (fs/coredump.c). Files are shorter than one
+// page up to a limit of 1, and so are not written. A program is started with every limit but 1. A socket, since Linux 6.16, is connected to with every limit.
+func coresLayer(pattern string, limit uint64) runner.Layer {
+	l := runner.Layer{Name: "core-dumps", Status: runner.Held, Detail: "none, by a limit that cannot be changed"}
+	switch {
+	case pattern == "":
+		l.Status, l.Detail = runner.Degraded, fmt.Sprintf("a limit of %d", limit)
+		l.Why = "/proc/sys/kernel/core_pattern could not be read: it may name a socket"
+	case strings.HasPrefix(pattern, "@"):
+		l.Status, l.Detail = runner.Missing, "the memory of a process that crashes goes to a socket of the host's"
+		l.Why = fmt.Sprintf("core_pattern is %q, and no limit holds for sockets", pattern)
+		l.Fix = "sudo sysctl kernel.core_pattern=core  # or a program, with | before its path"
+	case strings.HasPrefix(pattern, "|") && limit != 1:
+		l.Status, l.Detail = runner.Missing, "a process that crashes starts a program of the host's"
+		l.Why = fmt.Sprintf("core_pattern is %q, and RLIMIT_CORE is %d instead of 1", pattern, limit)
+		l.Fix = "start demesne where ulimit -Hc is not 0"
+	case limit > 1:
+		l.Status, l.Detail = runner.Missing, fmt.Sprintf("written, with a limit of %d", limit)
+	}
+	return l
+}
+
 func errText(err error) string {
 	if err == nil {
 		return ""

@@ -31,6 +31,7 @@ type Facts struct {
 	Namespaces []runner.Layer // see [Namespaces]
 	Start      Start
 	SysErr     error      // why /sys is empty; nil: it is a sysfs
+	CoresTo    string     // the kernel's core_pattern, see core(5)
 	Privileges Privileges // that were left on purpose
 	Tree       *rootfs.Tree
 	OnDisk     bool           // what it writes is kept
@@ -77,7 +78,8 @@ func Of(f Facts) *runner.Receipt {
 	if f.Spec.Lifetime == runner.Persistent {
 		r.Layers = append(r.Layers, filesLayer(f.OnDisk, f.KeptWhy))
 	}
-	r.Layers = append(r.Layers, landlockLayer(f.Guest, f.Spec), seccompLayer(f.Guest, f.Spec), privilegeLayer(f.Guest, f.Privileges))
+	r.Layers = append(r.Layers, landlockLayer(f.Guest, f.Spec), seccompLayer(f.Guest, f.Spec), privilegeLayer(f.Guest, f.Privileges),
+		coresLayer(f.CoresTo, f.Guest.CoreLimit))
 	r.Limits = f.Limits
 	switch {
 	case b.Mode == userns.ModeMinimal:

@@ -53,6 +53,24 @@ func TestMeets(t *testing.T) {
 	}
 }
 
+// P23: a file and a program are stopped by a limit, a socket by none.
+func TestCoresLayer(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		limit   uint64
+		want    runner.Status
+	}{
+		{"core", 1, runner.Held}, {"core", 0, runner.Held}, {"/var/cores/%e", 1, runner.Held}, {"core", 1 << 20, runner.Missing},
+		{"|/usr/lib/collect %p", 1, runner.Held}, {"|/usr/lib/collect %p", 0, runner.Missing}, {"|/usr/lib/collect %p", 1 << 20, runner.Missing},
+		{"@/run/collect", 1, runner.Missing}, {"@/run/collect", 0, runner.Missing}, {"@@/run/collect", 1, runner.Missing}, {"@@/run/collect", 0, runner.Missing},
+		{"", 1, runner.Degraded},
+	} {
+		if got := coresLayer(c.pattern, c.limit); got.Status != c.want || (got.Status == runner.Held) != (got.Why == "" && got.Fix == "") && c.pattern != "core" {
+			t.Errorf("pattern %q, limit %d: %+v, want %s", c.pattern, c.limit, got, c.want)
+		}
+	}
+}
+
 // The layer is claimed from what was verified, never from what was asked.
 func TestLayersFollowFacts(t *testing.T) {
 	full := guestapi.Facts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}

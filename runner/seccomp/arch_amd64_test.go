@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// x32Bit is __X32_SYSCALL_BIT.
+const x32Bit = 0x40000000
+
 // The calls only amd64 has, and x32.
 func TestFilterAMD64(t *testing.T) {
 	noSUID, fake := guestapi.SeccompOptions{NoSUID: true}, guestapi.SeccompOptions{FakeRoot: true}

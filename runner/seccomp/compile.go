@@ -31,6 +31,7 @@ type cond struct {
 	mask uint32 // all: the whole word
 	want uint32
 	high bool
+	most bool // the whole word is at most want
 }
 
 const all = ^uint32(0)
@@ -40,6 +41,9 @@ func is(arg int, mask, want uint32) cond { return cond{arg: arg, mask: mask, wan
 
 // has: the argument has at least one bit of mask.
 func has(arg int, mask uint32) cond { return cond{arg: arg, any: true, mask: mask} }
+
+// upTo: the argument is at most most.
+func upTo(arg int, most uint32) cond { return cond{arg: arg, most: true, want: most} }
 
 // notNil are the two ways in which a pointer is one.
 func notNil(arg int) []cond {
@@ -65,7 +69,7 @@ func (c cond) offset() uint32 {
 // compile turns rules into a program:
 //
 //	arch is ours?          no → kill
-//	number is of x32?      yes → ENOSYS (amd64)
+//	number was reviewed?   no → ENOSYS, see refuseUnknown
 //	calls with conditions  each a block that always returns
 //	calls without          one comparison each, one return per answer
 //	otherwise
@@ -111,10 +115,7 @@ func compile(rules []rule, otherwise action) ([]unix.SockFilter, error) {
 
 func prologue() []unix.SockFilter {
 	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(kill), load(offNR)}
-	if x32Bit != 0 {
-		p = append(p, jump(unix.BPF_JGE, x32Bit, 0, 1), ret(errno(unix.ENOSYS)))
-	}
-	return p
+	return append(p, refuseUnknown(reviewed)...)
 }
 
 func rulesOf(rules []rule, nr uint32) []rule {
@@ -152,6 +153,8 @@ func test(r rule) []unix.SockFilter {
 		switch {
 		case c.any:
 			head = append(head, jump(unix.BPF_JSET, c.mask, 0, miss))
+		case c.most:
+			head = append(head, jump(unix.BPF_JGT, c.want, miss, 0))
 		case c.mask == all:
 			head = append(head, jump(unix.BPF_JEQ, c.want, 0, miss))
 		default:

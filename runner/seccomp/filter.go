@@ -1,7 +1,8 @@
-// Package seccomp assembles the system-call filter of a sandbox, [Filter], and that of a program of
-// ours which reads what comes from networks, [Server].
+// Package seccomp assembles the system-call filters of a sandbox, [Filter] and [Init], and that of a program of
+// demesne's which reads what comes from networks, [Server].
 //
-// The filter of a sandbox is a deny-list: what is not named passes. It is the second wall, not
+// The filter of a sandbox is a deny-list of the calls that Linux 6.18 has: of those, what is not named passes.
+// A number that a newer kernel adds answers ENOSYS (escapes.md P27). It is the second wall, not
 // the first. Namespaces, Landlock and the absence of capabilities decide what a
 // workload may do; the filter takes away the parts of the kernel that have let
 // workloads out in the past (namespaces and the mount API, bpf, io_uring, keyrings,
@@ -16,7 +17,7 @@
 // Three things the compiler gets right, because filters have been passed by them:
 //
 //   - A foreign architecture (int 0x80) kills the process, and x32 numbers answer
-//     ENOSYS: the numbers in the list mean nothing there (escapes.md P2).
+//     ENOSYS as all unknown ones do: the numbers in the list mean nothing there (escapes.md P2).
 //   - An argument the kernel takes as 32 bits is compared on its low word only:
 //     ioctl(fd, TIOCSTI | 1<<32) is TIOCSTI to the kernel (CVE-2019-10063, P4).
 //   - Flag words are tested bit by bit, never for equality.

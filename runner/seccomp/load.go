@@ -11,10 +11,15 @@ import (
 // Load applies prog to every thread of this process, for good, and to whatever it
 // starts. no_new_privs must be set. The kernel refuses (and Load returns an error)
 // when a thread has a filter of its own that the caller's is not built on.
-func Load(prog []unix.SockFilter) error {
+func Load(prog []unix.SockFilter) error { return apply(prog, unix.SECCOMP_FILTER_FLAG_TSYNC) }
+
+// LoadThread is Load for the calling thread alone, and for what that starts.
+func LoadThread(prog []unix.SockFilter) error { return apply(prog, 0) }
+
+func apply(prog []unix.SockFilter, flags uintptr) error {
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	tid, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+		flags, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)
 	if e != 0 {
 		return fmt.Errorf("load seccomp filter: %w", e)

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 )
 
@@ -83,7 +84,7 @@ func (p *Peer) Call(ctx context.Context, op Op, body any, files Files, reply any
 	return m.Decode(reply)
 }
 
-// CallMessage is Call with the whole reply, which the caller closes.
+// CallMessage is Call with the whole reply, which the caller closes. A deadline of ctx bounds the sending too.
 func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*Message, error) {
 	ch := make(chan *Message, 1)
 	p.mu.Lock()
@@ -96,8 +97,12 @@ func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*
 		delete(p.waiting, id)
 		p.mu.Unlock()
 	}
-	if err := p.conn.Send(Message{ID: id, Op: op}, body, files); err != nil {
+	limit, _ := ctx.Deadline()
+	if err := p.conn.SendBefore(limit, Message{ID: id, Op: op}, body, files); err != nil {
 		forget()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, context.DeadlineExceeded
+		}
 		return nil, err
 	}
 	var m *Message

@@ -146,6 +146,12 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.f.SetReadDeadline(t
 
 // Send writes one message. body may be nil. Files are duplicated by the kernel.
 func (c *Conn) Send(m Message, body any, files Files) error {
+	return c.SendBefore(time.Time{}, m, body, files)
+}
+
+// SendBefore is Send on a socket that does not block, and gives up at a time: the other side may have stopped reading. A message
+// that was sent in part ends the connection. The zero time is Send.
+func (c *Conn) SendBefore(limit time.Time, m Message, body any, files Files) error {
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
@@ -175,6 +181,13 @@ func (c *Conn) Send(m Message, body any, files Files) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !limit.IsZero() {
+		if err := c.f.SetWriteDeadline(limit); err != nil {
+			return fmt.Errorf("send %s: %w", m.Op, err)
+		}
+		defer c.f.SetWriteDeadline(time.Time{})
+	}
+	whole := len(raw)
 	buf := make([]byte, 0, min(len(raw), packetSize)+1)
 	for {
 		n := min(len(raw), packetSize)
@@ -184,6 +197,9 @@ func (c *Conn) Send(m Message, body any, files Files) error {
 		}
 		buf = append(append(buf[:0], flag), raw[:n]...)
 		if err := c.write(buf, oob); err != nil {
+			if len(raw) < whole {
+				c.f.Close()
+			}
 			return fmt.Errorf("send %s: %w", m.Op, err)
 		}
 		raw, oob = raw[n:], nil
@@ -222,6 +238,9 @@ func (c *Conn) Recv() (*Message, error) {
 		case n == 0:
 			closeAll()
 			return nil, io.EOF
+		case n == 1 && !last: // or one message could go on for ever
+			closeAll()
+			return nil, errors.New("receive: an empty fragment")
 		case !first && len(got) > 0:
 			closeAll()
 			return nil, errors.New("receive: descriptors after the first packet")
@@ -258,7 +277,10 @@ func (c *Conn) write(p, oob []byte) error {
 		werr = unix.Sendmsg(int(fd), p, oob, nil, unix.MSG_NOSIGNAL)
 		return !again(werr)
 	})
-	if err != nil { // it has no deadline: it was closed
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case err != nil: // it was closed
 		return os.ErrClosed
 	}
 	return werr

@@ -13,6 +13,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -118,6 +119,40 @@ static long try_pidfd_getfd_init(void) {
 		if (syscall(SYS_pidfd_getfd, fd, n, 0) >= 0) return 0;
 	return -1;
 }
+static struct rlimit one = {64, 64};
+static struct sched_param idle_param;
+static uint32_t attributes[12] = {48, 5}; // SCHED_IDLE
+static long first_cpu = 1;
+TRY(prlimit_init, prlimit(1, RLIMIT_NOFILE, &one, 0))
+TRY(setpriority_init, setpriority(PRIO_PROCESS, 1, 19))
+TRY(setpriority_init_group, setpriority(PRIO_PGRP, 1, 19))
+TRY(setpriority_user, setpriority(PRIO_USER, 0, 19))
+TRY(affinity_init, syscall(SYS_sched_setaffinity, 1, sizeof first_cpu, &first_cpu))
+TRY(scheduler_init, syscall(SYS_sched_setscheduler, 1, 5, &idle_param))
+TRY(param_init, syscall(SYS_sched_setparam, 1, &idle_param))
+TRY(attr_init, syscall(SYS_sched_setattr, 1, attributes, 0))
+TRY(ioprio_init, syscall(SYS_ioprio_set, 1, 1, 3 << 13))
+TRY(ioprio_user, syscall(SYS_ioprio_set, 3, 0, 3 << 13))
+static long each_thread_of_init(long (*try)(int)) { // of those that are not the first
+	int refused = ESRCH, tid;
+	for (tid = 2; tid < 300; tid++) {
+		if (syscall(SYS_tgkill, 1, tid, 0) < 0 && errno == ESRCH) continue;
+		if (try(tid) >= 0) return 0;
+		refused = errno;
+	}
+	errno = refused;
+	return -1;
+}
+static long prlimit_of(int tid) { return prlimit(tid, RLIMIT_NOFILE, &one, 0); }
+static long affinity_of(int tid) { return syscall(SYS_sched_setaffinity, tid, sizeof first_cpu, &first_cpu); }
+TRY(prlimit_init_threads, each_thread_of_init(prlimit_of))
+TRY(affinity_init_threads, each_thread_of_init(affinity_of))
+TRY(prlimit_self, prlimit(getpid(), RLIMIT_NOFILE, &one, 0))
+TRY(prlimit_zero, prlimit(0, RLIMIT_NOFILE, &one, 0))
+TRY(prlimit_init_read, prlimit(1, RLIMIT_NOFILE, 0, &one))
+TRY(affinity_self, affinity_of(getpid()))
+TRY(setpriority_self, setpriority(PRIO_PROCESS, getpid(), 19))
+TRY(setpriority_group, setpriority(PRIO_PGRP, 0, 19))
 TRY(mem_init, open("/proc/1/mem", O_RDWR))
 TRY(mem_init_ro, open("/proc/1/mem", O_RDONLY))
 TRY(environ_init, open("/proc/1/environ", O_RDONLY))
@@ -205,6 +240,9 @@ struct { char *name; long (*try)(void); } table[] = {
 	T(open_tree), T(move_mount), T(fsopen), T(fsconfig), T(fsmount), T(fspick), T(mount_setattr), T(mount_cgroup), T(mount_cgroup2), T(mount_proc), T(mount_sysfs),
 	T(io_uring_setup), T(io_uring_enter), T(io_uring_register), T(add_key), T(request_key), T(keyctl), T(keyctl_user),
 	T(ptrace_init), T(ptrace_attach_init), T(vm_readv_init), T(vm_writev_init), T(pidfd_getfd_init), T(mem_init), T(mem_init_ro), T(environ_init), T(maps_init), T(fd_init),
+	T(prlimit_init), T(setpriority_init), T(setpriority_init_group), T(setpriority_user), T(affinity_init), T(scheduler_init), T(param_init), T(attr_init), T(ioprio_init),
+	T(ioprio_user), T(prlimit_init_threads), T(affinity_init_threads), T(prlimit_self), T(prlimit_zero), T(prlimit_init_read), T(affinity_self), T(setpriority_self),
+	T(setpriority_group),
 	T(root_init), T(cwd_init), T(exe_init),
 	T(bpf), T(perf_event_open), T(userfaultfd), T(kexec_load), T(kexec_file_load), T(open_by_handle_at), T(quotactl), T(swapon), T(swapoff), T(init_module), T(finit_module),
 	T(delete_module), T(reboot), T(syslog), T(settimeofday), T(clock_settime), T(sethostname), T(acct), T(mknod_char), T(mknod_block),

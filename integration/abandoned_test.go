@@ -1,0 +1,46 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a caller runs in a persistent sandbox ends with that caller, however it dies: nothing could cancel it any more. The sandbox stays.
+func TestSessionCallerKilled(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	gone := func(what, pid string) {
+		t.Helper()
+		eventually(t, what+" to end", func() bool { return b.demesne("exec", id, "-c", "kill -0 "+pid).code != 0 })
+	}
+	const goesOn = `trap "" HUP INT TERM PIPE; echo $$ > /tmp/pid.new; mv /tmp/pid.new /tmp/pid; while :; do sleep 1; done`
+	started := func() (pid string) {
+		t.Helper()
+		eventually(t, "the command to run", func() bool {
+			pid = strings.TrimSpace(b.demesne("exec", id, "-c", "cat /tmp/pid && rm /tmp/pid").stdout)
+			return pid != ""
+		})
+		return pid
+	}
+
+	cli := b.command("demesne", "exec", id, "-c", goesOn)
+	if err := cli.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := started()
+	cli.Process.Kill()
+	cli.Wait()
+	gone("demesne exec's command", pid)
+
+	c := b.mcp()
+	c.start("sandbox_exec", args{"sandbox_id": id, "command": goesOn})
+	pid = started()
+	c.cmd.Process.Kill()
+	<-c.ended
+	c.cmd.Wait()
+	gone("sandbox_exec's command", pid)
+
+	if got := b.must("exec", id, "-c", "echo there"); got != "there\n" {
+		t.Errorf("the sandbox: %q", got)
+	}
+}

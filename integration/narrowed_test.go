@@ -1,0 +1,69 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A caller with no_new_privs or lower limits has a runner of its own, and uses all the same what the other one has: either way round.
+func TestSessionNarrowedCaller(t *testing.T) {
+	setpriv, prlimit := program(t, "setpriv"), program(t, "prlimit")
+	ways := map[string]func(*box, ...string) result{
+		"plain": func(b *box, args ...string) result { return b.demesne(args...) },
+		"no_new_privs": func(b *box, args ...string) result {
+			return b.finish(b.command(setpriv, append([]string{"--no-new-privs", bin + "/demesne"}, args...)...))
+		},
+		"few descriptors": func(b *box, args ...string) result {
+			return b.finish(b.command(prlimit, append([]string{"--nofile=1024:1024", bin + "/demesne"}, args...)...))
+		},
+	}
+	for _, c := range []struct{ maker, user string }{{"plain", "no_new_privs"}, {"no_new_privs", "plain"}, {"plain", "few descriptors"}} {
+		t.Run(c.maker+", then "+c.user, func(t *testing.T) {
+			b := newBox(t)
+			use := func(args ...string) string {
+				t.Helper()
+				r := ways[c.user](b, args...)
+				if r.code != 0 {
+					t.Errorf("%v: %+v", args, r)
+				}
+				return r.stdout
+			}
+			made := ways[c.maker](b, "create", "--name", "one")
+			id := strings.TrimSpace(made.stdout)
+			if made.code != 0 {
+				t.Fatalf("create: %+v", made)
+			}
+			b.Cleanup(func() { ways[c.maker](b, "rm", "one") })
+			if got := use("exec", "one", "-c", "echo inside > f; (sleep 1000 > /dev/null 2>&1 &) ; echo $$"); strings.TrimSpace(got) == "" {
+				t.Error("exec said nothing")
+			}
+			use("exec", id, "--", "true")
+			b.file("up.txt", "from outside\n", 0o644)
+			use("cp", b.dir+"/up.txt", "one:/workspace/")
+			use("cp", "one:/workspace/f", b.mkdir("down"))
+			if text, err := os.ReadFile(filepath.Join(b.dir, "down", "f")); err != nil || string(text) != "inside\n" {
+				t.Errorf("cp: %q, %v", text, err)
+			}
+			if got := use("inspect", "one"); !strings.Contains(got, id) {
+				t.Errorf("inspect: %s", got)
+			}
+			if got := use("ls"); strings.Count(got, id) != 1 {
+				t.Errorf("ls: %s", got)
+			}
+			use("diff", "one")
+			fork := strings.TrimSpace(use("fork", "one"))
+			if got := ways[c.maker](b, "exec", fork, "-c", "cat f up.txt"); got.stdout != "inside\nfrom outside\n" {
+				t.Errorf("the fork: %+v", got)
+			}
+			use("rm", fork)
+			// It is the same one: its processes live on.
+			if got := ways[c.maker](b, "exec", "one", "-c", "grep -l sleep /proc/[0-9]*/comm | wc -l"); strings.TrimSpace(got.stdout) != "1" {
+				t.Errorf("processes: %+v", got)
+			}
+			use("stop", "--keep", "one")
+			use("rm", "one")
+		})
+	}
+}

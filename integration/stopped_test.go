@@ -1,0 +1,40 @@
+package integration
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// P25: a runner that was stopped holds no new caller for ever. The error says which process it is; when that goes on, so do callers.
+func TestEscapeP25RunnerStopped(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	runner := runners(true)[0]
+	if err := syscall.Kill(runner, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(runner, syscall.SIGCONT)
+	eventually(t, "each thread of the runner to stop", func() bool {
+		states, err := filepath.Glob("/proc/" + strconv.Itoa(runner) + "/task/*/stat")
+		for _, path := range states {
+			stat, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(stat, []byte(") T ")) {
+				return false
+			}
+		}
+		return err == nil && len(states) > 0
+	})
+	for _, args := range [][]string{{"exec", id, "--", "true"}, {"ls"}, {"run", "--", "true"}} {
+		r := b.demesne(args...)
+		if r.code != 125 || !strings.Contains(r.stderr, "is stopped") || !strings.Contains(r.stderr, "kill -CONT ") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	syscall.Kill(runner, syscall.SIGCONT)
+	b.must("exec", id, "--", "true")
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/wire"
+)
+
+// A runner greets a caller at once. One that was stopped (SIGSTOP) never does: the kernel takes the connection in its place. A caller
+// looks once a second whether that is so, and gives up when it was so a few times in turn, or after greetPatience.
+const (
+	greetLook     = time.Second
+	greetStopped  = 3
+	greetPatience = 30 * time.Second
+	// startPatience is for the lock of a runner that somebody starts, or that a reaper cleans up after.
+	startPatience = 2 * time.Minute
+)
+
+// greeting takes the first message of the runner at the other end of sock.
+func greeting(ctx context.Context, conn *wire.Conn, sock *os.File) (*wire.Message, error) {
+	defer conn.SetReadDeadline(time.Time{})
+	pid := runnerAt(sock)
+	stopped := 0
+	for began := time.Now(); ; {
+		if err := conn.SetReadDeadline(time.Now().Add(greetLook)); err != nil {
+			return nil, err
+		}
+		m, err := conn.Recv()
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return m, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if stopped++; !isStopped(pid) {
+			stopped = 0
+		}
+		if stopped >= greetStopped {
+			return nil, &wire.Error{
+				Code: wire.CodeBusy, Text: fmt.Sprintf("process %d is stopped", pid),
+				Hint: fmt.Sprintf("kill -CONT %d  # or kill -KILL, which ends the sandboxes that it has", pid),
+			}
+		}
+		if time.Since(began) > greetPatience {
+			return nil, wire.Errorf(wire.CodeBusy, "process %d has not answered for %v", pid, greetPatience)
+		}
+	}
+}
+
+// runnerAt is the process at the other end of sock, if that is a runner: the process that listened last, see package engine.
+func runnerAt(sock *os.File) int {
+	rc, err := sock.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var peer *unix.Ucred
+	if cerr := rc.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil || err != nil {
+		return 0
+	}
+	comm, err := os.ReadFile("/proc/" + strconv.Itoa(int(peer.Pid)) + "/comm")
+	if err != nil || strings.TrimSpace(string(comm)) != "demesne-runner" {
+		return 0
+	}
+	return int(peer.Pid)
+}
+
+// isStopped says whether a process is stopped, by a signal or by a tracer.
+func isStopped(pid int) bool {
+	if pid == 0 {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	end := bytes.LastIndexByte(stat, ')')
+	return err == nil && end >= 0 && len(stat) > end+2 && (stat[end+2] == 'T' || stat[end+2] == 't')
+}
