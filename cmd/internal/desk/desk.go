@@ -31,6 +31,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
+	"demesne/runner/tarball"
 )
 
 // Options say where a desk keeps things. Only what starts or tells of jobs needs Jobs and
@@ -38,9 +39,10 @@ import (
 type Options struct {
 	OutputRoot string // empty: client.OutputRoot
 	Jobs       *jobs.Store
-	Attend     []string // what calls [Desk.Attend] with the id that follows it
-	Turns      string   // a directory: where calls that are made in turn wait, as others of this user do
-	Most       int      // sandboxes that stay, of this user; 0: any number
+	Attend     []string       // what calls [Desk.Attend] with the id that follows it
+	Turns      string         // a directory: where calls that are made in turn wait, as others of this user do
+	Most       int            // sandboxes that stay, of this user; 0: any number
+	Copy       tarball.Limits // of one upload or download
 	Images     func() (*images.Client, error)
 	Runner     client.Options
 }
