@@ -116,6 +116,13 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 		return box, p, err
 	}, r, w, s)
 	defer func() { done() }()
+	if out != nil {
+		defer out.close()
+	}
+	if err == nil && s.silent() && os.Remove(out.path) == nil { // there is nothing to keep
+		s.drop()
+		return &work.Outcome{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+	}
 	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/outputs"
 	"demesne/cmd/internal/room"
 	"demesne/mcp/work"
 	"demesne/runner"
@@ -163,13 +164,32 @@ func (d *Desk) keyed(ctx context.Context, r work.Request, w work.Watch, s stream
 	return d.within(ctx, box, r, w, s)
 }
 
-// Destroy ends a sandbox. One that is not there is an error, the second time too.
+// Destroy ends a sandbox, and removes its output directory if that is empty. A sandbox that is not there is an error, the second time too.
 func (d *Desk) Destroy(ctx context.Context, id string) error {
-	err := d.conn.with(ctx, func(live *client.Client) error { return live.Stop(ctx, id) })
+	var out string
+	err := d.conn.with(ctx, func(live *client.Client) error {
+		if info, err := live.Inspect(ctx, id); err == nil {
+			out = info.Out
+		}
+		return live.Stop(ctx, id)
+	})
 	if err != nil {
 		return attached(id, err)
 	}
+	outputs.RemoveEmpty(d.root, out)
 	return nil
+}
+
+// PruneOutputs removes output directories that are not in use: those that are empty, and all but the newest.
+func (d *Desk) PruneOutputs(ctx context.Context, most int) error {
+	_, err := outputs.Prune(outputs.Options{Root: d.root, Most: most, InUse: func() (list []runner.Info, err error) {
+		err = d.conn.with(ctx, func(live *client.Client) error {
+			list, err = live.List(ctx)
+			return err
+		})
+		return list, err
+	}})
+	return err
 }
 
 // Files does one thing with the files of a sandbox, and renews its time as any command does.
