@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,9 @@ import (
 )
 
 // ours are the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads.
-var ours = regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[0-9a-f]{12})$`)
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[0-9a-f]{12})$`)
+})
 
 // settle is how long a directory may stay empty before that means that it is not needed.
 const settle = time.Minute
@@ -62,7 +65,7 @@ func Hold(dir string) (*os.File, error) {
 
 // RemoveEmpty removes the output directory of a sandbox that is gone, if it is empty and has a name of ours in root.
 func RemoveEmpty(root, dir string) {
-	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && ours.MatchString(filepath.Base(dir)) {
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && ours().MatchString(filepath.Base(dir)) {
 		unix.Rmdir(dir)
 	}
 }
@@ -121,7 +124,7 @@ func (o Options) candidates(root *os.File) ([]candidate, error) {
 
 func look(root *os.File, name string) (c candidate, ok bool) {
 	var st unix.Stat_t
-	if !ours.MatchString(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if !ours().MatchString(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return c, false
 	}
 	dir, err := open(root, name)
