@@ -23,7 +23,8 @@ type BlobWriter struct {
 	f      *os.File // partial/HEX, locked
 	hash   hash.Hash
 	n      int64 // bytes in f, all of them in hash
-	full   bool  // the disk is
+	space  *Space
+	full   bool // the disk is
 	done   bool
 }
 
@@ -53,7 +54,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 	if err != nil {
 		return nil, err
 	}
-	w := &BlobWriter{s: s, digest: d, size: size, f: f}
+	w := &BlobWriter{s: s, digest: d, size: size, f: f, space: &Space{Dir: s.dir}}
 	// Whoever had the lock until now may have finished.
 	switch err := s.pin(ctx, d, size); {
 	case err == nil:
@@ -63,7 +64,11 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 		w.Close()
 		return nil, err
 	}
-	if err := w.resume(); err != nil {
+	if err = w.resume(); err == nil {
+		err = (&Space{Dir: s.dir}).Take(w.size - w.n)
+	}
+	if err != nil {
+		w.full = noSpace(err)
 		w.Close()
 		return nil, err
 	}
@@ -104,7 +109,10 @@ func (w *BlobWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.size-w.n {
 		return 0, fmt.Errorf("write blob %s: %w: longer than %d bytes", w.digest, ErrCorrupt, w.size)
 	}
-	n, err := w.f.Write(p)
+	n, err := 0, w.space.Take(int64(len(p)))
+	if err == nil {
+		n, err = w.f.Write(p)
+	}
 	w.hash.Write(p[:n])
 	before := w.n / writeback
 	w.n += int64(n)

@@ -280,14 +280,22 @@ func fillStore(dir string) error {
 		return err
 	}
 	big := noise(2, 2<<20)
-	w, err := s.Begin(ctx, oci.DigestOf(big), int64(len(big)))
+	if _, err := s.Begin(ctx, oci.DigestOf(big), int64(len(big))); !errors.Is(err, syscall.ENOSPC) {
+		return errors.Join(errors.New("beginning a blob that is larger than the disk"), err)
+	}
+	half := noise(4, 500<<10) // fits, as long as nobody else writes
+	w, err := s.Begin(ctx, oci.DigestOf(half), int64(len(half)))
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(w, bytes.NewReader(big)); !errors.Is(err, syscall.ENOSPC) {
+	if err := os.WriteFile(s.path("fill"), noise(3, 700<<10), 0o600); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, bytes.NewReader(half)); !errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(errors.New("writing a blob"), err)
 	}
 	w.Close()
+	os.Remove(s.path("fill"))
 	if _, _, err := s.Put(ctx, bytes.NewReader(big), 1<<30); !errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(errors.New("putting a blob"), err)
 	}

@@ -34,7 +34,8 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 		return "", 0, err
 	}
 	h := sha256.New()
-	size, err := io.Copy(io.MultiWriter(f, h), &io.LimitedReader{R: contextReader{ctx, r}, N: limit + 1})
+	space := &Space{Dir: s.dir}
+	size, err := io.Copy(io.MultiWriter(space.Writer(f), h), &io.LimitedReader{R: contextReader{ctx, r}, N: limit + 1})
 	if err != nil {
 		return "", 0, err
 	}

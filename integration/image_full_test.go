@@ -1,12 +1,16 @@
 package integration
 
 import (
+	"archive/tar"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"demesne/integration/fixture"
+
+	"github.com/klauspost/compress/zstd"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -52,5 +56,46 @@ func TestImageDiskFull(t *testing.T) {
 				t.Errorf("stdout: %s\nwant: %s\nstderr: %s", r.stdout, want, r.stderr)
 			}
 		})
+	}
+}
+
+// F26: an archive whose content does not fit is refused before the disk is full, and leaves the store as it was.
+func TestImageBombDisk(t *testing.T) {
+	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
+	g := newGallery(t)
+	zeros := func(name string, files ...string) {
+		f, err := os.Create(g.dir + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := zstd.NewWriter(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := tar.NewWriter(z)
+		for _, file := range files {
+			const size = 200 << 20
+			if err := w.WriteHeader(&tar.Header{Name: file, Size: size, Mode: 0o644, Typeflag: tar.TypeReg}); err != nil {
+				t.Fatal(err)
+			}
+			w.Write(make([]byte, size))
+		}
+		if err := errors.Join(w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zeros("bomb.tar.zst", "zeros")
+	zeros("docker.tar.zst", strings.Repeat("0", 64)+".json", "manifest.json")
+	r := g.onSmallDisk(t, "96", `demesne images >/dev/null || exit 1
+		used() { df --output=used "$DEMESNE_IMAGES" | tail -1; }
+		before=$(used)
+		demesne import bomb.tar.zst bomb:1 && demesne run --image bomb:1 -- true; echo "code $?"
+		demesne rmi bomb:1 >/dev/null 2>&1; demesne gc --all >/dev/null
+		demesne import docker.tar.zst bomb:2; echo "code $?"
+		demesne run --image docker-archive:$PWD/docker.tar.zst -- true; echo "code $?"
+		test $(used) -le $((before + 500)) && echo "room again" || echo "$before KiB, then $(used)"`)
+	if want := "code 125\ncode 125\ncode 125\nroom again\n"; !strings.HasSuffix(r.stdout, want) || strings.Count(r.stderr, "no space left") != 3 {
+		t.Errorf("stdout: %s\nwant: %s\nstderr: %s", r.stdout, want, r.stderr)
 	}
 }

@@ -115,7 +115,7 @@ func TestSessionCopyAcross(t *testing.T) {
 		t.Errorf("%q became %q", one, two)
 	}
 	b.refused(t, "none", "cp", "one:/workspace/none", "two:/tmp/")
-	b.refused(t, "nothing there", "cp", "one:/dev/null", "two:/tmp/x")
+	b.refused(t, "only files and directories are copied", "cp", "one:/dev/null", "two:/tmp/x")
 	b.refused(t, "will not copy /", "cp", "one:/", "two:/tmp/x")
 	b.refused(t, "no such sandbox", "cp", "one:/workspace/d", "nosuch:/tmp/x")
 }

@@ -3,19 +3,24 @@ package mcp
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/work"
+	"demesne/runner/tarball"
 )
 
 func (s *Server) upload() tool {
 	return tool{
 		name:        "sandbox_upload",
-		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links.",
+		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links; named pipes, sockets and devices are left out, and named.",
 		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path on the host. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".").must(),
 			field("dst", "string", "Path in the sandbox, absolute, of the copy itself.").must(),
 		),
+		out:    copiedFields,
 		hints:  hints{destructive: true, idempotent: true},
 		handle: (*call).copyIn,
 	}
@@ -30,21 +35,23 @@ func (c *call) copyIn() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.engine.Upload(c.ctx, id, real, dst); err != nil {
+	did, err := c.engine.Upload(c.ctx, id, real, dst)
+	if err != nil {
 		return nil, err
 	}
-	return answer(fmt.Sprintf("uploaded: %s -> %s", filepath.Base(src), dst), nil), nil
+	return copyResult(fmt.Sprintf("uploaded: %s -> %s", filepath.Base(src), dst), did), nil
 }
 
 func (s *Server) download() tool {
 	return tool{
 		name: "sandbox_download",
 		description: "Copy a file or directory out of a sandbox, to a place of its own beside the sandbox's output_dir. " +
-			"What is in /out needs no download: it is in output_dir already.",
+			"What is in /out needs no download: it is in output_dir already. Links, named pipes, sockets and devices are left out, and named.",
 		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path in the sandbox, absolute.").must(),
 		),
+		out:    copiedFields,
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).copyOut,
 	}
@@ -55,9 +62,52 @@ func (c *call) copyOut() (*sdk.CallToolResult, error) {
 	if id == "" || src == "" {
 		return nil, fmt.Errorf("sandbox_id and src are required")
 	}
-	path, err := c.engine.Download(c.ctx, id, src)
+	did, err := c.engine.Download(c.ctx, id, src)
 	if err != nil {
 		return nil, err
 	}
-	return answer(fmt.Sprintf("downloaded: %s -> %s", src, path), nil), nil
+	return copyResult(fmt.Sprintf("downloaded: %s -> %s", src, did.Path), did), nil
+}
+
+// copied is what an upload or download did.
+type copied struct {
+	Path     string            `json:"path"`
+	Files    int               `json:"files"`
+	Bytes    int64             `json:"bytes"`
+	Left     []tarball.LeftOut `json:"left_out,omitempty"`
+	LeftSeen int               `json:"left_out_count,omitempty"`
+}
+
+var copiedFields = results(
+	field("path", "string", "where the copy is: in the sandbox, or on the host").must(),
+	field("files", "integer", "files that were copied").must(),
+	field("bytes", "integer", "of data; holes of a file count nothing").must(),
+	field("left_out", "array", "what was not copied, the first 100").with("items", results(
+		field("path", "string", "").must(), field("kind", "string", "such as a named pipe").must())),
+	field("left_out_count", "integer", "how many were not copied"),
+)
+
+// leftShown is how many of the files that were left out a text names.
+const leftShown = 10
+
+func copyResult(text string, did work.Copied) *sdk.CallToolResult {
+	var names []string
+	for _, l := range did.Left[:min(len(did.Left), leftShown)] {
+		names = append(names, fmt.Sprintf("%s (%s)", plainName(l.Path), l.Kind))
+	}
+	if len(names) > 0 {
+		text += "\nleft out: " + strings.Join(names, ", ")
+	}
+	if more := did.LeftAll - len(names); more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return answer(text, copied{did.Path, did.Files, did.Bytes, did.Left, did.LeftAll})
+}
+
+// plainName quotes a name, which a sandbox chose, if it could be taken for something else.
+func plainName(name string) string {
+	if quoted := fmt.Sprintf("%q", name); quoted != `"`+name+`"` || strings.ContainsAny(name, " ,()") {
+		return quoted
+	}
+	return name
 }

@@ -37,6 +37,9 @@ func TestFirstShape(t *testing.T) {
 			t.Errorf("%s: annotations %+v, were %+v", got.Name, got.Annotations, want.Annotations)
 		}
 		sameShape(t, got.Name+" takes", got.InputSchema, want.InputSchema, nil)
+		if want.OutputSchema == nil { // it answered text alone: fields are new to everybody
+			continue
+		}
 		sameShape(t, got.Name+" answers", got.OutputSchema, want.OutputSchema, backgroundLacks[got.Name])
 	}
 }

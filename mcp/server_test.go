@@ -19,6 +19,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
+	"demesne/runner/tarball"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -76,9 +77,12 @@ func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Cr
 	d.asked = append(d.asked, r)
 	return &work.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
-func (d *desk) Upload(context.Context, string, string, string) error { return d.fail }
-func (d *desk) Download(context.Context, string, string) (string, error) {
-	return "/o/downloads/x", d.fail
+func (d *desk) Upload(_ context.Context, _, _, dst string) (work.Copied, error) {
+	return work.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
+}
+func (d *desk) Download(context.Context, string, string) (work.Copied, error) {
+	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
+	return work.Copied{Path: "/o/downloads/x", Report: did}, d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
@@ -242,7 +246,7 @@ func TestTextForms(t *testing.T) {
 		{"sandbox_create", `{}`, "sandbox_id: s1\noutput_dir: /o/s1"},
 		{"sandbox_exec", `{"sandbox_id":"s1","command":"x","unknown":1}`, "exit_code: 3\n---\nhi\n\n---stderr---\noops"},
 		{"sandbox_upload", `{"sandbox_id":"s1","src":"` + root + `/f","dst":"/x"}`, "uploaded: f -> /x"},
-		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x"},
+		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x\nleft out: x/l (a link), x/p (a named pipe), and 1 more"},
 		{"sandbox_destroy", `{"sandbox_id":"s1"}`, "destroyed: s1"},
 		{"sandbox_status", `{"job_id":"job-1","include_stdout_tail":true}`, "job_id: job-1\nstatus: succeeded\nelapsed_seconds: 1.5\n---stdout_tail---\nout\n"},
 		{"sandbox_wait", `{"job_id":"job-1","timeout_seconds":"5"}`, "job_id: job-1\nstatus: succeeded\n---\nout\n"},

@@ -52,6 +52,8 @@ func (r *reporter) fail(err error) {
 	}
 	var invalid *archive.InvalidError
 	switch {
+	case e.Hint == "" && errors.Is(err, archive.ErrDense):
+		e.Hint = "if you trust it, decompress it yourself: an archive that is not compressed has no such bound"
 	case e.Hint == "" && errors.As(err, &invalid):
 		e.Hint = notArchive
 	case e.Hint == "":

@@ -45,6 +45,10 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	copies, err := room.Copy(os.Getenv)
+	if err != nil {
+		return nil, nil, err
+	}
 	line, err := turns.DefaultDir()
 	if err != nil {
 		return nil, nil, err
@@ -54,7 +58,7 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
 	d, err := desk.New(desk.Options{
-		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
+		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Copy: copies, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
 }

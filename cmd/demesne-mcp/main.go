@@ -23,6 +23,9 @@
 //	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
 //	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
 //	DEMESNE_MAX_SANDBOXES    how many sandboxes that stay there may be; 64
+//	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
+//	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
+//	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
 //	DEMESNE_MCP_TOKEN        what HTTP clients must send as bearer token
 //	DEMESNE_TOOLS            tool sets besides the tools that are always there: files
 //

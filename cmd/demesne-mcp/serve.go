@@ -14,8 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/desk"
 	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/room"
 	"demesne/mcp"
 )
 
@@ -39,6 +41,11 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		outbound.PruneLogs(d.OutputRoot(), old)
 		manifest.Prune(d.OutputRoot(), old)
 	}()
+	most, err := room.Outputs(os.Getenv)
+	if err != nil {
+		return err
+	}
+	go pruneOutputs(ctx, d, most)
 	s := mcp.New(d, opts)
 	if o.http == "" {
 		return s.ServeStdio(ctx, in, out)
@@ -52,6 +59,21 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		return err
 	}
 	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.hosts})
+}
+
+// pruneEvery is how often a server looks whether there are too many output directories.
+const pruneEvery = 10 * time.Minute
+
+// pruneOutputs removes output directories that are too many until ctx ends. What could not be removed can be the next time.
+func pruneOutputs(ctx context.Context, d *desk.Desk, most int) {
+	for {
+		d.PruneOutputs(ctx, most)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pruneEvery):
+		}
+	}
 }
 
 // attend does one background job.

@@ -50,7 +50,7 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 		{
 			name: "stop", usage: []string{"[--keep] ID…"}, summary: "end sandboxes",
 			about: `Ends sandboxes and everything that runs in them, and removes their files. Their output
-stays. With --keep the files stay too: the next demesne exec starts the sandbox again.`,
+stays, unless it is empty. With --keep the files stay too: the next demesne exec starts the sandbox again.`,
 			examples: []example{
 				{"one by its name", "demesne stop build"},
 				{"for the night", "demesne stop --keep build"},
@@ -60,7 +60,7 @@ stays. With --keep the files stay too: the next demesne exec starts the sandbox 
 		{
 			name: "rm", usage: []string{"[--force] ID…"}, summary: "remove sandboxes",
 			about: `Removes sandboxes with their files, and ends what runs in them, as demesne stop does; also those that are
-stopped, and snapshots. Their output stays.`,
+stopped, and snapshots. Their output stays, unless it is empty.`,
 			examples: []example{
 				{"one by its name", "demesne rm build"},
 				{"every one there is", "demesne ls -q | xargs -r demesne rm --force"},

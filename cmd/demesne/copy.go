@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cmd/internal/room"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
 )
@@ -19,8 +20,9 @@ func copyCommand() command {
 		about: `Copies a file, or a directory with all that is in it. What is behind ID: is an absolute path in the
 sandbox. Where DST ends in a slash the copy goes into it under its own name, otherwise that is what the copy
 is called; a directory is added to one that is there. Copying out, it also goes into a DST that is a directory.
-Links are copied in as links; they are not copied out, and neither are devices and set-user-ID bits.
-Between two sandboxes it is as copying in.
+Links are copied in as links, and not copied out. Set-user-ID bits, named pipes, sockets and devices are never copied;
+the command names each file that it left out. Between two sandboxes it is as copying in. Holes of a file stay holes.
+$DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES bound one copy; one that exceeds them leaves nothing.
 A path of this machine that has a colon is written ./like:this.`,
 		examples: []example{
 			{"in", "demesne cp data.csv build:/tmp/"},
@@ -63,6 +65,10 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if from == "" && to == "" {
 		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
+	limits, err := room.Copy(func(k string) string { v, _ := a.env(k); return v })
+	if err != nil {
+		return 0, err
+	}
 	sig := a.signalsWatched()
 	eng, err := a.connect(sig.ctx, client.Options{})
 	if err != nil {
@@ -71,16 +77,19 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	defer eng.Close()
 	switch {
 	case from == "":
-		err = a.withBox(sig.ctx, eng, to, func(b *box) error { return copyIn(sig.ctx, b, args[0], dst) })
+		err = a.withBox(sig.ctx, eng, to, func(b *box) error { return a.copyIn(sig.ctx, b, args[0], dst, limits) })
 	case to == "":
-		err = a.withBox(sig.ctx, eng, from, func(b *box) error { return a.copyOut(sig.ctx, b, src, args[1]) })
+		err = a.withBox(sig.ctx, eng, from, func(b *box) error { return a.copyOut(sig.ctx, b, src, args[1], limits) })
 	default:
 		err = a.withBox(sig.ctx, eng, from, func(b *box) error {
-			return a.withBox(sig.ctx, eng, to, func(other *box) error { return copyAcross(sig.ctx, b, src, other, dst) })
+			return a.withBox(sig.ctx, eng, to, func(other *box) error { return a.copyAcross(sig.ctx, b, src, other, dst, limits) })
 		})
 	}
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
+	}
+	if h := room.CopyHint(err); h != "" {
+		err = hinted(err, "%s", h)
 	}
 	return 0, err
 }
@@ -94,7 +103,7 @@ func (a *app) withBox(ctx context.Context, eng engine, id string, f func(*box) e
 	return f(b)
 }
 
-func copyAcross(ctx context.Context, from *box, src string, to *box, dst string) error {
+func (a *app) copyAcross(ctx context.Context, from *box, src string, to *box, dst string, l tarball.Limits) error {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
 		return errors.New("will not copy /")
@@ -102,12 +111,14 @@ func copyAcross(ctx context.Context, from *box, src string, to *box, dst string)
 	if strings.HasSuffix(dst, "/") {
 		dst += name
 	}
-	return from.CopyTo(ctx, src, to.Sandbox, dst, tarball.Limits{})
+	did, err := from.CopyTo(ctx, src, to.Sandbox, dst, l)
+	a.tellLeft(did)
+	return err
 }
 
 // copyIn follows links to src here, once: the caller named it. What is copied to a path
 // that ends in a slash keeps the name it was given by.
-func copyIn(ctx context.Context, b *box, src, dst string) error {
+func (a *app) copyIn(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
 	real, err := filepath.EvalSymlinks(src)
 	if err == nil {
 		real, err = filepath.Abs(real)
@@ -118,11 +129,13 @@ func copyIn(ctx context.Context, b *box, src, dst string) error {
 	if strings.HasSuffix(dst, "/") && filepath.Base(src) != "." && filepath.Base(src) != ".." {
 		dst += filepath.Base(src)
 	}
-	return b.CopyIn(ctx, real, dst)
+	did, err := b.CopyIn(ctx, real, dst, l)
+	a.tellLeft(did)
+	return err
 }
 
 // copyOut copies into a directory that is there, or makes dst.
-func (a *app) copyOut(ctx context.Context, b *box, src, dst string) error {
+func (a *app) copyOut(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
 		return hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
@@ -138,25 +151,28 @@ func (a *app) copyOut(ctx context.Context, b *box, src, dst string) error {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
 	defer root.Close()
-	p, err := newPart(root)
+	p, err := tarball.NewPart(root)
 	if err != nil {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
-	defer p.remove()
-	if err := a.unpack(ctx, b, src, p.dir); err != nil {
+	defer p.Remove()
+	did, err := b.CopyOut(ctx, src, p.Dir, l)
+	a.tellLeft(did)
+	if err != nil {
 		return err
 	}
-	if err := p.deliver(name, as); err != nil {
+	if err := p.Deliver(name, as); err != nil {
 		return fmt.Errorf("destination %q: %w", dst, reason(err))
 	}
 	return nil
 }
 
-// unpack tells of what stays behind: it would be missed.
-func (a *app) unpack(ctx context.Context, b *box, src string, to *os.Root) error {
-	did, err := b.CopyOut(ctx, src, to, tarball.Limits{})
-	for _, name := range did.Skipped {
-		a.say(fmt.Sprintf("cp: %q: not copied: is neither file nor directory", name))
+// tellLeft names what was not copied: it would be missed.
+func (a *app) tellLeft(did tarball.Report) {
+	for _, l := range did.Left {
+		a.say(fmt.Sprintf("cp: %q: left out: %s", l.Path, l.Kind))
 	}
-	return err
+	if more := did.LeftAll - len(did.Left); more > 0 {
+		a.say(fmt.Sprintf("cp: %d more were left out", more))
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/outputs"
 	"demesne/runner/client"
 )
 
@@ -23,6 +24,7 @@ const ownerOnly = 0o700
 type outDir struct {
 	path string // absolute, without symbolic links
 	made []string
+	lock *os.File // while this process lives, the directory is in use
 }
 
 // prepareOut checks the directory --out names, makes it if it is missing, or makes a
@@ -44,6 +46,7 @@ func prepareOut(arg string) (*outDir, error) {
 		d.undo()
 		return nil, fmt.Errorf("output %q: %w", arg, err)
 	}
+	d.lock, _ = outputs.Hold(d.path) // where there are no locks, a sandbox that has it says so
 	return d, nil
 }
 
@@ -67,6 +70,7 @@ func freshOut() (*outDir, error) {
 		err := os.Mkdir(d.path, ownerOnly)
 		if err == nil {
 			d.made = append(d.made, d.path)
+			d.lock, _ = outputs.Hold(d.path)
 			return d, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {

@@ -94,16 +94,18 @@ podman load and skopeo read (with --format docker, docker load as well).`,
 
 func gcCommand() command {
 	return command{
-		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]"}, summary: "free disk space",
+		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]"}, summary: "free disk space",
 		about: `Removes what no image here needs: blobs, unpacked layers, downloads given up. With --all or
 --older-than it removes images first. Jobs that ended a week ago are forgotten, and so are
 logs of decisions about the network that nobody added to for as long, and the manifests of
 outputs that are gone. Nothing is removed that a sandbox uses, that is being pulled, or that
-another user's demesne keeps.`,
+another user's demesne keeps. With --outputs it removes output directories instead: those that are empty, and with
+--older-than those that did not change for so long. One that a sandbox, a run or a job uses stays.`,
 		examples: []example{
 			{"leftovers only", "demesne gc"},
 			{"and images no sandbox began on for a week", "demesne gc --older-than 168h"},
 			{"and every image that is not in use", "demesne gc --all"},
+			{"outputs of runs a week ago", "demesne gc --outputs --older-than 168h"},
 		},
 		flags: gcFlags, run: cmdGC,
 	}

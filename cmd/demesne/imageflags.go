@@ -58,6 +58,7 @@ func gcFlags(o *options) flagSet {
 	return join(flagSet{
 		{group: groupGeneral, long: "all", short: 'a', set: on(&o.all), help: "remove every image that is not in use"},
 		{group: groupGeneral, long: "older-than", arg: "DURATION", set: durationFlag(&o.olderThan),
-			help: "remove images that no sandbox began on for so long, such as 168h"},
+			help: "remove images that no sandbox began on for so long, such as 168h; with --outputs, output directories"},
+		{group: groupGeneral, long: "outputs", set: on(&o.outputs), help: "remove output directories that are not in use: empty ones, or with --older-than old ones"},
 	}, jsonFlag(o))
 }

@@ -29,6 +29,9 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
 	}
+	if o.outputs {
+		return a.gcOutputs(o)
+	}
 	if err := pruneOld(time.Now().Add(-retention)); err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/cmd/internal/outputs"
 	"demesne/cmd/internal/plain"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -124,7 +125,7 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
 	}
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
-		end := eng.Stop
+		end := stopper(eng)
 		if o.keep {
 			end = eng.Halt
 		}
@@ -137,6 +138,20 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 	})
 }
 
+// stopper returns what stops a sandbox and removes its output directory, if that is empty and has a name of ours.
+func stopper(eng engine) func(context.Context, string) error {
+	return func(ctx context.Context, id string) error {
+		info, known := eng.Inspect(ctx, id)
+		if err := eng.Stop(ctx, id); err != nil {
+			return err
+		}
+		if root, err := client.OutputRoot(); err == nil && known == nil {
+			outputs.RemoveEmpty(root, info.Out)
+		}
+		return nil
+	}
+}
+
 // cmdRemove is cmdStop for whom a sandbox that is not there is as good as removed.
 func cmdRemove(a *app, o *options, args []string) (int, error) {
 	if !o.force {
@@ -145,7 +160,7 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
 		for _, id := range args {
 			var e *wire.Error
-			if err := eng.Stop(ctx, id); errors.As(err, &e) && e.Code != wire.CodeUnknown {
+			if err := stopper(eng)(ctx, id); errors.As(err, &e) && e.Code != wire.CodeUnknown {
 				code = a.report(o.verb, err)
 			}
 		}

@@ -53,6 +53,7 @@ type options struct {
 	write    bool
 
 	all, force bool
+	outputs    bool
 	olderThan  time.Duration
 	file       string // -o
 	format     string

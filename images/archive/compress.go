@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
@@ -55,9 +56,54 @@ func sniff(r *bufio.Reader) format {
 	return plain
 }
 
-// decompress returns what is in r, and how it was compressed.
+// What an archive may decompress to: denseFree bytes, and denseRatio times its own size. gzip cannot do more than 1000
+// times; a root file system has seldom 20. rootfs/unpack has the same bounds for layers.
+const (
+	denseFree  = 512 << 20
+	denseRatio = 256
+)
+
+// ErrDense says that an archive has far more in it than its size. Decompressed before, it is taken.
+var ErrDense = fmt.Errorf("decompresses to more than %d MiB and %d times its size", denseFree>>20, denseRatio)
+
+// counted counts what was read.
+type counted struct {
+	io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// A sparing reader ends with [ErrDense].
+type sparing struct {
+	io.ReadCloser
+	in  *counted
+	out int64
+}
+
+func (s *sparing) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if s.out += int64(n); s.out > denseFree+denseRatio*s.in.n {
+		return 0, ErrDense
+	}
+	return n, err
+}
+
+// decompress returns what is in r, and how it was compressed. It may have an [ErrDense] in it.
 func decompress(r io.Reader) (io.ReadCloser, format, error) {
-	buffered := bufio.NewReaderSize(r, 64<<10)
+	in := &counted{Reader: r}
+	d, f, err := decoder(bufio.NewReaderSize(in, 64<<10))
+	if err != nil || f == plain {
+		return d, f, err
+	}
+	return &sparing{ReadCloser: d, in: in}, f, nil
+}
+
+func decoder(buffered *bufio.Reader) (io.ReadCloser, format, error) {
 	f := sniff(buffered)
 	switch f {
 	case gzipped:

@@ -3,6 +3,7 @@ package archive
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 
 	"demesne/images"
 	"demesne/images/imageref"
@@ -120,12 +122,22 @@ func importTar(ctx context.Context, store *images.Store, file string) (oci.Layer
 	}
 	defer plainTar.Close()
 	if mediaTypes[format] == "" {
-		return putLayer(ctx, store, plainTar, plain)
+		l, err := putLayer(ctx, store, plainTar, plain)
+		return l, tooDense(file, err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return oci.Layer{}, err
 	}
-	return putLayer(ctx, store, f, format)
+	l, err := putLayer(ctx, store, f, format)
+	return l, tooDense(file, err)
+}
+
+// tooDense says which file it is that an [ErrDense] is about.
+func tooDense(file string, err error) error {
+	if errors.Is(err, ErrDense) {
+		return &InvalidError{file, ErrDense}
+	}
+	return err
 }
 
 // putLayer stores a layer and finds its DiffID at the same time.
@@ -138,16 +150,32 @@ func putLayer(ctx context.Context, store *images.Store, r io.Reader, format form
 		diffID = d
 		out.CloseWithError(err)
 		checked <- err
+		close(checked)
 	}()
-	d, size, err := store.Put(ctx, io.TeeReader(r, in), maxLayer)
-	in.CloseWithError(err)
-	if wrong := <-checked; err == nil {
-		err = wrong // or the same, from the other end of the pipe
+	end := func(err error) error {
+		in.CloseWithError(err)
+		return <-checked // or the same, from the other end of the pipe
 	}
+	d, size, err := store.Put(ctx, &judged{Reader: io.TeeReader(r, in), end: sync.OnceValue(func() error { return end(nil) })}, maxLayer)
 	if err != nil {
+		end(err)
 		return oci.Layer{}, err
 	}
 	return oci.Layer{Digest: d, DiffID: diffID, Size: size, MediaType: mediaTypes[format]}, nil
+}
+
+// judged is read to its end only when end finds no fault: what is not a layer is not stored.
+type judged struct {
+	io.Reader
+	end func() error
+}
+
+func (j *judged) Read(p []byte) (int, error) {
+	n, err := j.Reader.Read(p)
+	if err == io.EOF {
+		err = cmp.Or(j.end(), err)
+	}
+	return n, err
 }
 
 // diffIDOf reads a layer to its end: its archive's digest, once it was found to be an archive.

@@ -10,6 +10,10 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images"
 )
 
 // maxMembers is how many files an archive of an image may have; one of 500 layers has some 1500.
@@ -56,13 +60,18 @@ type tarball struct {
 
 type span struct{ offset, size int64 }
 
-// openTarball finds the members of an archive. One that is compressed is decompressed first, into a file without a name in dir.
+// openTarball finds the members of an archive. One that is compressed is decompressed first, into a file without a name in
+// dir, unless it is an [ErrDense] or does not fit there.
 func openTarball(ctx context.Context, file, dir string) (*tarball, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	if f, err = plainFile(ctx, f, dir); err != nil {
+	f, err = plainFile(ctx, f, dir)
+	if errors.Is(err, unix.ENOSPC) {
+		return nil, fmt.Errorf("decompress %q: %w", file, err)
+	}
+	if err != nil {
 		return nil, &InvalidError{file, err}
 	}
 	t := &tarball{file: f, members: map[string]span{}, links: map[string]string{}}
@@ -93,7 +102,7 @@ func plainFile(ctx context.Context, f *os.File, dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = io.Copy(out, r); err == nil {
+	if _, err = io.Copy((&images.Space{Dir: dir}).Writer(out), r); err == nil {
 		_, err = out.Seek(0, io.SeekStart)
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
+	"demesne/runner/tarball"
 )
 
 // ErrNoJob says that an id is no job's.
@@ -33,9 +34,9 @@ type Engine interface {
 	// Exec runs a command in a sandbox that was created, and renews its time.
 	Exec(ctx context.Context, id string, r Request, w Watch) (*Outcome, error)
 	// Upload copies src, a file or directory of the host, to dst in the sandbox.
-	Upload(ctx context.Context, id, src, dst string) error
-	// Download copies src out of the sandbox and returns where it is.
-	Download(ctx context.Context, id, src string) (string, error)
+	Upload(ctx context.Context, id, src, dst string) (Copied, error)
+	// Download copies src out of the sandbox.
+	Download(ctx context.Context, id, src string) (Copied, error)
 	// Files does one thing with the files of a sandbox, inside it. The answer is the
 	// sandbox's word: text, and no path of the host's.
 	Files(ctx context.Context, id string, r files.Request) (*files.Answer, error)
@@ -103,6 +104,12 @@ const (
 
 // AskTime is how long a connection waits for somebody's answer.
 const AskTime = 2 * time.Minute
+
+// Copied is what a copy did, and where the copy is.
+type Copied struct {
+	tarball.Report
+	Path string
+}
 
 // Created is a sandbox that stays.
 type Created struct {

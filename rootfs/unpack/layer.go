@@ -87,7 +87,7 @@ func (u *unpacker) stream(b *blob, dir string, f *filter) error {
 		return err
 	}
 	defer archive.Close()
-	p := newPipe(archive, u.Limits.Bytes)
+	p := newPipe(archive, u.allow(b))
 	err = within(dir, func() error { return extract(p, f) })
 	if err == nil {
 		// What follows the end of an archive belongs to its DiffID.
@@ -100,6 +100,31 @@ func (u *unpacker) stream(b *blob, dir string, f *filter) error {
 		return &RefusedError{Reason: BadDiffID, Err: fmt.Errorf("%s instead of %s", got, b.layer.DiffID)}
 	}
 	return err
+}
+
+// What layers may unpack to: denseFree bytes, those of all layers together, and denseRatio times a layer's own size.
+// images/archive has the same bounds for archives.
+const (
+	denseFree  = 512 << 20
+	denseRatio = 256
+)
+
+// allow returns what judges the size of the archive in a blob, so far. It reads what is known of the blob, and is called
+// where that is read.
+func (u *unpacker) allow(b *blob) func(size int64) error {
+	var taken int64
+	return func(size int64) error {
+		if size > u.Limits.Bytes {
+			return &RefusedError{Reason: TooBig}
+		}
+		if over := size - denseRatio*b.read; over > taken {
+			if u.spare.Add(taken-over) < 0 {
+				return &RefusedError{Reason: TooDense}
+			}
+			taken = over
+		}
+		return nil
+	}
 }
 
 // meter returns what is told of a layer's progress.

@@ -33,8 +33,8 @@ type pipe struct {
 	rest    []byte
 }
 
-// newPipe starts to read r, and no more of it than limit and one chunk.
-func newPipe(r io.Reader, limit int64) *pipe {
+// newPipe starts to read r, and no more of it than one chunk beyond what allow, which is given the size until then, allows.
+func newPipe(r io.Reader, allow func(size int64) error) *pipe {
 	p := &pipe{
 		free: make(chan []byte, chunks), hashed: make(chan chunk, chunks),
 		done: make(chan struct{}), ended: make(chan struct{}),
@@ -44,12 +44,12 @@ func newPipe(r io.Reader, limit int64) *pipe {
 		p.free <- nil // made when first used: most layers are small
 	}
 	decoded := make(chan chunk, chunks)
-	go p.decode(r, limit, decoded)
+	go p.decode(r, allow, decoded)
 	go p.hash(decoded)
 	return p
 }
 
-func (p *pipe) decode(r io.Reader, limit int64, decoded chan<- chunk) {
+func (p *pipe) decode(r io.Reader, allow func(int64) error, decoded chan<- chunk) {
 	defer close(decoded)
 	for size := int64(0); ; {
 		var c chunk
@@ -63,8 +63,9 @@ func (p *pipe) decode(r io.Reader, limit int64, decoded chan<- chunk) {
 		}
 		n, err := fill(r, c.data[:chunkSize])
 		c.data, c.err = c.data[:n], err
-		if size += int64(n); size > limit {
-			c.err = &RefusedError{Reason: TooBig}
+		size += int64(n)
+		if err := allow(size); err != nil {
+			c.err = err
 		}
 		decoded <- c
 		if c.err != nil {

@@ -12,6 +12,7 @@ type Reason string
 const (
 	TooMany   Reason = "it has too many entries"
 	TooBig    Reason = "it is too big"
+	TooDense  Reason = "it unpacks to far more than its size"
 	BadMedia  Reason = "its media type is none of a layer"
 	BadTar    Reason = "it is no proper archive"
 	BadDiffID Reason = "its contents are not what the image's config says"

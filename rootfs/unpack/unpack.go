@@ -21,8 +21,8 @@
 //     user namespace.
 //   - Own what the id map does not have: the owner is 0 then, setuid bits go, and the real one is kept in
 //     user.rootlesscontainers. With a single id that is every owner but 0.
-//   - Fill the disk: [Limits], and a file that would not fit is refused before it is written. Sparse
-//     files stay sparse and count in full.
+//   - Fill the disk: [Limits], a bound of what is in it to its size, and a file that would not fit is refused before it
+//     is written. Sparse files stay sparse and count in full.
 //
 // Setuid bits of owners that are mapped stay: who mounts the layers mounts them nosuid, and the cache is
 // a directory that other users of the host cannot enter.
@@ -38,6 +38,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/apex/log"
 	"github.com/apex/log/handlers/discard"
@@ -106,6 +107,7 @@ func Run(ctx context.Context, o Options, in <-chan Layer, report func(Event)) er
 		owners:  owners{uid: uid, gid: gid},
 		report:  report,
 	}
+	u.spare.Store(denseFree)
 	return u.run(ctx, in)
 }
 
@@ -114,6 +116,7 @@ type unpacker struct {
 	Options
 	cache  layers.Cache
 	owners owners
+	spare  atomic.Int64 // what is left of denseFree
 
 	telling sync.Mutex
 	report  func(Event)

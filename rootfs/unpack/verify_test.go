@@ -1,6 +1,7 @@
 package unpack
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -136,6 +137,58 @@ func TestBombs(t *testing.T) {
 	s := newStore(t)
 	if err := s.run(t.Context(), s.add(window, nil)); reasonOf(err) != BadTar {
 		t.Errorf("window: got %v", err)
+	}
+}
+
+// F26: a layer, or all layers of an image together, that unpack to far more than their size are refused long before the
+// limit of a layer.
+func TestDense(t *testing.T) {
+	if !nstest.Enter(t) {
+		return
+	}
+	frame := func(blocks int) []byte { // a zstd frame of so many blocks of 128 KiB zeros
+		b := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 7 << 3}
+		for i := range blocks {
+			head := 1<<1 | (128<<10)<<3
+			if i == blocks-1 {
+				head |= 1
+			}
+			b = append(b, byte(head), byte(head>>8), byte(head>>16), 0)
+		}
+		return b
+	}
+	layer := func(name string, size int64) []byte {
+		var head bytes.Buffer
+		if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: size, Format: tar.FormatPAX,
+			PAXRecords: map[string]string{"comment": name}}); err != nil {
+			t.Fatal(err)
+		}
+		return append(zstded(t, head.Bytes()), frame(int(size>>17)+1)...)
+	}
+	s := newStore(t)
+	if err := s.run(t.Context(), s.add(layer("one", 3<<30), nil)); reasonOf(err) != TooDense {
+		t.Errorf("one layer: %v", err)
+	}
+	s.untouched(0)
+	var many []Layer
+	for _, name := range []string{"a", "b", "c", "d"} { // none of which is too much by itself
+		many = append(many, s.add(layer(name, 400<<20), []byte(name)))
+	}
+	if err := s.run(t.Context(), many...); reasonOf(err) != BadDiffID && reasonOf(err) != TooDense {
+		t.Errorf("many layers: %v", err)
+	}
+	s.untouched(0)
+	u := &unpacker{Options: Options{Limits: Limits{}.withDefaults()}}
+	u.spare.Store(denseFree)
+	first, second := u.allow(&blob{}), u.allow(&blob{})
+	if err := first(denseFree / 2); err != nil {
+		t.Error(err)
+	}
+	if err := second(denseFree/2 + 1); reasonOf(err) != TooDense {
+		t.Errorf("two layers together: %v", err)
+	}
+	if err := u.allow(&blob{read: 100 << 20})(denseRatio * 100 << 20); err != nil {
+		t.Errorf("a large layer: %v", err)
 	}
 }
 

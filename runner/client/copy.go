@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,25 +23,29 @@ const insideProgram = "/dev/.demesne-init"
 
 // CopyIn copies src, a file or a directory of ours that is no link, to dst in the sandbox,
 // as the sandbox's user. A file goes into dst if that is a directory there or ends in "/";
-// a directory is added to what is at dst. Links below src are copied as links.
-func (s *Sandbox) CopyIn(ctx context.Context, src, dst string) error {
+// a directory is added to what is at dst. Links below src are copied as links; what else is no file or directory is in
+// the report. Nothing is at dst before all of it has arrived.
+func (s *Sandbox) CopyIn(ctx context.Context, src, dst string, l tarball.Limits) (tarball.Report, error) {
 	root, err := os.OpenRoot(filepath.Dir(src))
 	if err != nil {
-		return err
+		return tarball.Report{}, err
 	}
 	defer root.Close()
 	name, verb := filepath.Base(src), tarball.Put
 	info, err := root.Lstat(name)
 	if err != nil {
-		return err
+		return tarball.Report{}, err
 	}
 	if info.IsDir() {
 		verb = tarball.Merge
 	}
-	return s.stream(ctx, verb, dst, func(in, _ *os.File) error {
+	var did tarball.Report
+	err = s.stream(ctx, verb, dst, func(in, _ *os.File) (err error) {
 		defer in.Close()
-		return tarball.Pack(in, root, name, name)
+		did, err = tarball.Pack(in, root, name, name, l)
+		return err
 	})
+	return did, err
 }
 
 // CopyOut copies src in the sandbox, a file or a directory, into the directory to, under
@@ -61,7 +66,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 		return did, err
 	}
 	_, err = to.Lstat(path.Base(path.Clean(src)))
-	if errors.Is(err, fs.ErrNotExist) || did.Files == 0 && len(did.Skipped) > 0 {
+	if errors.Is(err, fs.ErrNotExist) || did.Files == 0 && did.LeftAll > 0 {
 		return did, fmt.Errorf("copy %q: nothing there can be copied out", src)
 	}
 	return did, nil
@@ -70,8 +75,9 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 // CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
 // CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
 // sandbox learns of the other.
-func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) error {
-	var there error
+func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) (tarball.Report, error) {
+	var did tarball.Report
+	var there, passed error
 	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
 		in.Close()
 		relay, err := tarball.NewRelay(out, l)
@@ -87,18 +93,19 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 		}
 		there = to.stream(ctx, verb, dst, func(in, _ *os.File) error {
 			defer in.Close()
-			return relay.Pass(in)
+			did, passed = relay.Pass(in)
+			return passed
 		})
 		if there != nil {
-			return there
+			return cmp.Or(passed, there)
 		}
 		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
 		return err
 	})
-	if there != nil { // the other end only saw a pipe break
-		return there
+	if there != nil && !errors.Is(passed, io.ErrUnexpectedEOF) { // then src's end only saw a pipe break
+		return did, there
 	}
-	return err
+	return did, err
 }
 
 // stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
@@ -144,6 +151,8 @@ func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, h
 		return werr
 	case r.ExitCode == 0:
 		return err
+	case err != nil && !cut(err): // the one inside only saw a pipe break
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	if text := <-said; text != "" { // it knows best
 		err = errors.New(text)
@@ -151,6 +160,11 @@ func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, h
 		err = errors.New(r.Detail)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// cut says that an error of ours is about a pipe, whose other end knows why.
+func cut(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // pipes are those of one command: the ends it gets, and ours.

@@ -3,6 +3,7 @@ package tarball
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,9 +37,13 @@ func inside(verb, name string, in io.Reader, out io.Writer) error {
 	switch verb {
 	case Get:
 		return get(filepath.Clean(name), out)
-	case Put, Merge:
-		into := verb == Put && (strings.HasSuffix(name, "/") || isDir(name))
-		return put(filepath.Clean(name), into, in)
+	case Put:
+		return put(filepath.Clean(name), strings.HasSuffix(name, "/") || isDir(name), in)
+	case Merge:
+		if isDir(name) {
+			return merge(name, in)
+		}
+		return put(filepath.Clean(name), false, in)
 	}
 	return fmt.Errorf("%q: not a verb", verb)
 }
@@ -48,6 +53,7 @@ func isDir(name string) bool {
 	return err == nil && st.IsDir()
 }
 
+// put puts a file or directory into the directory name, or gives it that name.
 func put(name string, into bool, in io.Reader) error {
 	dir, as := name, ""
 	if !into {
@@ -56,13 +62,39 @@ func put(name string, into bool, in io.Reader) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	return stage(dir, as, in, mover.moveAll)
+}
+
+// merge adds a directory to one that is there.
+func merge(dir string, in io.Reader) error {
+	const all = "all"
+	return stage(dir, all, in, func(m mover, part, to *os.Root) error {
+		from, err := part.OpenRoot(all)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		return m.moveAll(from, to)
+	})
+}
+
+// stage unpacks in beside where it goes, and has deliver move it there when all of it has come. In a sandbox links are
+// followed: they are its own.
+func stage(dir, as string, in io.Reader, deliver func(m mover, part, to *os.Root) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	_, err = Unpack(in, root, Options{Links: true, As: as})
-	return err
+	part, err := NewPart(root)
+	if err != nil {
+		return err
+	}
+	defer part.Remove()
+	if _, err := Unpack(in, part.Dir, Options{Links: true, As: as, Limits: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}}); err != nil {
+		return err
+	}
+	return deliver(mover{links: true}, part.Dir, root)
 }
 
 // get follows a link, the one time that anybody does: the sandbox, in the sandbox.
@@ -76,5 +108,6 @@ func get(name string, out io.Writer) error {
 		return err
 	}
 	defer root.Close()
-	return Pack(out, root, filepath.Base(real), filepath.Base(name))
+	_, err = Pack(out, root, filepath.Base(real), filepath.Base(name), Limits{Bytes: math.MaxInt64, Entries: math.MaxInt})
+	return err
 }

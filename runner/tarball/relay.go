@@ -12,14 +12,15 @@ import (
 type Relay struct {
 	Dir bool // what is copied is a directory
 
-	r     *tar.Reader
+	r     *reader
 	first *tar.Header
-	left  Limits
+	left  budget
+	did   Report
 }
 
 // NewRelay reads r as far as it takes to know what it begins with. io.EOF says that it has nothing.
 func NewRelay(r io.Reader, l Limits) (*Relay, error) {
-	tr := tar.NewReader(r)
+	tr := newReader(r)
 	h, err := tr.Next()
 	if err == io.EOF {
 		return nil, err
@@ -27,24 +28,24 @@ func NewRelay(r io.Reader, l Limits) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{Dir: h.Typeflag == tar.TypeDir, r: tr, first: h, left: l.orDefault()}, nil
+	return &Relay{Dir: h.Typeflag == tar.TypeDir, r: tr, first: h, left: l.budget()}, nil
 }
 
 // Pass writes the stream to w. Files, directories and symbolic links are passed on, with their names,
 // modes, times and contents; nothing else is.
-func (y *Relay) Pass(w io.Writer) error {
+func (y *Relay) Pass(w io.Writer) (Report, error) {
 	tw := tar.NewWriter(w)
 	h, err := y.first, error(nil)
 	for err == nil {
 		if err = y.entry(tw, h); err != nil {
-			return fmt.Errorf("relay %q: %w", h.Name, err)
+			return y.did, fmt.Errorf("relay %q: %w", h.Name, err)
 		}
 		h, err = y.r.Next()
 	}
 	if errors.Is(err, io.EOF) {
-		return tw.Close()
+		return y.did, tw.Close()
 	}
-	return fmt.Errorf("relay: %w", err)
+	return y.did, fmt.Errorf("relay: %w", err)
 }
 
 func (y *Relay) entry(w *tar.Writer, h *tar.Header) error {
@@ -52,27 +53,38 @@ func (y *Relay) entry(w *tar.Writer, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	y.left.Entries--
-	if h.Typeflag == tar.TypeReg {
-		y.left.Bytes -= h.Size
-	}
-	if y.left.Entries < 0 || y.left.Bytes < 0 {
-		return ErrTooLarge
+	if err := y.left.entry(); err != nil {
+		return err
 	}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		out.Name += "/"
 	case tar.TypeReg:
-		out.Size = h.Size
+		return y.file(w, out, h)
 	case tar.TypeSymlink:
 		out.Linkname = h.Linkname
 	default:
+		y.did.leave(name, leftKind(h))
 		return nil
 	}
+	return w.WriteHeader(out)
+}
+
+func (y *Relay) file(w *tar.Writer, out, h *tar.Header) error {
+	c, err := readContent(h, y.r, &y.left)
+	if err != nil {
+		return err
+	}
+	c.describe(out)
 	if err := w.WriteHeader(out); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, y.r) // nothing but of a file
+	if err := c.writeExtents(w); err != nil {
+		return err
+	}
+	y.did.Files++
+	y.did.Bytes += c.data
+	_, err = io.Copy(w, y.r)
 	return err
 }

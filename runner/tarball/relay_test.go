@@ -17,7 +17,7 @@ func pass(stream []byte, l Limits) (dir bool, entries []tar.Header, content stri
 		return false, nil, "", err
 	}
 	var out bytes.Buffer
-	if err := y.Pass(&out); err != nil {
+	if _, err := y.Pass(&out); err != nil {
 		return y.Dir, nil, "", err
 	}
 	tr := tar.NewReader(&out)
@@ -43,7 +43,7 @@ func TestRelay(t *testing.T) {
 	}
 	for _, name := range []string{"d", "d/a"} {
 		var stream bytes.Buffer
-		if err := Pack(&stream, from, name, "D"); err != nil {
+		if _, err := Pack(&stream, from, name, "D", Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		dir, entries, content, err := pass(stream.Bytes(), Limits{})
@@ -75,7 +75,8 @@ func TestRelayHostile(t *testing.T) {
 		"absolute":  {one(tar.Header{Name: "/x", Typeflag: tar.TypeReg}), ErrBadName},
 		"deep":      {one(tar.Header{Name: strings.Repeat("d/", maxDepth+2), Typeflag: tar.TypeDir}), ErrBadName},
 		"large":     {one(tar.Header{Name: "x", Typeflag: tar.TypeReg, Size: 11}), ErrTooLarge},
-		"empty":     {nil, io.EOF},
+		"empty":     {make([]byte, endMark), io.EOF},
+		"nothing":   {nil, io.ErrUnexpectedEOF},
 		"cut short": {one(tar.Header{Name: "x", Typeflag: tar.TypeReg, Size: 9})[:1028], io.ErrUnexpectedEOF},
 	} {
 		if _, _, _, err := pass(c.stream, Limits{Bytes: 10, Entries: 2}); !errors.Is(err, c.want) {

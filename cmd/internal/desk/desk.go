@@ -31,6 +31,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
+	"demesne/runner/tarball"
 )
 
 // Options say where a desk keeps things. Only what starts or tells of jobs needs Jobs and
@@ -38,9 +39,10 @@ import (
 type Options struct {
 	OutputRoot string // empty: client.OutputRoot
 	Jobs       *jobs.Store
-	Attend     []string // what calls [Desk.Attend] with the id that follows it
-	Turns      string   // a directory: where calls that are made in turn wait, as others of this user do
-	Most       int      // sandboxes that stay, of this user; 0: any number
+	Attend     []string       // what calls [Desk.Attend] with the id that follows it
+	Turns      string         // a directory: where calls that are made in turn wait, as others of this user do
+	Most       int            // sandboxes that stay, of this user; 0: any number
+	Copy       tarball.Limits // of one upload or download
 	Images     func() (*images.Client, error)
 	Runner     client.Options
 }
@@ -114,6 +116,13 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 		return box, p, err
 	}, r, w, s)
 	defer func() { done() }()
+	if out != nil {
+		defer out.close()
+	}
+	if err == nil && s.silent() && os.Remove(out.path) == nil { // there is nothing to keep
+		s.drop()
+		return &work.Outcome{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+	}
 	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/manifest"
+	"demesne/cmd/internal/outputs"
 )
 
 // ownerOnly is the mode of directories made for outputs: where others can reach /out, a
@@ -18,7 +19,7 @@ import (
 const ownerOnly = 0o700
 
 // outDir is an output directory. The descriptor, not the path, is what is used once a
-// sandbox can write in it.
+// sandbox can write in it. While it is open the directory is in use.
 type outDir struct {
 	path string
 	dir  *os.File
@@ -30,7 +31,7 @@ func newOut(root string) (*outDir, error) {
 	if err := os.Mkdir(path, ownerOnly); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
-	dir, err := os.Open(path)
+	dir, err := outputs.Hold(path)
 	if err != nil {
 		os.Remove(path)
 		return nil, fmt.Errorf("make output directory: %w", err)

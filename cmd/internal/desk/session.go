@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/outputs"
 	"demesne/cmd/internal/room"
 	"demesne/mcp/work"
 	"demesne/runner"
@@ -163,13 +164,32 @@ func (d *Desk) keyed(ctx context.Context, r work.Request, w work.Watch, s stream
 	return d.within(ctx, box, r, w, s)
 }
 
-// Destroy ends a sandbox. One that is not there is an error, the second time too.
+// Destroy ends a sandbox, and removes its output directory if that is empty. A sandbox that is not there is an error, the second time too.
 func (d *Desk) Destroy(ctx context.Context, id string) error {
-	err := d.conn.with(ctx, func(live *client.Client) error { return live.Stop(ctx, id) })
+	var out string
+	err := d.conn.with(ctx, func(live *client.Client) error {
+		if info, err := live.Inspect(ctx, id); err == nil {
+			out = info.Out
+		}
+		return live.Stop(ctx, id)
+	})
 	if err != nil {
 		return attached(id, err)
 	}
+	outputs.RemoveEmpty(d.root, out)
 	return nil
+}
+
+// PruneOutputs removes output directories that are not in use: those that are empty, and all but the newest.
+func (d *Desk) PruneOutputs(ctx context.Context, most int) error {
+	_, err := outputs.Prune(outputs.Options{Root: d.root, Most: most, InUse: func() (list []runner.Info, err error) {
+		err = d.conn.with(ctx, func(live *client.Client) error {
+			list, err = live.List(ctx)
+			return err
+		})
+		return list, err
+	}})
+	return err
 }
 
 // Files does one thing with the files of a sandbox, and renews its time as any command does.
@@ -185,18 +205,27 @@ func (d *Desk) Files(ctx context.Context, id string, r files.Request) (*files.An
 // Upload copies a file or directory of the host into a sandbox. There is no link in src:
 // whoever checked it has resolved it. Since then some sandbox may have put one there, for
 // output directories are among what may be uploaded; it is not followed.
-func (d *Desk) Upload(ctx context.Context, id, src, dst string) error {
+func (d *Desk) Upload(ctx context.Context, id, src, dst string) (work.Copied, error) {
 	box, err := d.attach(ctx, id)
 	if err != nil {
-		return err
+		return work.Copied{}, err
 	}
 	dir, err := openResolved(filepath.Dir(src))
 	if err != nil {
-		return fmt.Errorf("upload %q: %w", src, err)
+		return work.Copied{}, fmt.Errorf("upload %q: %w", src, err)
 	}
 	defer dir.Close()
 	src = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(src))
-	return explained(box.CopyIn(ctx, src, dst))
+	did, err := box.CopyIn(ctx, src, dst, d.opts.Copy)
+	return work.Copied{Report: did, Path: dst}, explainedCopy(err)
+}
+
+// explainedCopy adds to an error of a copy which variable lifts the limit, if it is about one.
+func explainedCopy(err error) error {
+	if h := room.CopyHint(err); h != "" {
+		return &hinted{err, h}
+	}
+	return explained(err)
 }
 
 // openResolved opens a directory that has no link in its path (openat2(2)).
@@ -215,41 +244,44 @@ const downloads = "downloads"
 
 // Download copies src out of a sandbox, in place of what it copied there from a path with
 // the same last name.
-func (d *Desk) Download(ctx context.Context, id, src string) (string, error) {
+func (d *Desk) Download(ctx context.Context, id, src string) (c work.Copied, err error) {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
-		return "", errors.New("will not copy / out")
+		return c, errors.New("will not copy / out")
 	}
 	box, err := d.attach(ctx, id)
 	if err != nil {
-		return "", err
+		return c, err
 	}
 	root, err := os.OpenRoot(d.root)
 	if err != nil {
-		return "", fmt.Errorf("download: %w", err)
+		return c, fmt.Errorf("download: %w", err)
 	}
 	defer root.Close()
 	to := path.Join(box.ID, downloads)
-	if err := d.fetch(ctx, box, src, root, to, name); err != nil {
-		return "", explained(err)
+	if c.Report, err = d.fetch(ctx, box, src, root, to, name); err != nil {
+		root.Remove(to) // unless something is in it
+		root.Remove(box.ID)
+		return c, explainedCopy(err)
 	}
-	return filepath.Join(d.root, to, name), nil
+	c.Path = filepath.Join(d.root, to, name)
+	return c, nil
 }
 
 // fetch copies src to a place of its own first, so that two downloads do not meet.
-func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root *os.Root, to, name string) error {
+func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root *os.Root, to, name string) (did tarball.Report, err error) {
 	part := path.Join(to, ".part-"+newUUID())
 	if err := root.MkdirAll(part, ownerOnly); err != nil {
-		return fmt.Errorf("download: %w", err)
+		return did, fmt.Errorf("download: %w", err)
 	}
 	defer root.RemoveAll(part)
 	dir, err := root.OpenRoot(part)
 	if err != nil {
-		return fmt.Errorf("download: %w", err)
+		return did, fmt.Errorf("download: %w", err)
 	}
 	defer dir.Close()
-	if _, err := box.CopyOut(ctx, src, dir, tarball.Limits{}); err != nil {
-		return err
+	if did, err = box.CopyOut(ctx, src, dir, d.opts.Copy); err != nil {
+		return did, err
 	}
 	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() {
 		dir.Chmod(name, 0o600)
@@ -258,11 +290,11 @@ func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root 
 	defer d.swap.Unlock()
 	whole := path.Join(to, name)
 	if root.Rename(path.Join(part, name), whole) == nil {
-		return nil
+		return did, nil
 	}
 	// What is there is of another kind, or a directory with something in it.
 	if err := root.RemoveAll(whole); err != nil {
-		return fmt.Errorf("download: %w", err)
+		return did, fmt.Errorf("download: %w", err)
 	}
-	return root.Rename(path.Join(part, name), whole)
+	return did, root.Rename(path.Join(part, name), whole)
 }

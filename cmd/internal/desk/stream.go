@@ -27,6 +27,12 @@ func (s streams) place(o *outDir) error {
 	return errors.Join(s.out.place(o, "stdout.log"), s.errs.place(o, "stderr.log"))
 }
 
+// silent says whether nothing was written to either stream. It is known when both are finished.
+func (s streams) silent() bool { return s.out.last().Bytes == 0 && s.errs.last().Bytes == 0 }
+
+// drop is for streams of which nothing is kept.
+func (s streams) drop() { s.place(nil) }
+
 // stream takes what a command writes to one of its outputs: the end in memory, all of it in
 // a file without a name, and a copy for whoever else listens.
 type stream struct {

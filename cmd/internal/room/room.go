@@ -19,16 +19,21 @@ import (
 const (
 	VarSandboxes = "DEMESNE_MAX_SANDBOXES"
 	VarSlots     = "DEMESNE_JOB_SLOTS"
+	VarOutputs   = "DEMESNE_MAX_OUTPUTS"
 )
 
-// sandboxes is how many that stay there may be, unless the environment says.
-const sandboxes = 64
+// sandboxes is how many that stay there may be, and outputs how many output directories an MCP server keeps, unless the
+// environment says.
+const sandboxes, outputs = 64, 1000
 
 // ErrFull says that a user has as many sandboxes as are allowed.
 var ErrFull = errors.New("too many sandboxes")
 
 // Sandboxes is how many of those that stay a user may have.
 func Sandboxes(env func(string) string) (int, error) { return number(env, VarSandboxes, sandboxes) }
+
+// Outputs is how many output directories an MCP server keeps.
+func Outputs(env func(string) string) (int, error) { return number(env, VarOutputs, outputs) }
 
 // Slots is how many jobs run at once, fallback unless the environment says.
 func Slots(env func(string) string, fallback int) (int, error) {

@@ -31,3 +31,20 @@ func TestFull(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCopy(t *testing.T) {
+	for value, want := range map[string]int64{"": 0, "1": 1, "512m": 512 << 20, "2G": 2 << 30, "3t": 3 << 40, "0": -1, "-1": -1, "m": -1, "1x": -1, "9999999t": -1} {
+		got, err := Copy(func(name string) string {
+			if name == VarCopyBytes {
+				return value
+			}
+			return "7"
+		})
+		if (err != nil) != (want < 0) || err == nil && (got.Bytes != want || got.Entries != 7) {
+			t.Errorf("%q: %+v, %v", value, got, err)
+		}
+	}
+	if _, err := Copy(func(name string) string { return map[string]string{VarCopyFiles: "many"}[name] }); err == nil {
+		t.Error("many files: no error")
+	}
+}

@@ -1,9 +1,11 @@
-package main
+package tarball
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -11,24 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// part is a directory in which something is put together that then goes, by renames, to its place beside it: a name there
+// A Part is a directory in which something is put together that then goes, by renames, to its place beside it: a name there
 // is a whole file, or none. It is flock(2)ed while its maker lives; what one left that was killed, the next one removes.
-type part struct {
-	parent, dir *os.Root
-	name        string
-	lock        *os.File
+type Part struct {
+	Dir    *os.Root
+	parent *os.Root
+	name   string
+	lock   *os.File
 }
 
 const partPrefix = ".demesne-cp-"
 
-// newPart makes one in a directory, which stays the caller's to close.
-func newPart(parent *os.Root) (*part, error) {
-	if err := sweepParts(parent); err != nil {
-		return nil, err
-	}
+// NewPart makes one in a directory, which stays the caller's to close.
+func NewPart(parent *os.Root) (*Part, error) {
+	sweepParts(parent) // what cannot be removed is no reason not to copy
 	for {
 		name := fmt.Sprintf("%s%016x", partPrefix, rand.Uint64())
-		if err := parent.Mkdir(name, ownerOnly); err != nil {
+		if err := parent.Mkdir(name, 0o700); err != nil {
 			return nil, err
 		}
 		lock, err := lockPart(parent, name)
@@ -43,7 +44,7 @@ func newPart(parent *os.Root) (*part, error) {
 			lock.Close()
 			return nil, err
 		}
-		return &part{parent, dir, name, lock}, nil
+		return &Part{dir, parent, name, lock}, nil
 	}
 }
 
@@ -53,7 +54,7 @@ func lockPart(parent *os.Root, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(fdOf(f), unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	var now, then fs.FileInfo
 	if err == nil {
 		now, err = parent.Lstat(name)
@@ -89,15 +90,28 @@ func sweepParts(parent *os.Root) error {
 	return nil
 }
 
-// deliver moves name in the part to the name as beside it. A directory is added to one that is there.
-func (p *part) deliver(name, as string) error { return move(p.dir, name, p.parent, as) }
+// Deliver moves name in the part to the name as beside it. A directory is added to one that is there.
+func (p *Part) Deliver(name, as string) error { return mover{}.move(p.Dir, name, p.parent, as) }
+
+// A mover moves files into directories.
+type mover struct {
+	links bool // a link to a directory, in the place of a directory, is one
+}
 
 // move moves what is name in from itself to the name as in to itself. A sandbox may be writing to either: it goes on in the directories
 // that were looked at, wherever they are by now, and not in what has been put in their place.
-func move(from *os.Root, name string, to *os.Root, as string) error {
-	there, err := to.Lstat(as)
+func (m mover) move(from *os.Root, name string, to *os.Root, as string) error {
+	look := to.Lstat
+	if m.links {
+		look = to.Stat
+	}
+	there, err := look(as)
 	if err != nil || !there.IsDir() {
-		return rename(from, name, to, as)
+		err := rename(from, name, to, as)
+		if m.links && errors.Is(err, unix.EXDEV) {
+			err = m.recopy(from, name, to, as)
+		}
+		return err
 	}
 	source, err := from.OpenRoot(name)
 	if err != nil {
@@ -112,12 +126,17 @@ func move(from *os.Root, name string, to *os.Root, as string) error {
 	if now, err := target.Stat("."); err != nil || !os.SameFile(now, there) {
 		return errors.Join(err, fmt.Errorf("%q changed while it was copied to", as))
 	}
-	names, err := namesIn(source)
+	return m.moveAll(source, target)
+}
+
+// moveAll moves what is in one directory into another.
+func (m mover) moveAll(from, to *os.Root) error {
+	names, err := namesIn(from)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := move(source, name, target, name); err != nil {
+		if err := m.move(from, name, to, name); err != nil {
 			return err
 		}
 	}
@@ -136,10 +155,22 @@ func rename(from *os.Root, name string, to *os.Root, as string) error {
 		return err
 	}
 	defer b.Close()
-	if err := unix.Renameat(fdOf(a), name, fdOf(b), as); err != nil {
+	if err := unix.Renameat(int(a.Fd()), name, int(b.Fd()), as); err != nil {
 		return &os.LinkError{Op: "renameat", Old: name, New: as, Err: err}
 	}
 	return nil
+}
+
+// recopy copies what cannot be moved, for it goes to another mount.
+func (m mover) recopy(from *os.Root, name string, to *os.Root, as string) error {
+	r, w := io.Pipe()
+	go func() {
+		_, err := Pack(w, from, name, name, Limits{Bytes: math.MaxInt64, Entries: math.MaxInt})
+		w.CloseWithError(err)
+	}()
+	_, err := Unpack(r, to, Options{Links: true, As: as, Limits: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}})
+	r.CloseWithError(err)
+	return err
 }
 
 func namesIn(dir *os.Root) ([]string, error) {
@@ -151,8 +182,9 @@ func namesIn(dir *os.Root) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-func (p *part) remove() {
-	p.dir.Close()
+// Remove removes the part, with what was not delivered.
+func (p *Part) Remove() {
+	p.Dir.Close()
 	p.parent.RemoveAll(p.name)
 	p.lock.Close()
 }

@@ -1,4 +1,4 @@
-package main
+package tarball
 
 import (
 	"context"
@@ -61,15 +61,15 @@ func TestPartDeliver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p, err := newPart(openRoot(t, dir))
+		p, err := NewPart(openRoot(t, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.dir.MkdirAll("d/sub", 0o755)
-		p.dir.WriteFile("d/f", []byte("new"), 0o600)
-		p.dir.WriteFile("d/sub/g", []byte("new"), 0o600)
-		err = p.deliver("d", "as")
-		p.remove()
+		p.Dir.MkdirAll("d/sub", 0o755)
+		p.Dir.WriteFile("d/f", []byte("new"), 0o600)
+		p.Dir.WriteFile("d/sub/g", []byte("new"), 0o600)
+		err = p.Deliver("d", "as")
+		p.Remove()
 		got := strings.Join(tree(t, dir), " ")
 		if (err != nil) != c.fails || c.want != "" && got != c.want || strings.Contains(got, partPrefix) {
 			t.Errorf("%s: %v, %s", c.name, err, got)
@@ -92,13 +92,13 @@ func TestPartSwapped(t *testing.T) {
 		}
 	})
 	for range 500 {
-		p, err := newPart(openRoot(t, dir))
+		p, err := NewPart(openRoot(t, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		mkdirs(t, filepath.Join(dir, p.name), "d/sub/deep")
-		p.deliver("d", "as") // may be refused
-		p.remove()
+		p.Deliver("d", "as") // may be refused
+		p.Remove()
 	}
 	cancel()
 	swapper.Wait()
@@ -120,7 +120,7 @@ func mkdirs(t *testing.T, dir string, names ...string) {
 func TestPartSweep(t *testing.T) {
 	dir, victim := t.TempDir(), t.TempDir()
 	root := openRoot(t, dir)
-	live, err := newPart(root)
+	live, err := NewPart(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,15 +143,15 @@ func TestPartSweep(t *testing.T) {
 	if _, err := os.Stat(victim + "/f"); err != nil {
 		t.Error(err)
 	}
-	live.remove()
+	live.Remove()
 	// Many at once, of which none loses its own.
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Go(func() {
-			p, err := newPart(root)
+			p, err := NewPart(root)
 			if err == nil {
-				err = p.dir.WriteFile("f", []byte("x"), 0o600)
-				p.remove()
+				err = p.Dir.WriteFile("f", []byte("x"), 0o600)
+				p.Remove()
 			}
 			if err != nil {
 				t.Error(err)

@@ -1,0 +1,184 @@
+// Package outputs removes output directories that nobody uses: what runs, jobs and sandboxes left below the output root.
+//
+//	lock, err := outputs.Hold(dir)        // a maker: it stays in use until the lock is closed
+//	removed, err := outputs.Prune(outputs.Options{Root: root, Before: weekAgo, InUse: sandboxes})
+//
+// It knows its own directories by the form of their names, and touches no other. One is in use while a process holds
+// its lock (flock(2)) or a sandbox has it, which is asked after the directories were listed: one that is new by then
+// was not listed. A directory's age is that of its last change as the kernel has it (ctime), which no sandbox can set.
+// No link is followed.
+package outputs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/layers"
+	"demesne/runner"
+)
+
+// ours are the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads.
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[0-9a-f]{12})$`)
+})
+
+// settle is how long a directory may stay empty before that means that it is not needed.
+const settle = time.Minute
+
+// Options say what to remove.
+type Options struct {
+	Root   string
+	Before time.Time // what changed last before this goes; zero: only what is empty
+	Most   int       // how many may stay, the newest; 0: any number
+	// InUse lists the sandboxes there are. It is called if there is anything to remove.
+	InUse func() ([]runner.Info, error)
+}
+
+// Removed says what Prune did.
+type Removed struct {
+	Dirs  int   `json:"outputs"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Hold locks a directory as in use until the file is closed.
+func Hold(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("hold output directory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("hold output directory: %w", err)
+	}
+	return f, nil
+}
+
+// RemoveEmpty removes the output directory of a sandbox that is gone, if it is empty and has a name of ours in root.
+func RemoveEmpty(root, dir string) {
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && ours().MatchString(filepath.Base(dir)) {
+		unix.Rmdir(dir)
+	}
+}
+
+// Prune removes directories that are empty, too old or too many, and not in use.
+func Prune(o Options) (done Removed, err error) {
+	root, err := os.Open(o.Root)
+	if errors.Is(err, os.ErrNotExist) {
+		return done, nil
+	}
+	if err == nil {
+		defer root.Close()
+		var list []candidate
+		if list, err = o.candidates(root); err == nil && len(list) > 0 {
+			done, err = o.remove(root, list)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("prune outputs: %w", err)
+	}
+	return done, err
+}
+
+// candidate is a directory that may go.
+type candidate struct {
+	name    string
+	changed time.Time
+	empty   bool
+}
+
+// candidates are what may go if it is not in use, the oldest first. What is too many is no more than that.
+func (o Options) candidates(root *os.File) ([]candidate, error) {
+	names, err := root.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []candidate
+	for _, name := range names {
+		if c, ok := look(root, name); ok {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) })
+	tooMany := 0
+	if o.Most > 0 {
+		tooMany = max(0, len(list)-o.Most)
+	}
+	var old []candidate
+	for i, c := range list {
+		if i < tooMany || c.changed.Before(o.Before) || c.empty && time.Since(c.changed) > settle {
+			old = append(old, c)
+		}
+	}
+	return old, nil
+}
+
+func look(root *os.File, name string) (c candidate, ok bool) {
+	var st unix.Stat_t
+	if !ours().MatchString(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return c, false
+	}
+	dir, err := open(root, name)
+	if err != nil {
+		return c, false
+	}
+	defer dir.Close()
+	some, _ := dir.Readdirnames(1)
+	return candidate{name, time.Unix(st.Ctim.Unix()), len(some) == 0}, true
+}
+
+func open(root *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (o Options) remove(root *os.File, list []candidate) (done Removed, err error) {
+	infos, err := o.InUse()
+	if err != nil {
+		return done, err
+	}
+	used := map[string]bool{}
+	for _, i := range infos {
+		used[i.ID], used[filepath.Base(i.Out)] = true, true
+	}
+	for _, c := range list {
+		if used[c.name] {
+			continue
+		}
+		freed, one := removeOne(root, c.name)
+		if errors.Is(one, unix.EWOULDBLOCK) || errors.Is(one, unix.ENOENT) {
+			continue
+		}
+		if one == nil {
+			done.Dirs++
+		}
+		done.Bytes += freed
+		err = errors.Join(err, one)
+	}
+	return done, err
+}
+
+// removeOne removes a directory that nobody holds.
+func removeOne(root *os.File, name string) (freed int64, err error) {
+	dir, err := open(root, name)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return 0, err
+	}
+	return layers.RemoveAll(root, name)
+}

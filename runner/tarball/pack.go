@@ -1,0 +1,221 @@
+package tarball
+
+import (
+	"archive/tar"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pack writes name, a file or a directory with everything below it, as a tar stream in which it is called as. Links are
+// written as links, never followed. What is neither file, directory nor link is only named in the stream; if name is, it is
+// a [*SpecialError]. The stream has its end mark only if all went well.
+func Pack(w io.Writer, root *os.Root, name, as string, l Limits) (Report, error) {
+	p := &packer{w: tar.NewWriter(w), left: l.budget()}
+	if err := p.pack(root, name, as, 0); err != nil {
+		return p.did, err
+	}
+	return p.did, p.w.Close()
+}
+
+type packer struct {
+	w    *tar.Writer
+	left budget
+	did  Report
+}
+
+// pack writes base, which is in root itself: what is below is packed below the directory that was opened, wherever
+// somebody moves that, and whatever is put in its place.
+func (p *packer) pack(root *os.Root, base, as string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("pack %q: nested too deeply", as)
+	}
+	info, err := root.Lstat(base)
+	if err == nil {
+		err = p.left.entry()
+	}
+	if err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	switch {
+	case info.IsDir():
+		return p.dir(root, base, as, info, depth)
+	case info.Mode().IsRegular():
+		err = p.file(root, base, as, info)
+	case info.Mode()&fs.ModeSymlink != 0:
+		var target string
+		if target, err = root.Readlink(base); err == nil {
+			err = p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: as, Linkname: target, Mode: 0o777, ModTime: info.ModTime()})
+		}
+	case depth == 0:
+		err = &SpecialError{specialKind(info.Mode())}
+	default:
+		kind := specialKind(info.Mode())
+		p.did.leave(as, kind)
+		err = p.w.WriteHeader(leftHeader(as, kind, info.ModTime()))
+	}
+	if err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	return nil
+}
+
+// leftHeader names something that is not in the stream.
+func leftHeader(name, kind string, t time.Time) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeFifo, Name: name, ModTime: t, Format: tar.FormatPAX, PAXRecords: map[string]string{kindRecord: kind}}
+}
+
+// errChanged: what has the name is not what had it. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as
+// that is below it.
+var errChanged = errors.New("changed while it was read")
+
+func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int) error {
+	h := &tar.Header{Typeflag: tar.TypeDir, Name: as + "/", Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
+	if err := p.w.WriteHeader(h); err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	dir, err := root.OpenRoot(base)
+	if err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	defer dir.Close()
+	entries, err := list(dir, info)
+	if err != nil {
+		return fmt.Errorf("pack %q: %w", as, err)
+	}
+	for _, e := range entries {
+		err := p.pack(dir, e.Name(), path.Join(as, e.Name()), depth+1)
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads a directory, which must be the one that info is of.
+func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+		return nil, cmp.Or(err, errChanged)
+	}
+	return f.ReadDir(-1)
+}
+
+const (
+	small   = 64 << 10 // a file of at most this size is read before its header is written
+	maxBlob = 1 << 20  // the most that is read of a file that claims to have no size, as those of /proc do
+)
+
+// file writes the file that info is of, or what has replaced it since. A file that shrinks while it is in the stream is an
+// error; a small one is copied as it was read.
+func (p *packer) file(root *os.Root, base, as string, info fs.FileInfo) error {
+	f, now, err := openFile(root, base, info)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Mode: int64(now.Mode().Perm()), ModTime: now.ModTime()}
+	if now.Size() <= small {
+		text, err := readSmall(f, now.Size())
+		if err != nil {
+			return err
+		}
+		return p.write(h, whole(int64(len(text))), text, nil)
+	}
+	return p.write(h, contentOf(f, now), nil, f)
+}
+
+// write writes a file, whose content is text or in f.
+func (p *packer) write(h *tar.Header, c content, text []byte, f *os.File) error {
+	if err := p.left.file(c.data, c.size); err != nil {
+		return err
+	}
+	c.describe(h)
+	if err := p.w.WriteHeader(h); err != nil {
+		return err
+	}
+	p.did.Files++
+	p.did.Bytes += c.data
+	if f == nil {
+		_, err := p.w.Write(text)
+		return err
+	}
+	if err := c.writeExtents(p.w); err != nil {
+		return err
+	}
+	_, err := io.CopyBuffer(struct{ io.Writer }{p.w}, c.in(f), make([]byte, 256<<10))
+	return err
+}
+
+// readSmall reads a file to its end. Files that the kernel makes when they are read say that they have no bytes, or a page of
+// them, and have others.
+func readSmall(f *os.File, size int64) ([]byte, error) {
+	most := size
+	if size == 0 {
+		most = maxBlob + 1
+	}
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	buf := make([]byte, min(most, small))
+	for int64(len(text)) < most {
+		n, rerr := 0, error(nil)
+		// Not by f.Read: where nothing is to be read now (EAGAIN), that would wait.
+		err := rc.Read(func(fd uintptr) bool {
+			n, rerr = unix.Read(int(fd), buf[:min(int64(len(buf)), most-int64(len(text)))])
+			return true
+		})
+		if err = cmp.Or(rerr, err); errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return text, nil
+		}
+		text = append(text, buf[:n]...)
+	}
+	if len(text) > maxBlob {
+		return nil, fmt.Errorf("has no size, and more than %d bytes: %w", maxBlob, errChanged)
+	}
+	return text, nil
+}
+
+// looks is how often a file is looked at that others replace all the time.
+const looks = 100
+
+// openFile opens the regular file that has the name, which info was of a moment ago.
+func openFile(root *os.Root, base string, info fs.FileInfo) (*os.File, fs.FileInfo, error) {
+	for range looks {
+		f, err := root.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		now, err := f.Stat()
+		if err == nil && now.Mode().IsRegular() && os.SameFile(now, info) {
+			return f, now, nil
+		}
+		f.Close()
+		if info, err = root.Lstat(base); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, errChanged
+}
