@@ -21,6 +21,8 @@ type flow struct {
 	encrypted bool             // requests that go on over TLS
 	route     http.HandlerFunc // of ServeGo; nil: by name
 	in, out   atomic.Int64     // bytes to and from the sandbox
+	below     *ending          // the connection that an encrypted request went over
+	body      *body            // of the answer to a request
 }
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
