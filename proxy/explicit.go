@@ -194,11 +194,11 @@ func (f *flow) ready(ctx context.Context, refused func(code int)) (up net.Conn, 
 // carry serves what comes over a connection that was allowed, of which head was read, and
 // ends the flow. up is nil when nobody has dialled yet.
 func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
-	ok := true
-	if s := f.shape(); s == tlsFor || s == httpsFor {
+	s, ok := f.shape(), true
+	if s == tlsFor || s == httpsFor {
 		head, ok = f.checkHello(c, head)
 	}
-	if ok && f.shape().readable() {
+	if ok && s.readable() {
 		f.handOver()
 		f.p.web().toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
@@ -212,6 +212,8 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 	switch {
 	case err != nil:
 		reset(c)
+	case ok && s == tlsFor:
+		f.tunnelTLS(c, head, up)
 	case ok:
 		f.tunnel(c, head, up)
 	case up != nil:

@@ -22,6 +22,8 @@ type flow struct {
 	route     http.HandlerFunc // of ServeGo; nil: by name
 	admitted  bool             // the log keeps room for its line
 	in, out   atomic.Int64     // bytes to and from the sandbox
+	below     *ending          // the connection that an encrypted request went over
+	body      *body            // of the answer to a request
 }
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
@@ -161,22 +163,19 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 	}
 	defer f.p.release(closer{up})
 	bytes := f.p.spent.of(f.d.Rule)
-	if !bytes.take(int64(len(head))) {
+	if !f.send(up, head, bytes) {
 		return
-	}
-	if len(head) > 0 {
-		n, err := up.Write(head)
-		f.out.Add(int64(n))
-		if err != nil {
-			f.rec.Error = err.Error()
-			return
-		}
 	}
 	out := make(chan int64, 1)
 	go func() { out <- pump(up, c, bytes) }()
 	f.in.Add(pump(c, up, bytes))
 	f.out.Add(<-out)
-	if bytes.exhausted() {
+	f.sayCut(bytes)
+}
+
+// sayCut notes that a budget ended the connection.
+func (f *flow) sayCut(b *budget) {
+	if b.exhausted() {
 		f.rec.Error = "cut: the rule's budget of bytes is spent"
 	}
 }

@@ -63,6 +63,9 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 		return f.p.Dialer.DialContext(ctx, "tcp", address)
 	}
 	c, _, err := f.p.dial(ctx, fl.d, fl.q)
+	if err == nil && fl.encrypted {
+		c = &ending{Conn: c}
+	}
 	return c, err
 }
 
@@ -148,7 +151,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	}
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) { fl.rec.Address = i.Conn.RemoteAddr().String() },
+		GotConn: func(i httptrace.GotConnInfo) {
+			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
+		},
 	}))
 	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
@@ -160,6 +165,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	f.goproxy.ServeHTTP(t, r)
 	if t.conn != nil { // by goproxy, for a WebSocket that has ended
 		f.p.releaseHTTP(t.conn)
+	} else if fl.body != nil && fl.body.cut != nil {
+		fl.rec.Error = fmt.Sprintf("the answer was cut: %v", fl.body.cut)
+		abort(r)
 	}
 }
 
@@ -198,10 +206,10 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 	fl := ctx.Req.Context().Value(flowKey{}).(*flow)
 	if resp != nil {
 		fl.hide(resp)
-		in := counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}
-		resp.Body = &in
-		if up, ok := in.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-			resp.Body = &upgraded{in, up, &fl.out}
+		in := f.bodyOf(resp, fl)
+		up, ok := resp.Body.(io.Writer)
+		if resp.Body = in; ok && resp.StatusCode == http.StatusSwitchingProtocols {
+			resp.Body = &upgraded{in.counter, up, &fl.out}
 		}
 		return resp
 	}

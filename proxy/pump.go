@@ -63,18 +63,28 @@ func pumpCounted(dst, src net.Conn, b *budget) (n int64, err error) {
 	buf := make([]byte, 32<<10)
 	for {
 		got, err := src.Read(buf)
-		some := b.some(int64(got))
-		m, werr := dst.Write(buf[:some])
-		n += int64(m)
+		m, werr := b.pass(dst, buf[:got])
+		n += m
 		switch {
 		case werr != nil:
 			return n, werr
-		case some < int64(got):
-			return n, errSpent
 		case err == io.EOF:
 			return n, nil
 		case err != nil:
 			return n, err
 		}
 	}
+}
+
+// pass writes p to dst as far as the budget goes.
+func (b *budget) pass(dst io.Writer, p []byte) (n int64, err error) {
+	some := int64(len(p))
+	if b.bounded() {
+		some = b.some(some)
+	}
+	m, err := dst.Write(p[:some])
+	if err == nil && some < int64(len(p)) {
+		err = errSpent
+	}
+	return int64(m), err
 }

@@ -27,7 +27,7 @@ func (p *Proxy) startWeb() *web {
 	}
 	w.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		h, _ := heldBy(c) // nothing else is given to it
-		return context.WithValue(ctx, flowKey{}, h.flow)
+		return context.WithValue(withConn(ctx, c), flowKey{}, h.flow)
 	}
 	go w.explicit.Serve(w.toHTTP)
 	go w.byName.Serve(w.toNamed)
@@ -47,6 +47,7 @@ func (p *Proxy) server(h http.HandlerFunc) *http.Server {
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ConnState:         p.connState,
 		BaseContext:       func(net.Listener) context.Context { return p.ctx },
+		ConnContext:       withConn,
 	}
 }
 
