@@ -203,3 +203,30 @@ func TestMCPRestarted(t *testing.T) {
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
+
+// That a sandbox was started again is told by the first command that a model runs in it, whatever tool started it.
+func TestMCPRestartedLater(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"), "DEMESNE_TOOLS=files")
+	b.file("up.txt", "up\n", 0o644)
+	c := b.mcp()
+	box := c.must("sandbox_create", args{}).field("sandbox_id")
+	for tool, a := range map[string]args{
+		"sandbox_upload":   {"src": b.dir + "/up.txt", "dst": "/tmp/up.txt"},
+		"sandbox_write":    {"path": "/tmp/w", "content": "w"},
+		"sandbox_list":     {"path": "/tmp"},
+		"sandbox_download": {"src": "/etc/hostname"},
+	} {
+		b.must("stop", "--keep", box)
+		a["sandbox_id"] = box
+		c.must(tool, a)
+		c.must(tool, a)
+		if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "true"}); r.field("restarted") != "true" {
+			t.Errorf("after %s: %v", tool, r.Fields)
+		}
+		if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "true"}); r.Fields["restarted"] != nil {
+			t.Errorf("after %s, a second time: %v", tool, r.Fields)
+		}
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": box})
+}

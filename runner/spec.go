@@ -161,6 +161,7 @@ type Result struct {
 	Trace     []Stage   `json:"trace,omitempty"`
 
 	// Restarted says that the sandbox had lost its processes, and the command, the first one since, found its files only.
+	// Copies and file tools do not count as commands.
 	Restarted bool `json:"restarted,omitempty"`
 }
 

@@ -28,8 +28,8 @@ func commands() []command {
 	return slices.Concat([]command{
 		runCommand(), createCommand(), execCommand(),
 		{
-			name: "ls", usage: []string{"[--json | -q]"}, summary: "list the sandboxes that live",
-			about: "Lists the sandboxes of this user that live, the newest last.",
+			name: "ls", usage: []string{"[--json | -q]"}, summary: "list sandboxes",
+			about: "Lists the sandboxes of this user, the oldest first: those that run, those that are stopped, and snapshots. With --json and -q the order is the same.",
 			examples: []example{
 				{"everything there is", "demesne ls"},
 				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},

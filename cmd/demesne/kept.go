@@ -92,10 +92,11 @@ func (a *app) tellRestarted(verb string, b *box) {
 	}
 }
 
-// holdKept holds the images of sandboxes that only their files are left of: nobody else does,
-// and without their image they could not be started again. With sweep it removes those
+// holdKept holds the images of sandboxes that only their files are left of: nothing else does,
+// and without their image they could not be started again. layers are all that sandboxes stand on, also
+// those of an image that was removed by force. With sweep it removes sandboxes
 // whose time is over first. Where no sandbox was ever kept it starts nothing.
-func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), err error) {
+func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
 	var held []io.Closer
 	release = func() {
 		for _, h := range held {
@@ -104,35 +105,38 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 	}
 	dir, err := client.SandboxRoot()
 	if err != nil || !exists(dir) {
-		return release, err
+		return release, nil, err
 	}
 	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
-		return release, err
+		return release, nil, err
 	}
 	defer eng.Close()
 	if sweep {
 		if _, err := eng.Sweep(ctx); err != nil {
-			return release, err
+			return release, nil, err
 		}
 	}
 	infos, err := eng.List(ctx)
 	if err != nil {
-		return release, err
+		return release, nil, err
 	}
 	for _, i := range infos {
 		if i.Spec.Rootfs == nil || i.Spec.Rootfs.Digest == "" || i.Spec.Rootfs.Store != s.Dir() {
 			continue
 		}
+		for _, id := range i.Spec.Rootfs.Layers {
+			layers = append(layers, oci.Digest(id))
+		}
 		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
-		if errors.Is(err, images.ErrNotFound) { // taken away by force
+		if errors.Is(err, images.ErrNotFound) { // removed by force
 			continue
 		}
 		if err != nil {
 			release()
-			return release, err
+			return release, nil, err
 		}
 		held = append(held, h)
 	}
-	return release, nil
+	return release, layers, nil
 }

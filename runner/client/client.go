@@ -214,7 +214,7 @@ func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, er
 	return &info, nil
 }
 
-// List tells of all sandboxes that live or are kept.
+// List tells of all sandboxes that live or are kept, the oldest first.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
 	return infos, c.lost(c.peer.Call(ctx, protocol.OpList, nil, nil, &infos))
@@ -260,8 +260,8 @@ type Sandbox struct {
 	Trace   []runner.Stage  // of its making; nil unless this client made it
 	Out     string
 
-	// Restarted says that the sandbox had lost its processes and was started over its files, and no command
-	// since.
+	// Restarted says that the sandbox had lost its processes and was started over its files, and that no command's
+	// result has said so since. Copies and [Sandbox.Files] leave it to the next command.
 	Restarted bool
 
 	client  *Client

@@ -112,7 +112,7 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	ctx = context.WithoutCancel(ctx) // as Sandbox.Exec
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
-	m, err := s.call(ctx, &cmd, end, true)
+	m, err := s.call(ctx, &cmd, end, how{open: true})
 	if hasCode(err, wire.CodeUnknown) || hasCode(err, wire.CodeStopped) { // Open knows why, or what to do
 		if s, err = c.Open(ctx, idOrName); err != nil {
 			return nil, nil, err
@@ -133,16 +133,20 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 // Whoever has asked for a command is told of it, also when ctx ends meanwhile: in a sandbox that stays it would run on, and
 // nobody could say what is to be signalled.
 func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error) {
+	return s.exec(ctx, cmd, how{})
+}
+
+func (s *Sandbox) exec(ctx context.Context, cmd runner.Command, h how) (*Process, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	end := s.client.ends.expect()
-	m, err := s.call(ctx, &cmd, end, false)
+	m, err := s.call(ctx, &cmd, end, h)
 	if hasCode(err, wire.CodeStopped) {
 		if _, err = s.client.Open(ctx, s.ID); err == nil {
 			end = s.client.ends.expect()
-			m, err = s.call(ctx, &cmd, end, false)
+			m, err = s.call(ctx, &cmd, end, h)
 		}
 	}
 	if err != nil {
@@ -151,10 +155,13 @@ func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error
 	return s.started(m, end)
 }
 
+// how says what a call of a command is besides: see protocol.ExecRequest.
+type how struct{ open, silent bool }
+
 // call is the call of a command, of which nothing is expected when it fails.
-func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, open bool) (*wire.Message, error) {
+func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*wire.Message, error) {
 	req, files := request(cmd, &s.account, end.tag)
-	req.Sandbox, req.Open = s.ID, open
+	req.Sandbox, req.Open, req.Silent = s.ID, h.open, h.silent
 	go s.client.types.Do(learnTypes)
 	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
 	if err != nil {

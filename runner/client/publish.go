@@ -30,6 +30,20 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 	return nil
 }
 
+// canListen opens the listeners of ports and closes them again.
+func canListen(ports []runner.Port) error {
+	var s sourceFiles
+	s.byName = wire.Files{}
+	defer s.close()
+	err := s.listen(ports)
+	for i, p := range ports {
+		if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok && s.byName[protocol.FilePort(i)] != nil {
+			unix.Unlink(path)
+		}
+	}
+	return err
+}
+
 // firstFree is a port that every user may listen on, unless the machine is told otherwise
 // (ip_unprivileged_port_start, ip(7)).
 const firstFree = 1024

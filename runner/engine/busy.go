@@ -54,7 +54,7 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 	}
 	defer release()
 	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
-	did.ID = f.ID
+	did.ID, did.Unpublished = f.ID, f.Unpublished
 	return did, err
 }
 

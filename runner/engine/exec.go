@@ -84,16 +84,23 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	if x.tty != nil {
 		x.leaveIfGone(c)
 	}
-	s.mu.Lock()
-	news := s.kept.news
-	s.kept.news = false
-	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took, Restarted: news}
+	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took}
+	if !req.Silent {
+		started.Restarted = s.takeNews()
+	}
 	if req.Receipt != nil {
 		started.Digest, started.Receipt = s.accountFor(*req.Receipt)
 	}
 	return started, reply, nil
+}
+
+// takeNews says whether s was restarted and no command was told so yet.
+func (s *sandbox) takeNews() (restarted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	restarted, s.kept.news = s.kept.news, false
+	return restarted
 }
 
 // begin has PID 1 start x. reply has its terminal, if it has one.

@@ -26,7 +26,7 @@ type kept struct {
 	restarted bool
 	quiet     bool // nothing ran in it when it was ended
 	stay      bool // its files, when it ends; under the sandbox's mu
-	news      bool // that it was restarted, until a command has been started; under the same
+	news      bool // that it was restarted, until a command's result says so; under the same
 }
 
 // keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the

@@ -58,7 +58,7 @@ type Record struct {
 
 	// Freezing is a base that its tree is about to become, or has: whether it is there decides.
 	Freezing string `json:"freezing,omitempty"`
-	// Quiet says that nothing ran in it when it was stopped: that it is started again is no news.
+	// Quiet says that the next start loses no process: nothing ran in it when it was stopped, or it is a fork that never ran.
 	Quiet bool `json:"quiet,omitempty"`
 	// Snapshot says that it never runs, only its forks do, and that it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`

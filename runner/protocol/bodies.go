@@ -72,4 +72,6 @@ type ForkRequest struct {
 	Out      string `json:"out,omitempty"`
 	Snapshot bool   `json:"snapshot,omitempty"`
 	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
+
+	Publish []runner.Port `json:"publish,omitempty"` // of a fork: those of the other sandbox are not inherited
 }

@@ -18,6 +18,8 @@ type ExecRequest struct {
 	Timeout runner.Duration `json:"timeout,omitempty"`
 	TTY     *runner.Winsize `json:"tty,omitempty"`
 
+	// Silent is of a command of demesne's own, whose result is not shown: Restarted is left for the next command.
+	Silent bool `json:"silent,omitempty"`
 	// Open asks for what an open call tells, too.
 	Open bool `json:"open,omitempty"`
 	// Tag is the caller's own number of the command: OpEnded comes with it. 0: it does not come.
