@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/room"
@@ -25,6 +26,12 @@ func removeFlags(o *options) flagSet {
 // keyFlag is of create and run, and of exec, which has no other name for the sandbox then.
 func keyFlag(o *options, help string) flagSet {
 	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
+}
+
+// replaceFlag is of create and run.
+func replaceFlag(o *options) flagSet {
+	return flagSet{{group: groupSandbox, long: "replace", set: on(&o.replace),
+		help: "remove the sandbox that has the key, with its files, and make it anew"}}
 }
 
 // lifeFlags say how long a sandbox stays.
@@ -89,6 +96,10 @@ func (a *app) again(o *options) (add func(*runner.Spec), err error) {
 func (a *app) tellRestarted(verb string, b *box) {
 	if b.Restarted {
 		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
+	}
+	if len(b.Lacks) > 0 {
+		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
+		fmt.Fprintf(a.stderr, "hint: demesne stop --keep %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
 	}
 }
 

@@ -93,7 +93,7 @@ func (a *account) settle(r *protocol.ExecReply) (*runner.Receipt, error) {
 func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest, wire.Files) {
 	req := protocol.ExecRequest{
 		Argv: wire.ByteStrings(cmd.Argv), Env: wire.ByteStrings(cmd.Env),
-		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag,
+		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
 	}
 	if cmd.Account {
 		req.Receipt = a.known()
@@ -178,7 +178,7 @@ func (s *Sandbox) started(m *wire.Message, end *ending) (*Process, error) {
 		return nil, err
 	}
 	if o := reply.Opened; o != nil {
-		s.ID, s.Level, s.Out, s.Restarted = o.ID, o.Level, o.Out, o.Restarted
+		s.ID, s.Level, s.Out, s.Restarted, s.Lacks = o.ID, o.Level, o.Out, o.Restarted, o.Lacks
 	}
 	return s.process(&reply, m, end)
 }
@@ -218,7 +218,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 
 // process is what was started, by the reply m.
 func (s *Sandbox) process(r *protocol.ExecReply, m *wire.Message, end *ending) (*Process, error) {
-	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, end: end, tty: m.File("tty")}
+	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.Lacks, end: end, tty: m.File("tty")}
 	var err error
 	if r.Digest != "" {
 		p.receipt, err = s.account.settle(r)
@@ -234,6 +234,7 @@ type Process struct {
 	sandbox   *Sandbox
 	exec      uint64
 	restarted bool
+	lacks     []string
 	receipt   *runner.Receipt
 	end       *ending // nil: somebody else started it
 	tty       *os.File
@@ -269,7 +270,7 @@ func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Receipt, r.Restarted = p.receipt, p.restarted
+	r.Receipt, r.Restarted, r.MissingSecrets, r.Replaced = p.receipt, p.restarted, p.lacks, p.sandbox.Replaced
 	return &r, nil
 }
 

@@ -69,6 +69,9 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
+	if err := s.hasSecrets(req.Secrets); err != nil {
+		return nil, nil, err
+	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
 	x, err := s.enrol(c, req.Tag)
@@ -87,7 +90,7 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
 	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took}
 	if !req.Silent {
-		started.Restarted = s.takeNews()
+		started.Restarted, started.Lacks = s.takeNews()
 	}
 	if req.Receipt != nil {
 		started.Digest, started.Receipt = s.accountFor(*req.Receipt)
@@ -95,12 +98,13 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	return started, reply, nil
 }
 
-// takeNews says whether s was restarted and no command was told so yet.
-func (s *sandbox) takeNews() (restarted bool) {
+// takeNews says whether s was restarted and without which of its secrets, once.
+func (s *sandbox) takeNews() (restarted bool, lacks []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	restarted, s.kept.news = s.kept.news, false
-	return restarted
+	restarted, lacks = s.kept.news, s.kept.lacks
+	s.kept.news, s.kept.lacks = false, nil
+	return restarted, lacks
 }
 
 // begin has PID 1 start x. reply has its terminal, if it has one.

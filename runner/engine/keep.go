@@ -19,14 +19,15 @@ type kept struct {
 	box     *keep.Box // its directory; nil: it has none
 	why     error     // its files are not kept
 	base    []string  // of package keep, below what it writes
-	policy  string    // of one with a key: what it was made with
+	secrets []string  // names of those that it was ever started with
 	onDisk  bool      // what it writes is in box
 	written *os.File  // that
 
 	restarted bool
-	quiet     bool // nothing ran in it when it was ended
-	stay      bool // its files, when it ends; under the sandbox's mu
-	news      bool // that it was restarted, until a command's result says so; under the same
+	quiet     bool     // nothing ran in it when it was ended
+	stay      bool     // its files, when it ends; under the sandbox's mu
+	news      bool     // that it was restarted, until a command's result says so; under the same
+	lacks     []string // names of secrets that it was restarted without, likewise
 }
 
 // keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
@@ -96,7 +97,7 @@ func (s *sandbox) takeUp() error {
 	if err != nil {
 		return err
 	}
-	s.kept.box, s.kept.stay, s.kept.base, s.kept.policy = box, true, rec.Base, rec.Policy
+	s.kept.box, s.kept.stay, s.kept.base = box, true, rec.Base
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
 		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
@@ -201,7 +202,7 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Policy: s.kept.policy, Quiet: s.kept.quiet})
+	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Secrets: s.kept.secrets, Quiet: s.kept.quiet})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.

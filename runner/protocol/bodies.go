@@ -25,6 +25,7 @@ type Created struct {
 	Trace []runner.Stage `json:"trace"`
 
 	Existing bool `json:"existing,omitempty"` // there is one of the key: open it
+	Replaced bool `json:"replaced,omitempty"` // there was one of the key, and it was removed
 }
 
 // Target names a sandbox by id or name.
@@ -39,6 +40,7 @@ type Opened struct {
 	Level     runner.Level `json:"level"`
 	Out       string       `json:"output_dir"`
 	Restarted bool         `json:"restarted,omitempty"`
+	Lacks     []string     `json:"lacks,omitempty"` // secrets that it was restarted without, by name
 }
 
 // LayerRequest is the body of a layer call; its descriptor is where the layer goes.
