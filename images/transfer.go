@@ -10,15 +10,17 @@ import (
 
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 )
 
-// Sweep removes the unpacked layers that no image of the store has and no sandbox uses, and returns
-// how many bytes that freed. It follows [Store.Remove] and [Store.GC].
-func (c *Client) Sweep(ctx context.Context) (freed int64, err error) {
-	keep, err := c.Store.DiffIDs()
+// Sweep removes the unpacked layers that no image of the store has, no sandbox has mounted and keep does not name. It
+// returns how many bytes that freed. It follows [Store.Remove] and [Store.GC].
+func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err error) {
+	all, err := c.Store.DiffIDs()
 	if err != nil {
 		return 0, fmt.Errorf("sweep layers: %w", err)
 	}
+	keep = append(all, keep...)
 	lines := make(chan string, len(keep))
 	for _, id := range keep {
 		lines <- string(id)

@@ -141,7 +141,7 @@ func TestMCPExecParallel(t *testing.T) {
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
 
-// The same key is the same sandbox, from whatever process, until something else is asked.
+// The same key is the same sandbox, from whatever process and tool, with its files, unless it is to be replaced (M6).
 func TestMCPKey(t *testing.T) {
 	b := newBox(t)
 	want := args{"key": "my project"}
@@ -159,10 +159,39 @@ func TestMCPKey(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	other := c.must("sandbox_create", args{"key": "my project", "limits": args{"pids": 100}}).field("sandbox_id")
-	if other == first {
-		t.Error("asked for something else, and got the same")
+	c.must("sandbox_exec", args{"sandbox_id": first, "command": "echo kept > /tmp/f"})
+	// What is left out has other defaults in another tool.
+	if r := c.must("sandbox_script", args{"key": "my project", "command": "cat /tmp/f"}); r.field("stdout") != "kept\n" || r.Fields["replaced"] != nil {
+		t.Errorf("by a script: %v", r.Fields)
 	}
+	for says, a := range map[string]args{
+		`pids: made without it, asked for "100"`:                 {"limits": args{"pids": 100}},
+		`egress: made with "none", asked for "package-managers"`: {"egress": "package-managers"},
+		`allowed domains: made without it, asked for "`:          {"allowed_domains": []string{"a.test"}},
+	} {
+		a["key"] = "my project"
+		for _, tool := range []string{"sandbox_create", "sandbox_script"} {
+			a["command"] = "true"
+			if r := c.call(tool, a); !r.IsError || !strings.Contains(r.Text, says) || !strings.Contains(r.Text, "replace: true") {
+				t.Errorf("%s %v: %+v, want %q", tool, a, r, says)
+			}
+		}
+	}
+	if r := c.must("sandbox_exec", args{"sandbox_id": first, "command": "cat /tmp/f"}); r.field("stdout") != "kept\n" {
+		t.Errorf("after that: %v", r.Fields)
+	}
+	if r := c.call("sandbox_create", args{"replace": true}); !r.IsError {
+		t.Errorf("replace without a key: %+v", r)
+	}
+	made := c.must("sandbox_create", args{"key": "my project", "limits": args{"pids": 100}, "replace": true})
+	other := made.field("sandbox_id")
+	if other == first || made.field("replaced") != "true" {
+		t.Errorf("asked for something else: %v", made.Fields)
+	}
+	if r := c.must("sandbox_script", args{"key": "my project", "egress": "none", "replace": true, "command": "ls /tmp/f"}); r.field("replaced") != "true" || r.field("exit_code") == "0" {
+		t.Errorf("replaced by a script: %v", r.Fields)
+	}
+	other = c.must("sandbox_create", args{"key": "my project"}).field("sandbox_id")
 	if r := c.call("sandbox_exec", args{"sandbox_id": first, "command": "true"}); !r.IsError {
 		t.Errorf("the one before: %+v", r)
 	}
@@ -200,6 +229,33 @@ func TestMCPRestarted(t *testing.T) {
 	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
 	if r.field("stdout") != "kept\n" || r.field("restarted") != "true" {
 		t.Errorf("after its runner was killed: %v", r.Fields)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": box})
+}
+
+// That a sandbox was started again is told by the first command that a model runs in it, whatever tool started it.
+func TestMCPRestartedLater(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"), "DEMESNE_TOOLS=files")
+	b.file("up.txt", "up\n", 0o644)
+	c := b.mcp()
+	box := c.must("sandbox_create", args{}).field("sandbox_id")
+	for tool, a := range map[string]args{
+		"sandbox_upload":   {"src": b.dir + "/up.txt", "dst": "/tmp/up.txt"},
+		"sandbox_write":    {"path": "/tmp/w", "content": "w"},
+		"sandbox_list":     {"path": "/tmp"},
+		"sandbox_download": {"src": "/etc/hostname"},
+	} {
+		b.must("stop", "--keep", box)
+		a["sandbox_id"] = box
+		c.must(tool, a)
+		c.must(tool, a)
+		if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "true"}); r.field("restarted") != "true" {
+			t.Errorf("after %s: %v", tool, r.Fields)
+		}
+		if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "true"}); r.Fields["restarted"] != nil {
+			t.Errorf("after %s, a second time: %v", tool, r.Fields)
+		}
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }

@@ -56,36 +56,6 @@ func TestSessionRemove(t *testing.T) {
 	b.must("rm", "--force", "one")
 }
 
-// A key finds the same sandbox until it is to be another one.
-func TestSessionKey(t *testing.T) {
-	b := newBox(t)
-	b.must("run", "--key", "my/key", "--pids", "100", "--", "sh", "-c", "echo kept > /root/f")
-	b.must("exec", "--key", "my/key", "-c", "echo more >> /root/f")
-	id := strings.TrimSpace(b.must("ls", "-q"))
-	if got := b.must("create", "--key", "my/key", "--pids", "100"); strings.TrimSpace(got) != id {
-		t.Errorf("create found %q, not %q", got, id)
-	}
-	b.must("stop", "--keep", id)
-	r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "cat", "/root/f")
-	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
-		t.Errorf("after a stop: %+v", r)
-	}
-	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
-		t.Errorf("it is told twice: %+v", r)
-	}
-	if r := b.demesne("run", "--key", "my/key", "--pids", "90", "--", "cat", "/root/f"); r.code != 1 {
-		t.Errorf("with another limit: %+v", r)
-	}
-	if all := strings.Fields(b.must("ls", "-q")); len(all) != 1 || all[0] == id {
-		t.Errorf("there are %q", all)
-	}
-	// No directory is left of runs that found their sandbox there.
-	if outs := names(b.out); len(outs) > 2 {
-		t.Errorf("output directories: %q", outs)
-	}
-	b.must("rm", strings.TrimSpace(b.must("ls", "-q")))
-}
-
 // The longest that a sandbox stays does not depend on its use.
 func TestSessionMaxAge(t *testing.T) {
 	b := newBox(t)

@@ -11,6 +11,7 @@ type made struct {
 	SandboxID string   `json:"sandbox_id"`
 	OutputDir string   `json:"output_dir"`
 	Expires   string   `json:"expires,omitempty"`
+	Replaced  bool     `json:"replaced,omitempty"`
 	Receipt   *receipt `json:"receipt,omitempty"`
 }
 
@@ -20,9 +21,9 @@ func (s *Server) create() tool {
 		description: "Make a sandbox that stays, with its files and its background processes, for sandbox_exec, sandbox_upload and sandbox_download. " +
 			"It outlives this server; unused, it is removed after 48 h. End it with sandbox_destroy.",
 		in: arguments(s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
-			limitsField, domainsField, askField, nameField, keyField),
+			limitsField, domainsField, askField, nameField, keyField, replaceField),
 		out: results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
-			field("expires", "string", "RFC 3339; each sandbox_exec puts it off"), property{name: "receipt", schema: receiptSchema}),
+			field("expires", "string", "RFC 3339; each sandbox_exec puts it off"), replacedField, property{name: "receipt", schema: receiptSchema}),
 		hints:  hints{openWorld: true},
 		handle: (*call).makeSandbox,
 	}
@@ -40,7 +41,7 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	c.told = box.Told
-	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Receipt: receiptOf(box.Receipt)}
+	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Replaced: box.Replaced, Receipt: receiptOf(box.Receipt)}
 	if !box.Expires.IsZero() {
 		m.Expires = box.Expires.UTC().Format(time.RFC3339)
 	}

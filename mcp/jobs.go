@@ -22,10 +22,11 @@ type told struct {
 	OutputPath string      `json:"output_path,omitempty"`
 	ExitCode   *int        `json:"exit_code,omitempty"`
 	Message    string      `json:"message,omitempty"`
-	Manifest   string      `json:"manifest,omitempty"`
-	Outputs    []output    `json:"outputs,omitempty"`
-	Denied     []string    `json:"denied,omitempty"`
-	Receipt    *receipt    `json:"receipt,omitempty"`
+	news
+	Manifest string   `json:"manifest,omitempty"`
+	Outputs  []output `json:"outputs,omitempty"`
+	Denied   []string `json:"denied,omitempty"`
+	Receipt  *receipt `json:"receipt,omitempty"`
 }
 
 var (
@@ -41,6 +42,7 @@ func tell(j *work.Job) told {
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
 		t.ExitCode, t.OutputPath, t.Manifest = &code, j.Outcome.OutputDir, j.Outcome.Manifest
+		t.news = newsOf(j.Outcome.Result)
 		t.Denied, t.Receipt = denied(j.Outcome.Result), receiptOf(j.Outcome.Result.Receipt)
 	}
 	return t

@@ -38,7 +38,8 @@ var (
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
 	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
-	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
+	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")
+	replaceField = field("replace", "boolean", "Remove the sandbox that has the key, with its files, and make it anew.").with("default", false)
 	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
 	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
@@ -54,7 +55,11 @@ func cwdField(fallback string) property {
 // given, or is not a string, is fallback.
 func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	r := work.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
-	r.Spec.Name, r.Spec.Key = c.args.text("name"), c.args.text("key")
+	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
+	r.OwnImage, r.OwnEgress = r.Image != "", r.Egress != ""
+	if r.Spec.Replace && r.Spec.Key == "" {
+		return r, fmt.Errorf("replace: is for the sandbox of a key")
+	}
 	if r.Image == "" {
 		r.Image = c.opts.Image
 	}

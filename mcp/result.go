@@ -20,14 +20,29 @@ type ran struct {
 	StderrTruncated bool        `json:"stderr_truncated,omitempty"`
 	StdoutBytes     int64       `json:"stdout_bytes,omitempty"`
 	StderrBytes     int64       `json:"stderr_bytes,omitempty"`
-	Restarted       bool        `json:"restarted,omitempty"`
-	Reason          string      `json:"reason,omitempty"`
-	Message         string      `json:"message,omitempty"`
-	Manifest        string      `json:"manifest,omitempty"`
-	Outputs         []output    `json:"outputs,omitempty"`
-	Denied          []string    `json:"denied,omitempty"`
-	Receipt         *receipt    `json:"receipt,omitempty"`
+	news
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Manifest string   `json:"manifest,omitempty"`
+	Outputs  []output `json:"outputs,omitempty"`
+	Denied   []string `json:"denied,omitempty"`
+	Receipt  *receipt `json:"receipt,omitempty"`
 }
+
+// news is what became of the sandbox of a command before that was started.
+type news struct {
+	Restarted      bool     `json:"restarted,omitempty"`
+	MissingSecrets []string `json:"missing_secrets,omitempty"`
+	Replaced       bool     `json:"replaced,omitempty"`
+}
+
+func newsOf(r *runner.Result) news { return news{r.Restarted, r.MissingSecrets, r.Replaced} }
+
+var (
+	replacedField = field("replaced", "boolean", "the sandbox that had the key was removed with its files, and this one made")
+	restartField  = field("restarted", "boolean", "the sandbox had lost its processes and was started again over its files")
+	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without: the command has no placeholder of them")
+)
 
 // receipt is what a model needs of a runner.Receipt; all of it is in the result's _meta.
 type receipt struct {
@@ -69,7 +84,7 @@ var ranFields = []property{
 	field("stderr_truncated", "boolean", "stderr is the end of a longer stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
-	field("restarted", "boolean", "the sandbox had lost its processes and was started again over its files"),
+	restartField, missingField, replacedField,
 	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, pids, lost"),
 	field("message", "string", "one line about reason"),
 	listOf("denied", "connections that were refused, one line each"),
@@ -82,7 +97,7 @@ func outcome(o *work.Outcome, where string) ran {
 	stdout, stderr := marked(o.Stdout, "stdout", work.StdoutMax, where), marked(o.Stderr, "stderr", work.StderrMax, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
-		Restarted: o.Result.Restarted, StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
+		news: newsOf(o.Result), StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
 	}
 	if o.Stdout.Cut {
 		r.StdoutBytes = o.Stdout.Bytes

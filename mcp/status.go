@@ -21,6 +21,7 @@ func (s *Server) status() tool {
 			field("elapsed_seconds", "number", "since it was started, until it ended").must(),
 			field("stdout_tail", "string", ""), exitField, messageField,
 			field("output_path", "string", "/out, on the host, once it has ended"), manifestField,
+			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
 		hints:  hints{readOnly: true, idempotent: true},

@@ -22,6 +22,7 @@ func (s *Server) wait() tool {
 			field("timeout_seconds", "number", "How long to wait: at most 172800.").with("default", defaultWait.Seconds())),
 		out: results(jobField, statusField, messageField,
 			field("result_text", "string", "stdout, once it has ended"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
+			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
 		hints:  hints{readOnly: true, idempotent: true},

@@ -5,6 +5,8 @@ type Forked struct {
 	ID     string   `json:"id"`
 	Copied int64    `json:"copied_bytes,omitempty"` // that the two do not share
 	Still  Duration `json:"still,omitempty"`        // how long the processes of what was forked were stopped
+
+	Unpublished []Port `json:"unpublished,omitempty"` // published by what was forked, and not by a fork that was given no ports
 }
 
 // Layered is what became of a layer that was to be written.

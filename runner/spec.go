@@ -37,11 +37,16 @@ type Spec struct {
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
 
+	// Given is what the caller of a sandbox with a Key asked for: the next call with the key is compared with it, argument by
+	// argument. nil: [Arguments]. Replace has a sandbox that is there removed with its files, whatever it was made with.
+	Given   []Argument `json:"given,omitempty"`
+	Replace bool       `json:"replace,omitempty"`
+
 	// Exposed is found out by [client.Client.Create]: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.
 	Exposed bool `json:"exposed,omitempty"`
-	// Given names the record of what the caller gave, see package given. The client writes it.
-	Given string `json:"given,omitempty"`
+	// Granted names the record of what the caller granted, see package given. The client writes it.
+	Granted string `json:"granted,omitempty"`
 }
 
 // Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a
@@ -122,6 +127,9 @@ type Command struct {
 	// TTY asks for a terminal made inside; its controlling end is [client.Process.Terminal].
 	TTY *Winsize
 
+	// Secrets must be among those that the sandbox was started with, or the command is refused.
+	Secrets []Secret
+
 	// Account asks for the sandbox's receipt in the result: that of when the command was started.
 	Account bool
 }
@@ -164,7 +172,12 @@ type Result struct {
 	Trace     []Stage   `json:"trace,omitempty"`
 
 	// Restarted says that the sandbox had lost its processes, and the command, the first one since, found its files only.
+	// Copies and file tools do not count as commands.
 	Restarted bool `json:"restarted,omitempty"`
+	// MissingSecrets are the names of those that a sandbox was restarted without, of which the same is true.
+	MissingSecrets []string `json:"missing_secrets,omitempty"`
+	// Replaced says that the sandbox took the place of another one of its key, whose files were removed.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Stage is one step of making a sandbox and how long it took.

@@ -28,8 +28,8 @@ func commands() []command {
 	return slices.Concat([]command{
 		runCommand(), createCommand(), execCommand(),
 		{
-			name: "ls", usage: []string{"[--json | -q]"}, summary: "list the sandboxes that live",
-			about: "Lists the sandboxes of this user that live, the newest last.",
+			name: "ls", usage: []string{"[--json | -q]"}, summary: "list sandboxes",
+			about: "Lists the sandboxes of this user, the oldest first: those that run, those that are stopped, and snapshots. With --json and -q the order is the same.",
 			examples: []example{
 				{"everything there is", "demesne ls"},
 				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},
@@ -132,11 +132,13 @@ func createCommand() command {
 		name: "create", usage: []string{"[flags]"}, summary: "make a sandbox that stays",
 		about: `Makes a sandbox without running anything in it and prints its id. It lives until it is
 stopped or its time is up, whoever else ends. With --key it prints the id of the one that has
-the key, if that was made with the same flags.`,
+the key. Flags that are left out are that one's; a flag that differs is an error, which names what
+differs, unless --replace says to remove it with its files and make it anew.`,
 		examples: []example{
 			{"one with a name, on a directory of sources", "demesne create --name build --image go --workspace ~/src/app"},
 			{"and a command in it", "demesne exec build -- make"},
 			{"the same one each time", "demesne create --key $PWD --workspace ."},
+			{"with other limits, and without the files it had", "demesne create --key $PWD --workspace . --memory 2g --replace"},
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -149,7 +151,8 @@ func execCommand() command {
 		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
 Exit codes are those of run. What the command leaves in the background lives on;
 its output ends with the command. If demesne is killed (SIGKILL), CMD goes on. A sandbox that is stopped is started again over its files, with what
-it was made with; only its secrets have to be given again, for no file keeps them.
+it was made with; only its secrets have to be given again, for no file keeps them: stderr names those it was started without.
+A sandbox gets secrets when it is made or started. A running one that lacks one of those given here runs nothing.
 With --background it is a job, as that of run is; demesne cancel ends the command's process group, and not the sandbox.`,
 		examples: []example{
 			{"a command", "demesne exec build -- make test"},

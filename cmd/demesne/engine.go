@@ -22,7 +22,7 @@ type engine interface {
 	Check(context.Context) ([]runner.Probe, error)
 	Stop(ctx context.Context, idOrName string) error
 	Halt(ctx context.Context, idOrName string) error
-	Fork(ctx context.Context, idOrName, name, out string) (runner.Forked, error)
+	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
 	PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
 	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)

@@ -70,6 +70,7 @@ func codeOf(err error) int {
 var hints = map[wire.Code]string{
 	wire.CodeUnknown:     "demesne ls lists the sandboxes there are",
 	wire.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
+	wire.CodeDiffers:     "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
 	wire.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
 	wire.CodeFull:        "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
 	wire.CodeRequirement: "demesne check names what is missing and the line that fixes it",

@@ -118,7 +118,7 @@ func (bare) Stop(_ context.Context, id string) error {
 
 func (b bare) Halt(ctx context.Context, id string) error { return b.Stop(ctx, id) }
 
-func (b bare) Fork(ctx context.Context, id, _, out string) (runner.Forked, error) {
+func (b bare) Fork(ctx context.Context, id, _, out string, _ ...runner.Port) (runner.Forked, error) {
 	fmt.Fprintf(os.Stderr, "fork %s out %s\n", id, out)
 	return runner.Forked{ID: "bare-2", Copied: 3 << 30, Still: runner.Duration(1234567 * time.Microsecond)}, b.Stop(ctx, id)
 }

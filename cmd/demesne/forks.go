@@ -15,12 +15,13 @@ import (
 func forkCommands() []command {
 	return []command{
 		{
-			name: "fork", usage: []string{"[--name NAME] [--out DIR] ID"}, summary: "make a sandbox of another one's files",
+			name: "fork", usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, summary: "make a sandbox of another one's files",
 			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
 shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
 Of a sandbox that has processes, or a network, what it wrote since a fork without any is copied, file for file, where the
 file system shares contents (btrfs, xfs) without those. It goes on meanwhile, and then holds still while what it changed
-since is copied again; stderr says for how long. demesne stop --keep before spares the copy.`,
+since is copied again; stderr says for how long. demesne stop --keep before spares the copy.
+A fork publishes the ports it is given here, and none of the other's; stderr names those it goes without.`,
 			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
 			flags:    forkFlags, operand: aSandbox, run: cmdFork,
 		},
@@ -48,7 +49,10 @@ func snapshotFlags(o *options) flagSet {
 }
 
 func forkFlags(o *options) flagSet {
-	return join(snapshotFlags(o), flagSet{*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "out" })})
+	return join(snapshotFlags(o), flagSet{
+		*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "out" }),
+		*networkFlags(&o.network).find(func(f *flagDef) bool { return f.long == "publish" }),
+	})
 }
 
 // oneSandbox is the operand of a command about one sandbox.
@@ -72,7 +76,7 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		f, err := eng.Fork(ctx, from, o.name, out.path)
+		f, err := eng.Fork(ctx, from, o.name, out.path, o.network.publish...)
 		if err == nil {
 			err = a.roomFor(ctx, eng, f.ID)
 		}
@@ -107,11 +111,23 @@ func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
 		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still))
 	}
+	if len(f.Unpublished) > 0 {
+		a.say(verb + ": ports that are not published: " + listenersText(f.Unpublished) + "; --publish gives a fork its own")
+	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {
 		eng.Inspect(ctx, f.ID) // whatever became of it since
 	}
 	return code, err
+}
+
+// listenersText names where ports listen.
+func listenersText(ports []runner.Port) string {
+	var at []string
+	for _, p := range ports {
+		at = append(at, p.Listen)
+	}
+	return strings.Join(at, ", ")
 }
 
 func cmdDiff(a *app, o *options, args []string) (int, error) {

@@ -36,7 +36,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		release, err := a.holdKept(ctx, c.Store, true)
+		release, layers, err := a.holdKept(ctx, c.Store, true)
 		if err != nil {
 			return 0, err
 		}
@@ -45,7 +45,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		trees, err := c.Sweep(ctx)
+		trees, err := c.Sweep(ctx, layers)
 		if err != nil {
 			return 0, err
 		}

@@ -91,7 +91,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		release, err := a.holdKept(ctx, c.Store, false)
+		release, _, err := a.holdKept(ctx, c.Store, false)
 		if err != nil {
 			return 0, err
 		}

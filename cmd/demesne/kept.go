@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/room"
@@ -25,6 +26,12 @@ func removeFlags(o *options) flagSet {
 // keyFlag is of create and run, and of exec, which has no other name for the sandbox then.
 func keyFlag(o *options, help string) flagSet {
 	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
+}
+
+// replaceFlag is of create and run.
+func replaceFlag(o *options) flagSet {
+	return flagSet{{group: groupSandbox, long: "replace", set: on(&o.replace),
+		help: "remove the sandbox that has the key, with its files, and make it anew"}}
 }
 
 // lifeFlags say how long a sandbox stays.
@@ -90,12 +97,17 @@ func (a *app) tellRestarted(verb string, b *box) {
 	if b.Restarted {
 		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
 	}
+	if len(b.Lacks) > 0 {
+		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
+		fmt.Fprintf(a.stderr, "hint: demesne stop --keep %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
+	}
 }
 
-// holdKept holds the images of sandboxes that only their files are left of: nobody else does,
-// and without their image they could not be started again. With sweep it removes those
+// holdKept holds the images of sandboxes that only their files are left of: nothing else does,
+// and without their image they could not be started again. layers are all that sandboxes stand on, also
+// those of an image that was removed by force. With sweep it removes sandboxes
 // whose time is over first. Where no sandbox was ever kept it starts nothing.
-func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), err error) {
+func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
 	var held []io.Closer
 	release = func() {
 		for _, h := range held {
@@ -104,35 +116,38 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 	}
 	dir, err := client.SandboxRoot()
 	if err != nil || !exists(dir) {
-		return release, err
+		return release, nil, err
 	}
 	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
-		return release, err
+		return release, nil, err
 	}
 	defer eng.Close()
 	if sweep {
 		if _, err := eng.Sweep(ctx); err != nil {
-			return release, err
+			return release, nil, err
 		}
 	}
 	infos, err := eng.List(ctx)
 	if err != nil {
-		return release, err
+		return release, nil, err
 	}
 	for _, i := range infos {
 		if i.Spec.Rootfs == nil || i.Spec.Rootfs.Digest == "" || i.Spec.Rootfs.Store != s.Dir() {
 			continue
 		}
+		for _, id := range i.Spec.Rootfs.Layers {
+			layers = append(layers, oci.Digest(id))
+		}
 		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
-		if errors.Is(err, images.ErrNotFound) { // taken away by force
+		if errors.Is(err, images.ErrNotFound) { // removed by force
 			continue
 		}
 		if err != nil {
 			release()
-			return release, err
+			return release, nil, err
 		}
 		held = append(held, h)
 	}
-	return release, nil
+	return release, layers, nil
 }

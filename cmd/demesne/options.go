@@ -32,6 +32,7 @@ type options struct {
 	nesting, trace       bool
 	background, manifest bool
 	key                  string
+	replace              bool
 	inTurn               bool
 	ttl, maxAge          time.Duration
 	freezeIdle           time.Duration
@@ -70,7 +71,10 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
+		Nesting: o.nesting, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
+	}
+	if o.replace && o.key == "" {
+		return s, errors.New("--replace: is for the sandbox of a --key")
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {

@@ -86,6 +86,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 	if r.o.key == "" {
 		return j.runOnce(st, r)
 	}
+	j.useSecrets()
 	b, err := j.app.makeBox(j.sig.ctx, st, r, &j.stages)
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		if err := b.Account(sig.ctx); err != nil {
 			return 0, err
 		}
-		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Receipt, trace})
+		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
 	} else {
 		a.tellRestarted(o.verb, b)
 		code, err = a.print(b.ID + "\n")
@@ -189,11 +190,12 @@ func (a *app) makeRootAndBox(sig *signals, spec runner.Spec, r *root, stages *st
 
 // created is the answer of create --json.
 type created struct {
-	Sandbox string          `json:"sandbox"`
-	Name    string          `json:"name,omitempty"`
-	Out     string          `json:"output_dir"`
-	Receipt *runner.Receipt `json:"receipt,omitempty"`
-	Trace   []runner.Stage  `json:"trace,omitempty"`
+	Sandbox  string          `json:"sandbox"`
+	Name     string          `json:"name,omitempty"`
+	Out      string          `json:"output_dir"`
+	Replaced bool            `json:"replaced,omitempty"` // another one of its key was removed for it
+	Receipt  *runner.Receipt `json:"receipt,omitempty"`
+	Trace    []runner.Stage  `json:"trace,omitempty"`
 }
 
 func cmdExec(a *app, o *options, args []string) (int, error) {
@@ -272,13 +274,19 @@ func (j *job) exec(id string) error {
 	}
 	j.stages.since("open", began)
 	j.app.tellRestarted("exec", b)
-	j.kept.hide(j.o.network.hidden())
+	j.useSecrets()
 	return j.within(b)
+}
+
+// useSecrets has the command refused by a sandbox that lives without the secrets that were found.
+func (j *job) useSecrets() {
+	j.kept.hide(j.o.network.hidden())
+	j.cmd.Secrets = j.o.network.found
 }
 
 // execOnce finds the sandbox with its command, in one call.
 func (j *job) execOnce(eng engine, id string) error {
-	j.kept.hide(j.o.network.hidden())
+	j.useSecrets()
 	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
 		b, err := eng.Exec(ctx, id, cmd)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"demesne/cmd/internal/outbound"
@@ -44,7 +45,10 @@ func (a *app) findSite(sig *signals, spec runner.Spec, r *root, wanted <-chan fo
 	}
 	if err == nil {
 		f = <-wanted
-		if err = r.o.network.apply(&st.spec, f, st.out.name()); err != nil {
+		if err = r.o.network.apply(&st.spec, f, st.out.name()); err == nil && r.o.key != "" {
+			st.spec.Given, err = r.given(st.spec)
+		}
+		if err != nil {
 			st.eng.Close()
 		}
 	}
@@ -89,15 +93,17 @@ func (a *app) makeBox(ctx context.Context, st *site, r *root, stages *stages) (*
 	if err != nil {
 		return nil, err
 	}
-	old := b.Out != st.out.path // the one that was there
-	if st.spec.Lifetime == runner.Persistent && !old {
+	if b.Replaced {
+		a.say(fmt.Sprintf("%s: the sandbox that had the key %q was removed with its files; %s replaced it", r.o.verb, r.o.key, b.ID))
+	}
+	if st.spec.Lifetime == runner.Persistent && !b.Existing {
 		if err := a.roomFor(ctx, st.eng, b.ID); err != nil {
 			return nil, err
 		}
 	}
 	stages.add(b.Trace...)
 	a.warnMinimal(r.o.verb, b.Level)
-	if old {
+	if b.Existing {
 		st.undo()
 	}
 	if r.o.key != "" {

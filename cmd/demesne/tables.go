@@ -73,7 +73,7 @@ func resultFlags(o *options) flagSet {
 
 func runFlags(o *options) flagSet {
 	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
-		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), inTurnFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
+		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), replaceFlag(o), inTurnFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
 }
 
 func manifestFlag(o *options) flagSet {
@@ -90,7 +90,7 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key and the same flags, if there is one; one that was made with others is removed first"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key, if there is one; flags that are left out are the sandbox's own, and one that differs is an error"), replaceFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
 }
 
 func execFlags(o *options) flagSet {

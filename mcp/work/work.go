@@ -58,6 +58,10 @@ type Request struct {
 	Egress  string   `json:",omitempty"` // a mode's name; empty: none
 	Domains []string `json:",omitempty"` // rules besides
 
+	// OwnImage and OwnEgress say that the caller named an image or a mode: with a key, another one than the sandbox's is an
+	// error then.
+	OwnImage, OwnEgress bool `json:",omitempty"`
+
 	Command string        `json:",omitempty"` // for /bin/sh -c; empty for Create
 	Env     []string      `json:",omitempty"`
 	Dir     string        `json:",omitempty"` // empty: /out
@@ -117,6 +121,7 @@ type Created struct {
 	OutputDir string
 	Receipt   *runner.Receipt
 	Expires   time.Time
+	Replaced  bool   // another one of its key was removed for it, with its files
 	Told      func() // to be called once whoever asked knows of it: else it goes after our death
 }
 

@@ -178,12 +178,24 @@ func (c *Client) handle(m *wire.Message) {
 // Create makes a sandbox. On an error nothing of it is left.
 //
 // With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
-// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle and the egress log) is
-// removed first. Those who come with the same key at the same time get the same sandbox.
+// the /out it had. An argument in Given that it was made with another value of is an error of [wire.CodeDiffers], and so is
+// a secret that it lives without; with Replace it is removed instead, with its files, and Replaced says so. Callers
+// that come with the same key at the same time get the same sandbox, or that error.
 //
 // One that stays, and has neither name nor key, goes half a minute after c was closed, unless it was opened or a
 // command was started in it by then: its id was told to nobody.
 func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
+	if spec.Key != "" {
+		if spec.Given == nil {
+			spec.Given = runner.Arguments(spec)
+		}
+		// Before anything is opened for a sandbox that need not be made: its ports are listened on already.
+		var found protocol.Created
+		err := c.peer.Call(ctx, protocol.OpKey, spec, nil, &found)
+		if err != nil || found.Existing {
+			return c.existing(ctx, found.ID, err)
+		}
+	}
 	files, err := c.sources(&spec)
 	if err != nil {
 		return nil, err
@@ -201,11 +213,23 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {
-		given.Remove(c.dir.path, spec.Given)
-		return c.Open(ctx, reply.ID)
+		given.Remove(c.dir.path, spec.Granted)
+		return c.existing(ctx, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, client: c}, nil
+}
+
+// existing opens the sandbox of a key.
+func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, error) {
+	if err != nil {
+		return nil, c.lost(err)
+	}
+	s, err := c.Open(ctx, id)
+	if err == nil {
+		s.Existing = true
+	}
+	return s, err
 }
 
 // learnTypes has package json look at the types of what follows a client's first call, while that is being
@@ -229,7 +253,7 @@ func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	if err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, Lacks: reply.Lacks, client: c}, nil
 }
 
 // Inspect tells of a sandbox, live or recently ended.
@@ -245,7 +269,7 @@ func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, er
 	return &info, nil
 }
 
-// List tells of all sandboxes that live or are kept.
+// List tells of all sandboxes that live or are kept, the oldest first.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
 	if err := c.peer.Call(ctx, protocol.OpList, nil, nil, &infos); err != nil {
@@ -295,9 +319,12 @@ type Sandbox struct {
 	Trace   []runner.Stage  // of its making; nil unless this client made it
 	Out     string
 
-	// Restarted says that the sandbox had lost its processes and was started over its files, and no command
-	// since.
+	// Restarted says that the sandbox had lost its processes and was started over its files, and that no command's
+	// result has said so since. Copies and [Sandbox.Files] leave it to the next command.
 	Restarted bool
+	Lacks     []string // secrets that it was restarted without, by name, likewise
+	Existing  bool     // it was there when its key was asked for
+	Replaced  bool     // another one of its key was removed for it
 
 	client  *Client
 	account account

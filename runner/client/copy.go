@@ -127,7 +127,7 @@ func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, h
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	p, err := s.Exec(ctx, cmd)
+	p, err := s.exec(ctx, cmd, how{silent: true})
 	pipes.handOver()
 	if err != nil {
 		return err

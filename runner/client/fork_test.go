@@ -67,7 +67,7 @@ func TestFork(t *testing.T) {
 	}
 	const look = "cat /workspace/f; stat -c %s /var/tmp/big; ls /etc/services 2>/dev/null; true"
 	for _, who := range []string{"one", id} {
-		if out, r := c.sh(open(who), look); !strings.HasPrefix(out, "base\n300000000") || strings.Contains(out, "services") || !r.Restarted {
+		if out, r := c.sh(open(who), look); !strings.HasPrefix(out, "base\n300000000") || strings.Contains(out, "services") || r.Restarted != (who == "one") {
 			t.Errorf("%s has %q", who, out)
 		}
 	}
@@ -363,9 +363,16 @@ func TestKey(t *testing.T) {
 		}
 	}
 	c.sh(keyed(nil), "echo kept > /root/f")
-	if s := keyed(func(s *runner.Spec) { s.TTL, s.Name = runner.Duration(time.Hour), "n" }); s.ID != first || s.Restarted {
-		t.Errorf("with another name: %+v", s)
+	differs := func(when, what string, change func(*runner.Spec)) {
+		t.Helper()
+		spec := runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: t.TempDir()}
+		change(&spec)
+		if _, err := client.Create(ctx, spec); code(err) != wire.CodeDiffers || !strings.Contains(err.Error(), what+": made with") {
+			t.Errorf("%s, with another %s: %v", when, what, err)
+		}
 	}
+	differs("live", "name", func(s *runner.Spec) { s.Name = "n" })
+	differs("live", "pids", func(s *runner.Spec) { s.Limits.PIDs = 64 })
 	c.kill(client)
 	client = c.connect()
 	defer client.Close()
@@ -373,15 +380,48 @@ func TestKey(t *testing.T) {
 	if out, _ := c.sh(s, "cat /root/f"); s.ID != first || !s.Restarted || out != "kept" {
 		t.Errorf("after a kill: %+v has %q", s, out)
 	}
-	other := keyed(func(s *runner.Spec) { s.Limits.PIDs = 64 })
-	if out, _ := c.sh(other, "cat /root/f 2>&1"); other.ID == first || !strings.Contains(out, "No such file") {
-		t.Errorf("with another limit: %+v has %q", other, out)
-	}
-	if err := client.Halt(ctx, other.ID); err != nil {
+	if err := client.Halt(ctx, first); err != nil {
 		t.Fatal(err)
 	}
-	if again := keyed(nil); again.ID == other.ID || len(c.boxes()) != 1 {
-		t.Errorf("without it: %+v; there are %q", again, c.boxes())
+	differs("stopped", "pids", func(s *runner.Spec) { s.Limits.PIDs = 64 })
+	if out, _ := c.sh(keyed(nil), "cat /root/f"); out != "kept" {
+		t.Errorf("after all that it has %q", out)
+	}
+	// Replace removes it, whether it lives or not.
+	port := runner.Port{Listen: "unix:" + c.dir + "/sock", To: 80}
+	replace := func(s *runner.Spec) { s.Limits.PIDs, s.Replace, s.Publish = 64, true, []runner.Port{port} }
+	other := keyed(replace)
+	if out, r := c.sh(other, "cat /root/f 2>&1"); other.ID == first || !strings.Contains(out, "No such file") || !other.Replaced || !r.Replaced {
+		t.Errorf("with another limit: %+v has %q", other, out)
+	}
+	if s := keyed(func(s *runner.Spec) { s.Limits.PIDs, s.Publish = 64, []runner.Port{port} }); s.ID != other.ID || s.Replaced || !s.Existing {
+		t.Errorf("with the port that it listens on: %+v", s)
+	}
+	// What cannot be made removes nothing.
+	for what, change := range map[string]func(*runner.Spec){
+		"input": func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: c.dir + "/none", Name: "n"}} },
+		"image": func(s *runner.Spec) {
+			s.Image, s.Rootfs = "x", &runner.Rootfs{Digest: "sha256:x", Store: c.dir, Layers: []string{"sha256:" + strings.Repeat("0", 64)}}
+		},
+	} {
+		spec := runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: t.TempDir(), Replace: true}
+		change(&spec)
+		if _, err := client.Create(ctx, spec); err == nil {
+			t.Errorf("made without its %s", what)
+		}
+		if s := keyed(nil); s.ID != other.ID {
+			t.Errorf("it was removed for want of another one's %s", what)
+		}
+	}
+	again := keyed(replace)
+	if again.ID == other.ID || !again.Replaced {
+		t.Errorf("a second time: %+v", again)
+	}
+	if err := client.Halt(ctx, again.ID); err != nil {
+		t.Fatal(err)
+	}
+	if last := keyed(replace); last.ID == again.ID || !last.Replaced || len(c.boxes()) != 1 {
+		t.Errorf("of a stopped one: %+v; there are %q", last, c.boxes())
 	}
 	if _, err := client.Create(ctx, runner.Spec{Key: "k", Out: t.TempDir()}); code(err) != wire.CodeInvalid {
 		t.Errorf("of a one-shot: %v", err)

@@ -23,7 +23,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened,
 		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
 	}
 	defer files.close()
-	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Given: spec.Given}
+	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Granted: spec.Granted}
 	if spec.Egress != nil && c.again != nil {
 		own := *spec.Egress
 		spec.Egress = &own
@@ -48,8 +48,8 @@ func (c *Client) Halt(ctx context.Context, idOrName string) error {
 }
 
 // Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
-// What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, and out, its own
-// /out.
+// What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, out, its own
+// /out, and publish: it inherits no published port. That a port cannot be listened on now is an error.
 //
 // One without a name goes with c unless c has made a call about it, such as Inspect: whoever dies before anybody was told
 // of it leaves none.
@@ -57,12 +57,15 @@ func (c *Client) Halt(ctx context.Context, idOrName string) error {
 // A sandbox in which nothing runs is halted, and the files are shared, so their size does not matter: that it is started
 // again by its next command is not told (but what was in /dev/shm is gone). One that has processes holds still
 // (SIGSTOP, see package freeze) while what it wrote is copied; a file system that can share contents (btrfs, xfs) does.
-func (c *Client) Fork(ctx context.Context, idOrName, name, out string) (runner.Forked, error) {
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error) {
 	out, err := absPath(out)
+	if err == nil {
+		err = canListen(publish)
+	}
 	if err != nil {
 		return runner.Forked{}, err
 	}
-	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Out: out})
+	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Out: out, Publish: publish})
 }
 
 // Snapshot keeps the files of a sandbox as they are, to fork from. It is made as by Fork, does not expire, and

@@ -93,7 +93,7 @@ func (a *account) settle(r *protocol.ExecReply) (*runner.Receipt, error) {
 func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest, wire.Files) {
 	req := protocol.ExecRequest{
 		Argv: wire.ByteStrings(cmd.Argv), Env: wire.ByteStrings(cmd.Env),
-		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag,
+		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
 	}
 	if cmd.Account {
 		req.Receipt = a.known()
@@ -113,7 +113,7 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	ctx = context.WithoutCancel(ctx) // as Sandbox.Exec
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
-	m, err := s.call(ctx, &cmd, end, true)
+	m, err := s.call(ctx, &cmd, end, how{open: true})
 	if hasCode(err, wire.CodeUnknown) || hasCode(err, wire.CodeStopped) { // Open knows why, or what to do
 		if s, err = c.open(ctx, idOrName); err != nil {
 			return nil, nil, err
@@ -134,16 +134,20 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 // Whoever has asked for a command is told of it, also when ctx ends meanwhile: in a sandbox that stays it would run on, and
 // nobody could say what is to be signalled.
 func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error) {
+	return s.exec(ctx, cmd, how{})
+}
+
+func (s *Sandbox) exec(ctx context.Context, cmd runner.Command, h how) (*Process, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	end := s.client.ends.expect()
-	m, err := s.call(ctx, &cmd, end, false)
+	m, err := s.call(ctx, &cmd, end, h)
 	if hasCode(err, wire.CodeStopped) {
 		if _, err = s.client.open(ctx, s.ID); err == nil {
 			end = s.client.ends.expect()
-			m, err = s.call(ctx, &cmd, end, false)
+			m, err = s.call(ctx, &cmd, end, h)
 		}
 	}
 	if err != nil {
@@ -152,10 +156,13 @@ func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error
 	return s.started(m, end)
 }
 
+// how says what a call of a command is besides: see protocol.ExecRequest.
+type how struct{ open, silent bool }
+
 // call is the call of a command, of which nothing is expected when it fails.
-func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, open bool) (*wire.Message, error) {
+func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*wire.Message, error) {
 	req, files := request(cmd, &s.account, end.tag)
-	req.Sandbox, req.Open = s.ID, open
+	req.Sandbox, req.Open, req.Silent = s.ID, h.open, h.silent
 	go s.client.types.Do(learnTypes)
 	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
 	if err != nil {
@@ -172,7 +179,7 @@ func (s *Sandbox) started(m *wire.Message, end *ending) (*Process, error) {
 		return nil, err
 	}
 	if o := reply.Opened; o != nil {
-		s.ID, s.Level, s.Out, s.Restarted = o.ID, o.Level, o.Out, o.Restarted
+		s.ID, s.Level, s.Out, s.Restarted, s.Lacks = o.ID, o.Level, o.Out, o.Restarted, o.Lacks
 	}
 	return s.process(&reply, m, end)
 }
@@ -213,7 +220,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 
 // process is what was started, by the reply m.
 func (s *Sandbox) process(r *protocol.ExecReply, m *wire.Message, end *ending) (*Process, error) {
-	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, end: end, tty: m.File("tty")}
+	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.Lacks, end: end, tty: m.File("tty")}
 	var err error
 	if r.Digest != "" {
 		p.receipt, err = s.account.settle(r)
@@ -229,6 +236,7 @@ type Process struct {
 	sandbox   *Sandbox
 	exec      uint64
 	restarted bool
+	lacks     []string
 	receipt   *runner.Receipt
 	end       *ending // nil: somebody else started it
 	tty       *os.File
@@ -264,7 +272,7 @@ func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Receipt, r.Restarted = p.receipt, p.restarted
+	r.Receipt, r.Restarted, r.MissingSecrets, r.Replaced = p.receipt, p.restarted, p.lacks, p.sandbox.Replaced
 	return &r, nil
 }
 

@@ -45,6 +45,15 @@ func (s *sourceFiles) unlisten() {
 	}
 }
 
+// canListen opens the listeners of ports and closes them again.
+func canListen(ports []runner.Port) error {
+	var s sourceFiles
+	s.byName = wire.Files{}
+	defer s.close()
+	defer s.unlisten()
+	return s.listen(ports)
+}
+
 // firstFree is a port that every user may listen on, unless the machine is told otherwise
 // (ip_unprivileged_port_start, ip(7)).
 const firstFree = 1024

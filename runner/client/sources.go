@@ -108,7 +108,7 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 		s.given.IDs = &runner.IDRange{}
 	}
 	var err error
-	spec.Given, err = s.given.Write(c.dir.path, c.dir.key)
+	spec.Granted, err = s.given.Write(c.dir.path, c.dir.key)
 	return err
 }
 
@@ -116,7 +116,7 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 func (c *Client) refused(s *sourceFiles, spec runner.Spec, err error) {
 	if err != nil && !isGone(err) {
 		s.unlisten()
-		given.Remove(c.dir.path, spec.Given)
+		given.Remove(c.dir.path, spec.Granted)
 	}
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"demesne/runner"
@@ -87,6 +89,7 @@ func (e *Engine) findExec(t protocol.ExecTarget) (*execution, error) {
 	return x, nil
 }
 
+// list returns the sandboxes that live or are kept, in the order in which they were made.
 func (e *Engine) list() []runner.Info {
 	e.mu.Lock()
 	var boxes []*sandbox
@@ -101,7 +104,14 @@ func (e *Engine) list() []runner.Info {
 		}
 		infos, live[s.id] = append(infos, s.info()), true
 	}
-	return append(infos, e.listAsleep(live)...)
+	infos = append(infos, e.listAsleep(live)...)
+	slices.SortFunc(infos, olderFirst)
+	return infos
+}
+
+// olderFirst compares by the time of making. The id decides between equal times.
+func olderFirst(a, b runner.Info) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 }
 
 // count is how many of list's stay and are no snapshots. Whoever makes one asks, so it takes no more for those

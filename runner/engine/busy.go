@@ -53,8 +53,8 @@ func (s *sandbox) forkRunning(d *keep.Dir, t protocol.ForkRequest) (runner.Forke
 		return runner.Forked{}, wire.Errorf(codeOf(err), "fork sandbox %q: %w", s.id, err)
 	}
 	defer release()
-	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
-	did.ID = f.ID
+	f, err := s.e.forked(d, keep.Record{Info: s.info(), Map: s.e.idMap(), Secrets: s.kept.secrets, Base: append(s.kept.base[:len(s.kept.base):len(s.kept.base)], base)}, t)
+	did.ID, did.Unpublished = f.ID, f.Unpublished
 	return did, err
 }
 

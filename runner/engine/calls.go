@@ -45,6 +45,7 @@ type handler func(*caller, *wire.Message) (reply any, files wire.Files, err erro
 // handlers is where each operation of a caller is served.
 var handlers = map[wire.Op]handler{
 	protocol.OpCreate: of((*caller).create),
+	protocol.OpKey:    of((*caller).findKey),
 	protocol.OpRun:    withFiles((*caller).launch),
 	protocol.OpExec:   withFiles((*caller).exec),
 	protocol.OpAttach: withFiles(func(c *caller, t protocol.Target, _ *wire.Message) (*protocol.Attached, wire.Files, error) {

@@ -19,14 +19,17 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	if err != nil {
 		return nil, err
 	}
+	replace, replaced := spec.Replace, false
+	spec.Replace = false
 	s := c.sandboxFor(spec, egress)
+	s.kept.secrets = namesOf(secretsOf(egress))
 	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
 		s.life.maker = c
 	}
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
-		s.kept.policy = policyOf(spec)
-		if id, err := c.e.ofKey(spec.Key, s.kept.policy); err != nil || id != "" {
+		var id string
+		if id, replaced, err = c.e.takeKey(s, replace); err != nil || id != "" {
 			return &protocol.Created{ID: id, Existing: true}, err
 		}
 	}
@@ -39,7 +42,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	if err := s.build(m); err != nil {
 		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
-	made := &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}
+	made := &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace, Replaced: replaced}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
 		if c.left() && s.unknown() {
@@ -96,8 +99,8 @@ func admit(spec *runner.Spec) error {
 	if spec.Hostname == "" {
 		spec.Hostname = "demesne"
 	}
-	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
+	if err := admitKey(*spec); err != nil {
+		return err
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)

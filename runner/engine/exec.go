@@ -70,6 +70,9 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
 	}
+	if err := s.hasSecrets(req.Secrets); err != nil {
+		return nil, nil, err
+	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
 	x, err := s.enrol(c, req.Tag)
@@ -90,15 +93,25 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	if x.tty == nil && c.left() { // before that: see Engine.left
 		go x.kill(initTimeout)
 	}
-	news := s.kept.news
-	s.kept.news = false
 	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took, Restarted: news}
+	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took}
+	if !req.Silent {
+		started.Restarted, started.Lacks = s.takeNews()
+	}
 	if req.Receipt != nil {
 		started.Digest, started.Receipt = s.accountFor(*req.Receipt)
 	}
 	return started, reply, nil
+}
+
+// takeNews says whether s was restarted and without which of its secrets, once.
+func (s *sandbox) takeNews() (restarted bool, lacks []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	restarted, lacks = s.kept.news, s.kept.lacks
+	s.kept.news, s.kept.lacks = false, nil
+	return restarted, lacks
 }
 
 // begin has PID 1 start x. reply has its terminal, if it has one.

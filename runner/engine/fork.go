@@ -153,17 +153,25 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (
 	now := time.Now()
 	i := from.Info
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = box.ID(), t.Name, t.Out, now, nil, nil
-	i.Spec.Name, i.Spec.Out, i.Spec.Key = t.Name, t.Out, ""
+	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
 	i.Expires = expiry(i.Spec, now, now)
+	did := runner.Forked{ID: i.ID}
 	if t.Snapshot {
 		i.Expires = now.Add(snapshotLife)
+	} else {
+		// One listener cannot serve two sandboxes.
+		if len(t.Publish) == 0 {
+			did.Unpublished = i.Spec.Publish
+		}
+		i.Spec.Publish = t.Publish
 	}
-	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Snapshot: t.Snapshot}
+	// Quiet: a fork never ran, so its first start loses no process.
+	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Secrets: from.Secrets, Snapshot: t.Snapshot, Quiet: true}
 	if t.Passing {
 		r.Maker = e.state.Self()
 	}
 	if err := box.Write(r); err != nil {
 		return runner.Forked{}, errors.Join(err, box.Remove())
 	}
-	return runner.Forked{ID: i.ID}, box.Close()
+	return did, box.Close()
 }

@@ -37,6 +37,18 @@ func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
 	return held, err
 }
 
+// unpacked is an error where layers of s are not: their caller unpacks them, and calls again.
+func (s *sandbox) unpacked() error {
+	if r := s.spec.Rootfs; r == nil || r.Dir != "" {
+		return nil
+	}
+	held, err := s.hold(s.layerCache())
+	if err == nil {
+		held.Close()
+	}
+	return err
+}
+
 // use keeps the image that the layers are of from being removed until the file is closed. A spare
 // does not: nobody uses it, and who removes the image is not to be told so. It is nil where there is nothing to
 // lock, or it is real root's and we may not open it: the caller holds the image too, while it lives.

@@ -20,7 +20,7 @@ type kept struct {
 	box     *keep.Box // its directory; nil: it has none
 	why     error     // its files are not kept
 	base    []string  // of package keep, below what it writes
-	policy  string    // of one with a key: what it was made with
+	secrets []string  // names of those that it was ever started with
 	onDisk  bool      // what it writes is in box
 	written *os.File  // that
 
@@ -28,9 +28,10 @@ type kept struct {
 	rebooted  bool       // the machine was, meanwhile
 
 	restarted bool
-	quiet     bool // nothing ran in it when it was ended
-	stay      bool // its files, when it ends; under the sandbox's mu
-	news      bool // that it was restarted, until a command has been started; under the same
+	quiet     bool     // nothing ran in it when it was ended
+	stay      bool     // its files, when it ends; under the sandbox's mu
+	news      bool     // that it was restarted, until a command's result says so; under the same
+	lacks     []string // names of secrets that it was restarted without, likewise
 }
 
 // keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
@@ -100,7 +101,7 @@ func (s *sandbox) takeUp() error {
 	if err != nil {
 		return err
 	}
-	s.kept.box, s.kept.stay, s.kept.base, s.kept.policy = box, true, rec.Base, rec.Policy
+	s.kept.box, s.kept.stay, s.kept.base = box, true, rec.Base
 	s.kept.unsettled = rec.Unsettled
 	s.kept.rebooted = rec.Unsettled != nil && rec.Init.Boot != s.e.state.Self().Boot
 	s.undo.add(s.leave)
@@ -215,7 +216,7 @@ func (s *sandbox) record() error {
 	if err != nil {
 		init = keep.Process{} // it is dead
 	}
-	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Policy: s.kept.policy, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
+	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Secrets: s.kept.secrets, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,32 +35,69 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-func TestPolicyOf(t *testing.T) {
+// TestDifferences: what is left out differs from nothing, and each thing that differs is named with both values.
+func TestDifferences(t *testing.T) {
 	base := func() runner.Spec {
-		return runner.Spec{Image: "host", Key: "k", Egress: &runner.Egress{Allow: []string{"a.example"}, Log: "/l"}}
+		return runner.Spec{Image: "host", Limits: runner.Limits{PIDs: 100}, Egress: &runner.Egress{Allow: []string{"b.example", "a.example"}}}
 	}
 	for name, row := range map[string]struct {
-		change func(*runner.Spec)
-		same   bool
+		asked func(*runner.Spec)
+		want  string // of the difference; empty: there is none
 	}{
-		"nothing": {func(*runner.Spec) {}, true},
-		"name":    {func(s *runner.Spec) { s.Name = "n" }, true},
-		"out":     {func(s *runner.Spec) { s.Out = "/o" }, true},
-		"times":   {func(s *runner.Spec) { s.TTL, s.MaxAge = 1, 1 }, true},
-		"log":     {func(s *runner.Spec) { s.Egress.Log = "/m" }, true},
-		"rule":    {func(s *runner.Spec) { s.Egress.Allow = []string{"b.example"} }, false},
-		"no way":  {func(s *runner.Spec) { s.Egress = nil }, false},
-		"input":   {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "p"}} }, false},
-		"image":   {func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Digest: "d"} }, false},
-		"limit":   {func(s *runner.Spec) { s.Limits.PIDs = 3 }, false},
-		"nesting": {func(s *runner.Spec) { s.Nesting = true }, false},
+		"nothing":   {func(s *runner.Spec) { *s = runner.Spec{} }, ""},
+		"the same":  {func(*runner.Spec) {}, ""},
+		"a part":    {func(s *runner.Spec) { s.Egress = nil }, ""},
+		"order":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example", "b.example"} }, ""},
+		"log":       {func(s *runner.Spec) { s.Egress.Log, s.Out = "/m", "/o" }, ""},
+		"fewer":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example"} }, `allowed domains: made with "a.example b.example", asked for "a.example"`},
+		"mode":      {func(s *runner.Spec) { s.Egress.Mode = "open" }, `egress: made without it, asked for "open"`},
+		"limit":     {func(s *runner.Spec) { s.Limits.PIDs = 3 }, `pids: made with "100", asked for "3"`},
+		"no limit":  {func(s *runner.Spec) { s.Limits.PIDs = -1 }, `pids: made with "100", asked for "none"`},
+		"image":     {func(s *runner.Spec) { s.Image = "debian" }, `image: made with "host", asked for "debian"`},
+		"input":     {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "q"}} }, `inputs: made without it, asked for "/p:q"`},
+		"workspace": {func(s *runner.Spec) { s.Workspace = "/w" }, `workspace: made without it, asked for "/w"`},
+		"ports":     {func(s *runner.Spec) { s.Publish = []runner.Port{{Listen: "127.0.0.1:80", To: 8}} }, `published ports: made without it, asked for "127.0.0.1:80:8"`},
+		"times":     {func(s *runner.Spec) { s.TTL = runner.Duration(time.Hour) }, `ttl: made without it, asked for "1h0m0s"`},
+		"nesting":   {func(s *runner.Spec) { s.Nesting = true }, `nesting: made without it, asked for "yes"`},
+		"long":      {func(s *runner.Spec) { s.Image = strings.Repeat("x", 300) }, `image: made with "host", asked for "` + strings.Repeat("x", 200) + `…"`},
 	} {
-		spec := base()
-		row.change(&spec)
-		log := base().Egress.Log
-		if same := policyOf(spec) == policyOf(base()); same != row.same || base().Egress.Log != log {
-			t.Errorf("%s: same %t", name, same)
+		asked := base()
+		row.asked(&asked)
+		if got := strings.Join(differences(runner.Arguments(base()), runner.Arguments(asked)), "; "); got != row.want {
+			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
+	}
+	// A default differs from nothing, and something from a default.
+	none, open := []runner.Argument{{Name: "egress", Value: "none", Default: true}}, []runner.Argument{{Name: "egress", Value: "open"}}
+	if got := differences(open, none); got != nil {
+		t.Errorf("a default: %q", got)
+	}
+	if got := differences(none, open); len(got) != 1 || got[0] != `egress: made with "none", asked for "open"` {
+		t.Errorf("against a default: %q", got)
+	}
+}
+
+// TestSecretsUnlike: a secret is the same with the same value, host and header. No value is in what is said.
+func TestSecretsUnlike(t *testing.T) {
+	has := runner.Secret{Name: "T", Value: "hidden", Host: "a.example"}
+	s := &sandbox{id: "s", egress: &runner.Egress{Secrets: []runner.Secret{has}}}
+	for name, row := range map[string]struct {
+		asked []runner.Secret
+		want  string
+	}{
+		"none":  {nil, ""},
+		"same":  {[]runner.Secret{has}, ""},
+		"value": {[]runner.Secret{{Name: "T", Value: "other", Host: "a.example"}}, "secret T: started with another value, host or header"},
+		"host":  {[]runner.Secret{{Name: "T", Value: "hidden", Host: "b.example"}}, "secret T: started with another value, host or header"},
+		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: started without it"},
+	} {
+		err := s.hasSecrets(row.asked)
+		if (err == nil) != (row.want == "") || err != nil && (codeOf(err) != wire.CodeInvalid || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden")) {
+			t.Errorf("%s: %v, want %q", name, err, row.want)
+		}
+	}
+	if err := new(sandbox).hasSecrets([]runner.Secret{has}); err == nil {
+		t.Error("a sandbox without a network has a secret")
 	}
 }
 

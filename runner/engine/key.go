@@ -1,61 +1,144 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/keep"
+	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
 
 const keyMax = 256
 
-// policyOf is the digest of what must be the same for a sandbox to be used again under its key. spec
-// was admitted: what was left open is filled in, and secrets are not in it.
-func policyOf(spec runner.Spec) string {
-	spec.Name, spec.Key, spec.Out, spec.Given, spec.TTL, spec.MaxAge, spec.FreezeIdle = "", "", "", "", 0, 0, 0
-	if spec.Egress != nil {
-		own := *spec.Egress
-		own.Log = ""
-		spec.Egress = &own
-	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return "" // a Spec came as JSON
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+// holder is the sandbox that a key names: one that lives, or the record of one that has files and no processes.
+type holder struct {
+	id   string // empty: there is none
+	live *sandbox
+	rec  keep.Record
 }
 
-// ofKey returns the id of the sandbox with that key, if it is of that policy. Any other is removed.
-func (e *Engine) ofKey(key, policy string) (id string, err error) {
+// ofKey finds the sandbox with that key. One that another runner has is an error.
+func (e *Engine) ofKey(key string) (holder, error) {
 	if s := e.liveOf(key); s != nil {
-		if s.kept.policy == policy {
-			return s.id, nil
-		}
-		return "", s.stop(false)
+		return holder{id: s.id, live: s}, nil
 	}
 	d, err := e.keeper()
 	if err != nil {
-		return "", nil // there are none
+		return holder{}, nil // without a directory there are none
 	}
 	for _, rec := range d.All() {
 		if rec.Info.Spec.Key != key || rec.Snapshot || e.lives(rec.Info.ID) {
 			continue
 		}
 		if rec.Info.State == runner.Running {
-			return "", wire.Errorf(wire.CodeBusy, "create sandbox with key %q: %w", key, stopped(rec))
+			return holder{}, wire.Errorf(wire.CodeBusy, "find sandbox of key %q: %w", key, stopped(rec))
 		}
-		if rec.Policy == policy {
-			return rec.Info.ID, nil
-		}
-		if err := e.stopAsleep(rec, false); err != nil {
-			return "", err
-		}
+		return holder{id: rec.Info.ID, rec: rec}, nil
 	}
-	return "", nil
+	return holder{}, nil
+}
+
+// fits is an error that names each argument by which h differs from what is asked for. Secrets are compared where a
+// process has them: to a sandbox that is stopped they are given when it starts.
+func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
+	made := h.rec.Info.Spec.Given
+	var diffs []string
+	if h.live != nil {
+		made = h.live.spec.Given
+		diffs = h.live.secretsUnlike(secrets)
+	}
+	if diffs = append(differences(made, asked.Given), diffs...); len(diffs) == 0 {
+		return nil
+	}
+	return wire.Errorf(wire.CodeDiffers, "find sandbox of key %q: %s differs from what was asked for: %s", asked.Key, h.id, strings.Join(diffs, "; "))
+}
+
+// differences are the arguments in asked that made has another value of, each in words. Those left out differ from nothing.
+// It is pure.
+func differences(made, asked []runner.Argument) (diffs []string) {
+	for _, a := range asked {
+		if a.Default {
+			continue
+		}
+		was := "without it"
+		if i := slices.IndexFunc(made, func(m runner.Argument) bool { return m.Name == a.Name }); i >= 0 {
+			if made[i].Value == a.Value {
+				continue
+			}
+			was = "with " + strconv.Quote(clipped(made[i].Value))
+		}
+		diffs = append(diffs, fmt.Sprintf("%s: made %s, asked for %q", a.Name, was, clipped(a.Value)))
+	}
+	return diffs
+}
+
+// clipped bounds what an error says of one argument.
+func clipped(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// remove removes h with its files.
+func (h holder) remove(e *Engine) error {
+	if h.live != nil {
+		return h.live.stop(false)
+	}
+	return e.stopAsleep(h.rec, false)
+}
+
+// findKey answers which sandbox a create call with a key will get; an empty id: it will make one. The listeners of one that is to
+// be replaced are closed, for the caller to open: it loses its processes now, and its files when the new one can be made.
+func (c *caller) findKey(spec runner.Spec, _ *wire.Message) (*protocol.Created, error) {
+	if err := admitKey(spec); err != nil {
+		return nil, err
+	}
+	defer c.e.keys.lock(spec.Key)()
+	h, err := c.e.ofKey(spec.Key)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.id == "":
+		return &protocol.Created{}, nil
+	case !spec.Replace:
+		return &protocol.Created{ID: h.id, Existing: true}, h.fits(spec, secretsOf(spec.Egress))
+	case h.live != nil && len(h.live.spec.Publish) > 0:
+		return &protocol.Created{}, h.live.stop(true)
+	}
+	return &protocol.Created{}, nil
+}
+
+// takeKey gives the sandbox of the key of s, or none, for s to be made: one that is to be replaced is removed. The caller has the
+// lock of the key.
+func (e *Engine) takeKey(s *sandbox, replace bool) (existing string, replaced bool, err error) {
+	h, err := e.ofKey(s.spec.Key)
+	switch {
+	case err != nil || h.id == "":
+		return "", false, err
+	case !replace:
+		return h.id, false, h.fits(s.spec, secretsOf(s.egress))
+	}
+	if err := s.unpacked(); err != nil {
+		return "", false, err
+	}
+	return "", true, h.remove(e)
+}
+
+func admitKey(spec runner.Spec) error {
+	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
+	}
+	if spec.Replace && spec.Key == "" {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: replace is for a sandbox with a key")
+	}
+	return nil
 }
 
 // liveOf finds the live sandbox with that key. One that is ending is waited for.

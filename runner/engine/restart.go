@@ -23,7 +23,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 		return protocol.Opened{}, stopped(rec)
 	}
 	spec := rec.Info.Spec
-	spec.Exposed, spec.Given = t.Exposed, t.Given
+	spec.Exposed, spec.Granted = t.Exposed, t.Granted
 	if spec.Egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
 	}
@@ -34,6 +34,8 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	s := e.newSandbox(rec.Info.ID, spec)
 	s.asker = c
 	s.egress, s.created, s.kept.restarted, s.kept.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
+	s.kept.secrets = append(missing(rec.Secrets, t.Secrets), namesOf(t.Secrets)...)
+	s.kept.lacks = missing(rec.Secrets, t.Secrets)
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	other, err := e.claimAgain(s)
 	if err != nil {

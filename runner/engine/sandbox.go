@@ -165,5 +165,5 @@ func (s *sandbox) open() (protocol.Opened, error) {
 	if s.life.maker != nil {
 		s.used()
 	}
-	return protocol.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.kept.news}, nil
+	return protocol.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.kept.news, Lacks: s.kept.lacks}, nil
 }

@@ -151,7 +151,7 @@ const tidyFor = 2 * time.Second
 // release says that nothing is given to the sandbox any more. Sockets that we may not remove the reaper does, which has
 // the caller's rights.
 func (s *sandbox) release() {
-	run, name := s.e.boot.RunDir, s.spec.Given
+	run, name := s.e.boot.RunDir, s.spec.Granted
 	if name == "" {
 		return
 	}

@@ -50,15 +50,15 @@ var ErrBusy = errors.New("another runner has it")
 // Record is what is known of a sandbox that has no processes.
 type Record struct {
 	Version int         `json:"version"`
-	Info    runner.Info `json:"info"`             // as it was; State and Expires are filled in when read
-	Map     string      `json:"map"`              // names the id map that its files have
-	Init    Process     `json:"init"`             // its last PID 1
-	Base    []string    `json:"base,omitempty"`   // names of base-HEX that are below its tree, the lowest first
-	Policy  string      `json:"policy,omitempty"` // digest of what a sandbox with a key was made with
+	Info    runner.Info `json:"info"`              // as it was; State and Expires are filled in when read
+	Map     string      `json:"map"`               // names the id map that its files have
+	Init    Process     `json:"init"`              // its last PID 1
+	Base    []string    `json:"base,omitempty"`    // names of base-HEX that are below its tree, the lowest first
+	Secrets []string    `json:"secrets,omitempty"` // names of the secrets it was started with; no file has their values
 
 	// Freezing is a base that its tree is about to become, or has: whether it is there decides.
 	Freezing string `json:"freezing,omitempty"`
-	// Quiet says that nothing ran in it when it was stopped: that it is started again is no news.
+	// Quiet says that the next start loses no process: nothing ran in it when it was stopped, or it is a fork that never ran.
 	Quiet bool `json:"quiet,omitempty"`
 	// Unsettled is since when its /out may have files of its that are not the caller's yet; nil: it has none.
 	Unsettled *time.Time `json:"unsettled,omitempty"`

@@ -30,6 +30,7 @@ type Created struct {
 	Trace []runner.Stage `json:"trace"`
 
 	Existing bool `json:"existing,omitempty"` // there is one of the key: open it
+	Replaced bool `json:"replaced,omitempty"` // there was one of the key, and it was removed
 }
 
 // Target names a sandbox by id or name.
@@ -44,6 +45,7 @@ type Opened struct {
 	Level     runner.Level `json:"level"`
 	Out       string       `json:"output_dir"`
 	Restarted bool         `json:"restarted,omitempty"`
+	Lacks     []string     `json:"lacks,omitempty"` // secrets that it was restarted without, by name
 }
 
 // LayerRequest is the body of a layer call; its descriptor is where the layer goes.
@@ -64,7 +66,7 @@ type Answer struct {
 type Restart struct {
 	Sandbox string `json:"sandbox"`
 	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
-	Given   string `json:"given,omitempty"`   // likewise
+	Granted string `json:"granted,omitempty"` // likewise
 
 	// As in Egress: no file has them.
 	Upstream map[string]string `json:"upstream,omitempty"`
@@ -78,4 +80,6 @@ type ForkRequest struct {
 	Out      string `json:"out,omitempty"`
 	Snapshot bool   `json:"snapshot,omitempty"`
 	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
+
+	Publish []runner.Port `json:"publish,omitempty"` // of a fork: those of the other sandbox are not inherited
 }

@@ -18,6 +18,11 @@ type ExecRequest struct {
 	Timeout runner.Duration `json:"timeout,omitempty"`
 	TTY     *runner.Winsize `json:"tty,omitempty"`
 
+	// Secrets must be among those that the sandbox was started with.
+	Secrets []runner.Secret `json:"secrets,omitempty"`
+
+	// Silent is of a command of demesne's own, whose result is not shown: Restarted is left for the next command.
+	Silent bool `json:"silent,omitempty"`
 	// Open asks for what an open call tells, too.
 	Open bool `json:"open,omitempty"`
 	// Tag is the caller's own number of the command: OpEnded comes with it. 0: it does not come.
@@ -32,8 +37,9 @@ type ExecReply struct {
 	PID   int            `json:"pid"` // inside the sandbox
 	Trace []runner.Stage `json:"trace"`
 
-	Restarted bool    `json:"restarted,omitempty"` // see Result
-	Opened    *Opened `json:"opened,omitempty"`    // if it was asked for
+	Restarted bool     `json:"restarted,omitempty"` // see Result
+	Lacks     []string `json:"lacks,omitempty"`     // Result.MissingSecrets
+	Opened    *Opened  `json:"opened,omitempty"`    // if it was asked for
 
 	Digest  string          `json:"digest,omitempty"`  // of the receipt, if it was asked for
 	Receipt json.RawMessage `json:"receipt,omitempty"` // if it has another digest than the caller's

@@ -6,6 +6,7 @@ import "demesne/runner/wire"
 const (
 	OpHello   wire.Op = "hello"
 	OpCreate  wire.Op = "create"
+	OpKey     wire.Op = "key" // of a Spec with a Key: what a create call will find
 	OpOpen    wire.Op = "open"
 	OpExec    wire.Op = "exec"
 	OpRun     wire.Op = "run"   // create and exec at once

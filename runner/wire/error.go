@@ -16,6 +16,7 @@ const (
 	CodeUnknown       Code = "unknown"        // no such sandbox or exec
 	CodeMissing       Code = "missing"        // layers of the image are not unpacked
 	CodeExists        Code = "exists"         // the name is taken
+	CodeDiffers       Code = "differs"        // the sandbox of the key was made with other arguments
 	CodeNotFound      Code = "not-found"      // the command does not exist: exit 127
 	CodeNotExecutable Code = "not-executable" // it exists and cannot be executed: exit 126
 	CodeRequirement   Code = "requirement"    // --require was not met

@@ -137,7 +137,7 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (box *client.
 		return err
 	})
 	if err == nil && ctx.Err() != nil {
-		if box.Out == spec.Out { // otherwise it is an older one, of that key
+		if !box.Existing {
 			stop(box)
 		}
 		return nil, context.Cause(ctx)

@@ -173,6 +173,9 @@ func (d *Desk) make(ctx context.Context, r work.Request, w work.Watch, life runn
 		}
 	}()
 	spec.Lifetime, spec.Out = life, out.path
+	if spec.Key != "" {
+		spec.Given = given(r, ref)
+	}
 	g.Fill(&spec, r.User)
 	if spec.Egress != nil {
 		if spec.Egress.Log, err = outbound.LogFile(d.root, out.name()); err != nil {

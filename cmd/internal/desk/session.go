@@ -10,8 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/outbound"
 	"demesne/cmd/internal/outputs"
 	"demesne/cmd/internal/room"
+	"demesne/images/imageref"
 	"demesne/mcp/work"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -33,9 +36,9 @@ func (d *Desk) create(ctx context.Context, r work.Request, w work.Watch) (*work.
 		return nil, err
 	}
 	defer out.close()
-	c := &work.Created{ID: box.ID, OutputDir: box.Out}
-	found := box.Out != out.path
-	if found { // one of that key was there
+	c := &work.Created{ID: box.ID, OutputDir: box.Out, Replaced: box.Replaced}
+	found := box.Existing
+	if found {
 		out.undo()
 	} else if err := d.roomFor(ctx, box); err != nil {
 		out.undo()
@@ -161,7 +164,29 @@ func (d *Desk) keyed(ctx context.Context, r work.Request, w work.Watch, s stream
 	if err != nil {
 		return nil, err
 	}
-	return d.within(ctx, box, r, w, s)
+	o, err := d.within(ctx, box, r, w, s)
+	if err == nil {
+		o.Result.Replaced = c.Replaced
+	}
+	return o, err
+}
+
+// given is what r asks the sandbox of a key to be, and what its defaults stand for.
+func given(r work.Request, ref imageref.Ref) []runner.Argument {
+	egress := r.Egress
+	if egress == "" {
+		egress = outbound.None
+	}
+	all := append(runner.Arguments(r.Spec),
+		runner.Argument{Name: "image", Value: ground.Word(ref), Default: !r.OwnImage},
+		runner.Argument{Name: "egress", Value: egress, Default: !r.OwnEgress})
+	if len(r.Domains) > 0 {
+		all = append(all, runner.Argument{Name: "allowed domains", Value: runner.SetWord(r.Domains)})
+	}
+	if r.Ask {
+		all = append(all, runner.Argument{Name: "ask", Value: "yes"})
+	}
+	return all
 }
 
 // Destroy ends a sandbox, and removes its output directory if that is empty. A sandbox that is not there is an error, the second time too.

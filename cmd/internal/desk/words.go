@@ -28,6 +28,8 @@ func explained(err error) error {
 		f *events.Failure
 	)
 	switch {
+	case errors.As(err, &e) && e.Code == wire.CodeDiffers:
+		return &hinted{err, "leave out what differs to use the sandbox as it is; replace: true removes it with its files and makes it anew"}
 	case errors.As(err, &e) && e.Hint != "":
 		return &hinted{err, e.Hint}
 	case errors.As(err, &f) && f.Hint != "":

@@ -139,6 +139,17 @@ func isNoVariable(s string) bool {
 	return strings.Index(s, "=") <= 0 || strings.ContainsRune(s, 0)
 }
 
+// Word is equal for equal references, however they were written.
+func Word(ref imageref.Ref) string {
+	switch {
+	case ref.Full != "":
+		return ref.Full
+	case ref.Path != "":
+		return string(ref.Kind) + ":" + ref.Path
+	}
+	return ref.Given
+}
+
 // Release lets go of the image; a sandbox on it holds it by then. It may be called on nil.
 func (g *Ground) Release() {
 	if g != nil && g.hold != nil {

@@ -1,0 +1,148 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A key finds the same sandbox, whatever of its arguments is left out.
+func TestSessionKey(t *testing.T) {
+	b := newBox(t)
+	b.must("run", "--key", "my/key", "--pids", "100", "--", "sh", "-c", "echo kept > /root/f")
+	b.must("exec", "--key", "my/key", "-c", "echo more >> /root/f")
+	id := strings.TrimSpace(b.must("ls", "-q"))
+	for _, flags := range [][]string{nil, {"--pids", "100"}, {"--image", "host"}, {"--egress", "none"}} {
+		if got := b.must(append([]string{"create", "--key", "my/key"}, flags...)...); strings.TrimSpace(got) != id {
+			t.Errorf("create %q found %q, not %q", flags, got, id)
+		}
+	}
+	b.must("stop", "--keep", id)
+	r := b.demesne("run", "--key", "my/key", "--", "cat", "/root/f")
+	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
+		t.Errorf("after a stop: %+v", r)
+	}
+	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
+		t.Errorf("it is told twice: %+v", r)
+	}
+	if all := strings.Fields(b.must("ls", "-q")); len(all) != 1 || all[0] != id {
+		t.Errorf("there are %q", all)
+	}
+	// No directory is left of runs that found their sandbox there.
+	if outs := names(b.out); len(outs) > 2 {
+		t.Errorf("output directories: %q", outs)
+	}
+	b.must("rm", id)
+}
+
+// M6: a call with a key that asks for something else destroys nothing. It is refused, and told what differs; with --replace the
+// sandbox is made anew, and that is told, too.
+func TestSessionKeyDiffers(t *testing.T) {
+	b := newBox(t)
+	b.mkdir("w")
+	policy := b.file("policy.toml", "mode = \"none\"\n", 0o644)
+	create := []string{"create", "--key", "k", "--pids", "100"}
+	id := strings.TrimSpace(b.must(create...))
+	b.must("exec", id, "-c", "echo kept > /root/f")
+	for _, state := range []string{"live", "stopped"} {
+		for what, flags := range map[string][]string{
+			`pids: made with "100", asked for "90"`:            {"--pids", "90"},
+			`image: made with "host", asked for "dir:/usr"`:    {"--image", "dir:/usr"},
+			`egress: made with "none", asked for "open"`:       {"--egress", "open"},
+			"allowed domains: made without it":                 {"--allow-domain", "a.test"},
+			"egress file: made without it":                     {"--egress-file", policy},
+			"workspace: made without it":                       {"--workspace", "w"},
+			"output directory: made without it":                {"--out", "o"},
+			"inputs: made without it":                          {"--in", policy},
+			"ttl: made without it":                             {"--ttl", "1h"},
+			"memory: made without it":                          {"--memory", "200m"},
+			"published ports: made without it":                 {"--publish", "unix:s:80"},
+			`pids: made with "100", asked for "none"; require`: {"--pids", "none", "--require", "minimal"},
+		} {
+			for _, verb := range [][]string{{"create"}, {"run", "-c", "true"}} {
+				args := append([]string{verb[0], "--key", "k"}, append(flags, verb[1:]...)...)
+				if r := b.demesne(args...); r.code != 125 || !strings.Contains(r.stderr, what) || !strings.Contains(r.stderr, "--replace") {
+					t.Errorf("%s, %q: %+v, want %q", state, args, r, what)
+				}
+			}
+		}
+		if got := b.must("exec", "--key", "k", "--", "cat", "/root/f"); got != "kept\n" {
+			t.Errorf("%s: its file is %q", state, got)
+		}
+		b.must("stop", "--keep", id)
+	}
+	if exists(b.dir + "/o") {
+		t.Error("a refused run left its output directory")
+	}
+	b.refused(t, "--key", "run", "--replace", "--", "true")
+	r := b.demesne("run", "--key", "k", "--pids", "90", "--replace", "--json", "-c", "cat /root/f; echo new > /root/f")
+	if r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) || !strings.Contains(r.stdout, `"stdout": ""`) || !strings.Contains(r.stderr, "was removed with its files") {
+		t.Errorf("run --replace: %+v", r)
+	}
+	other := strings.TrimSpace(b.must("ls", "-q"))
+	if strings.Contains(other, id) || strings.Contains(other, "\n") {
+		t.Errorf("there are %q, and %s was replaced", other, id)
+	}
+	if r := b.demesne("run", "--key", "k", "--pids", "90", "-c", "cat /root/f"); r.stdout != "new\n" || r.stderr != "" {
+		t.Errorf("after it was replaced: %+v", r)
+	}
+	if r := b.demesne("create", "--key", "k", "--replace", "--json"); r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) {
+		t.Errorf("create --replace: %+v", r)
+	}
+	if r := b.demesne("create", "--key", "new", "--replace", "--json"); r.code != 0 || strings.Contains(r.stdout, "replaced") {
+		t.Errorf("create --replace of what is not there: %+v", r)
+	}
+	b.must(append([]string{"rm"}, strings.Fields(b.must("ls", "-q"))...)...)
+}
+
+// A sandbox with a key that listens on ports is found with the flags that it was made with.
+func TestSessionKeyPublish(t *testing.T) {
+	b := newBox(t)
+	create := []string{"create", "--key", "web", "--publish", freePort(t) + ":3000"}
+	id := b.must(create...)
+	if again := b.must(create...); again != id {
+		t.Errorf("found %q, not %q", again, id)
+	}
+	if r := b.demesne(append(create, "--replace", "--json")...); r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) {
+		t.Errorf("--replace on the same port: %+v", r)
+	}
+	b.must("rm", strings.TrimSpace(b.must("ls", "-q")))
+}
+
+// Six callers at once, on one key and with two policies: those of the one that comes first get one sandbox, the others are told
+// what differs.
+func TestSessionKeyRace(t *testing.T) {
+	b := newBox(t)
+	for round := range 4 {
+		key := fmt.Sprint("race ", round)
+		var all []*exec.Cmd
+		var outs, errs [6]strings.Builder
+		for i := range 6 {
+			cmd := b.command("demesne", "create", "--key", key, "--pids", fmt.Sprint(100+i%2))
+			cmd.Stdout, cmd.Stderr = &outs[i], &errs[i]
+			all = append(all, cmd)
+		}
+		for _, cmd := range all {
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids, won := map[string]bool{}, map[int]int{}
+		for i, cmd := range all {
+			cmd.Wait()
+			switch id, told := strings.TrimSpace(outs[i].String()), errs[i].String(); {
+			case id != "" && told == "":
+				ids[id], won[i%2] = true, won[i%2]+1
+			case id != "" || !strings.Contains(told, "pids: made with"):
+				t.Errorf("caller %d: %q, %q", i, id, told)
+			}
+		}
+		if len(ids) != 1 || len(won) != 1 || won[0]+won[1] != 3 {
+			t.Errorf("round %d: sandboxes %v; of each policy won %v", round, ids, won)
+		}
+		for id := range ids {
+			b.must("rm", id)
+		}
+	}
+}

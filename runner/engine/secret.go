@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+func secretsOf(e *runner.Egress) []runner.Secret {
+	if e == nil {
+		return nil
+	}
+	return e.Secrets
+}
+
+// namesOf is all of secrets that a file may have.
+func namesOf(secrets []runner.Secret) (names []string) {
+	for _, k := range secrets {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// missing are the names that no secret has. It is pure.
+func missing(names []string, secrets []runner.Secret) (left []string) {
+	for _, name := range names {
+		if !slices.ContainsFunc(secrets, func(k runner.Secret) bool { return k.Name == name }) {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+// secretsUnlike says of each secret that s lacks, or has another value of or for another host, that this is so. No value is in
+// what it says.
+func (s *sandbox) secretsUnlike(asked []runner.Secret) (diffs []string) {
+	has := secretsOf(s.egress)
+	for _, k := range asked {
+		switch i := slices.IndexFunc(has, func(h runner.Secret) bool { return h.Name == k.Name }); {
+		case i < 0:
+			diffs = append(diffs, "secret "+k.Name+": started without it")
+		case has[i] != k:
+			diffs = append(diffs, "secret "+k.Name+": started with another value, host or header")
+		}
+	}
+	return diffs
+}
+
+// hasSecrets refuses a command that is to use secrets which s does not have. They are given to a sandbox when it starts: its
+// programs trust the proxy from then on, or never.
+func (s *sandbox) hasSecrets(asked []runner.Secret) error {
+	diffs := s.secretsUnlike(asked)
+	if len(diffs) == 0 {
+		return nil
+	}
+	err := wire.Errorf(wire.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
+	err.Hint = "demesne stop --keep " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
+	if s.egress == nil {
+		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Argument is one thing that a caller asked a sandbox with a Key to be, in words. Equal words ask for the same.
+type Argument struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// Default says that the caller left it out, and that Value is what it stands for: it differs from nothing.
+	Default bool `json:"default,omitempty"`
+}
+
+// Arguments are what spec asks for, but for Out: every field that is not left open. A caller that fills fields in with
+// defaults of its own adds those as such.
+func Arguments(spec Spec) []Argument {
+	var all []Argument
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, Argument{Name: name, Value: value})
+		}
+	}
+	add("name", spec.Name)
+	add("image", spec.Image)
+	add("inputs", inputWords(spec.Inputs))
+	add("workspace", spec.Workspace)
+	if u := spec.User; u != nil {
+		add("user", fmt.Sprintf("%d:%d", u.UID, u.GID))
+	}
+	add("memory", limitWord(float64(spec.Limits.Memory)))
+	add("cpus", limitWord(spec.Limits.CPUs))
+	add("pids", limitWord(float64(spec.Limits.PIDs)))
+	add("disk", limitWord(float64(spec.Limits.Disk)))
+	add("nesting", flagWord(spec.Nesting))
+	add("require", string(spec.Require))
+	add("ttl", timeWord(spec.TTL))
+	add("max-age", timeWord(spec.MaxAge))
+	add("freeze-idle", timeWord(spec.FreezeIdle))
+	add("hostname", spec.Hostname)
+	add("published ports", portWords(spec.Publish))
+	if e := spec.Egress; e != nil {
+		add("egress", e.Mode)
+		add("allowed domains", SetWord(e.Allow))
+		add("denied domains", SetWord(e.Deny))
+		add("open with inputs", flagWord(e.OpenWithInputs))
+		add("learn", flagWord(e.Learn))
+		add("go proxy", flagWord(e.GoProxy))
+		add("ask", timeWord(e.Ask))
+	}
+	return all
+}
+
+func inputWords(inputs []Input) string {
+	var words []string
+	for _, in := range inputs {
+		word := in.Path + ":" + in.Name
+		if in.Socket {
+			word = "socket " + word
+		}
+		words = append(words, word)
+	}
+	return SetWord(words)
+}
+
+func portWords(ports []Port) string {
+	var words []string
+	for _, p := range ports {
+		words = append(words, fmt.Sprintf("%s:%d", p.Listen, p.To))
+	}
+	return SetWord(words)
+}
+
+// SetWord is the word for a list whose order does not matter.
+func SetWord(words []string) string {
+	return strings.Join(slices.Sorted(slices.Values(words)), " ")
+}
+
+func limitWord(n float64) string {
+	switch {
+	case n == 0:
+		return ""
+	case n < 0:
+		return "none"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
+func timeWord(d Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return time.Duration(d).String()
+}
+
+func flagWord(on bool) string {
+	if on {
+		return "yes"
+	}
+	return ""
+}
