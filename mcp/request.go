@@ -36,11 +36,12 @@ var (
 	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
 	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
-	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
-	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
-	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
-	limitsField  = property{name: "limits", schema: arguments(
+	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port. "+
+		"The person at the client is asked about those that the operator did not list.")
+	nameField   = field("name", "string", "A name for the sandbox, for people and for later calls.")
+	keyField    = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
+	turnField   = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
+	limitsField = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
 	)}
@@ -75,14 +76,13 @@ func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	if r.Spec.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
 		return r, err
 	}
-	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
-		return r, err
-	}
 	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {
 		return r, fmt.Errorf("ask: nobody waits for a background job who could be asked")
 	}
-	r.Spec.Limits, err = c.limits()
-	return r, err
+	if r.Spec.Limits, err = c.limits(); err != nil {
+		return r, err
+	}
+	return r, c.domains(&r) // last: a person may be asked, about a call that is right otherwise
 }
 
 func (c *call) checkWords(r work.Request) error {
@@ -112,10 +112,11 @@ func (c *call) limits() (l runner.Limits, err error) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}
 	}
-	return runner.Limits{
+	l = runner.Limits{
 		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
 		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
-	}, nil
+	}
+	return l, c.opts.Ceilings.bound(&l)
 }
 
 // commandRequest reads what a command is, into r.
@@ -151,8 +152,8 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 		return fmt.Errorf("cwd %q is not absolute", r.Dir)
 	}
 	r.InTurn = c.args.flag("in_turn")
-	r.Timeout = seconds(c.args.number("timeout_seconds"))
-	return nil
+	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
+	return err
 }
 
 // longestArg is the kernel's bound on one argument or variable, in bytes without its NUL

@@ -36,6 +36,8 @@ type Spec struct {
 	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
+	Door       Door     `json:"door,omitempty"`     // whose caller made it; the runner sets it, whatever a caller sent
+	Share      Door     `json:"share,omitempty"`    // of a Persistent sandbox of the command line: a door that may use it too
 
 	// Exposed is found out by [client.Client.Create]: others on this machine can reach Out or Workspace,
 	// so not even for a moment may there be a set-user-ID file of the caller's.

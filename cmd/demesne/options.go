@@ -35,6 +35,7 @@ type options struct {
 	inTurn               bool
 	ttl, maxAge          time.Duration
 	freezeIdle           time.Duration
+	share                runner.Door
 	network              network
 
 	shell            *string // -c
@@ -63,13 +64,15 @@ var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways
 
 var formats = []string{"oci", "docker"}
 
+var shares = []string{string(runner.DoorMCP)}
+
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
 // spec is the sandbox that was asked for, without its directories.
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
+		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {
@@ -169,6 +172,11 @@ func (o *options) setFormat(s string) error {
 func (o *options) setRequire(s string) error {
 	o.require = runner.Level(s)
 	return oneOf(s, levels)
+}
+
+func (o *options) setShare(s string) error {
+	o.share = runner.Door(s)
+	return oneOf(s, shares)
 }
 
 func (o *options) setShell(s string) error {

@@ -90,7 +90,12 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key and the same flags, if there is one; one that was made with others is removed first"), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key and the same flags, if there is one; one that was made with others is removed first"), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+}
+
+func shareFlag(o *options) flagSet {
+	return flagSet{{group: groupSandbox, long: "share", arg: "DOOR", complete: aWord, words: shares, set: o.setShare,
+		help: "let models use it by its id or name: mcp is all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) flagSet {

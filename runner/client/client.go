@@ -20,7 +20,8 @@ import (
 // lies beside demesne-runner.
 type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
-	Network bool   // the first sandbox is to have a way out: a runner that has to be started begins with that
+	Door    runner.Door
+	Network bool // the first sandbox is to have a way out: a runner that has to be started begins with that
 
 	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
 	// may take its time and is called for several at once. What nobody answered is denied, and asked
@@ -43,6 +44,7 @@ type Client struct {
 	hello protocol.Hello
 	young atomic.Bool    // we have started it, and not been greeted yet
 	start []runner.Stage // of the runner, if we started it
+	door  runner.Door
 	ask   func(runner.Question) (allow, answered bool)
 	again func(*runner.Spec)
 	ends  endings
@@ -74,7 +76,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart}
 		conn := wire.NewConn(sock)
 		err = c.introduce(conn, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
@@ -99,7 +101,11 @@ func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 		return err
 	}
 	defer ns.Close()
-	err = conn.Send(wire.Message{Op: protocol.OpHello}, nil, wire.Files{protocol.FileUserNS: ns})
+	var intro any // nothing to encode on the command line's way
+	if c.door != runner.DoorCLI {
+		intro = protocol.Introduction{Door: c.door}
+	}
+	err = conn.Send(wire.Message{Op: protocol.OpHello}, intro, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}

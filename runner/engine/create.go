@@ -12,6 +12,7 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, error) {
+	spec.Door = c.door
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
@@ -26,7 +27,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		s.kept.policy = policyOf(spec)
-		if id, err := c.e.ofKey(spec.Key, s.kept.policy); err != nil || id != "" {
+		if id, err := c.e.ofKey(spec.Door, spec.Key, s.kept.policy); err != nil || id != "" {
 			return &protocol.Created{ID: id, Existing: true}, err
 		}
 	}
@@ -98,6 +99,9 @@ func admit(spec *runner.Spec) error {
 	}
 	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
+	}
+	if spec.Share != "" && (!spec.Share.Known() || spec.Door != runner.DoorCLI || spec.Lifetime != runner.Persistent) {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)

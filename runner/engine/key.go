@@ -29,9 +29,10 @@ func policyOf(spec runner.Spec) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ofKey returns the id of the sandbox with that key, if it is of that policy. Any other is removed.
-func (e *Engine) ofKey(key, policy string) (id string, err error) {
-	if s := e.liveOf(key); s != nil {
+// ofKey returns the id of the door's sandbox with that key, if it is of that policy. Any other of that door is
+// removed. The same key at another door is another sandbox, though it be shared.
+func (e *Engine) ofKey(door runner.Door, key, policy string) (id string, err error) {
+	if s := e.liveOf(door, key); s != nil {
 		if s.kept.policy == policy {
 			return s.id, nil
 		}
@@ -42,7 +43,7 @@ func (e *Engine) ofKey(key, policy string) (id string, err error) {
 		return "", nil // there are none
 	}
 	for _, rec := range d.All() {
-		if rec.Info.Spec.Key != key || rec.Snapshot || e.lives(rec.Info.ID) {
+		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.lives(rec.Info.ID) {
 			continue
 		}
 		if rec.Info.State == runner.Running {
@@ -58,9 +59,9 @@ func (e *Engine) ofKey(key, policy string) (id string, err error) {
 	return "", nil
 }
 
-// liveOf finds the live sandbox with that key. One that is ending is waited for.
-func (e *Engine) liveOf(key string) *sandbox {
-	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key }) {
+// liveOf finds the door's live sandbox with that key. One that is ending is waited for.
+func (e *Engine) liveOf(door runner.Door, key string) *sandbox {
+	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
 		<-s.built
 		if _, err := s.open(); err == nil {
 			return s

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
 )
@@ -16,6 +17,7 @@ import (
 type caller struct {
 	e    *Engine
 	peer *wire.Peer
+	door runner.Door
 
 	mu   sync.Mutex
 	gone bool
@@ -52,21 +54,25 @@ func (e *Engine) accept(l *os.File) {
 
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
-func (e *Engine) introduced(conn *wire.Conn) bool {
+func (e *Engine) introduced(conn *wire.Conn) (door runner.Door, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
-		return false
+		return "", false
 	}
 	defer m.Close()
 	ns := m.File(protocol.FileUserNS)
 	if m.Op != protocol.OpHello || ns == nil {
-		return false
+		return "", false
 	}
 	defer ns.Close()
+	var intro protocol.Introduction
+	if err := m.Decode(&intro); err != nil || !intro.Door.Known() {
+		return "", false
+	}
 	id, err := protocol.Identify(ns)
-	return err == nil && id == e.boot.Callers
+	return intro.Door, err == nil && id == e.boot.Callers
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -76,12 +82,13 @@ func (e *Engine) greet(conn *wire.Conn) {
 		conn.Close()
 		return
 	}
-	if !e.introduced(conn) {
+	door, ok := e.introduced(conn)
+	if !ok {
 		conn.Close()
 		e.leave()
 		return
 	}
-	c := &caller{e: e, own: map[*sandbox]bool{}}
+	c := &caller{e: e, door: door, own: map[*sandbox]bool{}}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {

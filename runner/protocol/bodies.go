@@ -11,6 +11,11 @@ type Attached struct {
 	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
 }
 
+// Introduction is the body of a caller's first message. A caller without one is of the command line.
+type Introduction struct {
+	Door runner.Door `json:"door,omitempty"`
+}
+
 // Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
 // of its own programs.
 type Hello struct {
@@ -72,4 +77,6 @@ type ForkRequest struct {
 	Out      string `json:"out,omitempty"`
 	Snapshot bool   `json:"snapshot,omitempty"`
 	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
+
+	Door runner.Door `json:"-"` // the caller's, by the runner: a fork is of the door that forks
 }

@@ -243,6 +243,9 @@ func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root 
 		return fmt.Errorf("download: %w", err)
 	}
 	defer root.RemoveAll(part)
+	if err := mark(d.root, box.ID); err != nil {
+		return err
+	}
 	dir, err := root.OpenRoot(part)
 	if err != nil {
 		return fmt.Errorf("download: %w", err)
