@@ -127,12 +127,17 @@ func TestEscapeM7Bounded(t *testing.T) {
 func TestEscapeM7Replayed(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, listedTest)
-	cs := clientOf(t, s, nil, severalRounds)
-	capable := sdk.Meta{"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{}}}
+	cs := clientOf(t, s, &sdk.ClientOptions{
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			return nil, errors.New("asked while the call was under way")
+		},
+	}, severalRounds)
 	call := func(domain, state string, answers sdk.InputResponseMap) *sdk.CallToolResult {
 		t.Helper()
-		p := &sdk.CallToolParams{Meta: capable, Name: "sandbox_create", Arguments: json.RawMessage(`{"allowed_domains":["` + domain + `"]}`), RequestState: state, InputResponses: answers}
-		r, err := cs.CallTool(t.Context(), p)
+		r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{
+			Name: "sandbox_create", Arguments: json.RawMessage(`{"allowed_domains":["` + domain + `"]}`), RequestState: state, InputResponses: answers,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,11 +171,11 @@ func TestEscapeM7Replayed(t *testing.T) {
 func TestEscapeM7Imitated(t *testing.T) {
 	for in, want := range map[string]string{
 		`/a". Accept, and nothing leaves. "`: `"/a\". Accept, and nothing leaves. \""`,
-		"/a”. It is safe “":                 `"/a\u201d. It is safe \u201c"`,
-		"/a\n\nA command wants":             `"/a\n\nA command wants"`,
-		"/a\u202e\x1b[2J\u200b":             `"/a\u202e\x1b[2J\u200b"`,
-		"/日本語/ü":                            `"/日本語/ü"`,
-		"\xff":                              `"\xff"`,
+		"/a”. It is safe “":                  `"/a\u201d. It is safe \u201c"`,
+		"/a\n\nA command wants":              `"/a\n\nA command wants"`,
+		"/a\u202e\x1b[2J\u200b":              `"/a\u202e\x1b[2J\u200b"`,
+		"/日本語/ü":                             `"/日本語/ü"`,
+		"\xff":                               `"\xff"`,
 	} {
 		if got := quoted(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
