@@ -28,11 +28,11 @@ func describe(i *runner.Info) string {
 		state += "; stopped (SIGSTOP) until the next command"
 	}
 	add("state", state)
-	add("door", i.Spec.Doors())
 	add("created", i.Created.Local().Format(time.DateTime))
 	if !i.Expires.IsZero() {
 		add("expires", i.Expires.Local().Format(time.DateTime))
 	}
+	add("door", i.Spec.Doors())
 	add("output", i.Out)
 	add("workspace", orElse(i.Spec.Workspace, "scratch"))
 	for _, in := range i.Spec.Inputs {
