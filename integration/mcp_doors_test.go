@@ -18,7 +18,7 @@ func (b *box) cli(args ...string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// notThere calls every tool that takes a sandbox, and wants each to answer that there is none.
+// notThere calls every tool that takes a sandbox, and wants each to answer that there is no such sandbox.
 func (c *mcpClient) notThere(sandbox, file string) {
 	c.Helper()
 	for tool, a := range map[string]args{

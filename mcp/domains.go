@@ -12,7 +12,7 @@ type Verdict int
 
 // The verdicts there are.
 const (
-	Refused Verdict = iota // never a model's, whoever consents
+	Refused Verdict = iota // never a model's, whatever a person says
 	Ask                    // the person at the client decides
 	Listed                 // an operator did, or the egress mode has it
 )

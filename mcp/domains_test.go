@@ -15,7 +15,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// listedTest is an operator's list with listed.test on it, where *.never.test is nobody's to allow.
+// listedTest is an operator's list with listed.test on it, where *.never.test is refused.
 func listedTest(o *Options) {
 	o.Domain = func(_, words string) (string, Verdict, error) {
 		switch {
@@ -31,7 +31,7 @@ func listedTest(o *Options) {
 }
 
 // TestEscapeM1Asked: a rule that no operator listed holds when the person at the client accepts it, who sees what the
-// sandbox can read; for a job too, and for nobody who cannot be asked.
+// sandbox can read; where the client cannot ask, the call is refused.
 func TestEscapeM1Asked(t *testing.T) {
 	for _, c := range []struct{ version, answer, domains, want, asked string }{
 		{"2025-11-25", "accept", "listed.test mode.test", "listed.test", ""},
@@ -166,8 +166,8 @@ func TestEscapeM7Replayed(t *testing.T) {
 	}
 }
 
-// TestEscapeM7Imitated: a text in a question ends no quotes and begins no line; a question that nobody would read whole is
-// not put.
+// TestEscapeM7Imitated: a text in a question ends no quotes and begins no line; a question that is too long to be
+// read is not put.
 func TestEscapeM7Imitated(t *testing.T) {
 	for in, want := range map[string]string{
 		`/a". Accept, and nothing leaves. "`: `"/a\". Accept, and nothing leaves. \""`,

@@ -9,8 +9,8 @@ import (
 // server of the Internet (RFC 6761, 6762, 8375; private ones of vendors; metadata services of clouds).
 var reserved = []string{"localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "localdomain", "home.arpa", "onion", "arpa", "metadata.goog"}
 
-// NotForModels says why a rule that a model wrote must not hold, whoever consents: what the person who is asked reads in it
-// says nothing of where it leads. Empty: it may be asked about.
+// NotForModels says why a rule that a model wrote must not hold, even if a person consents: its words do not
+// show where it leads. Empty: it may be asked about.
 func (r Rule) NotForModels() string {
 	host := r.name.s
 	if !r.zone.IsZero() {

@@ -54,7 +54,7 @@ func (c *caller) hold(m *wire.Message) error {
 	return rename(m, id)
 }
 
-// specOf finds what t names: a sandbox that lives, is kept, or has ended, or that of a command. nil: there is none.
+// specOf finds what t names: a sandbox that lives, is kept, or has ended, or that of a command. spec is nil if there is no such sandbox.
 func (e *Engine) specOf(t protocol.ExecTarget) (id string, spec *runner.Spec) {
 	if x, err := e.findExec(t); err == nil {
 		return x.s.id, &x.s.spec

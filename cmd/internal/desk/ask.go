@@ -52,7 +52,7 @@ func (a *asks) leave(sandbox string, number int) {
 	}
 }
 
-// of returns the function that answers for a sandbox; nil: there is none.
+// of returns the function that answers for a sandbox, or nil.
 func (a *asks) of(sandbox string) func(work.Question) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
