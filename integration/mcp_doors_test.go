@@ -118,7 +118,12 @@ func lineOf(text, word string) string {
 func TestEscapeM6Keys(t *testing.T) {
 	b := newBox(t)
 	mine := b.cli("create", "--key", "k")
-	lent := b.cli("create", "--key", "lent", "--share", "mcp")
+	lent := b.cli("create", "--key", "lent")
+	if again := b.cli("create", "--key", "lent", "--share", "mcp"); again == lent {
+		t.Errorf("%s was not shared, and is used though that was asked for", lent)
+	} else if lent = again; b.cli("create", "--key", "lent") != lent {
+		t.Errorf("%s is shared, and is not used again", lent)
+	}
 	c := b.mcp()
 	models := c.must("sandbox_create", args{"key": "k", "limits": args{"pids": 100}}).field("sandbox_id")
 	r := c.must("sandbox_script", args{"key": "k", "command": "echo model > /tmp/f", "egress": "none", "limits": args{"pids": 100}})

@@ -164,7 +164,7 @@ func (c *Client) handle(m *wire.Message) {
 // Create makes a sandbox. On an error nothing of it is left.
 //
 // With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
-// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle and the egress log) is
+// the /out it had. One that was made with another Spec (but for Name, Out, TTL, MaxAge, FreezeIdle, the egress log and, unless it is asked for, Share) is
 // removed first. Those who come with the same key at the same time get the same sandbox.
 //
 // One that stays, and has neither name nor key, goes half a minute after c was closed, unless it was opened or a

@@ -27,7 +27,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		s.kept.policy = policyOf(spec)
-		if id, err := c.e.ofKey(spec.Door, spec.Key, s.kept.policy); err != nil || id != "" {
+		if id, err := c.e.ofKey(&spec, s.kept.policy); err != nil || id != "" {
 			return &protocol.Created{ID: id, Existing: true}, err
 		}
 	}

@@ -15,7 +15,7 @@ const keyMax = 256
 // policyOf is the digest of what must be the same for a sandbox to be used again under its key. spec
 // was admitted: what was left open is filled in, and secrets are not in it.
 func policyOf(spec runner.Spec) string {
-	spec.Name, spec.Key, spec.Out, spec.TTL, spec.MaxAge, spec.FreezeIdle = "", "", "", 0, 0, 0
+	spec.Name, spec.Key, spec.Out, spec.Share, spec.TTL, spec.MaxAge, spec.FreezeIdle = "", "", "", "", 0, 0, 0
 	if spec.Egress != nil {
 		own := *spec.Egress
 		own.Log = ""
@@ -29,11 +29,14 @@ func policyOf(spec runner.Spec) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ofKey returns the id of the door's sandbox with that key, if it is of that policy. Any other of that door is
-// removed. The same key at another door is another sandbox, though it be shared.
-func (e *Engine) ofKey(door runner.Door, key, policy string) (id string, err error) {
+// ofKey returns the id of the sandbox with that key at that door, if it is of that policy and shared as asked. Any other of that door is removed. The same key at another door is another sandbox, shared or not.
+func (e *Engine) ofKey(asked *runner.Spec, policy string) (id string, err error) {
+	door, key := asked.Door, asked.Key
+	fits := func(s *runner.Spec, its string) bool {
+		return its == policy && (asked.Share == runner.DoorCLI || asked.Share == s.Share)
+	}
 	if s := e.liveOf(door, key); s != nil {
-		if s.kept.policy == policy {
+		if fits(&s.spec, s.kept.policy) {
 			return s.id, nil
 		}
 		return "", s.stop(false)
@@ -49,7 +52,7 @@ func (e *Engine) ofKey(door runner.Door, key, policy string) (id string, err err
 		if rec.Info.State == runner.Running {
 			return "", wire.Errorf(wire.CodeBusy, "create sandbox with key %q: %w", key, stopped(rec))
 		}
-		if rec.Policy == policy {
+		if fits(&rec.Info.Spec, rec.Policy) {
 			return rec.Info.ID, nil
 		}
 		if err := e.stopAsleep(rec, false); err != nil {
