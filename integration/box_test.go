@@ -79,6 +79,7 @@ func (b *box) environ() []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
 		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.dir + "/k",
+		"DEMESNE_ALLOWED_PATHS=" + b.dir, // what an MCP server starts in is above its home here, which is no default
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a shell of a test may write there
 		"GODEBUG=", "CI=" + os.Getenv("CI"),

@@ -21,7 +21,7 @@ func TestExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := b.command(path)
-		cmd.Env = append(cmd.Env, "DEMESNE="+bin+"/demesne", "DEMESNE_MCP="+bin+"/demesne-mcp")
+		cmd.Env = append(cmd.Env, "DEMESNE="+bin+"/demesne", "DEMESNE_MCP="+bin+"/demesne-mcp", "DEMESNE_ALLOWED_PATHS=")
 		if r := b.finish(cmd); r.code != 0 || r.stderr != "" || !regexp.MustCompile(c.want).MatchString(r.stdout) {
 			t.Errorf("%s: exit %d\nstdout: %s\nstderr: %s", c.script, r.code, r.stdout, r.stderr)
 		}

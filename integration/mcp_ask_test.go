@@ -19,7 +19,9 @@ func TestMCPAsk(t *testing.T) {
 		}{
 			{can, "decline", 0, 1}, {map[string]any{}, "accept", 0, 0}, {can, "accept", 2, 1},
 		} {
-			m := n.mcpRaw()
+			m := n.mcpUnstarted()
+			m.cmd.Env = append(m.cmd.Env, "DEMESNE_ALLOWED_DOMAINS=good.test")
+			m.begin()
 			m.elicit = c.action
 			m.ask("initialize", map[string]any{"protocolVersion": "2025-06-18", "capabilities": c.capabilities, "clientInfo": map[string]any{"name": "t", "version": "1"}})
 			m.tell("notifications/initialized", nil)

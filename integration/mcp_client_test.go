@@ -76,23 +76,33 @@ func (b *box) mcp() *mcpClient {
 // mcpRaw starts a server.
 func (b *box) mcpRaw() *mcpClient {
 	b.Helper()
-	c := &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
+	c := b.mcpUnstarted()
+	c.begin()
+	return c
+}
+
+// mcpUnstarted is a server that is still to be started, by begin.
+func (b *box) mcpUnstarted() *mcpClient {
+	return &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
+}
+
+func (c *mcpClient) begin() {
+	c.Helper()
 	c.cmd.Stderr = &c.errs
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		b.Fatal(err)
+		c.Fatal(err)
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
-		b.Fatal(err)
+		c.Fatal(err)
 	}
 	if err := c.cmd.Start(); err != nil {
-		b.Fatal(err)
+		c.Fatal(err)
 	}
 	go c.listen(out)
-	b.keepsJobs()
-	b.Cleanup(func() { c.close() })
-	return c
+	c.keepsJobs()
+	c.Cleanup(func() { c.close() })
 }
 
 // keepsJobs takes away, at the end, where jobs are kept.

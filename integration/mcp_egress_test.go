@@ -9,6 +9,7 @@ import (
 // script, a job, and a command in a sandbox that stays.
 func TestMCPDenied(t *testing.T) {
 	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=allowed.example")
 	c := b.mcp()
 	box := c.must("sandbox_create", args{"allowed_domains": []string{"allowed.example"}}).field("sandbox_id")
 	want := args{"command": "getent hosts denied.example; echo asked", "allowed_domains": []string{"allowed.example"}}

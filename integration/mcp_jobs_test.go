@@ -231,7 +231,7 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes 
 func TestMCPKilledWhileItMakes(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_SPARES=0")
-	kept := strings.TrimSpace(b.demesne("create").stdout)
+	kept := b.cli("create", "--share", "mcp")
 	c := b.mcp()
 	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // it has a connection to the runner
 	runner := runners(true)[0]

@@ -13,6 +13,7 @@ import (
 // killed or interrupted there has run nothing, and is in nobody's way.
 func TestSessionInTurn(t *testing.T) {
 	b := newBox(t)
+	b.must("create", "--key", "k", "--share", "mcp")
 	b.must("run", "--key", "k", "-c", "echo 0 > /tmp/n")
 	box := strings.TrimSpace(b.must("ls", "-q"))
 	line := b.home + "/.demesne/turns"

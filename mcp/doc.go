@@ -20,6 +20,8 @@
 // answered first here ([draining]). Both ways of asking a person are there: while a call is under
 // way, and, for newer clients, in its answer ([talk]).
 //
-// What it does not do: it decides nothing about isolation, and it trusts its client.
-// What a model may mount is bounded by [Mounts], which the operator sets.
+// What it does not do: it decides nothing about isolation, and it trusts its client, not the model behind it.
+// What a model may mount is bounded by [Mounts] and [credentials], what it may reach by Options.Domain and the person at
+// the client, what it may use by [Ceilings]: the operator sets them. Whose sandboxes it finds is the runner's to say, by
+// the door of the connection.
 package mcp

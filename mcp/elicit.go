@@ -5,31 +5,52 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/work"
+	"demesne/runner"
 )
 
 var askField = field("ask", "boolean", "Have the person at the client decide about names that nothing allows, while the command waits. "+
 	"A client that cannot ask (elicitation) says no.").with("default", false)
 
-// asker is who is asked about a name for this call: the person at the client, where the client
-// can put a question to one; nil: nobody.
-func (c *call) asker() func(name string, port uint16) bool {
+const (
+	// askedMost is how many questions a person has at once; others wait for their turn, and are refused when
+	// their time is over.
+	askedMost = 8
+	// questionMost bounds a question, in bytes: a person reads all of it, or is not asked.
+	questionMost = 4 << 10
+)
+
+// asker asks the person at the client about names, where the client can put a question to one; otherwise it is nil.
+func (c *call) asker() func(work.Question) bool {
 	if !c.canAsk() {
 		return nil
 	}
-	return func(name string, port uint16) bool {
-		ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
-		defer cancel()
-		p := &sdk.ElicitParams{Message: wording(name, port, c.shown()), RequestedSchema: arguments()}
-		if c.talk != nil {
-			return c.talk.ask(ctx, p)
-		}
-		r, err := c.req.Session.Elicit(ctx, p)
-		return err == nil && r.Action == "accept"
+	return func(q work.Question) bool {
+		text, ok := wording(q)
+		return ok && c.put(text)
 	}
+}
+
+// put puts a question to the person at the client, and says whether the answer is yes.
+func (c *call) put(text string) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
+	defer cancel()
+	select {
+	case c.asking <- struct{}{}:
+		defer func() { <-c.asking }()
+	case <-ctx.Done():
+		return false
+	}
+	p := &sdk.ElicitParams{Message: text, RequestedSchema: arguments()}
+	if c.talk != nil {
+		return c.talk.ask(ctx, p)
+	}
+	r, err := c.req.Session.Elicit(ctx, p)
+	return err == nil && r.Action == "accept"
 }
 
 // canAsk says whether there may be a person at the client.
@@ -38,25 +59,47 @@ func (c *call) canAsk() bool {
 	return p != nil && p.Elicitation != nil
 }
 
-// shown are the inputs of this call, which is what could leave.
-func (c *call) shown() []string {
-	files, _ := c.args.texts("files")
-	dirs, _ := c.args.texts("directories")
-	return append(files, dirs...)
+// inputPaths are the files of the host that a sandbox of spec has: what could leave.
+func inputPaths(spec runner.Spec) (paths []string) {
+	for _, in := range spec.Inputs {
+		paths = append(paths, in.Path)
+	}
+	return paths
 }
 
-// wording is what the person reads. A name is a sandbox's word, and so may be what an input is called: both come quoted.
-func wording(name string, port uint16, inputs []string) string {
-	text := fmt.Sprintf("A command in a sandbox wants to reach %q, which nothing allows. Accept, and it may from now on.", fmt.Sprintf("%s:%d", name, port))
-	if port == 0 {
-		text = strings.Replace(text, ":0\"", "\"", 1)
+// wording is what the person reads about a name that a command wants to reach.
+func wording(q work.Question) (text string, ok bool) {
+	what := q.Name
+	if q.Port != 0 {
+		what = fmt.Sprintf("%s:%d", q.Name, q.Port)
 	}
-	var quoted []string
-	for _, path := range inputs {
-		quoted = append(quoted, strconv.Quote(path))
+	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which nothing allows. Accept, and it may from now on.", quoted(what)), q.Inputs)
+}
+
+// framed adds to a question what the sandbox can read. It is not ok if that is more than a person would read.
+func framed(question string, inputs []string) (text string, ok bool) {
+	if len(inputs) > 0 {
+		question += fmt.Sprintf(" It can read %s.", strings.Join(quotedAll(inputs), ", "))
 	}
-	if len(quoted) > 0 {
-		text += fmt.Sprintf(" It can read %s.", strings.Join(quoted, ", "))
+	return question, len(question) <= questionMost
+}
+
+// quoted is a text of a sandbox's or a model's in a question: in quotes that nothing in it ends or imitates, on one line.
+func quoted(s string) string {
+	var b strings.Builder
+	for _, r := range strconv.Quote(s) {
+		if r > unicode.MaxASCII && unicode.Is(unicode.Quotation_Mark, r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
 	}
-	return text
+	return b.String()
+}
+
+func quotedAll(list []string) (out []string) {
+	for _, s := range list {
+		out = append(out, quoted(s))
+	}
+	return out
 }

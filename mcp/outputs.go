@@ -22,7 +22,10 @@ import (
 // outputs is the directory that the output directories are in. What is below it was written
 // by sandboxes, some of which may be writing now: it is read by descriptors, with no link
 // followed anywhere on the way, and names are only ever parts of URIs.
-type outputs struct{ root string }
+type outputs struct {
+	root string
+	mine func(name string) bool // of a directory in root: it is a model's; nil: all are
+}
 
 // outputScheme is how URIs of outputs begin; what follows is DIR/PATH, escaped.
 const outputScheme = "demesne://outputs/"
@@ -42,6 +45,9 @@ type output struct {
 	Size int64  `json:"size"`
 	MIME string `json:"mime_type"`
 }
+
+// has says whether an output directory is a model's.
+func (o outputs) has(dir string) bool { return o.mine == nil || o.mine(dir) }
 
 // files lists what is in the output directory dir, the first [listedFiles] of it. The logs
 // are not among it: a result has them.
@@ -102,7 +108,7 @@ func (o outputs) recent() (list []output) {
 	if err != nil {
 		return nil
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || strings.HasPrefix(e.Name(), ".") })
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || strings.HasPrefix(e.Name(), ".") || !o.has(e.Name()) })
 	when := map[string]int64{}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
@@ -128,6 +134,9 @@ func (o outputs) read(uri string) (content []byte, kind string, err error) {
 	escaped, ok := strings.CutPrefix(uri, outputScheme)
 	name, err := url.PathUnescape(escaped)
 	if !ok || err != nil || !filepath.IsLocal(name) || strings.ContainsRune(name, 0) {
+		return nil, "", errNoOutput
+	}
+	if dir, _, _ := strings.Cut(path.Clean(name), "/"); !o.has(dir) {
 		return nil, "", errNoOutput
 	}
 	f, err := o.open(name)

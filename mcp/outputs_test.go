@@ -20,7 +20,7 @@ import (
 // written makes an output root in which a sandbox did its worst.
 func written(t *testing.T) outputs {
 	t.Helper()
-	o := outputs{t.TempDir()}
+	o := outputs{root: t.TempDir()}
 	run := filepath.Join(o.root, "run")
 	secret := filepath.Join(o.root, "other", "secret")
 	err := errors.Join(
@@ -67,7 +67,7 @@ func TestOutputFiles(t *testing.T) {
 
 // A sandbox that writes a million files costs us a look at some of them.
 func TestOutputFilesBounded(t *testing.T) {
-	o := outputs{t.TempDir()}
+	o := outputs{root: t.TempDir()}
 	dir := filepath.Join(o.root, "run")
 	os.Mkdir(dir, 0o755)
 	for i := range listedFiles + 5 {
@@ -117,7 +117,7 @@ func FuzzOutputRead(f *testing.F) {
 		f.Add(s)
 	}
 	root := f.TempDir()
-	o := outputs{filepath.Join(root, "out")}
+	o := outputs{root: filepath.Join(root, "out")}
 	if err := errors.Join(os.MkdirAll(o.root+"/run", 0o755), os.WriteFile(o.root+"/run/f", []byte("inside"), 0o600), os.WriteFile(root+"/f", []byte("outside"), 0o600)); err != nil {
 		f.Fatal(err)
 	}

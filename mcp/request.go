@@ -36,7 +36,8 @@ var (
 	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
 	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
+	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port. "+
+		"The person at the client is asked about those that the operator did not list.")
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")
 	replaceField = field("replace", "boolean", "Remove the sandbox that has the key, with its files, and make it anew.").with("default", false)
@@ -80,14 +81,13 @@ func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	if r.Spec.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
 		return r, err
 	}
-	if r.Domains, err = c.args.texts("allowed_domains"); err != nil {
-		return r, err
-	}
 	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {
 		return r, fmt.Errorf("ask: nobody waits for a background job who could be asked")
 	}
-	r.Spec.Limits, err = c.limits()
-	return r, err
+	if r.Spec.Limits, err = c.limits(); err != nil {
+		return r, err
+	}
+	return r, c.domains(&r) // last: a person may be asked, about a call that is right otherwise
 }
 
 func (c *call) checkWords(r work.Request) error {
@@ -117,10 +117,11 @@ func (c *call) limits() (l runner.Limits, err error) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}
 	}
-	return runner.Limits{
+	l = runner.Limits{
 		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
 		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
-	}, nil
+	}
+	return l, c.opts.Ceilings.bound(&l)
 }
 
 // commandRequest reads what a command is, into r.
@@ -156,8 +157,8 @@ func (c *call) commandRequest(r *work.Request) (err error) {
 		return fmt.Errorf("cwd %q is not absolute", r.Dir)
 	}
 	r.InTurn = c.args.flag("in_turn")
-	r.Timeout = seconds(c.args.number("timeout_seconds"))
-	return nil
+	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
+	return err
 }
 
 // longestArg is the kernel's bound on one argument or variable, in bytes without its NUL

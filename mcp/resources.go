@@ -16,7 +16,7 @@ func (s *Server) addResources() {
 	if s.opts.Outputs == "" {
 		return
 	}
-	s.outputs = outputs{s.opts.Outputs}
+	s.outputs = outputs{s.opts.Outputs, s.opts.Mine}
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "output", URITemplate: outputScheme + "{dir}/{+path}",
 		Description: "A file that a sandbox wrote to /out: dir is the last name of its output_dir, path is what follows /out/.",

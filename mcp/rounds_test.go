@@ -28,7 +28,7 @@ func (e *curious) Script(ctx context.Context, r work.Request, w work.Watch) (*wo
 	e.allowed = make([]bool, e.names)
 	var wg sync.WaitGroup
 	for i := range e.names {
-		ask := func() { e.allowed[i] = w.Ask(fmt.Sprintf("n%d.test", i), 443) }
+		ask := func() { e.allowed[i] = w.Ask(work.Question{Name: fmt.Sprintf("n%d.test", i), Port: 443}) }
 		if e.atOnce {
 			wg.Go(ask)
 		} else {

@@ -23,7 +23,13 @@ type Options struct {
 	Image   string // the default, allowed whatever it is
 	// Outputs is where the output directories are, links resolved; empty: no resources.
 	Outputs string
-	Egress  []string // modes; the first is the default of sandbox_create
+	// Mine says whether an output directory, by its name in Outputs, is of a run that came by MCP; nil: all are.
+	Mine func(name string) bool
+	// Domain decides about a rule that a model wrote for a sandbox of an egress mode. use are the words that are then used;
+	// empty: the mode has the rule. nil: every rule is refused.
+	Domain   func(mode, words string) (use string, v Verdict, err error)
+	Ceilings Ceilings
+	Egress   []string // modes; the first is the default of sandbox_create
 	// Allowed says whether an image besides Images may be used; nil: none.
 	Allowed func(image string) bool
 	// Sets are tool sets offered besides the tools that are always there; see [ToolSets].
@@ -39,6 +45,7 @@ type Server struct {
 	sdk     *sdk.Server
 	outputs outputs
 	parked  parked
+	asking  chan struct{} // has one of its places: a question that is put
 
 	mu      sync.Mutex
 	calls   int                                     // under way, and what follows their answers
@@ -75,7 +82,7 @@ func New(e work.Engine, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, open: map[string]map[*context.CancelFunc]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}}
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{

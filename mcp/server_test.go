@@ -156,7 +156,7 @@ func callTool(t *testing.T, cs *sdk.ClientSession, name, arguments string) (text
 
 // The published list is what clients and models were told; it changes only on purpose.
 func TestToolList(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{[]string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
 	list, err := client(t, s, nil).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

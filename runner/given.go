@@ -37,6 +37,7 @@ func Arguments(spec Spec) []Argument {
 	add("pids", limitWord(float64(spec.Limits.PIDs)))
 	add("disk", limitWord(float64(spec.Limits.Disk)))
 	add("nesting", flagWord(spec.Nesting))
+	add("share", string(spec.Share))
 	add("require", string(spec.Require))
 	add("ttl", timeWord(spec.TTL))
 	add("max-age", timeWord(spec.MaxAge))

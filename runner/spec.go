@@ -36,6 +36,8 @@ type Spec struct {
 	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
+	Door       Door     `json:"door,omitempty"`     // whose caller made it; the runner sets it, whatever a caller sent
+	Share      Door     `json:"share,omitempty"`    // of a Persistent sandbox of the command line: a door that may use it too
 
 	// Given is what the caller of a sandbox with a Key asked for: the next call with the key is compared with it, argument by
 	// argument. nil: [Arguments]. Replace has a sandbox that is there removed with its files, whatever it was made with.

@@ -15,6 +15,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/mcp"
 	"demesne/proxy/modes"
+	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
 	"demesne/runner/turns"
@@ -38,6 +39,7 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	store.Door = runner.DoorMCP
 	if store.Slots, err = room.Slots(os.Getenv, store.Slots); err != nil {
 		return nil, nil, err
 	}
@@ -58,19 +60,24 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
 	d, err := desk.New(desk.Options{
-		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Copy: copies, Runner: client.Options{Restart: outbound.Again(os.Getenv)},
+		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Copy: copies,
+		Runner: client.Options{Door: runner.DoorMCP, Restart: outbound.Again(os.Getenv)},
 	})
 	return d, store, err
 }
 
 // serverOptions is what the server offers. tools are the sets that the command line names; if it
 // names none, the environment does.
-func serverOptions(outputRoot, tools string) (mcp.Options, error) {
+func serverOptions(d *desk.Desk, tools string) (mcp.Options, error) {
 	sets, err := toolSets(tools, os.Getenv(varTools))
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	dirs, err := allowedPaths(os.Getenv(varPaths), outputRoot, os.Getwd)
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	dirs, err := allowedPaths(os.Getenv(varPaths), home, os.Getwd)
 	if err != nil {
 		return mcp.Options{}, err
 	}
@@ -78,9 +85,22 @@ func serverOptions(outputRoot, tools string) (mcp.Options, error) {
 	if err != nil {
 		return mcp.Options{}, err
 	}
+	names, err := parseDomains(os.Getenv(varDomains))
+	if err != nil {
+		return mcp.Options{}, err
+	}
+	size, err := thisMachine()
+	if err != nil {
+		return mcp.Options{}, err
+	}
+	most, err := ceilings(os.Getenv, size)
+	if err != nil {
+		return mcp.Options{}, err
+	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts, Outputs: outputRoot, Egress: egress(), Sets: sets,
+		Version: version.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: egress(), Sets: sets,
+		Domain: names.decide, Ceilings: most,
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
@@ -120,20 +140,34 @@ func allowedImage(name string, list []string) bool {
 	return ok
 }
 
-// allowedPaths are the directories that may be mounted: those that value names, else the
-// working directory. A server that was started in / was started nowhere in particular.
-func allowedPaths(value, outputRoot string, wd func() (string, error)) ([]string, error) {
+// allowedPaths are the directories that may be mounted: those that value names, else the working directory. That is no
+// default where it is a home directory or above one, as for a server that a client started in nowhere in particular.
+func allowedPaths(value, home string, wd func() (string, error)) ([]string, error) {
 	dirs := slices.DeleteFunc(filepath.SplitList(value), func(s string) bool { return s == "" })
-	if len(dirs) == 0 {
-		dir, err := wd()
-		if err != nil {
-			return nil, fmt.Errorf("find working directory: %w", err)
-		}
-		if dir != "/" {
-			dirs = append(dirs, dir)
-		}
+	if len(dirs) > 0 {
+		return dirs, nil
 	}
-	return append(dirs, outputRoot), nil
+	dir, err := wd()
+	if err != nil {
+		return nil, fmt.Errorf("find working directory: %w", err)
+	}
+	if above(dir, home) || above(resolved(dir), resolved(home)) {
+		return nil, nil
+	}
+	return []string{dir}, nil
+}
+
+// above says whether dir is path or a parent of it.
+func above(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err != nil || rel == "." || filepath.IsLocal(rel)
+}
+
+func resolved(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return path
 }
 
 // fields are the words of a list, with commas or spaces.

@@ -11,19 +11,24 @@ import (
 
 func TestAllowedPaths(t *testing.T) {
 	for _, c := range []struct{ value, wd, want string }{
-		{"", "/home/u/p", "/home/u/p /out"},
-		{"/a:/b", "/home/u/p", "/a /b /out"},
-		{":/a:", "/home/u/p", "/a /out"},
-		{":", "/home/u/p", "/home/u/p /out"},
-		{"", "/", "/out"}, // started nowhere in particular
-		{"/", "/", "/ /out"},
+		{"", "/home/u/p", "/home/u/p"},
+		{"/a:/b", "/home/u/p", "/a /b"},
+		{":/a:", "/home/u/p", "/a"},
+		{":", "/home/u/p", "/home/u/p"},
+		{"", "/", ""}, // started nowhere in particular
+		{"", "/home", ""},
+		{"", "/home/u", ""},
+		{"", "/home/u/", ""},
+		{"", "/home/us", "/home/us"},
+		{"/", "/", "/"},
+		{"/home/u", "/", "/home/u"},
 	} {
-		got, err := allowedPaths(c.value, "/out", func() (string, error) { return c.wd, nil })
+		got, err := allowedPaths(c.value, "/home/u", func() (string, error) { return c.wd, nil })
 		if err != nil || strings.Join(got, " ") != c.want {
 			t.Errorf("%q in %q: %v %v, want %q", c.value, c.wd, got, err, c.want)
 		}
 	}
-	if _, err := allowedPaths("", "/out", func() (string, error) { return "", os.ErrNotExist }); err == nil {
+	if _, err := allowedPaths("", "/home/u", func() (string, error) { return "", os.ErrNotExist }); err == nil {
 		t.Error("a working directory that is gone")
 	}
 }

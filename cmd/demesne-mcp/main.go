@@ -17,8 +17,12 @@
 //
 // It has no configuration file. The environment says:
 //
-//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, with colons; the working directory
-//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. It may always be mounted
+//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, with colons; the working directory, unless
+//	                         that is a home directory or above one
+//	DEMESNE_ALLOWED_DOMAINS  rules that models may use; of other names the person at the client is asked
+//	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
+//	                         the most that models may ask for; what the machine can bear, 48h
+//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Those of MCP may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
 //	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
 //	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64

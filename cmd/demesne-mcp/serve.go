@@ -31,7 +31,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		return err
 	}
 	defer d.Close()
-	opts, err := serverOptions(d.OutputRoot(), o.tools)
+	opts, err := serverOptions(d, o.tools)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 		old := time.Now().Add(-retention)
 		store.Prune(old)
 		outbound.PruneLogs(d.OutputRoot(), old)
+		d.PruneMarks()
 		manifest.Prune(d.OutputRoot(), old)
 	}()
 	most, err := room.Outputs(os.Getenv)

@@ -32,6 +32,7 @@ func describe(i *runner.Info) string {
 	if !i.Expires.IsZero() {
 		add("expires", i.Expires.Local().Format(time.DateTime))
 	}
+	add("door", i.Spec.Doors())
 	add("output", i.Out)
 	add("workspace", orElse(i.Spec.Workspace, "scratch"))
 	for _, in := range i.Spec.Inputs {

@@ -72,7 +72,7 @@ func ofKey(ctx context.Context, eng engine, key string) (string, error) {
 		return "", err
 	}
 	for _, i := range infos {
-		if i.Spec.Key == key && i.State != runner.Snapshot {
+		if i.Spec.Key == key && i.Spec.Door == runner.DoorCLI && i.State != runner.Snapshot {
 			return i.ID, nil
 		}
 	}

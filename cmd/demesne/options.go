@@ -36,6 +36,7 @@ type options struct {
 	inTurn               bool
 	ttl, maxAge          time.Duration
 	freezeIdle           time.Duration
+	share                runner.Door
 	network              network
 
 	shell            *string // -c
@@ -65,13 +66,15 @@ var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways
 
 var formats = []string{"oci", "docker"}
 
+var shares = []string{string(runner.DoorMCP)}
+
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
 // spec is the sandbox that was asked for, without its directories.
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
+		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
 	}
 	if o.replace && o.key == "" {
 		return s, errors.New("--replace: is for the sandbox of a --key")
@@ -174,6 +177,11 @@ func (o *options) setFormat(s string) error {
 func (o *options) setRequire(s string) error {
 	o.require = runner.Level(s)
 	return oneOf(s, levels)
+}
+
+func (o *options) setShare(s string) error {
+	o.share = runner.Door(s)
+	return oneOf(s, shares)
 }
 
 func (o *options) setShell(s string) error {

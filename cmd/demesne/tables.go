@@ -90,7 +90,12 @@ func createFlags(o *options) flagSet {
 	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
 	user.group = groupSandbox
 	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key, if there is one; flags that are left out are the sandbox's own, and one that differs is an error"), replaceFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key, if there is one; flags that are left out are the sandbox's own, and one that differs is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+}
+
+func shareFlag(o *options) flagSet {
+	return flagSet{{group: groupSandbox, long: "share", arg: "DOOR", complete: aWord, words: shares, set: o.setShare,
+		help: "let models use it by its id or name: mcp is all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) flagSet {

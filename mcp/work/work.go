@@ -80,7 +80,14 @@ type Watch struct {
 	Output func(last func() (tail string, n int64))
 	// Ask puts a name that the sandbox wants to reach to a person, who may take [AskTime]. It is
 	// called for several at once; nil: the answer is no.
-	Ask func(name string, port uint16) (allow bool)
+	Ask func(Question) (allow bool)
+}
+
+// Question is about a name that a sandbox wants to reach.
+type Question struct {
+	Name   string
+	Port   uint16   // 0: of no port
+	Inputs []string // paths of the host that the sandbox can read, and so send there
 }
 
 // Outcome is how a command ended and what it wrote.

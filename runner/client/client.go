@@ -21,7 +21,8 @@ import (
 // lies beside demesne-runner.
 type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
-	Network bool   // the first sandbox is to have a way out: a runner that has to be started begins with that
+	Door    runner.Door
+	Network bool // the first sandbox is to have a way out: a runner that has to be started begins with that
 
 	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
 	// may take its time and is called for several at once. What nobody answered is denied, and asked
@@ -44,6 +45,7 @@ type Client struct {
 	hello protocol.Hello
 	young atomic.Bool    // we have started it, and not been greeted yet
 	start []runner.Stage // of the runner, if we started it
+	door  runner.Door
 	ask   func(runner.Question) (allow, answered bool)
 	again func(*runner.Spec)
 	ends  endings
@@ -82,7 +84,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart}
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := wire.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
@@ -112,11 +114,11 @@ func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, 
 		return err
 	}
 	defer ns.Close()
-	var body any
-	if l.totals != nil {
-		body = protocol.Introduction{Totals: l.totals}
+	var intro any // nothing to encode on the way of a run with defaults
+	if c.door != runner.DoorCLI || l.totals != nil {
+		intro = protocol.Introduction{Door: c.door, Totals: l.totals}
 	}
-	err = conn.Send(wire.Message{Op: protocol.OpHello}, body, wire.Files{protocol.FileUserNS: ns})
+	err = conn.Send(wire.Message{Op: protocol.OpHello}, intro, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 func (e *Engine) claim(s *sandbox) error {
 	if s.spec.Name != "" {
 		if rec, err := e.asleep(s.spec.Name); err == nil {
-			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, rec.Info.ID)
+			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.boxes {
 		if s.spec.Name != "" && !other.over() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
-			return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, other.id)
+			return nameInUse(s, &other.spec, other.id)
 		}
 	}
 	if err := e.fits(s); err != nil {
@@ -30,6 +30,14 @@ func (e *Engine) claim(s *sandbox) error {
 	}
 	e.boxes[s.id] = s
 	return nil
+}
+
+// nameInUse is the error about a name that another sandbox has. It does not give a door the id of one it does not see.
+func nameInUse(s *sandbox, other *runner.Spec, id string) error {
+	if !s.spec.Door.Sees(other) {
+		return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use", s.spec.Name)
+	}
+	return wire.Errorf(wire.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, id)
 }
 
 // left says whether c is gone.

@@ -27,6 +27,9 @@ func (c *caller) dispatch(m *wire.Message) (any, wire.Files, error) {
 	if h == nil {
 		return nil, nil, wire.Errorf(wire.CodeInvalid, "serve call: unknown operation %q", m.Op)
 	}
+	if err := c.hold(m); err != nil {
+		return nil, nil, err
+	}
 	return h(c, m)
 }
 
@@ -69,7 +72,7 @@ var handlers = map[wire.Op]handler{
 	protocol.OpFork:   of(func(c *caller, t protocol.ForkRequest, _ *wire.Message) (runner.Forked, error) { return c.fork(t) }),
 	protocol.OpEgress: of(func(c *caller, t runner.EgressChange, _ *wire.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	protocol.OpAnswer: of(func(c *caller, a protocol.Answer, _ *wire.Message) (any, error) { return nil, c.e.answer(a) }),
-	protocol.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.e.list(), nil }),
+	protocol.OpList:   of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Info, error) { return c.list(), nil }),
 	protocol.OpCount:  of(func(c *caller, _ struct{}, _ *wire.Message) (int, error) { return c.e.count(), nil }),
 	protocol.OpCheck:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
 	protocol.OpSweep:  of(func(c *caller, _ struct{}, _ *wire.Message) ([]string, error) { return c.e.sweep() }),

@@ -12,6 +12,7 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, error) {
+	spec.Door = c.door
 	if err := admit(&spec); err != nil {
 		return nil, err
 	}
@@ -101,6 +102,9 @@ func admit(spec *runner.Spec) error {
 	}
 	if err := admitKey(*spec); err != nil {
 		return err
+	}
+	if spec.Share != "" && (!spec.Share.Known() || spec.Door != runner.DoorCLI || spec.Lifetime != runner.Persistent) {
+		return wire.Errorf(wire.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)

@@ -24,6 +24,7 @@ const basesMax = 100
 // fork has what c asked for in passing removed when c ends, and what has no name unless c has said by then, by a call about
 // it, that somebody was told of it.
 func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
+	t.Door = c.door
 	f, err := c.e.fork(t)
 	if err != nil {
 		return f, err
@@ -154,6 +155,7 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (
 	i := from.Info
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = box.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
+	i.Spec.Door, i.Spec.Share = t.Door, ""
 	i.Expires = expiry(i.Spec, now, now)
 	did := runner.Forked{ID: i.ID}
 	if t.Snapshot {

@@ -22,9 +22,10 @@ type holder struct {
 	rec  keep.Record
 }
 
-// ofKey finds the sandbox with that key. One that another runner has is an error.
-func (e *Engine) ofKey(key string) (holder, error) {
-	if s := e.liveOf(key); s != nil {
+// ofKey finds the door's sandbox with that key. The same key at another door is another sandbox, shared or not. One that
+// another runner has is an error.
+func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
+	if s := e.liveOf(door, key); s != nil {
 		return holder{id: s.id, live: s}, nil
 	}
 	d, err := e.keeper()
@@ -32,7 +33,7 @@ func (e *Engine) ofKey(key string) (holder, error) {
 		return holder{}, nil // without a directory there are none
 	}
 	for _, rec := range d.All() {
-		if rec.Info.Spec.Key != key || rec.Snapshot || e.lives(rec.Info.ID) {
+		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.lives(rec.Info.ID) {
 			continue
 		}
 		if rec.Info.State == runner.Running {
@@ -101,7 +102,7 @@ func (c *caller) findKey(spec runner.Spec, _ *wire.Message) (*protocol.Created, 
 		return nil, err
 	}
 	defer c.e.keys.lock(spec.Key)()
-	h, err := c.e.ofKey(spec.Key)
+	h, err := c.e.ofKey(c.door, spec.Key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -118,7 +119,7 @@ func (c *caller) findKey(spec runner.Spec, _ *wire.Message) (*protocol.Created, 
 // takeKey gives the sandbox of the key of s, or none, for s to be made: one that is to be replaced is removed. The caller has the
 // lock of the key.
 func (e *Engine) takeKey(s *sandbox, replace bool) (existing string, replaced bool, err error) {
-	h, err := e.ofKey(s.spec.Key)
+	h, err := e.ofKey(s.spec.Door, s.spec.Key)
 	switch {
 	case err != nil || h.id == "":
 		return "", false, err
@@ -141,9 +142,9 @@ func admitKey(spec runner.Spec) error {
 	return nil
 }
 
-// liveOf finds the live sandbox with that key. One that is ending is waited for.
-func (e *Engine) liveOf(key string) *sandbox {
-	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key }) {
+// liveOf finds the door's live sandbox with that key. One that is ending is waited for.
+func (e *Engine) liveOf(door runner.Door, key string) *sandbox {
+	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
 		<-s.built
 		if _, err := s.open(); err == nil {
 			return s

@@ -17,6 +17,7 @@ import (
 type caller struct {
 	e    *Engine
 	peer *wire.Peer
+	door runner.Door
 
 	mu   sync.Mutex
 	gone bool
@@ -67,11 +68,11 @@ func (e *Engine) introduced(conn *wire.Conn) (who protocol.Introduction, ok bool
 		return who, false
 	}
 	defer ns.Close()
-	id, err := protocol.Identify(ns)
-	if err != nil || id != e.boot.Callers {
+	if err := m.Decode(&who); err != nil || !who.Door.Known() {
 		return who, false
 	}
-	return who, len(m.Body) == 0 || m.Decode(&who) == nil
+	id, err := protocol.Identify(ns)
+	return who, err == nil && id == e.boot.Callers
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -87,7 +88,7 @@ func (e *Engine) greet(conn *wire.Conn) {
 		e.leave()
 		return
 	}
-	c := &caller{e: e, own: map[*sandbox]bool{}, most: who.Totals}
+	c := &caller{e: e, door: who.Door, own: map[*sandbox]bool{}, most: who.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {

@@ -60,7 +60,7 @@ func shapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
 	}
-	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted = "", "", "", "", ""
+	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Door = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil
 }

@@ -69,6 +69,7 @@ type Job struct {
 	ID      string          `json:"id"`
 	Status  Status          `json:"status"`
 	Request json.RawMessage `json:"request"`
+	Door    runner.Door     `json:"door,omitempty"` // of the store that started it
 	Created time.Time       `json:"created"`
 	Started time.Time       `json:"started,omitzero"`
 	Ended   time.Time       `json:"ended,omitzero"`
@@ -81,6 +82,7 @@ type Job struct {
 // request is job.json.
 type request struct {
 	Version int             `json:"version"` // 1
+	Door    runner.Door     `json:"door,omitempty"`
 	Created time.Time       `json:"created"`
 	Request json.RawMessage `json:"request"`
 }
@@ -102,6 +104,9 @@ type Store struct {
 	// Slots is how many jobs run at once; others wait in the order they came. Queue is how
 	// many may wait.
 	Slots, Queue int
+	// Door is whose jobs are started here. A door other than the command line has no others: [Store.Get] and what
+	// stands on it do not know them.
+	Door runner.Door
 }
 
 // DefaultDir is ~/.demesne/jobs.
@@ -153,7 +158,10 @@ func (s *Store) Get(id string) (*Job, error) {
 		}
 		return nil, fmt.Errorf("read job %q: %w", id, err)
 	}
-	j := &Job{ID: id, Status: Queued, Request: r.Request, Created: r.Created}
+	if s.Door != runner.DoorCLI && s.Door != r.Door {
+		return nil, ErrUnknown
+	}
+	j := &Job{ID: id, Status: Queued, Request: r.Request, Door: r.Door, Created: r.Created}
 	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
 		j.Status = Running
 	}

@@ -11,8 +11,9 @@ type Attached struct {
 	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
 }
 
-// Introduction is the body of a caller's first message, if it has one.
+// Introduction is the body of a caller's first message. A caller without one is of the command line.
 type Introduction struct {
+	Door   runner.Door    `json:"door,omitempty"`
 	Totals *runner.Limits `json:"totals,omitempty"` // of the limits of all sandboxes, for those it makes; zero: no bound
 }
 
@@ -82,4 +83,5 @@ type ForkRequest struct {
 	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
 
 	Publish []runner.Port `json:"publish,omitempty"` // of a fork: those of the other sandbox are not inherited
+	Door runner.Door `json:"-"` // the caller's, by the runner: a fork is of the door that forks
 }

@@ -1,9 +1,12 @@
 package desk
 
 import (
+	"context"
 	"sync"
 
+	"demesne/mcp/work"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // asks knows who is asked about the names that a sandbox wants to reach: whoever waits for a
@@ -16,11 +19,11 @@ type asks struct {
 
 type listener struct {
 	number int
-	ask    func(name string, port uint16) bool
+	ask    func(work.Question) bool
 }
 
 // listen has ask answer for a sandbox until done is called. Of several the latest is asked.
-func (a *asks) listen(sandbox string, ask func(string, uint16) bool) (done func()) {
+func (a *asks) listen(sandbox string, ask func(work.Question) bool) (done func()) {
 	if ask == nil {
 		return func() {}
 	}
@@ -49,13 +52,46 @@ func (a *asks) leave(sandbox string, number int) {
 	}
 }
 
-// put puts a question of the runner's.
-func (a *asks) put(q runner.Question) (allow, answered bool) {
+// of returns the function that answers for a sandbox, or nil.
+func (a *asks) of(sandbox string) func(work.Question) bool {
 	a.mu.Lock()
-	all := a.who[q.Sandbox]
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	all := a.who[sandbox]
 	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1].ask
+}
+
+// question puts a question of the runner's. It has what the sandbox can read, also where that was given long ago.
+func (d *Desk) question(q runner.Question) (allow, answered bool) {
+	ask := d.asks.of(q.Sandbox)
+	if ask == nil {
 		return false, false
 	}
-	return all[len(all)-1].ask(q.Name, q.Port), true
+	ctx, cancel := context.WithTimeout(context.Background(), work.AskTime)
+	defer cancel()
+	var info *runner.Info
+	err := d.conn.with(ctx, func(live *client.Client) (err error) {
+		info, err = live.Inspect(ctx, q.Sandbox)
+		return err
+	})
+	if err != nil {
+		return false, false
+	}
+	return ask(work.Question{Name: q.Name, Port: q.Port, Inputs: readable(info.Spec)}), true
+}
+
+// readable are the paths of the host that a sandbox can read.
+func readable(s runner.Spec) (paths []string) {
+	for _, in := range s.Inputs {
+		paths = append(paths, in.Path)
+	}
+	if s.Workspace != "" {
+		paths = append(paths, s.Workspace)
+	}
+	if s.Rootfs != nil && s.Rootfs.Dir != "" {
+		paths = append(paths, s.Rootfs.Dir)
+	}
+	return paths
 }

@@ -3,20 +3,21 @@ package desk
 import (
 	"testing"
 
-	"demesne/runner"
+	"demesne/mcp/work"
 )
 
 // Who waits for a command is asked, the latest of several, and nobody after that.
 func TestAsks(t *testing.T) {
 	var a asks
 	var asked string
-	who := func(name string, yes bool) func(string, uint16) bool {
-		return func(string, uint16) bool { asked = name; return yes }
+	who := func(name string, yes bool) func(work.Question) bool {
+		return func(work.Question) bool { asked = name; return yes }
 	}
 	put := func(sandbox, want string, yes bool) {
 		t.Helper()
 		asked = ""
-		got, answered := a.put(runner.Question{Sandbox: sandbox, Name: "x.test", Port: 443})
+		ask := a.of(sandbox)
+		got, answered := ask != nil && ask(work.Question{Name: "x.test", Port: 443}), ask != nil
 		if got != yes || asked != want || answered != (want != "") {
 			t.Errorf("%v (an answer: %v), asked %q, want %v of %q", got, answered, asked, yes, want)
 		}

@@ -77,7 +77,7 @@ func New(o Options) (*Desk, error) {
 		return nil, fmt.Errorf("make output root: %w", err)
 	}
 	d := &Desk{opts: o, root: root}
-	o.Runner.Ask = d.asks.put
+	o.Runner.Ask = d.question
 	d.conn.opts = o.Runner
 	return d, nil
 }
@@ -133,7 +133,7 @@ func (d *Desk) script(ctx context.Context, r work.Request, w work.Watch, s strea
 
 // asked makes a sandbox, and starts cmd in it when it is known whom to ask about names, until done
 // is called.
-func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(string, uint16) bool) (box *client.Sandbox, p *client.Process, done func(), err error) {
+func (d *Desk) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(work.Question) bool) (box *client.Sandbox, p *client.Process, done func(), err error) {
 	done = func() {}
 	if box, err = d.conn.create(ctx, spec); err != nil {
 		return nil, nil, done, err

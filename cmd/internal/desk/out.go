@@ -36,6 +36,11 @@ func newOut(root string) (*outDir, error) {
 		os.Remove(path)
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
+	if err := mark(root, filepath.Base(path)); err != nil {
+		dir.Close()
+		os.Remove(path)
+		return nil, err
+	}
 	return &outDir{path, dir}, nil
 }
 
@@ -69,7 +74,9 @@ func (o *outDir) record() string {
 // undo takes the directory away again, unless something is in it.
 func (o *outDir) undo() {
 	o.dir.Close()
-	os.Remove(o.path)
+	if os.Remove(o.path) == nil {
+		unmark(filepath.Dir(o.path), o.name())
+	}
 }
 
 // asides is how many things of one name are kept.

@@ -300,6 +300,9 @@ func (d *Desk) fetch(ctx context.Context, box *client.Sandbox, src string, root 
 		return did, fmt.Errorf("download: %w", err)
 	}
 	defer root.RemoveAll(part)
+	if err := mark(d.root, box.ID); err != nil {
+		return did, err
+	}
 	dir, err := root.OpenRoot(part)
 	if err != nil {
 		return did, fmt.Errorf("download: %w", err)

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/mcp"
+	"demesne/runner"
+)
+
+// The most that a model may ask for.
+const (
+	varMemory  = "DEMESNE_MAX_MEMORY"
+	varDisk    = "DEMESNE_MAX_DISK"
+	varPIDs    = "DEMESNE_MAX_PIDS"
+	varCPUs    = "DEMESNE_MAX_CPUS"
+	varTimeout = "DEMESNE_MAX_TIMEOUT"
+)
+
+// What the runner gives a sandbox for which nothing is asked; see runner/limits.
+const (
+	usualPIDs = 512
+	usualDisk = 2 << 30
+)
+
+const longest = 48 * time.Hour
+
+// ceilings are what the environment says, or else what a machine of that size can bear.
+func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
+	take := func(variable string, parse func(string) error) {
+		if v := env(variable); v != "" && err == nil {
+			if wrong := parse(v); wrong != nil {
+				err = fmt.Errorf("%s %q: %w", variable, v, wrong)
+			}
+		}
+	}
+	c.Timeout = longest
+	c.Limits = runner.Limits{
+		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
+		PIDs: min(max(m.pids/4, usualPIDs), 1<<15), Disk: max(m.memory/2, usualDisk), // a tmpfs may be what is written to
+	}
+	take(varMemory, sizeOf(&c.Limits.Memory))
+	take(varDisk, sizeOf(&c.Limits.Disk))
+	take(varPIDs, func(s string) (err error) {
+		if c.Limits.PIDs, err = strconv.ParseInt(s, 10, 64); err != nil || c.Limits.PIDs < 1 {
+			return fmt.Errorf("not a number from 1 on")
+		}
+		return nil
+	})
+	take(varCPUs, func(s string) (err error) {
+		if c.Limits.CPUs, err = strconv.ParseFloat(s, 64); err != nil || !(c.Limits.CPUs > 0) || math.IsInf(c.Limits.CPUs, 0) {
+			return fmt.Errorf("not a number of processors")
+		}
+		c.Unasked.CPUs = c.Limits.CPUs
+		return nil
+	})
+	take(varTimeout, func(s string) (err error) {
+		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > longest {
+			return fmt.Errorf("not a duration from 1s to 48h, such as 30m")
+		}
+		return nil
+	})
+	below := func(ceiling, usual int64) int64 {
+		if ceiling < usual {
+			return ceiling
+		}
+		return 0
+	}
+	c.Unasked.Memory = below(c.Limits.Memory, m.memory/2)
+	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, usualPIDs), below(c.Limits.Disk, usualDisk)
+	return c, err
+}
+
+// sizeOf reads bytes, with k, m, g or t for powers of 1024.
+func sizeOf(to *int64) func(string) error {
+	return func(s string) error {
+		digits, shift := s, 0
+		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64>>shift {
+			return fmt.Errorf("not a size, such as 512m or 2g")
+		}
+		*to = n << shift
+		return nil
+	}
+}
+
+// machine is what there is to share.
+type machine struct {
+	memory, pids int64
+	cpus         int
+}
+
+func thisMachine() (m machine, err error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return m, os.NewSyscallError("sysinfo", err)
+	}
+	m.memory, m.cpus, m.pids = int64(info.Totalram)*int64(info.Unit), runtime.NumCPU(), math.MaxInt64
+	for _, name := range []string{"pid_max", "threads-max"} {
+		b, err := os.ReadFile("/proc/sys/kernel/" + name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			m.pids = min(m.pids, n)
+		}
+	}
+	return m, nil
+}

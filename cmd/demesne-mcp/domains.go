@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"demesne/mcp"
+	"demesne/proxy/modes"
+	"demesne/proxy/policy"
+)
+
+// varDomains has the rules that a model may use without a person's yes.
+const varDomains = "DEMESNE_ALLOWED_DOMAINS"
+
+// domains decides about the rules that a model writes into allowed_domains.
+type domains struct{ listed []policy.Rule }
+
+// parseDomains reads a list of rules, separated by commas or white space. Ports of a rule, and its options, may
+// follow separators too: "a.test:80,443 private" is one rule.
+func parseDomains(list string) (d domains, err error) {
+	var rules []string
+	for _, word := range fields(list) {
+		last := len(rules) - 1
+		switch {
+		case last >= 0 && (strings.Trim(word, "0123456789-") == "" || moreMethods(rules[last], word)):
+			rules[last] += "," + word
+		case last >= 0 && (word == "private" || strings.Contains(word, "=")):
+			rules[last] += " " + word
+		default:
+			rules = append(rules, word)
+		}
+	}
+	for _, words := range rules {
+		r, err := policy.ParseRule(words)
+		if err != nil {
+			return d, fmt.Errorf("%s: %w", varDomains, err)
+		}
+		d.listed = append(d.listed, r)
+	}
+	return d, nil
+}
+
+// moreMethods says whether word goes on with the methods that a rule ends with.
+func moreMethods(rule, word string) bool {
+	_, methods, found := strings.Cut(rule, " methods=")
+	return found && !strings.Contains(methods, " ") && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// decide is [mcp.Options.Domain].
+func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err error) {
+	r, err := policy.ParseRule(words)
+	if err != nil {
+		return "", mcp.Refused, fmt.Errorf("%w (such as %s)", err, policy.Instead(words))
+	}
+	for _, l := range d.listed {
+		// Of addresses, and of what leads to private ones, an operator has to have written that very rule.
+		if l.Words() == r.Words() {
+			return r.Words(), mcp.Listed, nil
+		}
+		if within, ok := r.Within(l); ok && !r.Addresses() {
+			return within.Words(), mcp.Listed, nil
+		}
+	}
+	if why := r.NotForModels(); why != "" {
+		return "", mcp.Refused, fmt.Errorf("%q: %s: only an operator can list it, in %s", words, why, varDomains)
+	}
+	m, err := modes.Parse(mode)
+	if err != nil {
+		return "", mcp.Refused, err
+	}
+	if slices.ContainsFunc(m.Rules(), func(own policy.Rule) bool { _, ok := r.Within(own); return ok }) {
+		return "", mcp.Listed, nil // the mode has it
+	}
+	return r.Canonical(), mcp.Ask, nil
+}

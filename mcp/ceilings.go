@@ -1,0 +1,57 @@
+package mcp
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"demesne/runner"
+)
+
+// Ceilings are the most that a model may ask for. 0: no ceiling.
+type Ceilings struct {
+	Limits  runner.Limits
+	Timeout time.Duration
+	// Unasked are the limits of a call that names none, where the runner's own would be above the ceiling.
+	Unasked runner.Limits
+}
+
+// bound refuses limits above the ceilings, and fills in those that were not asked for.
+func (c Ceilings) bound(l *runner.Limits) error {
+	for _, row := range []struct {
+		name              string
+		asked, most, open float64
+		fill              func()
+	}{
+		{"memory", float64(l.Memory), float64(c.Limits.Memory), float64(c.Unasked.Memory), func() { l.Memory = c.Unasked.Memory }},
+		{"cpus", l.CPUs, c.Limits.CPUs, c.Unasked.CPUs, func() { l.CPUs = c.Unasked.CPUs }},
+		{"pids", float64(l.PIDs), float64(c.Limits.PIDs), float64(c.Unasked.PIDs), func() { l.PIDs = c.Unasked.PIDs }},
+		{"disk", float64(l.Disk), float64(c.Limits.Disk), float64(c.Unasked.Disk), func() { l.Disk = c.Unasked.Disk }},
+	} {
+		switch {
+		case row.asked == 0:
+			row.fill()
+		case row.most > 0 && row.asked > row.most:
+			return fmt.Errorf("limits.%s: %s is more than %s, the ceiling (%s)", row.name, plainNumber(row.asked), plainNumber(row.most), variable[row.name])
+		}
+	}
+	return nil
+}
+
+// variable is the operator's word for each ceiling.
+var variable = map[string]string{
+	"memory": "DEMESNE_MAX_MEMORY", "cpus": "DEMESNE_MAX_CPUS", "pids": "DEMESNE_MAX_PIDS", "disk": "DEMESNE_MAX_DISK",
+}
+
+// timeout is the time limit of a command for which a model asked n seconds. 0: the engine's own.
+func (c Ceilings) timeout(n float64) (time.Duration, error) {
+	switch {
+	case c.Timeout > 0 && n > c.Timeout.Seconds():
+		return 0, fmt.Errorf("timeout_seconds: %s is more than %s, the ceiling (DEMESNE_MAX_TIMEOUT)", plainNumber(n), plainNumber(c.Timeout.Seconds()))
+	case !(n > 0) && c.Timeout > 0 && c.Timeout < longest:
+		return c.Timeout, nil
+	}
+	return seconds(n), nil
+}
+
+func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

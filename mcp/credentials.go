@@ -1,0 +1,150 @@
+package mcp
+
+import (
+	"bufio"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// credentials is where programs keep credentials, sessions and histories. A model mounts none of it, and no directory
+// that has some of it inside, unless an operator named that very place.
+var credentials = struct {
+	home     []string // below each home directory; the last name may end in *
+	anywhere []string // wherever they are: these hold nothing but credentials
+	machine  []string // absolute
+}{
+	home: []string{
+		".ssh", ".gnupg", ".pki", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".netrc", ".authinfo*", ".git-credentials", ".config/git/credentials",
+		".aws", ".azure", ".boto", ".s3cfg", ".oci", ".config/gcloud", ".config/doctl", ".config/hcloud", ".fly", ".config/rclone", ".rclone.conf", ".databrickscfg",
+		".kube", ".docker", ".config/containers", ".terraform.d", ".terraformrc", ".vault-token", ".config/op", ".config/sops", ".config/age",
+		".config/gh", ".config/hub", ".config/glab-cli", ".npmrc", ".yarnrc*", ".pypirc", ".config/pip", ".cargo/credentials*", ".gem/credentials", ".bundle/config",
+		".composer/auth.json", ".m2/settings*", ".gradle/gradle.properties", ".nuget/NuGet", ".pgpass", ".my.cnf", ".mylogin.cnf",
+		".claude*", ".codex", ".gemini", ".config/claude*", ".config/github-copilot", ".cursor", ".config/Cursor", ".config/Claude", ".config/Code", ".demesne",
+		".mozilla", ".thunderbird", ".config/google-chrome*", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge*", ".config/vivaldi", ".config/opera",
+		".config/Slack", ".config/discord", ".config/Signal", "snap", ".var/app",
+		".bash_history", ".zsh_history", ".local/share/fish", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history", ".viminfo", ".lesshst",
+	},
+	anywhere: []string{
+		".ssh", ".gnupg", ".aws", ".password-store", ".netrc", ".git-credentials", ".pgpass", ".vault-token",
+		".docker/config.json", ".kube/config", ".codex/auth.json", ".claude/.credentials.json",
+	},
+	machine: []string{"/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers.d", "/run/secrets", "/proc"},
+}
+
+// homes are the home directories there are: the caller's own first, then those of the machine's users.
+func homes() (list []string) {
+	add := func(dir string) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil && filepath.IsAbs(real) && real != "/" && !slices.Contains(list, real) {
+			list = append(list, real)
+		}
+	}
+	if own, err := os.UserHomeDir(); err == nil {
+		add(own)
+	}
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return list
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if field := strings.Split(lines.Text(), ":"); len(field) > 5 {
+			add(field[5])
+		}
+	}
+	return list
+}
+
+// places are the places of the table that exist, each as it is named and as its links lead.
+func places(homes []string) (list []string) {
+	add := func(path string) {
+		if _, err := os.Lstat(path); err != nil {
+			return
+		}
+		list = append(list, path)
+		if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+			list = append(list, real)
+		}
+	}
+	for _, home := range homes {
+		for _, name := range credentials.home {
+			path := filepath.Join(home, name)
+			found := []string{path}
+			if strings.HasSuffix(name, "*") {
+				found = startingWith(filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), "*"))
+			}
+			for _, p := range found {
+				add(p)
+			}
+		}
+	}
+	for _, path := range credentials.machine {
+		add(path)
+	}
+	return list
+}
+
+// startingWith is what in dir has a name that begins so. Unlike in [filepath.Glob] nothing in dir is a pattern.
+func startingWith(dir, prefix string) (paths []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
+}
+
+// named are the places that a path leads through, or that a directory has right inside, by their names alone.
+func named(real string, isDir bool) (list []string) {
+	for _, name := range credentials.anywhere {
+		if i := strings.Index(real+"/", "/"+name+"/"); i >= 0 {
+			list = append(list, real[:i+1+len(name)])
+		}
+		if !isDir {
+			continue
+		}
+		if path := filepath.Join(real, name); exists(path) {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// hardLink finds the place that a file has another name in. It looks at the files of places, and at those right inside.
+func hardLink(info fs.FileInfo, places []string) (place string, found bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || st.Nlink < 2 {
+		return "", false
+	}
+	for _, p := range places {
+		if p == "/proc" {
+			continue
+		}
+		entries, _ := os.ReadDir(p)
+		paths := []string{p}
+		for _, e := range entries[:min(len(entries), 1000)] {
+			paths = append(paths, filepath.Join(p, e.Name()))
+		}
+		for _, path := range paths {
+			if other, err := os.Lstat(path); err == nil && os.SameFile(info, other) {
+				return p, true
+			}
+		}
+	}
+	return "", false
+}
+
+// within says whether path is dir or below it. Both are clean and absolute.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}

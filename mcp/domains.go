@@ -1,0 +1,71 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+
+	"demesne/mcp/work"
+)
+
+// Verdict is what is decided about a rule that a model wrote.
+type Verdict int
+
+// The verdicts there are.
+const (
+	Refused Verdict = iota // never a model's, whatever a person says
+	Ask                    // the person at the client decides
+	Listed                 // an operator did, or the egress mode has it
+)
+
+// domainsMost bounds the rules of one call.
+const domainsMost = 64
+
+// domains reads allowed_domains. A rule that no operator listed is put to the person at the client, with all that the
+// sandbox could send there; where the client cannot ask, or the person does not accept, the call is refused.
+func (c *call) domains(r *work.Request) error {
+	words, err := c.args.texts("allowed_domains")
+	if err != nil {
+		return err
+	}
+	if len(words) > domainsMost {
+		return fmt.Errorf("allowed_domains: %d rules are more than %d", len(words), domainsMost)
+	}
+	var ask []string
+	for _, w := range words {
+		use, verdict, err := "", Refused, error(nil)
+		if c.opts.Domain != nil {
+			use, verdict, err = c.opts.Domain(r.Egress, w)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("allowed_domains: %w", err)
+		case verdict == Refused:
+			return fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w)
+		case verdict == Ask:
+			ask = append(ask, use)
+		}
+		if use != "" {
+			r.Domains = append(r.Domains, use)
+		}
+	}
+	if len(ask) == 0 {
+		return nil
+	}
+	return c.consent(ask, inputPaths(r.Spec))
+}
+
+// consent asks the person at the client for all the rules at once.
+func (c *call) consent(rules, inputs []string) error {
+	what := strings.Join(quotedAll(rules), ", ")
+	if !c.canAsk() {
+		return fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what)
+	}
+	text, ok := framed("A model wants to start a command in a sandbox that may reach "+what+", which no operator listed. Accept, and it may.", inputs)
+	if !ok {
+		return fmt.Errorf("allowed_domains: a question with %d rules and %d inputs is too long for a person", len(rules), len(inputs))
+	}
+	if !c.put(text) {
+		return fmt.Errorf("allowed_domains: %s: the person at the client did not allow it", what)
+	}
+	return nil
+}

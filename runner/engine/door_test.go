@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"demesne/runner"
+	"demesne/runner/protocol"
+	"demesne/runner/wire"
+)
+
+// Each operation says what a door may do with it.
+func TestDoorOperations(t *testing.T) {
+	for op := range handlers {
+		if _, ok := atDoor[op]; !ok {
+			t.Errorf("%s: atDoor has no row", op)
+		}
+	}
+	c := &caller{door: runner.DoorMCP, e: &Engine{}}
+	var e *wire.Error
+	if err := c.hold(&wire.Message{Op: "new"}); !errors.As(err, &e) || e.Code != wire.CodeInvalid {
+		t.Errorf("an operation without a row: %v", err)
+	}
+}
+
+// A call names its sandbox once, by the id that was looked up.
+func TestDoorRename(t *testing.T) {
+	for _, body := range []string{`{"sandbox":"name","exec":7}`, `{"SANDBOX":"other","exec":7,"sandbox":"name"}`, `{"sandbox":"name","exec":7,"Sandbox":"other"}`} {
+		m := &wire.Message{Op: protocol.OpExec, Body: json.RawMessage(body)}
+		var target protocol.ExecTarget
+		if err := errors.Join(rename(m, "id"), m.Decode(&target)); err != nil || target.Sandbox != "id" || target.Exec != 7 {
+			t.Errorf("%s: %+v %v", body, target, err)
+		}
+	}
+}
