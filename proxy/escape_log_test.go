@@ -48,7 +48,7 @@ func TestEscapeN35Flood(t *testing.T) {
 		"the same": func(int) string { return "evil.test:443" },
 		"others":   func(i int) string { return fmt.Sprintf("n%d.evil.test:443", i) },
 	} {
-		r := newRig(t, Config{Policy: allow(t, "good.test"), Limits: Limits{Log: 64 << 10}}, "good.test")
+		r := newRig(t, Config{Policy: allow(t, "good.test:7"), Limits: Limits{Log: 64 << 10}}, "good.test")
 		for i := range flood {
 			f := r.proxy.askCONNECT(target(i))
 			f.end()
@@ -128,7 +128,7 @@ func TestEscapeN35Full(t *testing.T) {
 // TestEscapeN35SameRequests: requests that repeat never fill the log: in its second half they are counted.
 func TestEscapeN35SameRequests(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "good.test"), Limits: Limits{Log: 64 << 10}}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:7"), Limits: Limits{Log: 64 << 10}}, "good.test")
 	for range 1000 {
 		c, resp, body := r.connect("good.test:7")
 		if resp.StatusCode != 200 {
@@ -154,7 +154,7 @@ func TestEscapeN35NoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	r := newRig(t, Config{Policy: allow(t, "good.test"), Log: full}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:7"), Log: full}, "good.test")
 	if _, resp, _ := r.connect("evil.test:7"); resp.StatusCode != 403 {
 		t.Error(resp.Status)
 	}
@@ -227,12 +227,12 @@ func TestJournalLines(t *testing.T) {
 	j.finish()
 	for line := range bytes.Lines(out.Bytes()) {
 		var r decisions.Record
-		if err := json.Unmarshal(line, &r); err != nil || len(line) > maxLine || r.Host == "" || r.Reason == "" {
+		if err := json.Unmarshal(line, &r); err != nil || len(line) > maxLogLine || r.Host == "" || r.Reason == "" {
 			t.Errorf("%d bytes: %v", len(line), err)
 		}
 	}
 	for _, b := range j.denials() {
-		if len(b.Host)+len(b.Reason) > maxLine {
+		if len(b.Host)+len(b.Reason) > maxLogLine {
 			t.Errorf("%d bytes of a denial are kept", len(b.Host)+len(b.Reason))
 		}
 	}

@@ -40,7 +40,7 @@ func TestEscapeN34LocalByRoute(t *testing.T) {
 		}
 	}
 	r.blocked("v4.test leads to 9.8.7.6 (this host), which no rule names")
-	r.proxy.SetPolicy(allow(t, "v4.test", "9.8.7.6:77", "2a00:1450:9::/64"))
+	r.proxy.SetPolicy(allow(t, "v4.test:77", "9.8.7.6:77", "[2a00:1450:9::]/64:77"))
 	for _, target := range []string{"v4.test:77", "[2a00:1450:9::5]:77"} {
 		if _, resp, body := r.connect(target); resp.StatusCode != 200 {
 			t.Errorf("%s, which a rule names: %s %s", target, resp.Status, body)
@@ -59,8 +59,8 @@ func TestEscapeN14N23Own(t *testing.T) {
 		want   int
 	}{
 		{policy.Policy{}.Allow(policy.Everything()), 403},
-		{allow(t, "me.test", "9.10.0.77"), 200},
-		{allow(t, "me.test", "9.10.0.77:8"), 403},
+		{allow(t, "me.test:7", "9.10.0.77:7"), 200},
+		{allow(t, "me.test:7", "9.10.0.77:8"), 403},
 	} {
 		r := newRig(t, Config{Policy: c.policy, Own: hostaddr.Own})
 		r.world.at["me.test."] = me
@@ -81,8 +81,8 @@ func TestEscapeN14N23Own(t *testing.T) {
 func TestOwnUnknown(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	unknown := func(netip.AddrPort) (bool, error) { return false, syscall.EMFILE }
-	for words, want := range map[string]int{"good.test": 403, "8.0.0.0/8": 200} {
-		r := newRig(t, Config{Policy: allow(t, "good.test", words), Own: unknown}, "good.test")
+	for words, want := range map[string]int{"other.test:7": 403, "8.0.0.0/8:7": 200} {
+		r := newRig(t, Config{Policy: allow(t, "good.test:7", words), Own: unknown}, "good.test")
 		if _, resp, body := r.connect("good.test:7"); resp.StatusCode != want {
 			t.Errorf("%s: %s %s", words, resp.Status, body)
 		}

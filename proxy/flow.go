@@ -189,7 +189,7 @@ func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	switch {
 	case err != nil:
 		f.deny("port %d needs TLS with a server name: %v", f.q.Port, err)
-	case h.encrypted && f.shape() == tlsFor && !f.d.ECH(): // TLS that ends in the proxy has no other name
+	case h.encrypted && f.shape() != httpsFor && !f.d.ECH(): // TLS that ends in the proxy has no other name
 		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
 	case h.name != f.q.Name:
 		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)

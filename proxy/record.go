@@ -53,11 +53,11 @@ func (j *journal) admit() error {
 		if !j.send() {
 			return j.failure()
 		}
-		if j.allowed.room() < maxLine {
+		if j.allowed.room() < maxLogLine {
 			return errors.New("the log of decisions is full")
 		}
 	}
-	j.allowed.held += maxLine
+	j.allowed.held += maxLogLine
 	return nil
 }
 
@@ -73,7 +73,7 @@ func (j *journal) failure() error {
 func (j *journal) release() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.allowed.held -= maxLine
+	j.allowed.held -= maxLogLine
 }
 
 // write writes r down, or counts it. Of what was denied once, twice, four times… it tells.
@@ -85,7 +85,7 @@ func (j *journal) write(r decisions.Record) {
 		r.Time = now
 	}
 	r.Millis = now.Sub(r.Time).Milliseconds()
-	r = cut(r, maxField)
+	r = bound(r, maxLogField)
 	if b := j.enter(r); j.tell != nil && power(b.Times) {
 		j.tell(b)
 	}
@@ -114,7 +114,7 @@ func (j *journal) line(r decisions.Record) {
 		s = &j.denied
 	}
 	counted := !j.ended && s.counts(r)
-	if t := s.kinds[kindOf(r)]; t != nil && counted {
+	if t := s.kinds[keyOf(r)]; t != nil && counted {
 		if t.add(r); power(t.total) {
 			j.flush(s, t, false)
 		}
@@ -198,26 +198,26 @@ func (j *journal) denials() []decisions.Blocked {
 	return j.blocked.List()
 }
 
-// maxLine bounds a line, maxField a text in it, both in bytes; countSize is for what a line has more that
+// maxLogLine bounds a line, maxLogField a text in it, both in bytes; countSize is for what a line has more that
 // stands for several decisions.
 const (
-	maxLine   = 4096
-	maxField  = 512
-	countSize = 256
+	maxLogLine  = 4096
+	maxLogField = 512
+	countSize   = 256
 )
 
 // encode gives the line of r. In JSON a byte may take six.
 func encode(r decisions.Record) []byte {
-	for most := maxField; ; most /= 2 {
-		line, _ := json.Marshal(cut(r, most)) // no field of Record can fail
-		if len(line) < maxLine-countSize || most < 8 {
+	for most := maxLogField; ; most /= 2 {
+		line, _ := json.Marshal(bound(r, most)) // no field of Record can fail
+		if len(line) < maxLogLine-countSize || most < 8 {
 			return append(line, '\n')
 		}
 	}
 }
 
-// cut bounds the texts of r: they come from a sandbox, or from servers.
-func cut(r decisions.Record, most int) decisions.Record {
+// bound bounds the texts of r: they come from a sandbox, or from servers.
+func bound(r decisions.Record, most int) decisions.Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
 		if len(*s) > most {
 			*s = strings.ToValidUTF8((*s)[:most], "") + "…"

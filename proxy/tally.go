@@ -10,7 +10,7 @@ import (
 type share struct {
 	total, left int64 // bytes
 	held        int64 // of left, for lines that will come
-	kinds       map[kind]*tally
+	kinds       map[tallyKey]*tally
 	oldest      []*tally // of kinds, first
 }
 
@@ -18,7 +18,7 @@ type share struct {
 const maxKinds = 512
 
 func newShare(total int64) share {
-	return share{total: total, left: total, kinds: map[kind]*tally{}}
+	return share{total: total, left: total, kinds: map[tallyKey]*tally{}}
 }
 
 func (s *share) room() int64 { return s.left - s.held }
@@ -42,7 +42,7 @@ func (s *share) forgotten() *tally {
 	}
 	t := s.oldest[0]
 	s.oldest = s.oldest[1:]
-	delete(s.kinds, kindOf(t.rec))
+	delete(s.kinds, keyOf(t.rec))
 	return t
 }
 
@@ -52,19 +52,19 @@ func (s *share) remember(r decisions.Record, size int64) {
 		return
 	}
 	t := &tally{rec: r, size: size, total: 1}
-	s.kinds[kindOf(r)] = t
+	s.kinds[keyOf(r)] = t
 	s.oldest = append(s.oldest, t)
 	s.held += size
 }
 
-// kind is what records have in common that are counted together.
-type kind struct {
+// tallyKey is what records have in common that are counted together.
+type tallyKey struct {
 	via, host, request, address, verdict, rule, reason, err string
 	port                                                    uint16
 }
 
-func kindOf(r decisions.Record) kind {
-	return kind{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
+func keyOf(r decisions.Record) tallyKey {
+	return tallyKey{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
 }
 
 // tally counts decisions of a kind.
