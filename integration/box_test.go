@@ -81,7 +81,7 @@ func (b *box) environ() []string {
 		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.dir + "/k",
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a shell of a test may write there
-		"GODEBUG=", "CI=" + os.Getenv("CI"),
+		"GODEBUG=", "CI=" + os.Getenv("CI"), "DEMESNE_LINGER=0", // TestLinger and TestLeftovers try others
 	}, b.extra...)
 }
 

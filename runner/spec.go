@@ -83,6 +83,9 @@ const (
 	Persistent Lifetime = "persistent"
 )
 
+// MaxLinger bounds how long a runner stays after its last sandbox and caller.
+const MaxLinger = time.Hour
+
 // Limits bounds a sandbox. Zero is the default (see limits.Default), negative none.
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes

@@ -59,5 +59,6 @@ func gcFlags(o *options) flagSet {
 		{group: groupGeneral, long: "all", short: 'a', set: on(&o.all), help: "remove every image that is not in use"},
 		{group: groupGeneral, long: "older-than", arg: "DURATION", set: durationFlag(&o.olderThan),
 			help: "remove images that no sandbox began on for so long, such as 168h"},
+		{group: groupGeneral, long: "runner", set: on(&o.runner), help: "only end a runner that lingers for the next command"},
 	}, jsonFlag(o))
 }

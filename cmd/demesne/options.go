@@ -54,6 +54,7 @@ type options struct {
 
 	all, force bool
 	olderThan  time.Duration
+	runner     bool
 	file       string // -o
 	format     string
 	platform   string

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/protocol"
@@ -47,6 +48,8 @@ type Client struct {
 	again func(*runner.Spec)
 	ends  endings
 	types sync.Once // see learnTypes
+
+	linger time.Duration // how long the runner stays after this caller
 }
 
 // Connect finds a live runner or starts one.
@@ -64,6 +67,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	linger, err := lingerWanted()
+	if err != nil {
+		return nil, err
+	}
 	mode := userns.ModeUser
 	if root {
 		mode = userns.ModeRoot
@@ -74,7 +81,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, ask: o.Ask, again: o.Restart, linger: linger}
 		conn := wire.NewConn(sock)
 		err = c.introduce(conn, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
@@ -99,7 +106,7 @@ func (c *Client) introduce(conn *wire.Conn, l *launcher) error {
 		return err
 	}
 	defer ns.Close()
-	err = conn.Send(wire.Message{Op: protocol.OpHello}, nil, wire.Files{protocol.FileUserNS: ns})
+	err = conn.Send(wire.Message{Op: protocol.OpHello}, protocol.Introduction{Linger: c.linger}, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}

@@ -24,6 +24,7 @@ func (e *Engine) claim(s *sandbox) error {
 		}
 	}
 	e.boxes[s.id] = s
+	e.linger.served = true
 	return nil
 }
 

@@ -65,8 +65,13 @@ func (e *Engine) introduced(conn *wire.Conn) bool {
 		return false
 	}
 	defer ns.Close()
+	var said protocol.Introduction
 	id, err := protocol.Identify(ns)
-	return err == nil && id == e.boot.Callers
+	if err != nil || id != e.boot.Callers || m.Decode(&said) != nil {
+		return false
+	}
+	e.setLinger(said.Linger)
+	return true
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -117,6 +122,7 @@ func (e *Engine) enter() bool {
 	defer e.mu.Unlock()
 	if e.accepting {
 		e.callers++
+		e.linger.stop()
 	}
 	return e.accepting
 }
@@ -129,19 +135,22 @@ func (e *Engine) leave() {
 	e.maybeIdle()
 }
 
-// maybeIdle ends the runner when no sandbox is left and no caller.
+// maybeIdle ends the runner, or lets it linger, when no sandbox is left and no caller.
 func (e *Engine) maybeIdle() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.accepting && e.callers == 0 && len(e.boxes) == 0 {
+	if e.accepting && !e.serving() && !e.linger.begin(e.stopLingering) {
 		e.accepting = false
 		close(e.idle)
 	}
 }
 
-// goesOn says whether anybody needs the runner.
+// serving reports whether there is a caller or a sandbox. e.mu is held.
+func (e *Engine) serving() bool { return e.callers > 0 || len(e.boxes) > 0 }
+
+// goesOn reports whether the runner will be there for another sandbox.
 func (e *Engine) goesOn() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.accepting && (e.callers > 0 || len(e.boxes) > 0)
+	return e.accepting && (e.serving() || e.linger.timer != nil)
 }

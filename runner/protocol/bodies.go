@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"time"
+
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -9,6 +11,11 @@ import (
 type Attached struct {
 	Exec   uint64     `json:"exec"`
 	Recent wire.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
+}
+
+// Introduction is a caller's first message, with its user namespace as descriptor.
+type Introduction struct {
+	Linger time.Duration `json:"linger,omitempty"` // how long the runner stays after its last caller, if that is this one
 }
 
 // Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
