@@ -82,7 +82,7 @@ func (b *box) environ() []string {
 		"DEMESNE_ALLOWED_PATHS=" + b.dir, // what an MCP server starts in is above its home here, which is no default
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a shell of a test may write there
-		"GODEBUG=", "CI=" + os.Getenv("CI"),
+		"GODEBUG=", "CI=" + os.Getenv("CI"), "DEMESNE_LINGER=0", // TestLinger and TestLeftovers try others
 	}, b.extra...)
 }
 

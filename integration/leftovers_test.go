@@ -70,7 +70,7 @@ func TestLeftoversKilled(t *testing.T) {
 			rng := rand.New(rand.NewSource(int64(len(v.name))))
 			for round := range rounds() {
 				delay := time.Duration(rng.Intn(60)) * time.Millisecond
-				if !t.Run("", func(t *testing.T) { killRound(t, v.find, v.sig, delay) }) {
+				if !t.Run("", func(t *testing.T) { killRound(t, v.find, v.sig, delay, round%2 == 1) }) {
 					t.Fatalf("round %d, after %v", round, delay)
 				}
 			}
@@ -79,8 +79,11 @@ func TestLeftoversKilled(t *testing.T) {
 	}
 }
 
-func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay time.Duration) {
+func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay time.Duration, linger bool) {
 	b := newBox(t)
+	if linger {
+		b.lingers("1h")
+	}
 	cmd := b.command("demesne", "run", "-i", "--", "sh", "-c", busy)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -118,6 +121,9 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	close(stop)
 	<-stopped
 	in.Close()
+	if linger {
+		b.demesne("gc", "--runner")
+	}
 	b.next(t)
 }
 
@@ -154,6 +160,11 @@ func TestLeftoversNone(t *testing.T) {
 		{"check"}, {"ls"}, {"inspect", "nosuch"},
 	} {
 		t.Run(strings.Join(args[:min(3, len(args))], " "), func(t *testing.T) { newBox(t).demesne(args...) })
+		t.Run(strings.Join(args[:min(3, len(args))], " ")+", lingering", func(t *testing.T) {
+			b := newBox(t).lingers("1h")
+			b.demesne(args...)
+			b.demesne("gc", "--runner")
+		})
 	}
 }
 

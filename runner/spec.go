@@ -92,6 +92,13 @@ const (
 	Persistent Lifetime = "persistent"
 )
 
+// How long a runner stays after its last sandbox and caller. The default is long enough for a
+// shell loop, a git hook or the next call of an agent's shell.
+const (
+	DefaultLinger = 10 * time.Second
+	MaxLinger     = time.Hour
+)
+
 // Limits bounds a sandbox. Zero is the default (see limits.Default), negative none.
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes

@@ -94,7 +94,7 @@ podman load and skopeo read (with --format docker, docker load as well).`,
 
 func gcCommand() command {
 	return command{
-		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]"}, summary: "free disk space",
+		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"}, summary: "free disk space",
 		about: `Removes what no image here needs: blobs, unpacked layers, downloads given up. With --all or
 --older-than it removes images first. Jobs that ended a week ago are forgotten, and so are
 logs of decisions about the network that nobody added to for as long, and the manifests of
@@ -106,6 +106,7 @@ another user's demesne keeps. With --outputs it removes output directories inste
 			{"and images no sandbox began on for a week", "demesne gc --older-than 168h"},
 			{"and every image that is not in use", "demesne gc --all"},
 			{"outputs of runs a week ago", "demesne gc --outputs --older-than 168h"},
+			{"end the runner now that waits for the next command (see DEMESNE_LINGER)", "demesne gc --runner"},
 		},
 		flags: gcFlags, run: cmdGC,
 	}

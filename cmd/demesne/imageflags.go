@@ -60,5 +60,6 @@ func gcFlags(o *options) flagSet {
 		{group: groupGeneral, long: "older-than", arg: "DURATION", set: durationFlag(&o.olderThan),
 			help: "remove images that no sandbox began on for so long, such as 168h; with --outputs, output directories"},
 		{group: groupGeneral, long: "outputs", set: on(&o.outputs), help: "remove output directories that are not in use: empty ones, or with --older-than old ones"},
+		{group: groupGeneral, long: "runner", set: on(&o.runner), help: "only end a runner that lingers for the next command"},
 	}, jsonFlag(o))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,7 +30,10 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
 	}
-	if o.outputs {
+	switch {
+	case o.runner:
+		return a.retireRunner(o)
+	case o.outputs:
 		return a.gcOutputs(o)
 	}
 	if err := pruneOld(time.Now().Add(-retention)); err != nil {
@@ -56,6 +60,22 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		}
 		return a.print(freedText(freed, trees))
 	})
+}
+
+// retireRunner ends a runner that lingers. One that has sandboxes goes on until they end.
+func (a *app) retireRunner(o *options) (int, error) {
+	if o.all || o.olderThan != 0 || o.json || o.outputs {
+		return 0, errors.New("--runner: stands alone")
+	}
+	sig := a.watchSignals(&terminal{fd: -1})
+	n, err := client.Retire(sig.ctx)
+	if err != nil {
+		return 0, err
+	}
+	if n > 0 {
+		a.say(fmt.Sprintf("gc: the runner goes on: %d running", n))
+	}
+	return 0, nil
 }
 
 // retention is how long jobs that ended are remembered, and logs of decisions that nobody adds

@@ -57,6 +57,7 @@ type options struct {
 	all, force bool
 	outputs    bool
 	olderThan  time.Duration
+	runner     bool
 	file       string // -o
 	format     string
 	platform   string

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/given"
@@ -53,6 +54,7 @@ type Client struct {
 
 	outIDs   func() (*os.File, error) // see outMaps
 	siblings siblings
+	linger *time.Duration // how long the runner stays after this caller; nil: [runner.DefaultLinger]
 }
 
 // Connect finds a live runner or starts one.
@@ -74,6 +76,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	linger, err := lingerWanted()
+	if err != nil {
+		return nil, err
+	}
 	mode := userns.ModeUser
 	if root {
 		mode = userns.ModeRoot
@@ -84,7 +90,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger}
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := wire.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
@@ -115,8 +121,8 @@ func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, 
 	}
 	defer ns.Close()
 	var intro any // nothing to encode on the way of a run with defaults
-	if c.door != runner.DoorCLI || l.totals != nil {
-		intro = protocol.Introduction{Door: c.door, Totals: l.totals}
+	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil {
+		intro = protocol.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
 	}
 	err = conn.Send(wire.Message{Op: protocol.OpHello}, intro, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {

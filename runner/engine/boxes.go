@@ -29,6 +29,7 @@ func (e *Engine) claim(s *sandbox) error {
 		return err
 	}
 	e.boxes[s.id] = s
+	e.linger.served = true
 	return nil
 }
 

@@ -19,6 +19,7 @@
 //	keep.go       a sandbox that outlives its processes: its directory; life.go  and its clock
 //	fork.go       one that starts with another's files; busy.go  while that runs; idle.go  one that nobody uses
 //	restart.go    one that has files and no processes; key.go  one that is found by a word
+//	linger.go     how long the runner stays for the next caller
 //	diff.go       what one made of its image; layer.go  the same as layers of another
 //	minimal.go    one without namespaces, where the machine forbids them
 //
@@ -79,6 +80,7 @@ type Engine struct {
 	proxy     outlet.Proxy  // of all sandboxes
 	kept      *keep.Dir     // see keeper
 	sweeping  sync.Mutex    // of sweep
+	linger    linger
 	idle      chan struct{} // closed when there is nothing left to serve
 	accepting bool
 }
@@ -132,6 +134,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 		return false, fmt.Errorf("read boot message: %w", err)
 	}
 	e.spares.most = e.boot.Spares
+	go e.watchProgram()
 	// Callers are greeted meanwhile: they have something to prepare, too.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(protocol.FDConn, true)

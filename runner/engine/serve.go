@@ -88,6 +88,7 @@ func (e *Engine) greet(conn *wire.Conn) {
 		e.leave()
 		return
 	}
+	e.setLinger(who.Linger)
 	c := &caller{e: e, door: who.Door, own: map[*sandbox]bool{}, most: who.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
@@ -124,6 +125,7 @@ func (e *Engine) enter() bool {
 	defer e.mu.Unlock()
 	if e.accepting {
 		e.callers++
+		e.linger.stop()
 	}
 	return e.accepting
 }
@@ -136,19 +138,22 @@ func (e *Engine) leave() {
 	e.maybeIdle()
 }
 
-// maybeIdle ends the runner when no sandbox is left and no caller.
+// maybeIdle ends the runner, or lets it linger, when no sandbox is left and no caller.
 func (e *Engine) maybeIdle() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.accepting && e.callers == 0 && len(e.boxes) == 0 {
+	if e.accepting && !e.serving() && !e.linger.begin(e.stopLingering) {
 		e.accepting = false
 		close(e.idle)
 	}
 }
 
-// goesOn says whether anybody needs the runner.
+// serving reports whether there is a caller or a sandbox. e.mu is held.
+func (e *Engine) serving() bool { return e.callers > 0 || len(e.boxes) > 0 }
+
+// goesOn reports whether the runner will be there for another sandbox.
 func (e *Engine) goesOn() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.accepting && (e.callers > 0 || len(e.boxes) > 0)
+	return e.accepting && (e.serving() || e.linger.timer != nil)
 }

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"time"
+
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -15,6 +17,7 @@ type Attached struct {
 type Introduction struct {
 	Door   runner.Door    `json:"door,omitempty"`
 	Totals *runner.Limits `json:"totals,omitempty"` // of the limits of all sandboxes, for those it makes; zero: no bound
+	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays after its last caller, if that is this one; nil: [runner.DefaultLinger]
 }
 
 // Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners

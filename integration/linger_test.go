@@ -1,0 +1,125 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lingers sets how long the box's runner stays after its last caller.
+func (b *box) lingers(d string) *box {
+	b.extra = append(b.extra, "DEMESNE_LINGER="+d)
+	return b
+}
+
+// oneRunner returns the process id of the one runner there is. Its children, which become
+// PID 1 of the sandboxes that it prepares, have its name at first.
+func oneRunner(t *testing.T) int {
+	t.Helper()
+	var found []int
+	all := runners(true)
+	for _, p := range descendants() {
+		if slices.Contains(all, p.pid) && !slices.Contains(all, p.ppid) {
+			found = append(found, p.pid)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("want one runner, have %v", found)
+	}
+	return found[0]
+}
+
+func gone(t *testing.T) {
+	t.Helper()
+	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
+}
+
+// One runner serves the runs of a loop, and sandboxes that it prepared meanwhile. It ends
+// when its time is up.
+func TestLinger(t *testing.T) {
+	b := newBox(t).lingers("2s")
+	b.sh("true")
+	first := oneRunner(t)
+	eventually(t, "a run in a prepared sandbox", func() bool { p, _ := b.report(nil, "true"); return onSpare(p) })
+	if now := oneRunner(t); now != first {
+		t.Errorf("the runner was %d and is %d", first, now)
+	}
+	gone(t)
+}
+
+// The last caller decides, and a runner that made no sandbox does not linger.
+func TestLingerNot(t *testing.T) {
+	for _, d := range []string{"0", "0s"} {
+		newBox(t).lingers(d).sh("true")
+		gone(t)
+	}
+	b := newBox(t).lingers("1h")
+	b.demesne("check")
+	b.demesne("ls")
+	gone(t)
+	b.sh("true")
+	oneRunner(t)
+	b.lingers("0").sh("true")
+	gone(t)
+	for _, d := range []string{"x", "-1s", "2h", "10"} {
+		if r := b.lingers(d).demesne("run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "DEMESNE_LINGER "+`"`+d+`": not a duration from 0 to 1h0m0s`) {
+			t.Errorf("%s: %+v", d, r)
+		}
+	}
+}
+
+// gc --runner ends a runner that lingers, and not one with a sandbox.
+func TestLingerRetired(t *testing.T) {
+	b := newBox(t).lingers("1h")
+	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "" {
+		t.Errorf("without a runner: %+v", r)
+	}
+	b.sh("true")
+	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stdout+r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+	gone(t)
+	b.demesne("create", "--name", "n")
+	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "demesne: gc: the runner goes on: 1 running\n" {
+		t.Errorf("with a sandbox: %+v", r)
+	}
+	b.demesne("rm", "n")
+	b.demesne("gc", "--runner")
+	gone(t)
+}
+
+// A runner that lingers and is killed leaves nothing; one whose program is replaced ends at once.
+func TestLingerEnds(t *testing.T) {
+	for _, how := range []string{"killed", "replaced"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBox(t).lingers("1h")
+			libexec := b.dir + "/libexec"
+			if err := os.Mkdir(libexec, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"demesne-runner", "demesne-init", "demesne-proxy", "demesne-egress"} {
+				text, err := os.ReadFile(filepath.Join(bin, name))
+				if err == nil {
+					err = os.WriteFile(libexec+"/"+name, text, 0o755)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.extra = append(b.extra, "DEMESNE_LIBEXEC="+libexec)
+			b.sh("true")
+			pid := oneRunner(t)
+			if how == "killed" {
+				time.Sleep(50 * time.Millisecond) // some rounds of this find a sandbox that is half prepared
+				syscall.Kill(pid, syscall.SIGKILL)
+			} else if err := os.Rename(libexec+"/demesne-proxy", libexec+"/demesne-runner"); err != nil {
+				t.Fatal(err)
+			}
+			gone(t)
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/wire"
+)
+
+// EnvLinger names the variable that says how long a runner stays after its last sandbox and
+// caller, with its prepared sandboxes, for the next caller: a duration from 0 to
+// [runner.MaxLinger]. The caller that leaves last decides.
+const EnvLinger = "DEMESNE_LINGER"
+
+// retireTime bounds how long [Retire] waits for one runner.
+const retireTime = 2 * time.Second
+
+// lingerWanted returns what [EnvLinger] says, or nil without it.
+func lingerWanted() (*time.Duration, error) {
+	text := os.Getenv(EnvLinger)
+	if text == "" {
+		return nil, nil
+	}
+	d, err := time.ParseDuration(text)
+	if text == "0" {
+		d, err = 0, nil
+	}
+	if err != nil || d < 0 || d > runner.MaxLinger {
+		return nil, fmt.Errorf("%s %q: not a duration from 0 to %s", EnvLinger, text, runner.MaxLinger)
+	}
+	return &d, nil
+}
+
+// Retire ends the runners of this user that linger, of whatever build, and starts none. It
+// returns how many sandboxes the other runners have: those runners end with them.
+func Retire(ctx context.Context) (sandboxes int, err error) {
+	seen := map[string]bool{}
+	for _, dir := range runDirs() {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil || seen[real] {
+			continue
+		}
+		seen[real] = true
+		sockets, _ := filepath.Glob(filepath.Join(real, "*.sock"))
+		for _, socket := range sockets {
+			n, rerr := retire(ctx, &runDir{path: real, key: strings.TrimSuffix(filepath.Base(socket), ".sock")})
+			sandboxes += n
+			if rerr != nil {
+				err = errors.Join(err, fmt.Errorf("end runner %q: %w", socket, rerr))
+			}
+		}
+		if err != nil {
+			return sandboxes, err
+		}
+	}
+	return sandboxes, nil
+}
+
+// retire connects to a runner as a caller that wants no lingering, and leaves again.
+func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
+	sock, err := dialRunner(d)
+	if err != nil {
+		return 0, nil // it has ended, or was killed
+	}
+	ctx, cancel := context.WithTimeout(ctx, retireTime)
+	defer cancel()
+	conn := wire.NewConn(sock)
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	c := &Client{dir: d, linger: new(time.Duration)}
+	if err := c.introduce(ctx, conn, sock, &launcher{}); err != nil {
+		conn.Close()
+		return 0, nil // it was about to end
+	}
+	c.peer = wire.NewPeer(conn, c.handle)
+	go c.peer.Serve()
+	defer c.peer.Close()
+	infos, err := c.List(ctx)
+	for _, i := range infos {
+		if i.State == runner.Running {
+			sandboxes++
+		}
+	}
+	return sandboxes, err
+}
