@@ -54,7 +54,7 @@ type Client struct {
 
 	outIDs   func() (*os.File, error) // see outMaps
 	siblings siblings
-	linger *time.Duration // how long the runner stays after this caller; nil: [runner.DefaultLinger]
+	linger   *time.Duration // how long the runner stays after this caller; nil: [runner.DefaultLinger]
 }
 
 // Connect finds a live runner or starts one.

@@ -88,7 +88,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	if err != nil {
 		return nil
 	}
-	other := &Client{dir: &dir, root: c.root, init: c.init, proxy: c.proxy, ask: c.ask, again: c.again}
+	other := &Client{dir: &dir, root: c.root, init: c.init, proxy: c.proxy, door: c.door, linger: c.linger, ask: c.ask, again: c.again}
 	conn := wire.NewConn(sock)
 	if err := other.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()

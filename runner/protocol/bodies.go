@@ -86,5 +86,5 @@ type ForkRequest struct {
 	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
 
 	Publish []runner.Port `json:"publish,omitempty"` // of a fork: those of the other sandbox are not inherited
-	Door runner.Door `json:"-"` // the caller's, by the runner: a fork is of the door that forks
+	Door    runner.Door   `json:"-"`                 // the caller's, by the runner: a fork is of the door that forks
 }
