@@ -54,24 +54,24 @@ func (e *Engine) accept(l *os.File) {
 
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
-func (e *Engine) introduced(conn *wire.Conn) (who protocol.Introduction, ok bool) {
+func (e *Engine) introduced(conn *wire.Conn) (intro protocol.Introduction, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
-		return who, false
+		return intro, false
 	}
 	defer m.Close()
 	ns := m.File(protocol.FileUserNS)
 	if m.Op != protocol.OpHello || ns == nil {
-		return who, false
+		return intro, false
 	}
 	defer ns.Close()
 	id, err := protocol.Identify(ns)
 	if err != nil || id != e.boot.Callers {
-		return who, false
+		return intro, false
 	}
-	return who, len(m.Body) == 0 || m.Decode(&who) == nil
+	return intro, len(m.Body) == 0 || m.Decode(&intro) == nil
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -81,13 +81,13 @@ func (e *Engine) greet(conn *wire.Conn) {
 		conn.Close()
 		return
 	}
-	who, ok := e.introduced(conn)
+	intro, ok := e.introduced(conn)
 	if !ok {
 		conn.Close()
 		e.leave()
 		return
 	}
-	c := &caller{e: e, own: map[*sandbox]bool{}, most: who.Totals}
+	c := &caller{e: e, own: map[*sandbox]bool{}, most: intro.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {
