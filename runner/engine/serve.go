@@ -55,24 +55,24 @@ func (e *Engine) accept(l *os.File) {
 
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
-func (e *Engine) introduced(conn *wire.Conn) (who protocol.Introduction, ok bool) {
+func (e *Engine) introduced(conn *wire.Conn) (intro protocol.Introduction, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
-		return who, false
+		return intro, false
 	}
 	defer m.Close()
 	ns := m.File(protocol.FileUserNS)
 	if m.Op != protocol.OpHello || ns == nil {
-		return who, false
+		return intro, false
 	}
 	defer ns.Close()
-	if err := m.Decode(&who); err != nil || !who.Door.Known() {
-		return who, false
+	if err := m.Decode(&intro); err != nil || !intro.Door.Known() {
+		return intro, false
 	}
 	id, err := protocol.Identify(ns)
-	return who, err == nil && id == e.boot.Callers
+	return intro, err == nil && id == e.boot.Callers
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
@@ -82,14 +82,14 @@ func (e *Engine) greet(conn *wire.Conn) {
 		conn.Close()
 		return
 	}
-	who, ok := e.introduced(conn)
+	intro, ok := e.introduced(conn)
 	if !ok {
 		conn.Close()
 		e.leave()
 		return
 	}
-	e.setLinger(who.Linger)
-	c := &caller{e: e, door: who.Door, own: map[*sandbox]bool{}, most: who.Totals}
+	e.setLinger(intro.Linger)
+	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
 	if err := c.peer.Event(protocol.OpHello, hello); err != nil {

@@ -281,7 +281,7 @@ func slack(limit tally) tally {
 }
 
 // note tells the others what is known of the sandbox. Where the file system lost less than was
-// found, somebody removed files: that gives the sandbox no more room.
+// found, other programs removed files: that gives the sandbox no more room.
 func (d *disk) note(found tally) {
 	known := found.minus(d.had)
 	d.ledger.add(d.dev, known.minus(d.known))

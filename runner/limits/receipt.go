@@ -99,7 +99,7 @@ func (g *Group) pids(counted bool) runner.LimitReceipt {
 	switch {
 	case counted:
 		r.Mechanism = "RLIMIT_NPROC for each user, a watchdog for all"
-		why = "uid 0 may become other users, each of whom has RLIMIT_NPROC to itself"
+		why = "uid 0 may become other users, each with an RLIMIT_NPROC of its own"
 	case !countsPerNamespace():
 		why = "before Linux 5.14 it counts all processes of the user"
 	default:

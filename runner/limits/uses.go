@@ -24,13 +24,12 @@ type uses struct {
 // lookAnew is how old a look at a sandbox may be.
 const lookAnew = 2 * time.Second
 
-// watch asks what the machine has left, which is cheap, and asked for all sandboxes together;
-// only when that fell is the sandbox itself looked at, and every lookAnew in case somebody else
-// gave back what this one took.
+// watch asks what the machine has left: that is cheap, and asked once for all sandboxes. It looks
+// at the sandbox when that fell, and every lookAnew in case other programs gave back what this
+// sandbox took.
 //
-// Not when it starts, with PID 1 alone in it: a look leaves the kernel with directories of
-// PID 1's threads, and who waits for its end spins until the last of these is gone, 6 ms of
-// a run on a busy machine.
+// It does not look at the start, with PID 1 alone: a look leaves directories of PID 1's threads in
+// the kernel, and the end of PID 1 waits for the last of these, 6 ms of a run on a busy machine.
 func (u *uses) watch() {
 	p := &u.w.g.host.pressure
 	p.join(u.w.g, u.pid1)

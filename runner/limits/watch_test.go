@@ -157,7 +157,7 @@ func TestWatchdogDisk(t *testing.T) {
 	}
 }
 
-// watched is a directory on a tmpfs of 600 MiB, as a watch has it that looks when it is told to.
+// watched is a directory on a tmpfs of 600 MiB, and a watch that looks when a test calls it.
 type watched struct {
 	t     *testing.T
 	root  string
@@ -198,7 +198,7 @@ func (o *watched) look() string {
 	return o.d.verdict(now, o.limit)
 }
 
-// others has somebody else write n MiB, whom no look takes for the sandbox.
+// others writes n MiB beside the directory: no look takes that for the sandbox's.
 func (o *watched) others(n int) {
 	o.t.Helper()
 	if err := os.WriteFile(o.root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644); err != nil {
@@ -254,8 +254,8 @@ func TestWatchdogDiskOthers(t *testing.T) {
 	}
 }
 
-// A file system that is nearly full ends the sandbox that filled it, with files that nobody sees and without
-// any limit; not one that hides nothing, beside others that did.
+// A file system that is nearly full ends the sandbox that filled it with hidden files, also without a
+// limit. It does not end a sandbox that hides nothing.
 func TestWatchdogDiskFull(t *testing.T) {
 	if !ordinary(t) {
 		return
