@@ -185,6 +185,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {
+		files.unlisten()
 		given.Remove(c.dir.path, spec.Given)
 		return c.Open(ctx, reply.ID)
 	}

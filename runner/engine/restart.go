@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/keep"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
@@ -18,6 +19,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	case err != nil:
 		return protocol.Opened{}, err
 	case live != nil: // somebody was faster
+		given.Remove(e.boot.RunDir, t.Given)
 		return live.open()
 	case rec.Snapshot:
 		return protocol.Opened{}, stopped(rec)
@@ -36,6 +38,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	s.egress, s.created, s.kept.restarted, s.kept.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	if other := e.claimAgain(s); other != nil {
+		given.Remove(e.boot.RunDir, t.Given)
 		return other.open()
 	}
 	if err := s.build(m); err != nil {
