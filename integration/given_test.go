@@ -67,7 +67,7 @@ print("made", flush=True)
 `
 
 // F22: nothing that comes out of a sandbox gives rights to others, with --nesting neither, at any depth; until that is so
-// nobody else gets in.
+// no other user gets in.
 func TestEscapeF22Out(t *testing.T) {
 	program(t, "python3")
 	for _, flags := range [][]string{nil, {"--nesting"}} {

@@ -12,9 +12,9 @@ import (
 // specialMost is how many names of all inputs are looked at for special files: a microsecond each.
 const specialMost = 4096
 
-// coverSpecial covers fifos and sockets in the directories that are inputs with a device that cannot be opened. A read-only mount keeps
-// nobody from opening a fifo for writing or from connecting to a socket (open(2), connect(2)), and no rule of Landlock below one for /
-// takes a right away. It looks at the first specialMost names, and once: what comes later is not covered.
+// coverSpecial covers fifos and sockets in the directories that are inputs with a device that cannot be opened. A read-only mount does not
+// refuse to open a fifo for writing or to connect to a socket (open(2), connect(2)), and no Landlock rule takes back what a rule
+// for / gives. It looks at the first specialMost names, and once: what comes later is not covered.
 func (p *plan) coverSpecial() error {
 	c := cover{left: specialMost}
 	for _, m := range p.moves {

@@ -68,7 +68,7 @@ func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(
 // setgid or sticky bit or a capability, no directory a setuid or setgid bit, and neither an access list that the sandbox
 // made. Other mode bits stay, and so do access lists that only repeat what the directory's own gave. It must run when no
 // process of the sandbox is alive. Files of others are left alone. Links are given an owner and not
-// followed. Fifos and sockets stay: they harm nobody who does not open them. It goes on after a failure and
+// followed. Fifos and sockets stay: they do no harm until they are opened. It goes on after a failure and
 // returns the first. That an owner could not be changed is one; any other is an ErrRights.
 func Settle(dir *os.File, t Terms) error {
 	s := settling{Terms: t, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}

@@ -28,7 +28,7 @@ type walk struct {
 	mount  uint64
 	levels []level
 	most   int // levels; 0: no bound
-	// foreign says whose directories it is no failure not to be let into; nil: nobody's.
+	// foreign says of an owner that a directory of theirs may be closed to us without that being a failure; nil: no owner.
 	foreign func(uid uint32) bool
 	buf     [32 << 10]byte
 	failed  int

@@ -221,6 +221,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {
+		files.unlisten()
 		given.Remove(c.dir.path, spec.Granted)
 		return c.existing(ctx, reply.ID, nil)
 	}

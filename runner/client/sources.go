@@ -90,7 +90,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 	for _, name := range []string{protocol.SourceOut, protocol.SourceWorkspace} {
 		f := s.byName[protocol.FileSame+name]
-		if f == nil {
+		if f == nil || name == protocol.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // which is not settled
 			continue
 		}
 		d, err := given.Look(f)

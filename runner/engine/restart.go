@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/given"
 	"demesne/runner/keep"
 	"demesne/runner/protocol"
 	"demesne/runner/wire"
@@ -18,6 +19,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	case err != nil:
 		return protocol.Opened{}, err
 	case live != nil: // somebody was faster
+		given.Remove(e.boot.RunDir, t.Granted)
 		return live.open()
 	case rec.Snapshot:
 		return protocol.Opened{}, stopped(rec)
@@ -42,6 +44,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 		return protocol.Opened{}, err
 	}
 	if other != nil {
+		given.Remove(e.boot.RunDir, t.Granted)
 		return other.open()
 	}
 	if err := s.build(m); err != nil {

@@ -120,6 +120,7 @@ func (s *sandbox) info() runner.Info {
 		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.life.expires,
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
 	}
+	i.Spec.Granted = "" // of this time only
 	if s.idle.frozen != nil {
 		i.State = runner.Frozen
 	}

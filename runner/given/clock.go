@@ -27,7 +27,7 @@ func NewClock() *Clock {
 	return &Clock{fd: fd}
 }
 
-// Inherited is one that another process made; a descriptor that is none knows nothing.
+// Inherited is a clock that another process made. With a descriptor less than 0 every answer differs.
 func Inherited(fd int) *Clock { return &Clock{fd: fd} }
 
 // Set is how often the clock was set. Where that is not known, each answer is another one.

@@ -123,7 +123,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	return name, nil
 }
 
-// Remove removes a record: nothing of it is given any more. An empty name is none.
+// Remove removes a record: nothing of it is given any more. It does nothing for an empty name.
 func Remove(run, name string) {
 	if plain(name) {
 		os.Remove(filepath.Join(run, Subdir, name))

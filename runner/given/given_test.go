@@ -164,7 +164,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestClock: a clock that nobody set says so, and one that is not there never does.
+// TestClock: a clock that was not set says so, and a clock that is missing never does.
 func TestClock(t *testing.T) {
 	c := NewClock()
 	if n := c.Set(); n != 0 || c.Set() != n {

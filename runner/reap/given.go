@@ -10,7 +10,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// descriptor is that which the C half of package userns left in the environment; -1 is none.
+// descriptor reads the number of a descriptor that the C half of package userns left in the environment, or returns -1.
 func descriptor(name string) int {
 	fd, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {

@@ -135,7 +135,7 @@ static void reaper(pid_t child, int ctl, int life, int lock)
 			_exit(0);
 	} else {
 		kill(child, SIGKILL);
-		// Nobody has waited for it: it still has its number, and its namespace.
+		// It was not waited for: it still has its number and its namespace.
 		snprintf(path, sizeof path, "/proc/%d/ns/user", (int)child);
 		tell_fd("_DEMESNE_USERNS", open(path, O_RDONLY));
 	}
