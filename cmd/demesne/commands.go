@@ -150,7 +150,7 @@ func execCommand() command {
 		summary: "run a command in a sandbox that lives",
 		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
 Exit codes are those of run. What the command leaves in the background lives on;
-its output ends with the command. If demesne is killed (SIGKILL), CMD goes on. A sandbox that is stopped is started again over its files, with what
+its output ends with the command. If demesne is killed (SIGKILL), CMD ends too; with a terminal it goes on. A sandbox that is stopped is started again over its files, with what
 it was made with; only its secrets have to be given again, for no file keeps them: stderr names those it was started without.
 A sandbox gets secrets when it is made or started. A running one that lacks one of those given here runs nothing.
 With --background it is a job, as that of run is; demesne cancel ends the command's process group, and not the sandbox.`,

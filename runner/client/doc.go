@@ -11,6 +11,7 @@
 //
 //	client.go   calls; process.go  a command; kept.go, copy.go, files.go … those of one kind
 //	launch.go   finds the runner in the run directory (rundir.go), or starts it; idmap.go  and maps its ids
+//	greet.go    gives up on a runner that was stopped; siblings.go  finds the one that has a sandbox
 //	sources.go  opens what is shown to a sandbox; publish.go  and what it is reached by
 //	enter.go    a program of ours in a user namespace like the runner's
 //

@@ -51,7 +51,10 @@ func greeting(ctx context.Context, conn *wire.Conn, sock *os.File) (*wire.Messag
 			}
 		}
 		if time.Since(began) > greetPatience {
-			return nil, wire.Errorf(wire.CodeBusy, "process %d has not answered for %v", pid, greetPatience)
+			return nil, &wire.Error{
+				Code: wire.CodeBusy, Text: fmt.Sprintf("it has not answered for %v", greetPatience),
+				Hint: "try again when this machine has less to do, or end demesne-runner, which ends the sandboxes that it has",
+			}
 		}
 	}
 }

@@ -98,6 +98,8 @@ func TestHostileInit(t *testing.T) {
 				})
 			}
 			calls.Wait()
+			s.condemn(runner.Lost, "")
+			<-s.e.idle // it is forgotten, on disk too
 		})
 	}
 }
