@@ -36,7 +36,7 @@ var (
 	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
 	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port.")
+	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name (ports 80 and 443), *.name, or name:port.")
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again; it is made anew when what was asked for has changed.")
 	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
