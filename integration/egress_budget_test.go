@@ -81,7 +81,7 @@ func TestEscapeN25Neighbours(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
 		for limit, admitted := range map[int]string{4096: "170", 16384: "512"} {
-			greedy := n.command("demesne", "run", "-i", "--allow-domain", "db.test", "--", "python3", "-c", greedyClient)
+			greedy := n.command("demesne", "run", "-i", "--allow-domain", "db.test:5432", "--", "python3", "-c", greedyClient)
 			greedy.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, limit), "sh", greedy.Path}, greedy.Args[1:]...)
 			greedy.Path = "/bin/sh"
 			in, err := greedy.StdinPipe()

@@ -56,7 +56,7 @@ func TestEgressLive(t *testing.T) {
 func TestEgressKilled(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for range 3 {
-			cmd := n.command("demesne", "run", "--allow-domain", "db.test", "--publish", "127.0.0.1:8081:1", "--", "python3", "-c",
+			cmd := n.command("demesne", "run", "--allow-domain", "db.test:5432", "--publish", "127.0.0.1:8081:1", "--", "python3", "-c",
 				`import socket; s = socket.create_connection(("db.test", 5432)); s.recv(100); print("up", flush=True); s.recv(100)`)
 			n.start(cmd, "up")
 			if !connected(n) {
@@ -200,7 +200,7 @@ func TestEgressAsk(t *testing.T) {
 		term.expect("hello from good.test")
 		term.expect("may it reach dark.test:80? [y/N]")
 		term.typ("n\n")
-		term.expect(`denied by rule "dark.test"`)
+		term.expect(`denied by rule "dark.test:80"`)
 		term.wait()
 		if k := strings.Count(term.screen(), "may it reach"); k != 2 || strings.Count(term.screen(), "hello from good.test") != 2 || n.heard("dark.test") {
 			n.Errorf("%d questions, seen %q:\n%s", k, n.seen, term.screen())
@@ -221,7 +221,7 @@ func TestEscapeAskDisguised(t *testing.T) {
 		}
 		eventually(n, "the command has written", func() bool { _, err := os.Stat(out + "/wrote"); return err == nil })
 		term.typ("n\n")
-		term.expect(`denied by rule "dark.test"`)
+		term.expect(`denied by rule "dark.test:80"`)
 		term.wait()
 		if screen := term.screen(); !strings.Contains(screen, "dark.test:80? [y/N] n") || !strings.Contains(screen, "good.test:80? [y/N]") {
 			n.Errorf("%q", screen)

@@ -14,7 +14,7 @@ import (
 // its place with the policy as it is by then. What was open ends, and nothing hangs.
 func TestProxyKilled(t *testing.T) {
 	onInternet(t, func(n *internet) {
-		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test", "--allow-domain", "db.test"); r.code != 0 {
+		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test", "--allow-domain", "db.test:5432"); r.code != 0 {
 			n.Fatalf("create: %+v", r)
 		}
 		defer n.demesne("stop", "live")

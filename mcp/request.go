@@ -36,7 +36,7 @@ var (
 	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
 	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name, *.name, or name:port. "+
+	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name (ports 80 and 443), *.name, or name:port. "+
 		"The person at the client is asked about those that the operator did not list.")
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")

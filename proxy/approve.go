@@ -7,16 +7,22 @@ import (
 	"demesne/proxy/policy"
 )
 
-// Approver asks somebody outside about a name that no rule speaks of, and returns when
+// Approver asks somebody outside about a name and a port that no rule is about, and returns when
 // there is an answer, or none in time. A yes is a rule that the approver adds by
 // SetPolicy before it returns: the policy is then asked again. It is called once at a
-// time for each name. ctx ends with the proxy.
+// time for each of them. ctx ends with the proxy.
 type Approver func(ctx context.Context, name policy.Name, port uint16)
 
-// asking is the names that an answer is awaited for.
+// asking is what an answer is awaited for.
 type asking struct {
 	mu   sync.Mutex
-	open map[policy.Name]chan struct{}
+	open map[asked]chan struct{}
+}
+
+// asked is what one question is about: an answer says nothing about other ports.
+type asked struct {
+	name policy.Name
+	port uint16
 }
 
 // maxAsking bounds the names that are asked about at once. Somebody inside who makes
@@ -32,25 +38,26 @@ func (p *Proxy) decide(q policy.Query) policy.Decision {
 	return p.policy.Load().Decide(q)
 }
 
-// approve waits until q's name was asked about, by this call or another. It says no when
+// approve waits until q's name and port were asked about, by this call or another. It says no when
 // too many are.
 func (p *Proxy) approve(q policy.Query) bool {
 	a := &p.asking
 	a.mu.Lock()
-	done, asked := a.open[q.Name]
-	if !asked {
+	about := asked{q.Name, q.Port}
+	done, waits := a.open[about]
+	if !waits {
 		if len(a.open) >= maxAsking {
 			a.mu.Unlock()
 			return false
 		}
 		done = make(chan struct{})
 		if a.open == nil {
-			a.open = map[policy.Name]chan struct{}{}
+			a.open = map[asked]chan struct{}{}
 		}
-		a.open[q.Name] = done
+		a.open[about] = done
 	}
 	a.mu.Unlock()
-	if asked {
+	if waits {
 		select {
 		case <-done:
 		case <-p.ctx.Done():
@@ -59,7 +66,7 @@ func (p *Proxy) approve(q policy.Query) bool {
 	}
 	defer func() {
 		a.mu.Lock()
-		delete(a.open, q.Name)
+		delete(a.open, about)
 		a.mu.Unlock()
 		close(done)
 	}()

@@ -55,14 +55,14 @@ func BenchmarkStreamDirect(b *testing.B) {
 
 func BenchmarkStreamConnect(b *testing.B) {
 	source(b, "8.0.0.2:7")
-	r := newRig(b, Config{Policy: allow(b, "good.test")}, "good.test")
+	r := newRig(b, Config{Policy: allow(b, "good.test:*")}, "good.test")
 	c, _, _ := r.connect("good.test:7")
 	stream(b, c)
 }
 
 func BenchmarkStreamNamed(b *testing.B) {
 	source(b, "8.0.0.2:7")
-	r := newRig(b, Config{Policy: allow(b, "good.test")}, "good.test")
+	r := newRig(b, Config{Policy: allow(b, "good.test:*")}, "good.test")
 	stream(b, r.named("good.test", 7))
 }
 
@@ -89,7 +89,7 @@ func BenchmarkRequestDirect(b *testing.B) {
 
 func BenchmarkRequestConnect(b *testing.B) {
 	echo(b, "8.0.0.2:7")
-	r := newRig(b, Config{Policy: allow(b, "good.test")}, "good.test")
+	r := newRig(b, Config{Policy: allow(b, "good.test:*")}, "good.test")
 	c, _, _ := r.connect("good.test:7")
 	pingPong(b, c)
 }
@@ -97,7 +97,7 @@ func BenchmarkRequestConnect(b *testing.B) {
 // BenchmarkTunnels opens and closes one an iteration, by CONNECT.
 func BenchmarkTunnels(b *testing.B) {
 	echo(b, "8.0.0.2:7")
-	r := newRig(b, Config{Policy: allow(b, "good.test")}, "good.test")
+	r := newRig(b, Config{Policy: allow(b, "good.test:*")}, "good.test")
 	b.RunParallel(func(pb *testing.PB) {
 		buf := make([]byte, 256)
 		for pb.Next() {

@@ -42,6 +42,13 @@ func (p *Proxy) release(c io.Closer) {
 	delete(p.held, c)
 }
 
+// unhold forgets c, which stays open.
+func (p *Proxy) unhold(c closer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.held, c)
+}
+
 // accept hands each connection to serve, which releases it.
 func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 	if err := p.hold(l); err != nil {

@@ -24,8 +24,14 @@
 //
 //   - On port 443 the first bytes must be a TLS ClientHello for that very name, read by
 //     crypto/tls, in however many records; no name, another one, encrypted client
-//     hello (unless the rule accepts it) or no TLS: alert 112 and the end. On port 80 it must be HTTP, each request
-//     with that Host. A tcp:// rule lifts both; other ports are not looked at.
+//     hello (unless the rule accepts it) or no TLS: alert 112 and the end. Each ClientHello
+//     that a server asks for after it (HelloRetryRequest) is held to the same. On port 80 it
+//     must be HTTP, each request with that Host.
+//   - On other ports the client's first bytes decide: a ClientHello or an HTTP request is held to the
+//     name like that, and anything else passes. A ClientHello behind other bytes
+//     (STARTTLS) is not looked at. HTTP/2 without TLS is refused: its host is not read.
+//     A tcp:// rule lifts all of this for the ports that it names.
+//   - An answer that is cut on its way here resets the client, where HTTP is read here.
 //   - Towards the host of a [Secret] TLS ends here, with a certificate of the sandbox's own
 //     CA, and begins anew, verified by the host's roots: each request is read and judged
 //     like one on port 80, by method and path too. HTTP/1.1 only. What comes back of a

@@ -52,7 +52,7 @@ func TestEscapeN2NUL(t *testing.T) {
 // TestEscapeN3OneSpelling: matching and dialling see the same name, however it is spelled.
 func TestEscapeN3OneSpelling(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test:*")}, "allowed.test")
 	for _, spelled := range []string{"ALLOWED.test", "allowed.test.", "aLLowed.TEST."} {
 		if _, resp, body := r.connect(spelled + ":7"); resp.StatusCode != 200 {
 			t.Errorf("%s: %s %s", spelled, resp.Status, body)
@@ -175,7 +175,7 @@ func TestEscapeN6NamedHost(t *testing.T) {
 func TestEscapeN11Rebinding(t *testing.T) {
 	echo(t, "127.0.0.1:7")
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "rebind.test", "mixed.test")})
+	r := newRig(t, Config{Policy: allow(t, "rebind.test:*", "mixed.test:*")})
 	set := func(name string, addrs ...string) {
 		r.world.mu.Lock()
 		defer r.world.mu.Unlock()
@@ -438,7 +438,7 @@ func TestEscapeN25Slow(t *testing.T) {
 // TestEscapeN25Many: connections are bounded, and what ends makes room.
 func TestEscapeN25Many(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Connections: 20}}, "allowed.test")
+	r := newRig(t, Config{Policy: allow(t, "allowed.test:*"), Limits: Limits{Connections: 20}}, "allowed.test")
 	var open []net.Conn
 	for range 20 {
 		c, resp, _ := r.connect("allowed.test:7")

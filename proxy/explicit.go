@@ -203,8 +203,13 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 		f.p.web().toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
 	}
-	defer f.end()
-	defer f.p.release(c)
+	given := false
+	defer func() {
+		if !given {
+			f.p.release(c)
+			f.end()
+		}
+	}()
 	var err error
 	if ok && up == nil {
 		up, err = f.connect(f.p.ctx)
@@ -213,7 +218,9 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 	case err != nil:
 		reset(c)
 	case ok && s == tlsFor:
-		f.tunnelTLS(c, head, up)
+		f.tunnelTLS(c, head, 0, up)
+	case ok && s == firstSays:
+		given = f.tunnelAny(c, head, up)
 	case ok:
 		f.tunnel(c, head, up)
 	case up != nil:

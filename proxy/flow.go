@@ -24,6 +24,9 @@ type flow struct {
 	in, out   atomic.Int64     // bytes to and from the sandbox
 	below     *ending          // the connection that an encrypted request went over
 	body      *body            // of the answer to a request
+	over      *flow            // of the connection that a request came by; or nil
+
+	spare atomic.Pointer[net.Conn] // dialled, for the first request; see tunnelAny
 }
 
 // ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
@@ -122,10 +125,11 @@ func (f *flow) target() string {
 type shape int
 
 const (
-	anything shape = iota
-	tlsFor         // TLS, for the name
-	httpFor        // HTTP, with the name as Host
-	httpsFor       // both: the TLS ends here
+	anything  shape = iota
+	tlsFor          // TLS, for the name
+	httpFor         // HTTP, with the name as Host
+	httpsFor        // both: the TLS ends here
+	firstSays       // TLS or HTTP, as above, or anything else: what the client's first bytes say
 )
 
 // shape goes by the port, as the client does.
@@ -147,7 +151,7 @@ func (p *Proxy) shapeOf(q policy.Query) shape {
 	case q.Port == 80:
 		return httpFor
 	}
-	return anything
+	return firstSays
 }
 
 // readable says that requests will be read, each on its own.

@@ -57,6 +57,11 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	if !ok {
 		return nil, errors.New("a dial for no request")
 	}
+	if fl.over != nil {
+		if up := fl.over.takeSpare(); up != nil {
+			return up, nil
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
 	if via, err := f.p.Upstream.forRequest(fl.url()); err == nil && via != nil {
@@ -149,6 +154,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	if fl.encrypted = encrypted; encrypted && f.p.hidden != nil {
 		r.Header.Set("Accept-Encoding", "identity") // or what comes back cannot be read; see hide
 	}
+	fl.over, _ = r.Context().Value(flowKey{}).(*flow)
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {

@@ -69,7 +69,7 @@ func TestConnect(t *testing.T) {
 // TestConnectPipelined: what comes in one packet with the request is not lost.
 func TestConnectPipelined(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
 	c := r.dial(r.addr)
 	fmt.Fprint(c, "CONNECT good.test:7 HTTP/1.1\r\n\r\nearly")
 	want := "HTTP/1.1 200 Connection established\r\n\r\nearly"
@@ -142,7 +142,7 @@ func TestNamed(t *testing.T) {
 	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "good.test")
 	serveHTTP(t, "8.0.0.2:80", hello200)
 	echo(t, "8.0.0.2:5432")
-	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
 	c := tls.Client(r.named("good.test", 443), &tls.Config{RootCAs: ca.pool, ServerName: "good.test"})
 	if err := c.Handshake(); err != nil {
 		t.Error(err)
@@ -186,7 +186,7 @@ func TestSetPolicy(t *testing.T) {
 	if _, resp, _ := r.connect("good.test:7"); resp.StatusCode != 403 {
 		t.Error(resp.Status)
 	}
-	r.proxy.SetPolicy(allow(t, "good.test"))
+	r.proxy.SetPolicy(allow(t, "good.test:*"))
 	c, resp, _ := r.connect("good.test:7")
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status)
@@ -227,7 +227,7 @@ func TestBudgets(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	serveHTTP(t, "8.0.0.3:80", hello200)
 	p := policy.Policy{}
-	for word, b := range map[string]policy.Budget{"bytes.test": {Bytes: 1 << 20}, "few.test": {Requests: 2}, "one.test": {Connections: 1}} {
+	for word, b := range map[string]policy.Budget{"bytes.test:7": {Bytes: 1 << 20}, "few.test": {Requests: 2}, "one.test:7": {Connections: 1}} {
 		rule, _ := policy.ParseRule(word)
 		p = p.Allow(rule.Limited(b))
 	}
@@ -235,7 +235,7 @@ func TestBudgets(t *testing.T) {
 	r.world.at["one.test."] = r.world.at["bytes.test."]
 
 	c, _, _ := r.connect("bytes.test:7")
-	go io.Copy(c, strings.NewReader(strings.Repeat("x", 2<<20)))
+	go io.Copy(c, strings.NewReader(strings.Repeat("x\n", 1<<20)))
 	if n, _ := io.Copy(io.Discard, c); n > 1<<20 {
 		t.Errorf("%d bytes came back of a budget of 1 MiB for both ways", n)
 	}

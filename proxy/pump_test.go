@@ -43,7 +43,7 @@ func TestSplice(t *testing.T) {
 				c.Close()
 			}
 		}()
-		rule, _ := policy.ParseRule("good.test")
+		rule, _ := policy.ParseRule("good.test:*")
 		r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: limit}))}, "good.test")
 		before := written(t)
 		c, _, _ := r.connect("good.test:7")
@@ -111,7 +111,7 @@ func TestJournal(t *testing.T) {
 // more goes through.
 func TestBudgetBothWays(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	rule, _ := policy.ParseRule("good.test")
+	rule, _ := policy.ParseRule("good.test:*")
 	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rule.Limited(policy.Budget{Bytes: 1000}))}, "good.test")
 	c, _, _ := r.connect("good.test:7")
 	moved, block := 0, make([]byte, 100)

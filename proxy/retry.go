@@ -133,9 +133,9 @@ func (s *serverScan) handshake(b []byte) (v verdict, n int) {
 	return helloAgain, n
 }
 
-// tunnelTLS is tunnel for TLS. head begins with a ClientHello that is for the flow's name; each further one that the
-// server asks for is held to that name too. Until the server's first message nothing but the ClientHello goes on.
-func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, up net.Conn) {
+// tunnelTLS is tunnel for TLS. head begins with a ClientHello that is for the flow's name, of which the first sent bytes went to
+// the server; each further one that the server asks for is held to that name too. Until the server's first message nothing but the ClientHello goes on.
+func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, sent int, up net.Conn) {
 	end, ok := helloEnd(head)
 	if !ok {
 		f.deny("TLS with another message behind the ClientHello, in one record")
@@ -149,7 +149,7 @@ func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, up net.Conn) {
 	}
 	defer f.p.release(closer{up})
 	bytes := f.p.spent.of(f.d.Rule)
-	if !f.send(up, head[:end], bytes) {
+	if !f.send(up, head[sent:end], bytes) {
 		return
 	}
 	verdicts, done := make(chan verdict, 1), make(chan struct{})

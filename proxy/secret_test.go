@@ -214,7 +214,7 @@ func TestSecretPort(t *testing.T) {
 		ca.serveHTTPS(t, at, echo, "api.test")
 	}
 	serveHTTP(t, "8.0.0.2:80", echo)
-	r := newRig(t, Config{Policy: allow(t, "api.test"), Secrets: []Secret{s}, Roots: ca.pool}, "api.test")
+	r := newRig(t, Config{Policy: allow(t, "api.test:*"), Secrets: []Secret{s}, Roots: ca.pool}, "api.test")
 	trust := x509.NewCertPool()
 	trust.AppendCertsFromPEM(r.proxy.CA())
 	text := "GET / HTTP/1.1\r\nHost: api.test:8443\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n"

@@ -27,7 +27,7 @@ func (r *rig) socks(kind byte, host []byte, port uint16) byte {
 
 func TestSOCKS(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "good.test", "8.0.0.2:7", "2001:4860::1")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*", "8.0.0.2:7", "[2001:4860::1]:7")}, "good.test")
 	v6 := net.ParseIP("2001:4860::1")
 	for _, c := range []struct {
 		kind byte

@@ -83,7 +83,7 @@ func TestHalfClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
 	c, _, _ := r.connect("good.test:7")
 	up, err := l.Accept()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestHalfClosed(t *testing.T) {
 func TestPolicyUnderLoad(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{}, "good.test")
-	policies := []policy.Policy{{}, allow(t, "good.test")}
+	policies := []policy.Policy{{}, allow(t, "good.test:*")}
 	var done atomic.Bool
 	var swaps, wg sync.WaitGroup
 	swaps.Go(func() {
@@ -153,7 +153,7 @@ func TestPolicyUnderLoad(t *testing.T) {
 // TestEscapeN21Names: a name's address in one sandbox says nothing in another.
 func TestEscapeN21Names(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	one, two := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test"), newRig(t, Config{Policy: allow(t, "other.test")}, "other.test")
+	one, two := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test"), newRig(t, Config{Policy: allow(t, "other.test:*")}, "other.test")
 	one.named("good.test", 7)
 	if name, ok := two.proxy.names.name(one.address("good.test")); ok {
 		t.Errorf("it is %v there", name)
@@ -207,7 +207,7 @@ func TestUpstreamTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u})
+	r := newRig(t, Config{Policy: allow(t, "good.test:*"), Upstream: u})
 	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 || !strings.Contains(body, "x509") {
 		t.Error(resp.Status, body)
 	}
@@ -234,7 +234,7 @@ func TestUpstreamSilent(t *testing.T) {
 	}
 	defer l.Close()
 	u, _ := UpstreamFrom(environment("HTTPS_PROXY", "http://8.0.0.9:3128"))
-	r := newRig(t, Config{Policy: allow(t, "good.test"), Upstream: u, Limits: Limits{Dial: 500 * time.Millisecond}})
+	r := newRig(t, Config{Policy: allow(t, "good.test:*"), Upstream: u, Limits: Limits{Dial: 500 * time.Millisecond}})
 	if _, resp, body := r.connect("good.test:7"); resp.StatusCode != 502 || !strings.Contains(body, "ask upstream proxy") {
 		t.Error(resp.Status, body)
 	}
@@ -261,7 +261,7 @@ func TestLostClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
 	for _, text := range []string{"CONNECT good.test:7 HTTP/1.1\r\n\r\n", "\x05\x01\x00\x05\x01\x00\x03\x09good.test\x00\x07"} {
 		for range 20 {
 			c := r.dial(r.addr)
@@ -363,7 +363,7 @@ func TestConnectHead(t *testing.T) {
 // A CONNECT gets the same answer whether it comes at once or in pieces.
 func TestConnectPieces(t *testing.T) {
 	echo(t, "8.0.0.2:7")
-	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
 	for target, want := range map[string]string{"good.test:7": "200", "bad.test:7": "403", "good.test:9": "502", "good.test": "403"} {
 		for _, size := range []int{7, 1 << 10} {
 			c := r.dial(r.addr)

@@ -57,7 +57,7 @@ func TestUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, Config{Policy: allow(t, "far.test", "near.test", "gone.test"), Upstream: u}, "near.test")
+	r := newRig(t, Config{Policy: allow(t, "far.test:*", "near.test:*", "gone.test:*"), Upstream: u}, "near.test")
 	c, resp, body := r.connect("far.test:7") // which only the corporate proxy can resolve
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status, body)

@@ -61,6 +61,9 @@ func (p *Proxy) connState(c net.Conn, s http.ConnState) {
 
 func (p *Proxy) releaseHTTP(c net.Conn) {
 	if h, ok := heldBy(c); ok {
+		if up := h.flow.takeSpare(); up != nil {
+			up.Close()
+		}
 		c = h.Conn
 	}
 	p.release(c)

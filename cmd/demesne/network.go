@@ -41,9 +41,9 @@ func networkFlags(n *network) flagSet {
 		{group: groupNetwork, long: "egress", arg: "MODE", complete: aWord, words: egressModes, set: n.setMode,
 			help: "what may be reached: none, package-managers or open; demesne egress list MODE says what that is here (default none)"},
 		{group: groupNetwork, long: "allow-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.allow, checkRule),
-			help: "allow a name besides, or *.NAME for all below it, an address or a range of them; ports may be 443,8000-8010"},
+			help: "allow a name besides, or *.NAME for all below it, an address or a range of them; ports may be 443,8000-8010 or *, and are 80,443 if none are given"},
 		{group: groupNetwork, long: "deny-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.deny, checkRule),
-			help: "deny a name, whatever else allows it"},
+			help: "deny a name, on every port unless some are given, whatever else allows it"},
 		{group: groupNetwork, long: "egress-file", arg: "FILE", complete: aFile, set: n.setFile,
 			help: "take mode and rules from a policy file, in TOML or YAML"},
 		{group: groupNetwork, long: "go-proxy", set: on(&n.goProxy),
@@ -60,7 +60,7 @@ func networkFlags(n *network) flagSet {
 func askFlag(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "ask", set: on(&n.ask),
-			help: "ask on the terminal about each name that no rule speaks of; what the command writes waits meanwhile"},
+			help: "ask on the terminal about each name and port that no rule is about; what the command writes waits meanwhile"},
 		{group: groupNetwork, long: "ask-timeout", arg: "DURATION", set: durationFlag(&n.askTime),
 			help: "how long a connection waits for the answer (default 1m); without one it is denied, and the next one asks again"},
 	}

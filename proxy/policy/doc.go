@@ -9,10 +9,12 @@
 //
 // # Words
 //
-//	example.com              this name, every port
+//	example.com              this name, ports 80 and 443; to deny: every port
+//	example.com:*            every port
 //	*.example.com:443        every name below it, not itself; ports 443,8000-8010
 //	tcp://example.com:443    whatever is spoken there: without it port 443 has to be
-//	                         TLS and port 80 HTTP, for the same name
+//	                         TLS and port 80 HTTP, for the same name, and so have TLS
+//	                         and HTTP on other ports
 //	10.1.0.0/16:5432         addresses, asked for as such or found for a name
 //	[fd00::1]:443            one address
 //

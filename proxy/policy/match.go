@@ -20,8 +20,23 @@ func (r Rule) coversHost(q Query) bool {
 	}
 }
 
-func (r Rule) coversPort(port uint16) bool {
-	return len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p ports) bool { return p.from <= port && port <= p.to })
+// web are the ports that a rule without any allows. Others of the same name may be another
+// server's, or one that serves names of other owners too.
+var web = []uint16{80, 443}
+
+// allowsPort says whether a rule that allows is for a port.
+func (r Rule) allowsPort(port uint16) bool {
+	if len(r.ports) == 0 {
+		return r.every || slices.Contains(web, port)
+	}
+	return r.lists(port)
+}
+
+// deniesPort says whether a rule that denies is for a port.
+func (r Rule) deniesPort(port uint16) bool { return len(r.ports) == 0 || r.lists(port) }
+
+func (r Rule) lists(port uint16) bool {
+	return slices.ContainsFunc(r.ports, func(p ports) bool { return p.from <= port && port <= p.to })
 }
 
 // narrowed says whether the rule looks at requests.

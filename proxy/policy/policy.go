@@ -34,7 +34,7 @@ func (q Query) Host() string {
 // Decision is an answer and why. The zero Decision says no.
 type Decision struct {
 	Allowed bool
-	Unknown bool   // no rule speaks of the name: a person may be asked
+	Unknown bool   // no rule is about the name and the port: a person may be asked
 	Rule    Rule   // that decided, the first of several; the zero Rule if none did
 	Reason  string // for people
 
@@ -75,7 +75,7 @@ func (p Policy) Decide(q Query) Decision {
 		return Decision{Reason: "neither a name nor an address"}
 	}
 	for _, r := range p.deny {
-		if r.coversHost(q) && r.coversPort(q.Port) && r.deniesRequest(q) {
+		if r.coversHost(q) && r.deniesPort(q.Port) && r.deniesRequest(q) {
 			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}
 		}
 	}
@@ -86,7 +86,7 @@ func (p Policy) Decide(q Query) Decision {
 		}
 		switch why := r.refusal(q); {
 		case why != "" && !d.Allowed:
-			d = Decision{Rule: r, Reason: why}
+			d = Decision{Rule: r, Reason: why, Unknown: d.Unknown && !r.allowsPort(q.Port)}
 		case why == "" && !d.Allowed:
 			d = Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r), raw: r.raw, private: r.private, ech: r.ech}
 		case why == "":
@@ -108,7 +108,9 @@ func (r Rule) deniesRequest(q Query) bool {
 // refusal says why a rule that speaks of q's host does not allow q, or "".
 func (r Rule) refusal(q Query) string {
 	switch {
-	case !r.coversPort(q.Port):
+	case !r.allowsPort(q.Port) && len(r.ports) == 0:
+		return fmt.Sprintf("rule %q, which names no port, is for 80 and 443, not for %d", r, q.Port)
+	case !r.allowsPort(q.Port):
 		return fmt.Sprintf("rule %q is not for port %d", r, q.Port)
 	case q.Later:
 	case r.narrowed() && q.Method == "":
@@ -127,7 +129,7 @@ func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 	}
 	found = found.Unmap().WithZone("")
 	for _, r := range p.deny {
-		if r.prefix.IsValid() && r.prefix.Contains(found) && r.coversPort(q.Port) {
+		if r.prefix.IsValid() && r.prefix.Contains(found) && r.deniesPort(q.Port) {
 			return Decision{Rule: r, Reason: fmt.Sprintf("%s leads to %v: denied by rule %q", q.Host(), found, r)}
 		}
 	}
@@ -153,7 +155,7 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 // by chance does not name it.
 func (p Policy) named(q Query, a netip.Addr, class Class) bool {
 	return slices.ContainsFunc(p.allow, func(r Rule) bool {
-		return r.prefix.IsValid() && r.prefix.Contains(a) && r.coversPort(q.Port) &&
+		return r.prefix.IsValid() && r.prefix.Contains(a) && r.allowsPort(q.Port) &&
 			(class != Metadata || r.prefix.IsSingleIP())
 	})
 }
@@ -179,7 +181,7 @@ func (p Policy) Resolves(name Name) Decision {
 // although it is not public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
 
-// usual are the ports that a rule without any is most likely about: those of the web, git,
+// usual are the ports that a rule for every port is most likely about: those of the web, git,
 // ssh, mail and databases.
 var usual = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
@@ -187,12 +189,15 @@ var usual = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 808
 const maxRange = 64
 
 // Ports lists ports that the rules are about, for who can only listen on some: those named,
-// the first of long ranges, and usual ones for rules that name none.
+// the first of long ranges, those of the web for rules that name none, and usual ones for rules for every port.
 func (p Policy) Ports() []uint16 {
 	var all []uint16
 	for _, r := range p.allow {
-		if len(r.ports) == 0 {
+		switch {
+		case r.every:
 			all = append(all, usual...)
+		case len(r.ports) == 0:
+			all = append(all, web...)
 		}
 		for _, s := range r.ports {
 			for port := int(s.from); port <= min(int(s.to), int(s.from)+maxRange-1); port++ {

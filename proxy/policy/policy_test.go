@@ -53,7 +53,7 @@ func TestEscapeN4Zero(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	p := Policy{}.
-		Allow(must(t, "example.com", "*.wild.test:443", "db.test:5432,6000-6002", "10.1.0.0/16:22", "[fd00::1]:443", "tcp://raw.test:443", "8.8.8.8")...).
+		Allow(must(t, "example.com", "*.wild.test:443", "db.test:5432,6000-6002", "10.1.0.0/16:22", "[fd00::1]:443", "tcp://raw.test:443", "8.8.8.8", "any.test:*", "9.9.9.0/24:*")...).
 		Allow(narrowed(t, "api.test", "/v1/*", "GET", "HEAD"), narrowed(t, "api.test", "/v2")).
 		Deny(must(t, "bad.wild.test", "example.com:25", "10.1.2.0/24")...)
 	for _, c := range []struct {
@@ -63,7 +63,12 @@ func TestDecide(t *testing.T) {
 		want         string // the reason
 	}{
 		{"example.com", 443, "", "", `allowed by rule "example.com"`},
-		{"EXAMPLE.com.", 1, "", "", `allowed by rule "example.com"`},
+		{"EXAMPLE.com.", 80, "", "", `allowed by rule "example.com"`},
+		{"example.com", 8443, "", "", `rule "example.com", which names no port, is for 80 and 443, not for 8443`},
+		{"any.test", 1, "", "", `allowed by rule "any.test:*"`},
+		{"9.9.9.9", 53, "", "", `allowed by rule "9.9.9.0/24:*"`},
+		{"bad.wild.test", 8443, "", "", `denied by rule "bad.wild.test"`},
+		{"10.1.2.4", 8443, "", "", `denied by rule "10.1.2.0/24"`},
 		{"example.com", 25, "", "", `denied by rule "example.com:25"`},
 		{"www.example.com", 443, "", "", "no rule"},
 		{"example.com.evil.test", 443, "", "", "no rule"},
@@ -80,7 +85,8 @@ func TestDecide(t *testing.T) {
 		{"10.2.0.1", 22, "", "", "no rule"},
 		{"::ffff:10.1.3.4", 22, "", "", `allowed by rule "10.1.0.0/16:22"`},
 		{"[fd00::1]", 443, "", "", `allowed by rule "[fd00::1]:443"`},
-		{"8.8.8.8", 53, "", "", `allowed by rule "8.8.8.8"`},
+		{"8.8.8.8", 443, "", "", `allowed by rule "8.8.8.8"`},
+		{"8.8.8.8", 53, "", "", `rule "8.8.8.8", which names no port, is for 80 and 443, not for 53`},
 		{"api.test", 80, "GET", "/v1/x", `allowed by rule "GET,HEAD api.test/v1/*"`},
 		{"api.test", 80, "POST", "/v1/x", `rule "api.test/v2" is not for POST "/v1/x"`},
 		{"api.test", 80, "POST", "/v2", `allowed by rule "api.test/v2"`},
@@ -96,7 +102,7 @@ func TestDecide(t *testing.T) {
 		}
 		q.Method, q.Path = c.method, c.path
 		d := p.Decide(q)
-		if d.Reason != c.want || d.Allowed != strings.HasPrefix(c.want, "allowed") || d.Unknown != (c.want == "no rule") {
+		if d.Reason != c.want || d.Allowed != strings.HasPrefix(c.want, "allowed") || d.Unknown != (c.want == "no rule" || strings.Contains(c.want, "not for port") || strings.Contains(c.want, "names no port")) {
 			t.Errorf("%s:%d %s %s: %+v, want %q", c.host, c.port, c.method, c.path, d, c.want)
 		}
 		if d.Raw() != (c.host == "raw.test") {
@@ -259,12 +265,12 @@ func FuzzParseRule(f *testing.F) {
 // TestSeveralRules: of several rules that allow, the first is named, and any of them lifts
 // what it lifts.
 func TestSeveralRules(t *testing.T) {
-	p := Policy{}.Allow(must(t, "a.test", "tcp://a.test:443", "a.test:22")...).Allow(must(t, "a.test:443")[0].Private())
+	p := Policy{}.Allow(must(t, "a.test:*", "tcp://a.test:443", "a.test:22")...).Allow(must(t, "a.test:443")[0].Private())
 	for port, want := range map[uint16][2]bool{443: {true, true}, 80: {false, false}, 22: {false, false}} {
 		q, _ := Ask("a.test", port)
 		d := p.Decide(q)
 		inside := p.Dial(d, q, netip.MustParseAddr("10.0.0.1"))
-		if d.Raw() != want[0] || inside.Allowed != want[1] || d.Rule.String() != "a.test" {
+		if d.Raw() != want[0] || inside.Allowed != want[1] || d.Rule.String() != "a.test:*" {
 			t.Errorf("port %d: %+v, inside %+v", port, d, inside)
 		}
 	}
@@ -293,9 +299,15 @@ func TestLater(t *testing.T) {
 }
 
 func TestPorts(t *testing.T) {
-	p := Policy{}.Allow(must(t, "a.test", "b.test:443,5432", "c.test:65000-65535", "d.test:65535")...).Deny(must(t, "e.test:9")...)
+	p := Policy{}.Allow(must(t, "a.test:*", "b.test:443,5432", "c.test:65000-65535", "d.test:65535")...).Deny(must(t, "e.test:9")...)
 	got := p.Ports()
 	if n := len(usual); len(got) != n+64+1 || !slices.Equal(got[:n], usual) || got[n] != 65000 || got[n+64] != 65535 || len(Policy{}.Ports()) != 0 {
+		t.Error(got)
+	}
+	if got := (Policy{}).Allow(must(t, "a.test", "tcp://b.test", "10.0.0.0/8")...).Ports(); !slices.Equal(got, []uint16{80, 443}) {
+		t.Error(got)
+	}
+	if got := (Policy{}).Allow(Everything()).Ports(); !slices.Equal(got, usual) {
 		t.Error(got)
 	}
 }

@@ -24,7 +24,8 @@ type Rule struct {
 	zone    Name         // or every name under this one,
 	prefix  netip.Prefix // or these addresses,
 	all     bool         // or everything
-	ports   []ports      // none: every port
+	ports   []ports      // none: the web's to allow, every one to deny
+	every   bool         // port
 	raw     bool
 	private bool
 	ech     bool
@@ -60,6 +61,7 @@ func ParseRule(s string) (Rule, error) {
 	host, portList, err := splitPorts(rest)
 	if err == nil {
 		r.ports, err = parsePorts(portList)
+		r.every = portList == "*"
 	}
 	if err == nil {
 		err = r.setHost(host)
@@ -74,7 +76,7 @@ func ParseRule(s string) (Rule, error) {
 }
 
 // Everything covers every name and every address.
-func Everything() Rule { return Rule{text: "*", all: true} }
+func Everything() Rule { return Rule{text: "*", all: true, every: true} }
 
 // splitPorts cuts the ports off. An IPv6 address has to be in brackets to have some.
 func splitPorts(s string) (host, list string, err error) {

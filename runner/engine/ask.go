@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"demesne/runner"
@@ -24,23 +26,23 @@ func (s *sandbox) ask(name string, port uint16) {
 	defer late.Stop()
 	select {
 	case a := <-answered:
-		s.heed(name, a)
+		s.heed(net.JoinHostPort(name, strconv.Itoa(int(port))), a)
 	case <-late.C:
 	case <-s.finished:
 	case <-s.asker.peer.Done():
 	}
 }
 
-// heed makes a rule of what somebody said about a name.
-func (s *sandbox) heed(name string, a protocol.Answer) {
+// heed makes a rule of the answer about a name and port. It is about no other port.
+func (s *sandbox) heed(at string, a protocol.Answer) {
 	change := runner.EgressChange{Sandbox: s.id}
 	switch {
 	case a.Silent:
 		return
 	case a.Allow:
-		change.Allow = []string{name}
+		change.Allow = []string{at}
 	default:
-		change.Deny = []string{name}
+		change.Deny = []string{at}
 	}
 	s.changeEgress(change)
 }
