@@ -84,13 +84,14 @@ func TestEscapeM7Bounded(t *testing.T) {
 	var mu sync.Mutex
 	now, most, seen := 0, 0, map[string]int{}
 	full := make(chan struct{})
+	filled := sync.OnceFunc(func() { close(full) })
 	o := &sdk.ClientOptions{ElicitationHandler: func(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 		mu.Lock()
 		seen[r.Params.Message]++
 		now++
 		most = max(most, now)
 		if now == askedMost {
-			close(full)
+			filled()
 		}
 		mu.Unlock()
 		select { // the first ones are answered when as many are asked as may be, and another one had its chance
@@ -100,10 +101,6 @@ func TestEscapeM7Bounded(t *testing.T) {
 		}
 		mu.Lock()
 		now--
-		if now == 0 {
-			full = make(chan struct{})
-			close(full)
-		}
 		mu.Unlock()
 		return &sdk.ElicitResult{Action: "accept"}, nil
 	}}
