@@ -17,10 +17,10 @@ STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -s
 
 # The packages that compile without cgo, and so for another architecture from here.
 PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
-  ./runner ./runner/client ./runner/protocol ./runner/wire ./runner/outlet/... ./runner/guest ./runner/seccomp ./runner/limits
+  ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector: it needs cgo and threads of its
 # own, which the kernel tests of the others (they restrict themselves) do not survive.
-RACE := ./cmd/demesne ./cmd/internal/... ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/outlet ./runner/keep ./runner/wire ./runner/limits/...
+RACE := ./cmd/demesne ./cmd/internal/... ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
 build:

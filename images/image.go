@@ -10,7 +10,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/images/spell"
+	"demesne/internal/suggest"
 )
 
 // An Image is one of the store: its configuration, and what it is made of.
@@ -87,7 +87,7 @@ func unknown(name string, entries []entry) error {
 		}
 	}
 	e.Known = unique(e.Known)
-	e.Near = spell.Nearest(name, e.Known)
+	e.Near = suggest.Nearest(name, e.Known)
 	return e
 }
 

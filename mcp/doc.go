@@ -4,7 +4,7 @@
 //	err := s.ServeStdio(ctx, os.Stdin, os.Stdout)
 //
 // One file is one tool: its arguments, its result and its handler. What a tool does is
-// behind [work.Engine]; this package parses, checks, waits, reports progress and words the
+// behind [backend.Engine]; this package parses, checks, waits, reports progress and words the
 // answer. Names, parameters, leniency, texts and result fields are those of
 // jbeshir/demesne, whose clients need not change:
 //

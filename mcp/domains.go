@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 )
 
 // Verdict is what is decided about a rule that a model wrote.
@@ -22,7 +22,7 @@ const domainsMost = 64
 
 // domains reads allowed_domains. A rule that no operator listed is put to the person at the client, with all that the
 // sandbox could send there; where the client cannot ask, or the person does not accept, the call is refused.
-func (c *call) domains(r *work.Request) error {
+func (c *call) domains(r *backend.Request) error {
 	words, err := c.args.texts("allowed_domains")
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -25,11 +25,11 @@ const (
 )
 
 // asker asks the person at the client about names, where the client can put a question to one; otherwise it is nil.
-func (c *call) asker() func(work.Question) bool {
+func (c *call) asker() func(backend.Question) bool {
 	if !c.canAsk() {
 		return nil
 	}
-	return func(q work.Question) bool {
+	return func(q backend.Question) bool {
 		text, ok := wording(q)
 		return ok && c.put(text)
 	}
@@ -37,7 +37,7 @@ func (c *call) asker() func(work.Question) bool {
 
 // put puts a question to the person at the client, and says whether the answer is yes.
 func (c *call) put(text string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, work.AskTime)
+	ctx, cancel := context.WithTimeout(c.ctx, backend.AskTime)
 	defer cancel()
 	select {
 	case c.asking <- struct{}{}:
@@ -68,7 +68,7 @@ func inputPaths(spec runner.Spec) (paths []string) {
 }
 
 // wording is what the person reads about a name that a command wants to reach.
-func wording(q work.Question) (text string, ok bool) {
+func wording(q backend.Question) (text string, ok bool) {
 	what := q.Name
 	if q.Port != 0 {
 		what = fmt.Sprintf("%s:%d", q.Name, q.Port)

@@ -5,7 +5,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 )
 
 func (s *Server) exec() tool {
@@ -32,7 +32,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r work.Request
+	var r backend.Request
 	if err := c.commandRequest(&r); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner/jobs"
 )
 
@@ -37,7 +37,7 @@ var (
 )
 
 // tell fills in what status and wait have in common.
-func tell(j *work.Job) told {
+func tell(j *backend.Job) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
@@ -49,7 +49,7 @@ func tell(j *work.Job) told {
 }
 
 // elapsed stops when the job does.
-func elapsed(j *work.Job, now time.Time) float64 {
+func elapsed(j *backend.Job, now time.Time) float64 {
 	if !j.Ended.IsZero() {
 		now = j.Ended
 	}
@@ -57,14 +57,14 @@ func elapsed(j *work.Job, now time.Time) float64 {
 }
 
 // job reads job_id and asks f for it.
-func (c *call) job(f func(context.Context, string) (*work.Job, error)) (*work.Job, error) {
+func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*backend.Job, error) {
 	id, err := c.args.required("job_id")
 	if err != nil {
 		return nil, err
 	}
 	j, err := f(c.ctx, id)
-	if errors.Is(err, work.ErrNoJob) {
-		return nil, fmt.Errorf("%w: %s", work.ErrNoJob, id)
+	if errors.Is(err, backend.ErrNoJob) {
+		return nil, fmt.Errorf("%w: %s", backend.ErrNoJob, id)
 	}
 	return j, err
 }

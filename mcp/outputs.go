@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/left"
+	"demesne/internal/safewalk"
 )
 
 // outputs is the directory that the output directories are in. What is below it was written
@@ -57,7 +57,7 @@ func (o outputs) files(dir string) (list []output) {
 		return nil
 	}
 	defer root.Close()
-	left.Walk(root, visitedMax, func(e left.Entry) (more bool) {
+	safewalk.Walk(root, visitedMax, func(e safewalk.Entry) (more bool) {
 		if !e.Type().IsRegular() || e.Path == "stdout.log" || e.Path == "stderr.log" {
 			return true
 		}

@@ -12,7 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -131,7 +131,7 @@ func FuzzOutputRead(f *testing.F) {
 // A real client lists, reads, and finds links in results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &work.Outcome{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.Outcome{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -158,9 +158,9 @@ func TestResources(t *testing.T) {
 }
 
 func TestPrompts(t *testing.T) {
-	d := &desk{jobs: map[string]*work.Job{"j": {
+	d := &desk{jobs: map[string]*backend.Job{"j": {
 		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
-		Outcome: &work.Outcome{Stderr: work.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
+		Outcome: &backend.Outcome{Stderr: backend.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)

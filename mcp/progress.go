@@ -10,7 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -40,7 +40,7 @@ type beat struct {
 
 // watch starts the signs of life of a call and returns what feeds them. stop ends them,
 // and waits until none is under way.
-func (c *call) watch() (w work.Watch, stop func()) {
+func (c *call) watch() (w backend.Watch, stop func()) {
 	b := &beat{server: c.Server, req: c.req, began: time.Now()}
 	if c.talk != nil {
 		c.talk.has(b)

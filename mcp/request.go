@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -54,8 +54,8 @@ func cwdField(fallback string) property {
 
 // sandboxRequest reads what script and create have in common. An egress that was not
 // given, or is not a string, is fallback.
-func (c *call) sandboxRequest(fallback string) (work.Request, error) {
-	r := work.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
+func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
+	r := backend.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
 	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
 	r.OwnImage, r.OwnEgress = r.Image != "", r.Egress != ""
 	if r.Spec.Replace && r.Spec.Key == "" {
@@ -90,7 +90,7 @@ func (c *call) sandboxRequest(fallback string) (work.Request, error) {
 	return r, c.domains(&r) // last: a person may be asked, about a call that is right otherwise
 }
 
-func (c *call) checkWords(r work.Request) error {
+func (c *call) checkWords(r backend.Request) error {
 	if r.Egress == "open" {
 		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 	}
@@ -125,7 +125,7 @@ func (c *call) limits() (l runner.Limits, err error) {
 }
 
 // commandRequest reads what a command is, into r.
-func (c *call) commandRequest(r *work.Request) (err error) {
+func (c *call) commandRequest(r *backend.Request) (err error) {
 	if r.Command, err = c.args.required("command"); err != nil {
 		return err
 	}

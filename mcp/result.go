@@ -3,7 +3,7 @@ package mcp
 import (
 	"fmt"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -92,9 +92,9 @@ var ranFields = []property{
 }
 
 // outcome fills a ran. where names the file a cut stream is whole in, or is empty.
-func outcome(o *work.Outcome, where string) ran {
+func outcome(o *backend.Outcome, where string) ran {
 	code := o.Result.ExitCode
-	stdout, stderr := marked(o.Stdout, "stdout", work.StdoutMax, where), marked(o.Stderr, "stderr", work.StderrMax, where)
+	stdout, stderr := marked(o.Stdout, "stdout", backend.StdoutMax, where), marked(o.Stderr, "stderr", backend.StderrMax, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
 		news: newsOf(o.Result), StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
@@ -124,7 +124,7 @@ func denied(r *runner.Result) (lines []string) {
 }
 
 // marked is the text with a line in front that says what is missing.
-func marked(t work.Tail, stream string, limit int, where string) string {
+func marked(t backend.Tail, stream string, limit int, where string) string {
 	if !t.Cut {
 		return t.Text
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 )
 
 // Options says what a server offers and allows. Nobody checks its words again.
@@ -40,7 +40,7 @@ type Options struct {
 
 // Server answers MCP clients. One server may serve many connections at once.
 type Server struct {
-	engine  work.Engine
+	engine  backend.Engine
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
@@ -78,7 +78,7 @@ type call struct {
 }
 
 // New makes a server over e.
-func New(e work.Engine, o Options) *Server {
+func New(e backend.Engine, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}

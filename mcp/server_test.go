@@ -15,7 +15,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
@@ -28,15 +28,15 @@ var update = flag.Bool("update", false, "write the golden files")
 // are about the protocol, those of integration about sandboxes.
 type desk struct {
 	mu    sync.Mutex
-	asked []work.Request
+	asked []backend.Request
 	hold  chan struct{} // closed: Script may return
 	fail  error
-	jobs  map[string]*work.Job
+	jobs  map[string]*backend.Job
 	files *files.Answer
 	told  func()
 }
 
-func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.Outcome, error) {
+func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	d.mu.Unlock()
@@ -52,50 +52,50 @@ func (d *desk) Script(ctx context.Context, r work.Request, w work.Watch) (*work.
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	return &work.Outcome{
-		Job: "u-1", OutputDir: "/o/u-1", Stdout: work.Tail{Text: "hi\n", Bytes: 3}, Stderr: work.Tail{Text: "oops", Bytes: 4},
+	return &backend.Outcome{
+		Job: "u-1", OutputDir: "/o/u-1", Stdout: backend.Tail{Text: "hi\n", Bytes: 3}, Stderr: backend.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
 }
 
 // seen are the requests until now.
-func (d *desk) seen() []work.Request {
+func (d *desk) seen() []backend.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked
 }
 
-func (d *desk) Exec(ctx context.Context, id string, r work.Request, w work.Watch) (*work.Outcome, error) {
+func (d *desk) Exec(ctx context.Context, id string, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
 	return d.Script(ctx, r, w)
 }
 
-func (d *desk) Start(context.Context, work.Request) (*work.Job, error) {
-	return &work.Job{ID: "job-1", Status: jobs.Running}, nil
+func (d *desk) Start(context.Context, backend.Request) (*backend.Job, error) {
+	return &backend.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
-func (d *desk) Create(_ context.Context, r work.Request, _ work.Watch) (*work.Created, error) {
+func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Watch) (*backend.Created, error) {
 	d.asked = append(d.asked, r)
-	return &work.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
+	return &backend.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
-func (d *desk) Upload(_ context.Context, _, _, dst string) (work.Copied, error) {
-	return work.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
+func (d *desk) Upload(_ context.Context, _, _, dst string) (backend.Copied, error) {
+	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
-func (d *desk) Download(context.Context, string, string) (work.Copied, error) {
+func (d *desk) Download(context.Context, string, string) (backend.Copied, error) {
 	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
-	return work.Copied{Path: "/o/downloads/x", Report: did}, d.fail
+	return backend.Copied{Path: "/o/downloads/x", Report: did}, d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
 	return d.files, d.fail
 }
 
-func (d *desk) Status(_ context.Context, id string) (*work.Job, error) {
+func (d *desk) Status(_ context.Context, id string) (*backend.Job, error) {
 	if j := d.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, work.ErrNoJob
+	return nil, backend.ErrNoJob
 }
-func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job, error) {
+func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*backend.Job, error) {
 	if d.hold != nil {
 		select {
 		case <-d.hold:
@@ -105,7 +105,7 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*work.Job,
 	}
 	return d.Status(ctx, id)
 }
-func (d *desk) Cancel(ctx context.Context, id string) (*work.Job, error) { return d.Status(ctx, id) }
+func (d *desk) Cancel(ctx context.Context, id string) (*backend.Job, error) { return d.Status(ctx, id) }
 
 func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
@@ -182,7 +182,7 @@ func TestToolList(t *testing.T) {
 
 // Each row of texts is one that clients of the first demesne search for.
 func TestErrorTexts(t *testing.T) {
-	s, root := serverFor(t, &desk{jobs: map[string]*work.Job{}})
+	s, root := serverFor(t, &desk{jobs: map[string]*backend.Job{}})
 	cs := client(t, s, nil)
 	file := filepath.Join(root, "a.txt")
 	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "a.txt"), nil, 0o644), os.Symlink("/etc", filepath.Join(root, "etc"))); err != nil {
@@ -231,9 +231,9 @@ func TestErrorTexts(t *testing.T) {
 
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
-	d := &desk{jobs: map[string]*work.Job{"job-1": {
+	d := &desk{jobs: map[string]*backend.Job{"job-1": {
 		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-		Outcome: &work.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: work.Tail{Text: "out\n"}},
+		Outcome: &backend.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -260,7 +260,7 @@ func TestTextForms(t *testing.T) {
 
 // A command that ends with 0 says so: an absent field would mean that nobody knows.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &work.Outcome{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.Outcome{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -289,13 +289,13 @@ func TestLenience(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	half := &work.Outcome{Stdout: work.Tail{Text: "half\n", Bytes: 5}}
+	half := &backend.Outcome{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
 	for tool, c := range map[string]struct{ args, want string }{
 		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_wait":   {`{"job_id":"j"}`, " elapsed (5 bytes of output)\nhalf\n"},
 	} {
-		d := &desk{hold: make(chan struct{}), jobs: map[string]*work.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
 		s, _ := serverFor(t, d)
 		var once sync.Once
 		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {

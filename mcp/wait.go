@@ -8,7 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 )
 
 // defaultWait is how long sandbox_wait waits when it is not told.
@@ -50,7 +50,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	watch, stop := c.watch()
 	defer stop()
 	watch.Output(c.jobsOutput)
-	j, err := c.job(func(ctx context.Context, id string) (*work.Job, error) { return c.engine.Wait(ctx, id, most) })
+	j, err := c.job(func(ctx context.Context, id string) (*backend.Job, error) { return c.engine.Wait(ctx, id, most) })
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
 	}
 	if j.Status.Over() && j.Outcome != nil {
-		result := marked(j.Outcome.Stdout, "stdout", work.StdoutMax, "output_path")
+		result := marked(j.Outcome.Stdout, "stdout", backend.StdoutMax, "output_path")
 		t.ResultText = &result
 		fmt.Fprintf(&text, "\n---\n%s", result)
 		t.Outputs = c.written(t.OutputPath)

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"os"
@@ -38,7 +39,7 @@ func NewGateway() (*Gateway, error) {
 	g := &Gateway{}
 	making.Lock()
 	defer making.Unlock()
-	err := Spend(func() error {
+	err := lockedthread.Run(func() error {
 		w := &wiring{}
 		defer w.close()
 		err := w.build()

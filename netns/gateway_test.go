@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ func gateway(t *testing.T) *Gateway {
 // within runs f on a thread in the sandbox.
 func within(t *testing.T, g *Gateway, f func() error) {
 	t.Helper()
-	err := Spend(func() error {
+	err := lockedthread.Run(func() error {
 		if err := unix.Setns(int(g.Sandbox.File.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"context"
+	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"net"
@@ -25,7 +26,7 @@ type NS struct {
 // CAP_SYS_ADMIN and CAP_NET_ADMIN. The namespace was verified; see [NS.Verify].
 func New() (*NS, error) {
 	var n *NS
-	err := Spend(func() (err error) {
+	err := lockedthread.Run(func() (err error) {
 		if n, err = enter(); err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func plainSocket(at netip.AddrPort) (fd int, err error) {
 
 // within runs f on a thread in the namespace.
 func (n *NS) within(f func() error) error {
-	return Spend(func() error {
+	return lockedthread.Run(func() error {
 		if n.File == nil {
 			return os.ErrClosed
 		}

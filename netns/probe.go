@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"demesne/internal/lockedthread"
 	"fmt"
 	"net/netip"
 	"time"
@@ -39,7 +40,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 // does not answer in time a thread ends later than the call.
 func ProbeEgress() error {
 	done := make(chan error, 1)
-	go func() { done <- Spend(probeEgress) }()
+	go func() { done <- lockedthread.Run(probeEgress) }()
 	var err error
 	select {
 	case err = <-done:

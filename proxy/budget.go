@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -17,7 +17,7 @@ type budget struct {
 	connections, requests atomic.Int64
 	cut                   atomic.Bool
 
-	tell func(decisions.Spent) // nil: nobody
+	tell func(audit.Spent) // nil: nobody
 	mu   sync.Mutex
 	told int64 // bytes
 }
@@ -68,15 +68,15 @@ func (b *budget) say(bytes int64) {
 	b.tell(b.spent(b.told))
 }
 
-func (b *budget) spent(bytes int64) decisions.Spent {
-	return decisions.Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
+func (b *budget) spent(bytes int64) audit.Spent {
+	return audit.Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
 }
 
 // budgets are those of all rules, by their text: a policy that is replaced by one with the
 // same rule goes on counting.
 type budgets struct {
-	before []decisions.Spent // by proxies before this one
-	tell   func(decisions.Spent)
+	before []audit.Spent // by proxies before this one
+	tell   func(audit.Spent)
 
 	mu  sync.Mutex
 	all map[string]*budget

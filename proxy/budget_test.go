@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -13,11 +13,11 @@ import (
 func TestBudgetTold(t *testing.T) {
 	word, _ := policy.ParseRule("good.test")
 	rule := word.Limited(policy.Budget{Bytes: 1600, Connections: 3, Requests: 9})
-	var told decisions.Spent
+	var told audit.Spent
 	calls := 0
-	s := budgets{tell: func(x decisions.Spent) { told = x; calls++ }}
+	s := budgets{tell: func(x audit.Spent) { told = x; calls++ }}
 	s.charge(rule, false)
-	if want := (decisions.Spent{Rule: "good.test", Connections: 1}); told != want {
+	if want := (audit.Spent{Rule: "good.test", Connections: 1}); told != want {
 		t.Errorf("%+v, want %+v", told, want)
 	}
 	b := s.of(rule)
@@ -30,8 +30,8 @@ func TestBudgetTold(t *testing.T) {
 	if calls > 8 || told.Bytes > 600 {
 		t.Errorf("%d calls, %+v", calls, told)
 	}
-	next := budgets{before: []decisions.Spent{{Rule: "other.test", Bytes: 9}, told}}
-	if got, want := next.begin(rule).spent(1), (decisions.Spent{Rule: "good.test", Bytes: 1, Connections: 1}); got != want {
+	next := budgets{before: []audit.Spent{{Rule: "other.test", Bytes: 9}, told}}
+	if got, want := next.begin(rule).spent(1), (audit.Spent{Rule: "good.test", Bytes: 1, Connections: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	next.charge(rule, false)
@@ -40,7 +40,7 @@ func TestBudgetTold(t *testing.T) {
 		t.Error("a fourth connection")
 	}
 	b.some(10000)
-	last := budgets{before: []decisions.Spent{told}}
+	last := budgets{before: []audit.Spent{told}}
 	if why := last.charge(rule, true); why == "" || told.Bytes != 1600 {
 		t.Errorf("after all of it: %q, %+v", why, told)
 	}
@@ -48,8 +48,8 @@ func TestBudgetTold(t *testing.T) {
 
 // Denials are told of as they double, and those of a query too many kinds are not.
 func TestDenialsTold(t *testing.T) {
-	var told []decisions.Blocked
-	r := newRig(t, Config{Denied: func(b decisions.Blocked) { told = append(told, b) }})
+	var told []audit.Blocked
+	r := newRig(t, Config{Denied: func(b audit.Blocked) { told = append(told, b) }})
 	for range 5 {
 		c, err := net.Dial("tcp", r.addr)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -92,7 +92,7 @@ func (p *Proxy) next(l net.Listener) (net.Conn, error) {
 //go:noinline
 func (p *Proxy) turnAway(c *net.TCPConn, why error) {
 	reset(c)
-	p.log.write(decisions.Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
+	p.log.write(audit.Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
 }
 
 // patience is how long a connection too many waits for others to end: of many short ones

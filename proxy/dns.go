@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -89,7 +89,7 @@ func (p *Proxy) askDNS(q dns.Question) *flow {
 	}
 	p.flows.Add(1)
 	f := &flow{p: p, q: policy.Query{Name: name}, d: p.resolves(name)}
-	f.rec = decisions.Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.Decided(f.d)
+	f.rec = audit.Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.Decided(f.d)
 	f.admit()
 	return f
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -16,7 +16,7 @@ type flow struct {
 	p   *Proxy
 	q   policy.Query
 	d   policy.Decision
-	rec decisions.Record
+	rec audit.Record
 
 	encrypted bool             // requests that go on over TLS
 	route     http.HandlerFunc // of ServeGo; nil: by name
@@ -34,7 +34,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
 	f := &flow{p: p, q: q, d: p.decide(q)}
-	f.rec = decisions.Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
+	f.rec = audit.Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
 	}
@@ -76,7 +76,7 @@ func (f *flow) dismiss() {
 func (p *Proxy) malformed(via, host string, err error) *flow {
 	p.flows.Add(1)
 	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
-	f.rec = decisions.Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.Decided(f.d)
+	f.rec = audit.Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.Decided(f.d)
 	return f
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/hostaddr"
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
@@ -43,12 +43,12 @@ type Config struct {
 	CA       []byte                             // Proxy.Authority of a proxy that this one replaces; nil: a new one
 	Roots    *x509.CertPool                     // whom to trust about the hosts of secrets; nil: whom the host trusts
 	Approve  Approver                           // nil: what no rule speaks of is denied
-	Log      io.Writer                          // a decisions.Record as JSON a line; nil: none
+	Log      io.Writer                          // a audit.Record as JSON a line; nil: none
 	Limits   Limits
 
-	Spent  []decisions.Spent       // of budgets, by proxies that this one replaces
-	Spend  func(decisions.Spent)   // is told before what it tells of goes on, of as much or more; nil: nobody is
-	Denied func(decisions.Blocked) // is told of what was denied once, twice, four times…; nil: nobody is
+	Spent  []audit.Spent       // of budgets, by proxies that this one replaces
+	Spend  func(audit.Spent)   // is told before what it tells of goes on, of as much or more; nil: nobody is
+	Denied func(audit.Blocked) // is told of what was denied once, twice, four times…; nil: nobody is
 
 	Generation int // proxies that served the sandbox before, of which it may remember addresses
 }
@@ -151,11 +151,11 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // changes are records of what makes one policy another. It is pure.
-func changes(before, after policy.Policy) (all []decisions.Record) {
+func changes(before, after policy.Policy) (all []audit.Record) {
 	say := func(what string, rules, others []policy.Rule) {
 		for _, r := range rules {
 			if !slices.ContainsFunc(others, func(o policy.Rule) bool { return o.String() == r.String() }) {
-				all = append(all, decisions.Record{Via: "policy", Rule: r.String(), Verdict: decisions.Changed, Reason: fmt.Sprintf(what, r)})
+				all = append(all, audit.Record{Via: "policy", Rule: r.String(), Verdict: audit.Changed, Reason: fmt.Sprintf(what, r)})
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func changes(before, after policy.Policy) (all []decisions.Record) {
 }
 
 // Blocked lists what was denied, each once, the first first.
-func (p *Proxy) Blocked() []decisions.Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []audit.Blocked { return p.log.denials() }
 
 // Close ends listeners and connections. What they were about is in the log when it
 // returns.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/redact"
 )
 
@@ -22,7 +22,7 @@ type journal struct {
 	to      io.Writer // nil: nothing is written
 	sandbox string
 	hidden  *redact.Values
-	tell    func(decisions.Blocked) // nil: nobody is told
+	tell    func(audit.Blocked) // nil: nobody is told
 
 	mu              sync.Mutex
 	allowed, denied share
@@ -30,14 +30,14 @@ type journal struct {
 	unsent          []byte // what could not be written yet, with the end of a line that was written in part
 	failed          error  // of the last write
 	ended           bool
-	blocked         decisions.Denials
+	blocked         audit.Denials
 }
 
 func newJournal(c Config) *journal {
 	j := &journal{to: c.Log, sandbox: c.Sandbox, tell: c.Denied}
 	j.denied = newShare(c.Limits.Log / 4)
 	j.allowed = newShare(c.Limits.Log - j.denied.left)
-	j.rest.rec = decisions.Record{Version: decisions.Version, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: decisions.Denied,
+	j.rest.rec = audit.Record{Version: audit.Version, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: audit.Denied,
 		Reason: "denied too, of more kinds than the log has room for"}
 	j.rest.size = int64(len(encode(j.rest.rec)) + countSize)
 	j.denied.held = 2 * j.rest.size // for the first one, and for the sum at the end
@@ -77,8 +77,8 @@ func (j *journal) release() {
 }
 
 // write writes r down, or counts it. Of what was denied once, twice, four times… it tells.
-func (j *journal) write(r decisions.Record) {
-	r.Version, r.Sandbox = decisions.Version, j.sandbox
+func (j *journal) write(r audit.Record) {
+	r.Version, r.Sandbox = audit.Version, j.sandbox
 	r.Request, r.Error = j.hidden.Text(r.Request), j.hidden.Text(r.Error)
 	now := time.Now()
 	if r.Time.IsZero() {
@@ -95,10 +95,10 @@ func (j *journal) write(r decisions.Record) {
 func power(n int) bool { return bits.OnesCount(uint(n)) == 1 }
 
 // enter gives what was counted of r's kind if it was denied.
-func (j *journal) enter(r decisions.Record) (b decisions.Blocked) {
+func (j *journal) enter(r audit.Record) (b audit.Blocked) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r.Verdict == decisions.Denied {
+	if r.Verdict == audit.Denied {
 		b = j.blocked.Add(r)
 	}
 	if j.to != nil {
@@ -108,9 +108,9 @@ func (j *journal) enter(r decisions.Record) (b decisions.Blocked) {
 	return b
 }
 
-func (j *journal) line(r decisions.Record) {
+func (j *journal) line(r audit.Record) {
 	s := &j.allowed
-	if r.Verdict == decisions.Denied {
+	if r.Verdict == audit.Denied {
 		s = &j.denied
 	}
 	counted := !j.ended && s.counts(r)
@@ -187,7 +187,7 @@ func (j *journal) finish() {
 }
 
 // denials are also written down as far as they were counted: the log is up to date when a caller asks.
-func (j *journal) denials() []decisions.Blocked {
+func (j *journal) denials() []audit.Blocked {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.to != nil {
@@ -207,7 +207,7 @@ const (
 )
 
 // encode gives the line of r. In JSON a byte may take six.
-func encode(r decisions.Record) []byte {
+func encode(r audit.Record) []byte {
 	for most := maxLogField; ; most /= 2 {
 		line, _ := json.Marshal(bound(r, most)) // no field of Record can fail
 		if len(line) < maxLogLine-countSize || most < 8 {
@@ -217,7 +217,7 @@ func encode(r decisions.Record) []byte {
 }
 
 // bound bounds the texts of r: they come from a sandbox, or from servers.
-func bound(r decisions.Record, most int) decisions.Record {
+func bound(r audit.Record, most int) audit.Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
 		if len(*s) > most {
 			*s = strings.ToValidUTF8((*s)[:most], "") + "…"

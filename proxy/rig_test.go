@@ -29,7 +29,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -237,15 +237,15 @@ func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 }
 
 // records waits until there are n, and gives them.
-func (r *rig) records(n int) []decisions.Record {
+func (r *rig) records(n int) []audit.Record {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.log.mu.Lock()
 		d := json.NewDecoder(bytes.NewReader(r.log.b.Bytes()))
 		r.log.mu.Unlock()
-		var all []decisions.Record
+		var all []audit.Record
 		for {
-			var rec decisions.Record
+			var rec audit.Record
 			if d.Decode(&rec) != nil {
 				break
 			}
@@ -265,7 +265,7 @@ func (r *rig) blocked(reason string) {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		all := r.proxy.Blocked()
-		if slices.ContainsFunc(all, func(b decisions.Blocked) bool { return b.Reason == reason }) {
+		if slices.ContainsFunc(all, func(b audit.Blocked) bool { return b.Reason == reason }) {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/proxy/modes"
 	"demesne/proxy/policy"
+	"demesne/proxy/preset"
 )
 
 const value = "real-value-123"
@@ -327,26 +327,26 @@ func TestSecretSurvives(t *testing.T) {
 // TestServeGo: of two servers what may be read, and nothing else.
 func TestServeGo(t *testing.T) {
 	ca := newAuthority(t)
-	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, modes.GoModules, modes.GoChecksums)
-	rules := modes.GoProxy()
-	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, modes.GoModules)
-	r.world.at[modes.GoChecksums+"."] = r.world.at[modes.GoModules+"."]
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, preset.GoModules, preset.GoChecksums)
+	rules := preset.GoProxy()
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, preset.GoModules)
+	r.world.at[preset.GoChecksums+"."] = r.world.at[preset.GoModules+"."]
 	at := r.serve("127.0.0.1:0", r.proxy.ServeGo)
 	for text, want := range map[string]string{
-		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                             "200 GET " + modes.GoModules + "/a%21b/@v/list",
-		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":                 "200 GET " + modes.GoModules + "/a",
-		"GET /sumdb/" + modes.GoChecksums + "/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
-		"GET /sumdb/" + modes.GoChecksums + "/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET " + modes.GoChecksums + "/tile/8/0",
-		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":                "200 GET " + modes.GoModules + "/sumdb/sum.other.org/latest",
-		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                   "405 blocked by demesne: \"" + modes.GoModules + "\": the Go proxy is for GET and HEAD, not for \"PUT\"",
-		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":              "405 blocked",
+		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                              "200 GET " + preset.GoModules + "/a%21b/@v/list",
+		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":                  "200 GET " + preset.GoModules + "/a",
+		"GET /sumdb/" + preset.GoChecksums + "/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
+		"GET /sumdb/" + preset.GoChecksums + "/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET " + preset.GoChecksums + "/tile/8/0",
+		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":                 "200 GET " + preset.GoModules + "/sumdb/sum.other.org/latest",
+		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                    "405 blocked by demesne: \"" + preset.GoModules + "\": the Go proxy is for GET and HEAD, not for \"PUT\"",
+		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":               "405 blocked",
 	} {
 		code, body := request(t, r.dial(at), text)
 		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	if _, resp, _ := r.connect(modes.GoModules + ":443"); resp.StatusCode != 403 {
+	if _, resp, _ := r.connect(preset.GoModules + ":443"); resp.StatusCode != 403 {
 		t.Errorf("a tunnel to it: %s", resp.Status)
 	}
 }

@@ -3,7 +3,7 @@ package proxy
 import (
 	"time"
 
-	"demesne/proxy/decisions"
+	"demesne/proxy/audit"
 )
 
 // share is the part of a log that is for records of one verdict.
@@ -25,11 +25,11 @@ func (s *share) room() int64 { return s.left - s.held }
 
 // counts says whether repetitions of r are counted: of what was denied and of queries, always; of what else was
 // allowed, in the second half of the share, so that a sandbox that asks for the same again and again never fills it.
-func (s *share) counts(r decisions.Record) bool {
+func (s *share) counts(r audit.Record) bool {
 	switch r.Verdict {
-	case decisions.Denied:
+	case audit.Denied:
 		return true
-	case decisions.Allowed:
+	case audit.Allowed:
 		return r.Via == "dns" || s.left < s.total/2
 	}
 	return false
@@ -47,7 +47,7 @@ func (s *share) forgotten() *tally {
 }
 
 // remember counts r's kind from now on, of which a line was written.
-func (s *share) remember(r decisions.Record, size int64) {
+func (s *share) remember(r audit.Record, size int64) {
 	if s.room() < size {
 		return
 	}
@@ -63,19 +63,19 @@ type tallyKey struct {
 	port                                                    uint16
 }
 
-func keyOf(r decisions.Record) tallyKey {
+func keyOf(r audit.Record) tallyKey {
 	return tallyKey{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
 }
 
 // tally counts decisions of a kind.
 type tally struct {
-	rec   decisions.Record // the sum of those that are not written; its texts are the kind's
-	size  int64            // of a line, at most
+	rec   audit.Record // the sum of those that are not written; its texts are the kind's
+	size  int64        // of a line, at most
 	total int
 	since int // that are not written
 }
 
-func (t *tally) add(r decisions.Record) {
+func (t *tally) add(r audit.Record) {
 	if t.since == 0 {
 		t.rec.First, t.rec.In, t.rec.Out, t.rec.Millis = r.Time, 0, 0, 0
 	}
@@ -88,7 +88,7 @@ func (t *tally) add(r decisions.Record) {
 }
 
 // take gives the record of what was not written. One of a single decision is as any other.
-func (t *tally) take() decisions.Record {
+func (t *tally) take() audit.Record {
 	r := t.rec
 	if r.Count = t.since; r.Count == 1 {
 		r.Count, r.First, r.Last = 0, time.Time{}, time.Time{}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/internal/fds"
+	"demesne/internal/openat"
 )
 
 // A dir is a directory of a tree being made. Names are relative to it and ours; what an image has
@@ -19,7 +19,7 @@ type dir struct {
 
 // mkdir makes a directory where there is none. It stands in for what is no directory.
 func (d dir) mkdir(name string, mode uint32) error {
-	if err := fds.Mkdir(d.fd, name, mode); err != nil {
+	if err := openat.Mkdir(d.fd, name, mode); err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	if mode&d.umask == 0 {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/internal/fds"
+	"demesne/internal/openat"
 )
 
 // How a row of the host's /etc comes inside. Each is one try: what the host lacks costs one failed
@@ -113,7 +113,7 @@ func (h *hostEtc) row(name string, how how) error {
 	case bindDir:
 		return h.bindRow(name, unix.S_IFDIR)
 	case keepLink:
-		target, err := fds.Readlink(h.fd, name)
+		target, err := openat.Readlink(h.fd, name)
 		if err != nil || !inSystem(path.Join("/etc", path.Dir(name)), target) {
 			break
 		}
@@ -186,7 +186,7 @@ func (h *hostEtc) java() error {
 		if n == 0 {
 			return nil
 		}
-		for _, e := range fds.Entries(h.buf[:n]) {
+		for _, e := range openat.Entries(h.buf[:n]) {
 			if !strings.HasPrefix(e.Name, javaPrefix) {
 				continue
 			}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/internal/fds"
+	"demesne/internal/openat"
 )
 
 // systemDirs are the host's programs and libraries. Where the host has a link (/bin → usr/bin) so
@@ -141,7 +141,7 @@ func atLeastZero(n int64) string { return strconv.FormatInt(max(n, 0), 10) }
 // of them; /usr itself is always a directory inside.
 func (p *plan) system(Layout) error {
 	for _, name := range systemDirs {
-		target, err := fds.Readlink(unix.AT_FDCWD, "/"+name)
+		target, err := openat.Readlink(unix.AT_FDCWD, "/"+name)
 		if err == nil && name != "usr" && inSystem("/", target) {
 			err = p.symlink(target, name)
 		} else {

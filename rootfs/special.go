@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/internal/fds"
+	"demesne/internal/openat"
 )
 
 // specialMost is how many names of all inputs are looked at for special files: a microsecond each.
@@ -63,7 +63,7 @@ func (c *cover) dir(fd int) (below []string, err error) {
 		if n <= 0 || err != nil {
 			return below, nil
 		}
-		for _, e := range fds.Entries(c.buf[:n]) {
+		for _, e := range openat.Entries(c.buf[:n]) {
 			if c.left--; c.left < 0 {
 				return below, nil
 			}
@@ -81,7 +81,7 @@ func (c *cover) dir(fd int) (below []string, err error) {
 }
 
 // kindOf is the kind of an entry, also where its file system does not say.
-func kindOf(fd int, e fds.Entry) byte {
+func kindOf(fd int, e openat.Entry) byte {
 	if e.Type != unix.DT_UNKNOWN {
 		return e.Type
 	}

@@ -1,6 +1,6 @@
 package runner
 
-import "demesne/runner/wire"
+import "demesne/runner/ipc"
 
 // Diff is what a sandbox made of the files of its image.
 type Diff struct {
@@ -10,7 +10,7 @@ type Diff struct {
 
 // Change is one file.
 type Change struct {
-	Path     wire.Bytes `json:"path"`               // absolute; any bytes: quote it before it is shown
-	Kind     string     `json:"kind"`               // A, M or D: added, modified, deleted
-	Executes string     `json:"executes,omitempty"` // what on a host would execute it, were it taken there; see package hostexec
+	Path     ipc.Bytes `json:"path"`               // absolute; any bytes: quote it before it is shown
+	Kind     string    `json:"kind"`               // A, M or D: added, modified, deleted
+	Executes string    `json:"executes,omitempty"` // what on a host would execute it, were it taken there; see package hostexec
 }

@@ -22,7 +22,7 @@ type Egress struct {
 	GoProxy        bool     `json:"go_proxy,omitempty"` // a server on the sandbox's own 127.0.0.1:8087 that leads to Go's public modules and checksums; GOPROXY names it
 	Ask            Duration `json:"ask,omitempty"`      // how long a name that no rule speaks of waits for [client.Options.Ask]; 0: it is denied
 
-	// Log is a file of the host for the decisions, one JSON object a line (decisions.Record).
+	// Log is a file of the host for the decisions, one JSON object a line (audit.Record).
 	// Create makes it, as the caller, and it is flock(2)ed, shared, for as long as the sandbox
 	// lives; it must not be where the sandbox can write.
 	Log string `json:"log,omitempty"`

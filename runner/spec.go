@@ -54,7 +54,7 @@ type Spec struct {
 // Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a
 // sandbox writes goes elsewhere: no layer and no directory is ever changed.
 //
-// [client.Client.Create] answers [wire.CodeMissing] when layers are not unpacked for the ids
+// [client.Client.Create] answers [ipc.CodeMissing] when layers are not unpacked for the ids
 // that the runner has: unpack them (see [client.Enter]) and create again.
 type Rootfs struct {
 	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty for Dir

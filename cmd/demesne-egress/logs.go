@@ -9,19 +9,19 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"demesne/cmd/internal/plain"
-	"demesne/proxy/decisions"
-	"demesne/proxy/modes"
+	"demesne/internal/termsafe"
+	"demesne/proxy/audit"
 	"demesne/proxy/policy"
+	"demesne/proxy/preset"
 )
 
-func readLog(path string) ([]decisions.Record, error) {
+func readLog(path string) ([]audit.Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return decisions.Read(f)
+	return audit.Read(f)
 }
 
 // showLog prints a line for each decision, or for several that were counted together.
@@ -38,8 +38,8 @@ func showLog(c *call) (int, error) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), plain.Line(r.Verdict), plain.Line(r.Via),
-			plain.Line(at(r.Host, r.Port)), traffic(r), plain.Line(why(r)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), termsafe.Line(r.Verdict), termsafe.Line(r.Via),
+			termsafe.Line(at(r.Host, r.Port)), traffic(r), termsafe.Line(why(r)))
 	}
 	return 0, w.Flush()
 }
@@ -54,14 +54,14 @@ func at(host string, port uint16) string {
 	return host + ":" + strconv.Itoa(int(port))
 }
 
-func traffic(r decisions.Record) string {
+func traffic(r audit.Record) string {
 	if r.In == 0 && r.Out == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d B in, %d B out", r.In, r.Out)
 }
 
-func why(r decisions.Record) string {
+func why(r audit.Record) string {
 	s := r.Reason
 	if r.Request != "" {
 		s += ", " + r.Request
@@ -82,15 +82,15 @@ func suggest(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rules := decisions.Suggest(log)
+	rules := audit.Suggest(log)
 	if c.json {
 		return c.encode(struct {
 			Mode  string   `json:"mode"`
 			Allow []string `json:"allow"`
-		}{modes.Mode{}.String(), append([]string{}, rules...)})
+		}{preset.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", decisions.Total(log), modes.Mode{}.String())
+	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", audit.Total(log), preset.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}
@@ -115,26 +115,26 @@ func replay(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocked := decisions.Replay(log, c.whole(f.Mode, f.Policy))
+	blocked := audit.Replay(log, c.whole(f.Mode, f.Policy))
 	code := 0
 	if len(blocked) > 0 {
 		code = exitWrong
 	}
 	if c.json {
-		_, err := c.encode(append([]decisions.Blocked{}, blocked...))
+		_, err := c.encode(append([]audit.Blocked{}, blocked...))
 		return code, err
 	}
 	for _, b := range blocked {
-		fmt.Fprintf(c.out, "blocked: %s (%s)\n", plain.Line(at(b.Host, b.Port)), plain.Line(b.Reason))
+		fmt.Fprintf(c.out, "blocked: %s (%s)\n", termsafe.Line(at(b.Host, b.Port)), termsafe.Line(b.Reason))
 	}
 	if code == 0 {
-		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", decisions.Total(log))
+		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", audit.Total(log))
 	}
 	return code, nil
 }
 
 // whole is a policy with what its mode allows here.
-func (c *call) whole(m modes.Mode, p policy.Policy) policy.Policy {
+func (c *call) whole(m preset.Mode, p policy.Policy) policy.Policy {
 	p = p.Allow(m.Rules()...)
 	if !m.Mirrored() {
 		return p

@@ -27,8 +27,8 @@ import (
 	"os"
 	"slices"
 
-	"demesne/cmd/internal/plain"
-	"demesne/cmd/internal/quit"
+	"demesne/internal/sigquit"
+	"demesne/internal/termsafe"
 )
 
 // Exit codes: those of demesne.
@@ -38,7 +38,7 @@ const (
 )
 
 func main() {
-	quit.ByDefault()
+	sigquit.ByDefault()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -77,7 +77,7 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 		code, err = cmd.run(c)
 	}
 	if err != nil {
-		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.name, plain.Line(err.Error()))
+		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.name, termsafe.Line(err.Error()))
 		return exitFailed
 	}
 	return code

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/session/egress"
 )
 
 // machine is a host whose files are those of the map.
@@ -88,13 +88,13 @@ func TestRules(t *testing.T) {
 	}, nil)
 	for _, c := range []struct {
 		mode, file string
-		want       outbound.Rules
+		want       egress.Rules
 	}{
-		{"", "", outbound.Rules{Mode: "none"}},
-		{"open", "", outbound.Rules{Mode: "open"}},
-		{"package-managers", "", outbound.Rules{Mode: "package-managers", Go: true, Allow: []string{"npm.corp.test:443"}}},
-		{"", "/p.toml", outbound.Rules{Mode: "package-managers", Go: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}},
-		{"none", "/p.toml", outbound.Rules{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}},
+		{"", "", egress.Rules{Mode: "none"}},
+		{"open", "", egress.Rules{Mode: "open"}},
+		{"package-managers", "", egress.Rules{Mode: "package-managers", Go: true, Allow: []string{"npm.corp.test:443"}}},
+		{"", "/p.toml", egress.Rules{Mode: "package-managers", Go: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}},
+		{"none", "/p.toml", egress.Rules{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}},
 	} {
 		k := &call{host: h, mode: c.mode}
 		if c.file != "" {
@@ -108,7 +108,7 @@ func TestRules(t *testing.T) {
 	}
 	var out bytes.Buffer
 	k := &call{host: h, out: &out, file: h.root + "/bad.toml"}
-	var r outbound.Rules
+	var r egress.Rules
 	if code, err := giveRules(k); code != 0 || err != nil || json.Unmarshal(out.Bytes(), &r) != nil || len(r.Wrong) != 2 || !strings.Contains(r.Wrong[1], "bad.toml:2: ") {
 		t.Errorf("bad.toml: %d, %v, %s", code, err, out.String())
 	}

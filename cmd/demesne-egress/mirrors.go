@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/proxy/mirrors"
 	"demesne/proxy/policy"
 )
@@ -44,7 +44,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 			found = append(found, mirror{t.Name, from, r})
 		}
 		if err != nil {
-			notes = append(notes, plain.Line(fmt.Sprintf("%s: %v", from, err)))
+			notes = append(notes, termsafe.Line(fmt.Sprintf("%s: %v", from, err)))
 		}
 	}
 	for _, t := range mirrors.Tools() {

@@ -9,25 +9,25 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"demesne/cmd/internal/outbound"
-	"demesne/cmd/internal/plain"
-	"demesne/proxy/modes"
+	"demesne/cmd/internal/session/egress"
+	"demesne/internal/termsafe"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
+	"demesne/proxy/preset"
 )
 
 // giveRules answers package outbound.
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
-		return c.encode(outbound.Rules{Wrong: lines(err, error.Error)})
+		return c.encode(egress.Rules{Wrong: lines(err, error.Error)})
 	}
 	return c.encode(r)
 }
 
-func (c *call) rules() (outbound.Rules, error) {
-	var r outbound.Rules
-	var mode modes.Mode
+func (c *call) rules() (egress.Rules, error) {
+	var r egress.Rules
+	var mode preset.Mode
 	if c.file != "" {
 		f, err := readPolicy(c.file)
 		if err != nil {
@@ -37,7 +37,7 @@ func (c *call) rules() (outbound.Rules, error) {
 	}
 	if c.mode != "" {
 		var err error
-		if mode, err = modes.Parse(c.mode); err != nil {
+		if mode, err = preset.Parse(c.mode); err != nil {
 			return r, err
 		}
 	}
@@ -80,7 +80,7 @@ func lines(err error, say func(error) string) []string {
 		}
 		return all
 	}
-	return []string{plain.Line(say(err))}
+	return []string{termsafe.Line(say(err))}
 }
 
 // lint says what is wrong with each file, a line for each thing.
@@ -123,7 +123,7 @@ func list(c *call) (int, error) {
 	if len(c.args) == 0 {
 		return c.listModes()
 	}
-	m, err := modes.Parse(c.args[0])
+	m, err := preset.Parse(c.args[0])
 	if err != nil {
 		return 0, err
 	}
@@ -147,8 +147,8 @@ func list(c *call) (int, error) {
 
 func (c *call) listModes() (int, error) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for _, name := range modes.Names() {
-		m, err := modes.Parse(name)
+	for _, name := range preset.Names() {
+		m, err := preset.Parse(name)
 		if err != nil {
 			return 0, err
 		}
@@ -157,14 +157,14 @@ func (c *call) listModes() (int, error) {
 	return 0, w.Flush()
 }
 
-func (c *call) listMode(m modes.Mode) (rows []listed, notes []string) {
+func (c *call) listMode(m preset.Mode) (rows []listed, notes []string) {
 	if !m.Mirrored() {
 		for _, r := range m.Rules() {
 			rows = append(rows, listed{For: m.About(), Rule: r.String()})
 		}
 		return rows, nil
 	}
-	for _, e := range modes.Ecosystems() {
+	for _, e := range preset.Ecosystems() {
 		rules, _ := e.Rules() // of a constant table
 		for _, r := range rules {
 			rows = append(rows, listed{For: e.Name, Rule: r.String()})
@@ -186,7 +186,7 @@ func (c *call) encode(v any) (int, error) {
 	}
 	err := e.Encode(v)
 	if err == nil {
-		_, err = io.WriteString(c.out, plain.JSON(b.String()))
+		_, err = io.WriteString(c.out, termsafe.JSON(b.String()))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write answer: %w", err)

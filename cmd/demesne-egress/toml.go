@@ -7,7 +7,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 )
 
 // maxTOML bounds what is looked at: somebody's configuration, in bytes.
@@ -29,7 +29,7 @@ func checkTOML(c *call) (int, error) {
 	case err == nil:
 		return 0, nil
 	case errors.As(err, &wrong):
-		fmt.Fprintf(c.out, "%d: %s\n", wrong.Position.Line, plain.Line(wrong.Message))
+		fmt.Fprintf(c.out, "%d: %s\n", wrong.Position.Line, termsafe.Line(wrong.Message))
 		return exitWrong, nil
 	}
 	return 0, err

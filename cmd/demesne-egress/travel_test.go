@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"demesne/proxy/modes"
 	"demesne/proxy/policy"
+	"demesne/proxy/preset"
 )
 
 // Every rule that a mode, a mirror or a file can make is read back as what it was: rules
@@ -28,7 +28,7 @@ func TestRulesTravel(t *testing.T) {
 	for _, m := range mirrors {
 		rules = append(rules, m.rule)
 	}
-	managers, err := modes.Parse("package-managers")
+	managers, err := preset.Parse("package-managers")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// The runtime would open the cgroup's CPU limit and keep watching it; guest.Main
+// The runtime would open the cgroup's CPU limit and keep watching it; pid1.Main
 // sets GOMAXPROCS itself.
 //
 //go:debug containermaxprocs=0
@@ -14,7 +14,7 @@ import (
 	"os"
 
 	"demesne/runner/files/inside"
-	"demesne/runner/guest"
+	"demesne/runner/pid1"
 	"demesne/runner/tarball"
 )
 
@@ -25,5 +25,5 @@ func main() {
 	case 2:
 		os.Exit(inside.Main(os.Stdin, os.Stdout))
 	}
-	os.Exit(guest.Main())
+	os.Exit(pid1.Main())
 }

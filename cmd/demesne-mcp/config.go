@@ -7,18 +7,18 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/desk"
-	"demesne/cmd/internal/ground"
-	"demesne/cmd/internal/outbound"
-	"demesne/cmd/internal/room"
+	"demesne/cmd/internal/session"
+	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session/quota"
 	"demesne/cmd/internal/version"
 	"demesne/images/imageref"
+	"demesne/internal/ticketlock"
 	"demesne/mcp"
-	"demesne/proxy/modes"
+	"demesne/proxy/preset"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
-	"demesne/runner/turns"
 )
 
 // Variables of the environment.
@@ -30,7 +30,7 @@ const (
 )
 
 // openDesk opens what the environment says.
-func openDesk() (*desk.Desk, *jobs.Store, error) {
+func openDesk() (*session.Service, *jobs.Store, error) {
 	dir, err := jobs.DefaultDir()
 	if err != nil {
 		return nil, nil, err
@@ -40,18 +40,18 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 		return nil, nil, err
 	}
 	store.Door = runner.DoorMCP
-	if store.Slots, err = room.Slots(os.Getenv, store.Slots); err != nil {
+	if store.Slots, err = quota.Slots(os.Getenv, store.Slots); err != nil {
 		return nil, nil, err
 	}
-	most, err := room.Sandboxes(os.Getenv)
+	most, err := quota.Sandboxes(os.Getenv)
 	if err != nil {
 		return nil, nil, err
 	}
-	copies, err := room.Copy(os.Getenv)
+	copies, err := quota.Copy(os.Getenv)
 	if err != nil {
 		return nil, nil, err
 	}
-	line, err := turns.DefaultDir()
+	line, err := ticketlock.DefaultDir()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,16 +59,16 @@ func openDesk() (*desk.Desk, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("find own program: %w", err)
 	}
-	d, err := desk.New(desk.Options{
+	d, err := session.New(session.Options{
 		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Copy: copies,
-		Runner: client.Options{Door: runner.DoorMCP, Restart: outbound.Again(os.Getenv)},
+		Runner: client.Options{Door: runner.DoorMCP, Restart: egress.Again(os.Getenv)},
 	})
 	return d, store, err
 }
 
 // serverOptions is what the server offers. tools are the sets that the command line names; if it
 // names none, the environment does.
-func serverOptions(d *desk.Desk, tools string) (mcp.Options, error) {
+func serverOptions(d *session.Service, tools string) (mcp.Options, error) {
 	sets, err := toolSets(tools, os.Getenv(varTools))
 	if err != nil {
 		return mcp.Options{}, err
@@ -99,12 +99,12 @@ func serverOptions(d *desk.Desk, tools string) (mcp.Options, error) {
 	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: egress(), Sets: sets,
+		Version: version.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: network(), Sets: sets,
 		Domain: names.decide, Ceilings: most,
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
-	if _, err := ground.Parse(o.Image); err != nil {
+	if _, err := base.Parse(o.Image); err != nil {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
 	}
 	return o, nil
@@ -123,10 +123,10 @@ func toolSets(said, fallback string) ([]string, error) {
 	return sets, nil
 }
 
-// egress are the modes that a model may ask for: data must not go to just anybody.
-func egress() []string {
-	return slices.DeleteFunc(modes.Names(), func(name string) bool {
-		m, err := modes.Parse(name)
+// network are the modes that a model may ask for: data must not go to just anybody.
+func network() []string {
+	return slices.DeleteFunc(preset.Names(), func(name string) bool {
+		m, err := preset.Parse(name)
 		return err != nil || m.Everything()
 	})
 }

@@ -47,7 +47,7 @@ func TestAllowedImage(t *testing.T) {
 
 // What a model may ask of the network lets nothing out to just anybody.
 func TestEgress(t *testing.T) {
-	if got := strings.Join(egress(), " "); got != "none package-managers" {
+	if got := strings.Join(network(), " "); got != "none package-managers" {
 		t.Errorf("%q", got)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"demesne/mcp"
-	"demesne/proxy/modes"
 	"demesne/proxy/policy"
+	"demesne/proxy/preset"
 )
 
 // varDomains has the rules that a model may use without a person's yes.
@@ -65,7 +65,7 @@ func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err erro
 	if why := r.NotForModels(); why != "" {
 		return "", mcp.Refused, fmt.Errorf("%q: %s: only an operator can list it, in %s", words, why, varDomains)
 	}
-	m, err := modes.Parse(mode)
+	m, err := preset.Parse(mode)
 	if err != nil {
 		return "", mcp.Refused, err
 	}

@@ -46,13 +46,13 @@ import (
 	"os/signal"
 	"syscall"
 
-	"demesne/cmd/internal/home"
-	"demesne/cmd/internal/plain"
 	"demesne/cmd/internal/version"
+	"demesne/internal/rootenv"
+	"demesne/internal/termsafe"
 )
 
 func main() {
-	home.Own()
+	rootenv.Own()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -122,7 +122,7 @@ func report(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "demesne-mcp: %s\n", plain.Line(err.Error()))
+	fmt.Fprintf(errs, "demesne-mcp: %s\n", termsafe.Line(err.Error()))
 	return 1
 }
 

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/desk"
 	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/outbound"
-	"demesne/cmd/internal/room"
+	"demesne/cmd/internal/session"
+	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session/quota"
 	"demesne/mcp"
 )
 
@@ -38,11 +38,11 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 	go func() { // what could not be removed can be the next time
 		old := time.Now().Add(-retention)
 		store.Prune(old)
-		outbound.PruneLogs(d.OutputRoot(), old)
+		egress.PruneLogs(d.OutputRoot(), old)
 		d.PruneMarks()
 		manifest.Prune(d.OutputRoot(), old)
 	}()
-	most, err := room.Outputs(os.Getenv)
+	most, err := quota.Outputs(os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 const pruneEvery = 10 * time.Minute
 
 // pruneOutputs removes output directories that are too many until ctx ends. What could not be removed can be the next time.
-func pruneOutputs(ctx context.Context, d *desk.Desk, most int) {
+func pruneOutputs(ctx context.Context, d *session.Service, most int) {
 	for {
 		d.PruneOutputs(ctx, most)
 		select {

@@ -12,20 +12,20 @@ import (
 	"time"
 
 	"demesne/mcp"
-	"demesne/mcp/work"
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
 // slow is an engine that takes its time.
 type slow struct {
-	work.Engine
+	backend.Engine
 	takes time.Duration
 }
 
-func (s slow) Script(ctx context.Context, _ work.Request, _ work.Watch) (*work.Outcome, error) {
+func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Watch) (*backend.Outcome, error) {
 	select {
 	case <-time.After(s.takes):
-		return &work.Outcome{Stdout: work.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
+		return &backend.Outcome{Stdout: backend.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -13,8 +13,8 @@ import (
 	"io"
 	"os"
 
-	"demesne/runner/outlet"
-	"demesne/runner/outlet/serve"
+	"demesne/runner/network/proxyclient"
+	"demesne/runner/network/proxyserver"
 )
 
 func main() {
@@ -25,14 +25,14 @@ func main() {
 }
 
 func run() error {
-	socket := os.NewFile(outlet.FDRunner, "runner")
+	socket := os.NewFile(proxyclient.FDRunner, "runner")
 	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
 		return errors.New("to be started by demesne-runner, not by hand")
 	}
-	if err := serve.Confine(); err != nil {
+	if err := proxyserver.Confine(); err != nil {
 		return err
 	}
-	if err := serve.Run(socket); !errors.Is(err, io.EOF) {
+	if err := proxyserver.Run(socket); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"os"
 	"runtime"
 
+	"demesne/runner/doctor"
 	"demesne/runner/engine"
-	"demesne/runner/probe"
 	"demesne/runner/reap"
 	"demesne/runner/userns"
 	_ "demesne/runner/userns/constructor" // ours
@@ -42,7 +42,7 @@ func main() {
 			os.Exit(reap.Tidy())
 		}
 	}
-	probe.Reexec()
+	doctor.Reexec()
 	if len(os.Args) != 1 {
 		fmt.Fprintln(os.Stderr, "demesne-runner: to be started by demesne, not by hand")
 		os.Exit(125)

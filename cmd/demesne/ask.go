@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/runner"
 )
 
@@ -80,7 +80,7 @@ func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: may it reach %s? [y/N] ", o.verb, plain.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: may it reach %s? [y/N] ", o.verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: not now\n", o.network.waits())

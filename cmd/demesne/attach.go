@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"demesne/runner/client"
+	"demesne/runner/ipc"
 	"demesne/runner/jobs"
-	"demesne/runner/wire"
 )
 
 func attachCommand() command {
@@ -37,7 +37,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 		return a.withJobs(o, args, a.followJob)
 	}
 	o.tty, o.interactive = true, true
-	j, err := a.newJob(o, shellCommand)
+	j, err := a.newExecution(o, shellCommand)
 	if err != nil {
 		return 0, err
 	}
@@ -54,7 +54,7 @@ func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int,
 }
 
 // attach goes on with a command that has a terminal, or starts a shell.
-func (j *job) attach(id string) error {
+func (j *execution) attach(id string) error {
 	eng, err := j.app.connect(j.sig.ctx, client.Options{})
 	if err != nil {
 		return err
@@ -66,13 +66,13 @@ func (j *job) attach(id string) error {
 	}
 	j.app.tellRestarted("attach", b)
 	p, recent, err := b.attach(j.sig.ctx)
-	var e *wire.Error
+	var e *ipc.Error
 	switch {
-	case errors.As(err, &e) && e.Code == wire.CodeUnknown && j.term.fd < 0:
+	case errors.As(err, &e) && e.Code == ipc.NoSuchSandbox && j.term.fd < 0:
 		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
-	case errors.As(err, &e) && e.Code == wire.CodeUnknown:
+	case errors.As(err, &e) && e.Code == ipc.NoSuchSandbox:
 		return j.execute(b.exec, func() {})
-	case errors.As(err, &e) && e.Code == wire.CodeBusy:
+	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
 		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)
 	case err != nil:
 		return err

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/room"
+	"demesne/cmd/internal/session/quota"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -50,7 +50,7 @@ func openJobs() (*jobs.Store, error) {
 	}
 	store, err := jobs.Open(dir)
 	if err == nil {
-		store.Slots, err = room.Slots(os.Getenv, store.Slots)
+		store.Slots, err = quota.Slots(os.Getenv, store.Slots)
 	}
 	return store, err
 }
@@ -179,7 +179,7 @@ func (s *sinks) close() {
 }
 
 // abandon ends a command as two INTs would: it may say goodbye, but not stay.
-func (j *job) abandon() {
+func (j *execution) abandon() {
 	j.sig.take(unix.SIGTERM)
 	time.AfterFunc(killGrace, func() { j.sig.take(unix.SIGTERM) })
 }

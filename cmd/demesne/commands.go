@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"demesne/images/spell"
+	"demesne/internal/suggest"
 )
 
 // command is one verb. The table of them is commands.
@@ -190,7 +190,7 @@ func lookup(name string) (*command, error) {
 		return &all[i], nil
 	}
 	err := fmt.Errorf("command %q: not known", name)
-	if n := spell.Nearest(name, verbs); n != "" {
+	if n := suggest.Nearest(name, verbs); n != "" {
 		return nil, hinted(err, "did you mean %s?", n)
 	}
 	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)

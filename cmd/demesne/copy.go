@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/room"
+	"demesne/cmd/internal/session/quota"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
 )
@@ -65,7 +65,7 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if from == "" && to == "" {
 		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
-	limits, err := room.Copy(func(k string) string { v, _ := a.env(k); return v })
+	limits, err := quota.Copy(func(k string) string { v, _ := a.env(k); return v })
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +88,7 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
-	if h := room.CopyHint(err); h != "" {
+	if h := quota.CopyHint(err); h != "" {
 		err = hinted(err, "%s", h)
 	}
 	return 0, err

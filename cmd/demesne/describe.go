@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/runner"
 )
 
@@ -118,13 +118,13 @@ func findings(indent string, all []finding) string {
 	}
 	var b strings.Builder
 	for _, f := range all {
-		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, plain.Line(f.detail))
+		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, termsafe.Line(f.detail))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if f.why != "" {
-			fmt.Fprintf(&b, "%s    why: %s\n", indent, plain.Line(f.why))
+			fmt.Fprintf(&b, "%s    why: %s\n", indent, termsafe.Line(f.why))
 		}
 		if f.fix != "" {
-			fmt.Fprintf(&b, "%s    fix: %s\n", indent, plain.Line(f.fix))
+			fmt.Fprintf(&b, "%s    fix: %s\n", indent, termsafe.Line(f.fix))
 		}
 	}
 	return b.String()

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/session/egress"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -124,11 +124,11 @@ func (a *app) egressLog(arg string) (path string, err error) {
 
 // becomeEgress goes on as demesne-egress.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
-	path, err := client.FindProgram(outbound.Program)
+	path, err := client.FindProgram(egress.Program)
 	if err != nil {
 		return err
 	}
-	argv := []string{outbound.Program, verb}
+	argv := []string{egress.Program, verb}
 	if o.json {
 		argv = append(argv, "--json")
 	}

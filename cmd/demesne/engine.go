@@ -20,14 +20,14 @@ type engine interface {
 	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
+	Remove(ctx context.Context, idOrName string) error
 	Stop(ctx context.Context, idOrName string) error
-	Halt(ctx context.Context, idOrName string) error
 	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
 	PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
 	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
-	Sweep(context.Context) (removed []string, err error)
+	GC(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error
 	Close() error
 }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/plain"
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/internal/termsafe"
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // Exit codes that are not the command's.
@@ -44,22 +44,22 @@ func (a *app) report(verb string, err error) int {
 	}
 	a.say(text)
 	if h := hintOf(err); h != "" {
-		fmt.Fprintf(a.stderr, "hint: %s\n", plain.Line(h))
+		fmt.Fprintf(a.stderr, "hint: %s\n", termsafe.Line(h))
 	}
 	return code
 }
 
 // say prints one line on stderr.
-func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", plain.Line(text)) }
+func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", termsafe.Line(text)) }
 
 // codeOf returns the exit code for an error that kept a command from running.
 func codeOf(err error) int {
-	var e *wire.Error
+	var e *ipc.Error
 	if errors.As(err, &e) {
 		switch e.Code {
-		case wire.CodeNotFound:
+		case ipc.CommandNotFound:
 			return exitNotFound
-		case wire.CodeNotExecutable:
+		case ipc.CodeNotExecutable:
 			return exitNotExecutable
 		}
 	}
@@ -67,13 +67,13 @@ func codeOf(err error) int {
 }
 
 // hints is what to type about errors that come without an answer of their own.
-var hints = map[wire.Code]string{
-	wire.CodeUnknown:     "demesne ls lists the sandboxes there are",
-	wire.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
-	wire.CodeDiffers:     "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
-	wire.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
-	wire.CodeFull:        "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
-	wire.CodeRequirement: "demesne check names what is missing and the line that fixes it",
+var hints = map[ipc.Code]string{
+	ipc.NoSuchSandbox:   "demesne ls lists the sandboxes there are",
+	ipc.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
+	ipc.CodeDiffers:     "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
+	ipc.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
+	ipc.NoSpace:         "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
+	ipc.CodeRequirement: "demesne check names what is missing and the line that fixes it",
 }
 
 func hintOf(err error) string {
@@ -81,12 +81,12 @@ func hintOf(err error) string {
 	if errors.As(err, &p) {
 		return p.hint
 	}
-	if errors.Is(err, wire.ErrTooLong) {
+	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"
 	}
-	var e *wire.Error
+	var e *ipc.Error
 	if !errors.As(err, &e) {
-		return cmp.Or(imageHint(err), hints[wire.AsError(err).Code])
+		return cmp.Or(imageHint(err), hints[ipc.AsError(err).Code])
 	}
 	if e.Hint != "" {
 		return e.Hint
@@ -114,11 +114,11 @@ func imageHint(err error) string {
 }
 
 // asWire is err as --json tells it.
-func asWire(err error) *wire.Error {
-	e := wire.AsError(err)
+func asWire(err error) *ipc.Error {
+	e := ipc.AsError(err)
 	var f *events.Failure
-	if errors.As(err, &f) && e.Code == wire.CodeInternal {
-		e.Code = wire.Code(f.Code)
+	if errors.As(err, &f) && e.Code == ipc.CodeInternal {
+		e.Code = ipc.Code(f.Code)
 	}
 	e.Hint = hintOf(err)
 	return e

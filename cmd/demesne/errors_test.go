@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"demesne/images"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // TestHintOf: what is said about errors that come without a hint of their own.
@@ -16,12 +16,12 @@ func TestHintOf(t *testing.T) {
 		err  error
 		want string // part of it; "": none
 	}{
-		{fmt.Errorf("send run: %w", wire.ErrTooLong), "into a file"},
+		{fmt.Errorf("send run: %w", ipc.ErrTooLong), "into a file"},
 		{&images.UnknownError{Name: "postgres"}, "postgres:latest"},
 		{&images.UnknownError{Name: "pyhton", Near: "python"}, ""},
-		{wire.Errorf(wire.CodeUnknown, "find sandbox"), "demesne ls"},
-		{&wire.Error{Code: wire.CodeUnknown, Hint: "its own"}, "its own"},
-		{hinted(wire.ErrTooLong, "the caller's"), "the caller's"},
+		{ipc.Errorf(ipc.NoSuchSandbox, "find sandbox"), "demesne ls"},
+		{&ipc.Error{Code: ipc.NoSuchSandbox, Hint: "its own"}, "its own"},
+		{hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
 		{errors.New("any other"), ""},
 	} {
 		if got := hintOf(fmt.Errorf("run: %w", c.err)); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {

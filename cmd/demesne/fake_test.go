@@ -16,7 +16,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // bare is an engine without sandboxes: its commands are the host's, run as they are.
@@ -31,10 +31,10 @@ const fakeLevel = "BARE_LEVEL"
 
 func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	if os.Getenv("BARE_CREATE") == "fail" {
-		return nil, wire.Errorf(wire.CodeRequirement, "create sandbox: level degraded, full was required")
+		return nil, ipc.Errorf(ipc.CodeRequirement, "create sandbox: level degraded, full was required")
 	}
 	if _, err := os.Stat("unpacked"); s.Rootfs != nil && s.Rootfs.Dir == "" && err != nil {
-		return nil, wire.Errorf(wire.CodeMissing, "create sandbox: layers are not unpacked")
+		return nil, ipc.Errorf(ipc.CodeMissing, "create sandbox: layers are not unpacked")
 	}
 	if e := s.Egress; e != nil {
 		fmt.Fprintf(os.Stderr, "egress mode %q allow %q deny %q\n", e.Mode, e.Allow, e.Deny)
@@ -69,7 +69,7 @@ func started(ctx context.Context, b *box, err error, cmd runner.Command) (*begun
 
 func (bare) Open(_ context.Context, id string) (*box, error) {
 	if id != "bare-1" {
-		return nil, wire.Errorf(wire.CodeUnknown, "open sandbox %q: no such sandbox", id)
+		return nil, ipc.Errorf(ipc.NoSuchSandbox, "open sandbox %q: no such sandbox", id)
 	}
 	return newBareBox(id, "/out", nil), nil
 }
@@ -103,28 +103,28 @@ func (bare) Count(context.Context) (int, error) { return 1, nil }
 
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {
-		return nil, wire.Errorf(wire.CodeUnknown, "inspect sandbox %q: no such sandbox", id)
+		return nil, ipc.Errorf(ipc.NoSuchSandbox, "inspect sandbox %q: no such sandbox", id)
 	}
 	i := bareInfo()
 	return &i, nil
 }
 
-func (bare) Stop(_ context.Context, id string) error {
+func (bare) Remove(_ context.Context, id string) error {
 	if id != "bare-1" {
-		return wire.Errorf(wire.CodeUnknown, "stop sandbox %q: no such sandbox", id)
+		return ipc.Errorf(ipc.NoSuchSandbox, "stop sandbox %q: no such sandbox", id)
 	}
 	return nil
 }
 
-func (b bare) Halt(ctx context.Context, id string) error { return b.Stop(ctx, id) }
+func (b bare) Stop(ctx context.Context, id string) error { return b.Remove(ctx, id) }
 
 func (b bare) Fork(ctx context.Context, id, _, out string, _ ...runner.Port) (runner.Forked, error) {
 	fmt.Fprintf(os.Stderr, "fork %s out %s\n", id, out)
-	return runner.Forked{ID: "bare-2", Copied: 3 << 30, Still: runner.Duration(1234567 * time.Microsecond)}, b.Stop(ctx, id)
+	return runner.Forked{ID: "bare-2", Copied: 3 << 30, Still: runner.Duration(1234567 * time.Microsecond)}, b.Remove(ctx, id)
 }
 
 func (b bare) Snapshot(ctx context.Context, id, _ string) (runner.Forked, error) {
-	return runner.Forked{ID: "bare-3"}, b.Stop(ctx, id)
+	return runner.Forked{ID: "bare-3"}, b.Remove(ctx, id)
 }
 
 func (b bare) PassingSnapshot(ctx context.Context, id string) (runner.Forked, error) {
@@ -137,15 +137,15 @@ func (b bare) Layer(context.Context, string, int, *os.File) (runner.Layered, err
 
 func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
 	return &runner.Diff{Truncated: true, Changes: []runner.Change{
-		{Path: wire.Bytes("/a"), Kind: "A"}, {Path: wire.Bytes("/r/.git/hooks/x\n\x1b[2J"), Kind: "M", Executes: "git"},
-	}}, b.Stop(ctx, id)
+		{Path: ipc.Bytes("/a"), Kind: "A"}, {Path: ipc.Bytes("/r/.git/hooks/x\n\x1b[2J"), Kind: "M", Executes: "git"},
+	}}, b.Remove(ctx, id)
 }
 
-func (bare) Sweep(context.Context) ([]string, error) { return nil, nil }
+func (bare) GC(context.Context) ([]string, error) { return nil, nil }
 
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
 	if c.Sandbox != "bare-1" {
-		return wire.Errorf(wire.CodeUnknown, "change egress of %q: no such sandbox", c.Sandbox)
+		return ipc.Errorf(ipc.NoSuchSandbox, "change egress of %q: no such sandbox", c.Sandbox)
 	}
 	fmt.Fprintf(os.Stderr, "allow %q deny %q\n", c.Allow, c.Deny)
 	return nil
@@ -220,11 +220,11 @@ func startBare(b *client.Sandbox, c runner.Command) (*bareProcess, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	}
 	if err := cmd.Start(); err != nil {
-		code := wire.CodeNotExecutable
+		code := ipc.CodeNotExecutable
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			code = wire.CodeNotFound
+			code = ipc.CommandNotFound
 		}
-		return nil, wire.Errorf(code, "exec %q: %w", c.Argv[0], reason(err))
+		return nil, ipc.Errorf(code, "exec %q: %w", c.Argv[0], reason(err))
 	}
 	go p.watch(c.Timeout)
 	return p, nil

@@ -106,7 +106,7 @@ func check(err error) {
 	}
 }
 
-// openBareImages is ground.Images with hands in place of demesne-images, which need no
+// openBareImages is base.Images with hands in place of demesne-images, which need no
 // namespace.
 func openBareImages() (*images.Client, error) {
 	program, err := exec.LookPath("demesne-images")

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/images/spell"
+	"demesne/internal/suggest"
 )
 
 // flagDef is one flag of one command. Parsing, --help, the completion scripts and
@@ -149,7 +149,7 @@ func (fs flagSet) unknown(name string) error {
 			names = append(names, "--"+f.long)
 		}
 	}
-	if n := spell.Nearest(name, names); n != "" && len(name) > 2 {
+	if n := suggest.Nearest(name, names); n != "" && len(name) > 2 {
 		return hinted(err, "did you mean %s?", n)
 	}
 	return hinted(err, "--help lists the flags there are; a command's own flags go after --")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/runner"
 )
 
@@ -152,7 +152,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 func diffText(d *runner.Diff) string {
 	var b strings.Builder
 	for _, c := range d.Changes {
-		fmt.Fprintf(&b, "%s %s", c.Kind, plain.Line(string(c.Path)))
+		fmt.Fprintf(&b, "%s %s", c.Kind, termsafe.Line(string(c.Path)))
 		if c.Executes != "" {
 			fmt.Fprintf(&b, "  (executed by %s)", c.Executes)
 		}

@@ -7,20 +7,20 @@ import (
 	"os"
 	"path/filepath"
 
-	"demesne/cmd/internal/ground"
-	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session/egress"
 	"demesne/runner"
 )
 
 // given is what the command line asks the sandbox of a key to be, and what its defaults stand for.
 func (r *root) given(spec runner.Spec) ([]runner.Argument, error) {
-	egress := outbound.None
+	egress := egress.None
 	if e := spec.Egress; e != nil && e.Mode != "" {
 		egress = e.Mode
 	}
 	spec.Egress = nil // its rules have this machine's mirrors in them: the words are compared
 	all := append(runner.Arguments(spec),
-		runner.Argument{Name: "image", Value: ground.Word(r.ref), Default: r.o.image.Kind == ""},
+		runner.Argument{Name: "image", Value: base.Word(r.ref), Default: r.o.image.Kind == ""},
 		runner.Argument{Name: "egress", Value: egress, Default: r.o.network.mode == ""})
 	if r.o.userName != "" {
 		all = append(all, runner.Argument{Name: "user", Value: r.o.userName})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/outbound"
+	"demesne/cmd/internal/session/egress"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/runner/client"
@@ -98,7 +98,7 @@ func pruneOld(before time.Time) error {
 	}
 	root, err := client.OutputRoot()
 	if err == nil {
-		_, err = outbound.PruneLogs(root, before)
+		_, err = egress.PruneLogs(root, before)
 	}
 	if err == nil {
 		_, err = manifest.Prune(root, before)

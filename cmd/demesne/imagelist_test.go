@@ -14,7 +14,7 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 func TestImageTable(t *testing.T) {
@@ -70,14 +70,14 @@ func TestImageHints(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		hint string
-		code wire.Code
+		code ipc.Code
 	}{
 		{fail(events.CodeDenied, "their own"), "their own", "denied"},
 		{fail(events.CodePlatform, ""), "", "platform"},
-		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images verify", wire.CodeInternal},
-		{images.ErrNotFound, "demesne images --all", wire.CodeInternal},
-		{&wire.Error{Code: wire.CodeRequirement, Text: "t", Hint: "type this"}, "type this", wire.CodeRequirement},
-		{errors.New("anything"), "", wire.CodeInternal},
+		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images verify", ipc.CodeInternal},
+		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
+		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
+		{errors.New("anything"), "", ipc.CodeInternal},
 	} {
 		e := asWire(c.err)
 		if !strings.HasPrefix(e.Hint, c.hint) || c.hint == "" && e.Hint != "" || e.Code != c.code || e.Text != c.err.Error() {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/session/base"
 	"demesne/images"
 	"demesne/images/imageref"
 )
@@ -17,7 +17,7 @@ func named(args []string) ([]imageref.Ref, error) {
 	}
 	var refs []imageref.Ref
 	for _, name := range args {
-		ref, err := ground.Parse(name)
+		ref, err := base.Parse(name)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("image %q: %w", name, err)
@@ -67,7 +67,7 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imager
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
 	if err != nil {
-		return nil, ground.Named(ref, err)
+		return nil, base.Named(ref, err)
 	}
 	return img, nil
 }
@@ -102,7 +102,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force takes the names away all the same")
 			}
 			if err != nil {
-				code = a.report("rmi", ground.Named(ref, err))
+				code = a.report("rmi", base.Named(ref, err))
 			}
 		}
 		return code, nil

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/cmd/internal/plain"
 	"demesne/images"
 	"demesne/images/oci"
+	"demesne/internal/termsafe"
 )
 
 // cmdVerify removes what is damaged, so that a pull brings it again.
@@ -53,7 +53,7 @@ func damageTable(damage []images.Damage) string {
 		if d.Digest != "" {
 			what = "blob " + shortDigest(d.Digest)
 		}
-		fmt.Fprintf(&b, "%s: %s; removed\n", what, plain.Line(d.Why.Error()))
+		fmt.Fprintf(&b, "%s: %s; removed\n", what, termsafe.Line(d.Why.Error()))
 		for _, full := range d.Names {
 			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
 		}

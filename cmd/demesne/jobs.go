@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/runner/jobs"
 )
 
@@ -91,7 +91,7 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 		if j.Result != nil {
 			exit = fmt.Sprint(j.Result.ExitCode)
 		}
-		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(plain.Line(commandOf(j)), 60)})
+		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(termsafe.Line(commandOf(j)), 60)})
 	}
 	return columns(rows)
 }

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 
 	"demesne/cmd/internal/outputs"
-	"demesne/cmd/internal/plain"
+	"demesne/internal/termsafe"
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // with connects, and calls f with what it got.
@@ -84,7 +84,7 @@ func columns(rows [][]string) string {
 	var width []int
 	for _, r := range rows {
 		for i, cell := range r {
-			cell = plain.Line(cell)
+			cell = termsafe.Line(cell)
 			r[i] = cell
 			if i == len(width) {
 				width = append(width, 0)
@@ -127,7 +127,7 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
 		end := stopper(eng)
 		if o.keep {
-			end = eng.Halt
+			end = eng.Stop
 		}
 		for _, id := range args {
 			if err := end(ctx, id); err != nil {
@@ -142,7 +142,7 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 func stopper(eng engine) func(context.Context, string) error {
 	return func(ctx context.Context, id string) error {
 		info, known := eng.Inspect(ctx, id)
-		if err := eng.Stop(ctx, id); err != nil {
+		if err := eng.Remove(ctx, id); err != nil {
 			return err
 		}
 		if root, err := client.OutputRoot(); err == nil && known == nil {
@@ -159,8 +159,8 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 	}
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
 		for _, id := range args {
-			var e *wire.Error
-			if err := stopper(eng)(ctx, id); errors.As(err, &e) && e.Code != wire.CodeUnknown {
+			var e *ipc.Error
+			if err := stopper(eng)(ctx, id); errors.As(err, &e) && e.Code != ipc.NoSuchSandbox {
 				code = a.report(o.verb, err)
 			}
 		}

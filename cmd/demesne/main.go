@@ -41,23 +41,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/ground"
-	"demesne/cmd/internal/home"
-	"demesne/cmd/internal/quit"
+	"demesne/cmd/internal/session/base"
 	"demesne/images"
+	"demesne/internal/rootenv"
+	"demesne/internal/sigquit"
 	"demesne/runner/client"
 )
 
 func main() {
 	// What is ours stays ours: without its owner's bits in the umask nobody could open a lock twice.
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
-	home.Own()
+	rootenv.Own()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,
 		connect: connectRunner,
-		images:  ground.Images,
-		quit:    quit.ByDefault(),
+		images:  base.Images,
+		quit:    sigquit.ByDefault(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -68,7 +68,7 @@ type app struct {
 	env                   func(string) (string, bool)
 	connect               func(context.Context, client.Options) (engine, error)
 	images                func() (*images.Client, error)
-	quit                  *quit.Action // what was there for SIGQUIT
+	quit                  *sigquit.Action // what was there for SIGQUIT
 	floor                 floor
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/clients"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/runner/client"
 )
 
@@ -26,7 +26,7 @@ CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
 			{"what would be written", "demesne mcp install --print codex"},
 			{"over HTTP, for this machine", "demesne mcp --http 127.0.0.1:8765"},
 		},
-		flags: mcpFlags, operand: aWord, words: append([]string{"install"}, clients.Names()...), raw: true, run: cmdMCP,
+		flags: mcpFlags, operand: aWord, words: append([]string{"install"}, mcpinstall.Names()...), raw: true, run: cmdMCP,
 	}
 }
 
@@ -66,7 +66,7 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, hinted(fmt.Errorf("install: needs the name of one client"), "demesne mcp --help lists them")
 	}
-	c, err := clients.Find(args[0])
+	c, err := mcpinstall.Find(args[0])
 	if err != nil {
 		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code shows an entry for other clients")
 	}
@@ -81,14 +81,14 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 		}
 		return a.print(text)
 	}
-	did, err := c.Install(clients.Here(), self)
+	did, err := c.Install(mcpinstall.Here(), self)
 	if err != nil {
 		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s shows the entry", c.Name)
 	}
 	return a.print(told(did))
 }
 
-func told(did clients.Did) string {
+func told(did mcpinstall.Did) string {
 	switch {
 	case did.Same:
 		return fmt.Sprintf("%s has it already\n", did.Path)

@@ -11,15 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/outbound"
-	"demesne/cmd/internal/plain"
+	"demesne/cmd/internal/session/egress"
+	"demesne/internal/termsafe"
 	"demesne/runner"
 	"demesne/runner/client"
 )
 
 // egressModes repeats the names of package modes, which is too much for this program: see
 // package outbound. A test compares them.
-var egressModes = []string{outbound.None, "package-managers", "open"}
+var egressModes = []string{egress.None, "package-managers", "open"}
 
 // network is what a command line says about what a sandbox may reach, and be reached by.
 type network struct {
@@ -170,8 +170,8 @@ func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 		return answer
 	}
 	go func() {
-		w := outbound.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Gateway: n.learn || n.ask || n.order != nil}
-		e, notes, err := outbound.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
+		w := egress.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Gateway: n.learn || n.ask || n.order != nil}
+		e, notes, err := egress.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
 		for _, line := range notes {
 			a.say(verb + ": mirror not understood: " + line)
 		}
@@ -185,7 +185,7 @@ func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 }
 
 func (n *network) explain(err error) error {
-	var wrong *outbound.Error
+	var wrong *egress.Error
 	if !errors.As(err, &wrong) {
 		return err
 	}
@@ -203,7 +203,7 @@ func (n *network) apply(spec *runner.Spec, f found, name string) error {
 	if err != nil {
 		return err
 	}
-	log, err := outbound.LogFile(root, name)
+	log, err := egress.LogFile(root, name)
 	if err != nil {
 		return err
 	}
@@ -230,9 +230,9 @@ const blockedLines = 20
 func (a *app) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, plain.Line(r.EgressLog))
+			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, termsafe.Line(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(a.stderr, "blocked: %s\n", plain.Line(b.String()))
+		fmt.Fprintf(a.stderr, "blocked: %s\n", termsafe.Line(b.String()))
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/proxy/modes"
+	"demesne/proxy/preset"
 	"demesne/runner"
 )
 
 // The words of --egress are those of package modes.
 func TestEgressModes(t *testing.T) {
-	if !slices.Equal(egressModes, modes.Names()) {
-		t.Errorf("--egress takes %q, package modes has %q", egressModes, modes.Names())
+	if !slices.Equal(egressModes, preset.Names()) {
+		t.Errorf("--egress takes %q, package modes has %q", egressModes, preset.Names())
 	}
 }
 

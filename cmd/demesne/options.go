@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/session/base"
 	"demesne/images"
 	"demesne/images/imageref"
-	"demesne/images/spell"
+	"demesne/internal/suggest"
 	"demesne/runner"
 )
 
@@ -152,7 +152,7 @@ func list(to *[]string, check func(string) error) func(string) error {
 }
 
 func (o *options) setImage(s string) (err error) {
-	o.image, err = ground.Parse(s)
+	o.image, err = base.Parse(s)
 	return err
 }
 
@@ -282,7 +282,7 @@ func oneOf(s string, words []string) error {
 		}
 	}
 	err := fmt.Errorf("not known (known: %s)", strings.Join(words, ", "))
-	if n := spell.Nearest(s, words); n != "" {
+	if n := suggest.Nearest(s, words); n != "" {
 		return hinted(err, "did you mean %s?", n)
 	}
 	return err

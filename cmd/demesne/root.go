@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"demesne/cmd/internal/ground"
+	"demesne/cmd/internal/session/base"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/runner"
@@ -17,7 +17,7 @@ type root struct {
 	app    *app
 	o      *options
 	ref    imageref.Ref
-	ground *ground.Ground // nil: not found yet
+	ground *base.Ground // nil: not found yet
 }
 
 // newRoot is the root that o names, as far as its name says.
@@ -26,7 +26,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 	if r.ref.Kind == "" {
 		name := imageref.Default(func(k string) string { v, _ := a.env(k); return v })
 		var err error
-		if r.ref, err = ground.Parse(name); err != nil {
+		if r.ref, err = base.Parse(name); err != nil {
 			return nil, hinted(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")
 		}
 	}
@@ -41,7 +41,7 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 	began := time.Now()
 	p := r.progress()
 	defer p.done()
-	r.ground, err = ground.Find(ctx, r.ref, ground.Options{Images: r.app.images, Pull: r.o.pull, Progress: p.take})
+	r.ground, err = base.Find(ctx, r.ref, base.Options{Images: r.app.images, Pull: r.o.pull, Progress: p.take})
 	if r.ref.Stored() {
 		st.since("image", began)
 	}
@@ -88,7 +88,7 @@ func (r *root) create(ctx context.Context, eng engine, spec runner.Spec) (*box, 
 	p := r.progress()
 	defer p.done()
 	r.ground.Fill(&spec, r.o.userName)
-	return ground.Create(ctx, r.ground, spec, eng.Create)
+	return base.Create(ctx, r.ground, spec, eng.Create)
 }
 
 // run makes one for a command.
@@ -96,7 +96,7 @@ func (r *root) run(ctx context.Context, eng engine, spec runner.Spec, cmd runner
 	p := r.progress()
 	defer p.done()
 	r.ground.Fill(&spec, r.o.userName)
-	return ground.Create(ctx, r.ground, spec, func(ctx context.Context, spec runner.Spec) (*begun, error) {
+	return base.Create(ctx, r.ground, spec, func(ctx context.Context, spec runner.Spec) (*begun, error) {
 		return eng.Run(ctx, spec, cmd)
 	})
 }

@@ -26,7 +26,7 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 
 // checked is a command that was checked as far as that needs no sandbox, and the way to run it.
 type checked struct {
-	job *job
+	job *execution
 	run func() error
 }
 
@@ -58,11 +58,11 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	if err := a.canAsk(o); err != nil {
 		return nil, err
 	}
-	j, err := a.newJob(o, argv)
+	j, err := a.newExecution(o, argv)
 	return &checked{j, func() error { return j.run(spec, r, args) }}, err
 }
 
-func (j *job) run(spec runner.Spec, r *root, args []string) error {
+func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	wanted := r.o.network.find(j.sig.ctx, j.app, r.o.verb)
 	err := r.find(j.sig.ctx, &j.stages)
 	if err != nil {
@@ -96,7 +96,7 @@ func (j *job) run(spec runner.Spec, r *root, args []string) error {
 }
 
 // runOnce makes the sandbox with its command, in one call.
-func (j *job) runOnce(st *site, r *root) error {
+func (j *execution) runOnce(st *site, r *root) error {
 	var id string
 	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
 		b, err := r.run(ctx, st.eng, st.spec, cmd)
@@ -113,7 +113,7 @@ func (j *job) runOnce(st *site, r *root) error {
 func stop(eng engine, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	eng.Stop(ctx, id)
+	eng.Remove(ctx, id)
 }
 
 // warnMinimal tells of the one rung that a caller should not miss. All others are in
@@ -227,7 +227,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 	if o.userName != "" {
 		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
-	j, err := a.newJob(o, argv)
+	j, err := a.newExecution(o, argv)
 	return &checked{j, func() error { return j.exec(id) }}, err
 }
 
@@ -247,7 +247,7 @@ func (a *app) isThere(o *options, args []string) error {
 	return err
 }
 
-func (j *job) exec(id string) error {
+func (j *execution) exec(id string) error {
 	again, err := j.app.again(j.o)
 	if err != nil {
 		return err
@@ -279,13 +279,13 @@ func (j *job) exec(id string) error {
 }
 
 // useSecrets has the command refused by a sandbox that lives without the secrets that were found.
-func (j *job) useSecrets() {
+func (j *execution) useSecrets() {
 	j.kept.hide(j.o.network.hidden())
 	j.cmd.Secrets = j.o.network.found
 }
 
 // execOnce finds the sandbox with its command, in one call.
-func (j *job) execOnce(eng engine, id string) error {
+func (j *execution) execOnce(eng engine, id string) error {
 	j.useSecrets()
 	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
 		b, err := eng.Exec(ctx, id, cmd)

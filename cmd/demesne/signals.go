@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/quit"
+	"demesne/internal/sigquit"
 )
 
 // forwarded are the signals a command gets in the caller's stead. Ctrl-Z is not
@@ -29,7 +29,7 @@ type signals struct {
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
-	quit   *quit.Action
+	quit   *sigquit.Action
 
 	watched chan struct{} // closed once they are: until then each does what it does to any program
 

@@ -219,7 +219,7 @@ func TestLearnedTold(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs /dev/ptmx: %v", err)
 		}
-		j := &job{app: &app{stderr: slave}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &execution{app: &app{stderr: slave}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(p.tty).ReadString('\n')

@@ -17,14 +17,15 @@ import (
 // rooms says which packages of other rooms a room may import; "x/..." is a whole room. A
 // room not listed may import nothing of ours but itself; package main programs live in cmd.
 var rooms = map[string][]string{
-	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/..."},
-	"mcp":         {"runner/..."},
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/wrote", "netns/...", "proxy/..."}, // unpacking is another program's
-	"images":      {},
-	"rootfs":      {},
-	"netns":       {},
-	"proxy":       {},
+	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
+	"mcp":         {"runner/...", "internal/..."},
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "rootfs/autorun", "rootfs/procmask", "netns/...", "proxy/...", "internal/..."}, // unpacking is another program's
+	"images":      {"internal/..."},
+	"rootfs":      {"internal/..."},
+	"netns":       {"internal/..."},
+	"proxy":       {"internal/..."},
 	"integration": {},
+	"internal":    {}, // leaves: see direction
 }
 
 // homes says where a heavy library lives: prefixes of import paths, and of the directories
@@ -45,7 +46,7 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner"},
-	"demesne/proxy":                          {"proxy", "runner/outlet/serve", "cmd"}, // another process's, too
+	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // another process's, too
 }
 
 // aPackage is what the sources of one directory say, by go/parser: `go list` answers
@@ -144,6 +145,8 @@ func direction(dir, path string) string {
 	to := ours(path)
 	switch allowed, known := rooms[from]; {
 	case to == "":
+	case from == "internal":
+		return "a leaf imports nothing of ours"
 	case !known:
 		return from + " is no room"
 	case from == "integration" && room(to) != from:
@@ -151,7 +154,7 @@ func direction(dir, path string) string {
 	case room(to) == "cmd" && !(from == "cmd" && strings.HasPrefix(to, "cmd/internal/")):
 		return "nobody imports a program"
 	case room(to) != from && !slices.Contains(allowed, to) && !slices.Contains(allowed, room(to)+"/..."):
-		return from + " may import " + strings.Join(allowed, ", ")
+		return may(from)
 	}
 	return ""
 }
@@ -161,29 +164,34 @@ func within(dir string, homes []string) bool {
 	return slices.ContainsFunc(homes, func(home string) bool { return dir == home || strings.HasPrefix(dir, home+"/") })
 }
 
+// may is the reason for which a room's import is refused.
+func may(room string) string { return room + " may import " + strings.Join(rooms[room], ", ") }
+
 func TestRuleDirections(t *testing.T) {
 	for _, c := range []struct{ dir, path, why string }{
-		{"rootfs", "demesne/netns", "rootfs may import "},
+		{"rootfs", "demesne/netns", may("rootfs")},
 		{"runner/engine", "demesne/rootfs", ""},
-		{"runner/engine", "demesne/images", "runner may import rootfs, rootfs/layers, rootfs/wrote, netns/..., proxy/..."},
+		{"runner/engine", "demesne/images", may("runner")},
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
-		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/outlet/serve, cmd"},
-		{"runner/outlet/serve", "demesne/proxy/policy", ""},
-		{"runner/engine", "demesne/rootfs/unpack", "runner may import rootfs, rootfs/layers, rootfs/wrote, netns/..., proxy/..."},
+		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/network/proxyserver, cmd"},
+		{"runner/network/proxyserver", "demesne/proxy/policy", ""},
+		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
-		{"rootfs/unpack", "demesne/images", "rootfs may import "},
+		{"rootfs/unpack", "demesne/images", may("rootfs")},
 		{"images", "go.podman.io/image/v5/docker", "lives in images/pull, images/archive"},
 		{"images/pull", "go.podman.io/image/v5/docker", ""},
 		{"images/pull", "demesne/images", ""},
-		{"images", "demesne/rootfs/layers", "images may import "},
+		{"images", "demesne/rootfs/layers", may("images")},
 		{"integration", "demesne/integration/fixture", ""},
 		{"integration", "demesne/runner", "integration drives programs"},
 		{"runner", "demesne/cmd/demesne", "nobody imports a program"},
 		{"cmd/demesne-images", "demesne/cmd/demesne", "nobody imports a program"},
 		{"cmd/demesne", "demesne/cmd/internal/version", ""},
 		{"mcp", "demesne/cmd/internal/version", "nobody imports a program"},
+		{"internal/suggest", "demesne/runner", "a leaf imports nothing of ours"},
+		{"images", "demesne/internal/suggest", ""},
 		{"extra", "demesne/runner", "extra is no room"},
 	} {
 		if why := direction(c.dir, c.path); why != c.why {

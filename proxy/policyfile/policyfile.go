@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/proxy/modes"
 	"demesne/proxy/policy"
+	"demesne/proxy/preset"
 )
 
 // maxFile bounds what is read: a policy is written by hand.
@@ -16,7 +16,7 @@ const maxFile = 64 << 10
 
 // File is what a policy file says. Policy has its rules only, not those of Mode.
 type File struct {
-	Mode   modes.Mode
+	Mode   preset.Mode
 	Policy policy.Policy
 }
 
@@ -147,7 +147,7 @@ func (r *reader) mode(n node) {
 	if !scalar(r, n, &word) {
 		return
 	}
-	m, err := modes.Parse(word)
+	m, err := preset.Parse(word)
 	if err != nil {
 		r.wrong(n, "%w", err)
 	}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
-	"demesne/runner/protocol"
+	"demesne/runner/ipc"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // Options says how to find a runner. The zero value is right for a program that
@@ -38,12 +38,12 @@ type Options struct {
 // Client is a connection to a runner. One-shot sandboxes made through it die with
 // it. It is safe for concurrent use.
 type Client struct {
-	peer  *wire.Peer
+	peer  *ipc.Peer
 	dir   *runDir
 	root  bool
 	init  string
 	proxy string
-	hello protocol.Hello
+	hello api.Hello
 	young atomic.Bool    // we have started it, and not been greeted yet
 	start []runner.Stage // of the runner, if we started it
 	door  runner.Door
@@ -92,7 +92,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger}
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
-		conn := wire.NewConn(sock)
+		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // it was on its way out when we came
 			conn.Close()
@@ -100,21 +100,21 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		if err != nil {
 			conn.Close()
-			return nil, wire.Errorf(wire.AsError(err).Code, "greet runner: %w", err)
+			return nil, ipc.Errorf(ipc.AsError(err).Code, "greet runner: %w", err)
 		}
 		c.serve(conn)
 		return c, nil
 	}
 }
 
-func (c *Client) serve(conn *wire.Conn) {
-	c.peer = wire.NewPeer(conn, c.handle)
+func (c *Client) serve(conn *ipc.Conn) {
+	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 }
 
 // introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
 // takes us, and what there is to know of it we know. It finds our first call there when it has come up.
-func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, l *launcher) error {
+func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l *launcher) error {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
 		return err
@@ -122,15 +122,15 @@ func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, 
 	defer ns.Close()
 	var intro any // nothing to encode on the way of a run with defaults
 	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil {
-		intro = protocol.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
+		intro = api.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
 	}
-	err = conn.Send(wire.Message{Op: protocol.OpHello}, intro, wire.Files{protocol.FileUserNS: ns})
+	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}
 	if l.started {
 		c.young.Store(true)
-		c.hello = protocol.Hello{PID: l.pid, Mode: l.mode}
+		c.hello = api.Hello{PID: l.pid, Mode: l.mode}
 		return nil
 	}
 	m, err := greeting(ctx, conn, sock)
@@ -171,14 +171,14 @@ func (c *Client) Close() error {
 }
 
 // handle takes the runner's events.
-func (c *Client) handle(m *wire.Message) {
+func (c *Client) handle(m *ipc.Message) {
 	defer m.Close()
 	switch m.Op {
-	case protocol.OpHello:
+	case api.OpHello:
 		c.young.Store(false)
-	case protocol.OpAsk:
+	case api.OpAsk:
 		go c.asked(m)
-	case protocol.OpEnded:
+	case api.OpEnded:
 		c.ends.told(m)
 	}
 }
@@ -186,7 +186,7 @@ func (c *Client) handle(m *wire.Message) {
 // Create makes a sandbox. On an error nothing of it is left.
 //
 // With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
-// the /out it had. An argument in Given that it was made with another value of is an error of [wire.CodeDiffers], and so is
+// the /out it had. An argument in Given that it was made with another value of is an error of [ipc.CodeDiffers], and so is
 // a secret that it lives without; with Replace it is removed instead, with its files, and Replaced says so. Callers
 // that come with the same key at the same time get the same sandbox, or that error.
 //
@@ -198,8 +198,8 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 			spec.Given = runner.Arguments(spec)
 		}
 		// Before anything is opened for a sandbox that need not be made: its ports are listened on already.
-		var found protocol.Created
-		err := c.peer.Call(ctx, protocol.OpKey, spec, nil, &found)
+		var found api.Created
+		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {
 			return c.existing(ctx, found.ID, err)
 		}
@@ -213,9 +213,9 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		// Where it cannot be, the runner finds that out too, and says so in the receipt.
 		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
 	}
-	var reply protocol.Created
+	var reply api.Created
 	go c.types.Do(learnTypes)
-	err = c.peer.Call(ctx, protocol.OpCreate, spec, files.byName, &reply)
+	err = c.peer.Call(ctx, api.OpCreate, spec, files.byName, &reply)
 	if err != nil {
 		c.refused(files, spec, err)
 		return nil, c.lost(err)
@@ -244,7 +244,7 @@ func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, 
 // learnTypes has package json look at the types of what follows a client's first call, while that is being
 // served.
 func learnTypes() {
-	wire.Learn(protocol.RunReply{}, protocol.ExecEnded{}, protocol.ExecRequest{})
+	ipc.Prewarm(api.RunReply{}, api.ExecEnded{}, api.ExecRequest{})
 }
 
 // Open finds a sandbox by id or name. One that has lost its processes is started again over the
@@ -254,9 +254,9 @@ func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 }
 
 func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
-	var reply protocol.Opened
-	err := c.peer.Call(ctx, protocol.OpOpen, protocol.Target{Sandbox: idOrName}, nil, &reply)
-	if hasCode(err, wire.CodeStopped) {
+	var reply api.Opened
+	err := c.peer.Call(ctx, api.OpOpen, api.Target{Sandbox: idOrName}, nil, &reply)
+	if hasCode(err, ipc.CodeStopped) {
 		reply, err = c.restart(ctx, idOrName)
 	}
 	if err != nil {
@@ -272,7 +272,7 @@ func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, er
 
 func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
 	var info runner.Info
-	if err := c.peer.Call(ctx, protocol.OpInspect, protocol.Target{Sandbox: idOrName}, nil, &info); err != nil {
+	if err := c.peer.Call(ctx, api.OpInspect, api.Target{Sandbox: idOrName}, nil, &info); err != nil {
 		return nil, c.lost(err)
 	}
 	return &info, nil
@@ -281,7 +281,7 @@ func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, er
 // List tells of all sandboxes that live or are kept, the oldest first.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
-	if err := c.peer.Call(ctx, protocol.OpList, nil, nil, &infos); err != nil {
+	if err := c.peer.Call(ctx, api.OpList, nil, nil, &infos); err != nil {
 		return nil, c.lost(err)
 	}
 	return c.listed(ctx, infos), nil
@@ -290,19 +290,19 @@ func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 // Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
 func (c *Client) Count(ctx context.Context) (int, error) {
 	var n int
-	return n, c.lost(c.peer.Call(ctx, protocol.OpCount, nil, nil, &n))
+	return n, c.lost(c.peer.Call(ctx, api.OpCount, nil, nil, &n))
 }
 
 // Check probes what this machine lets a sandbox have.
 func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 	var probes []runner.Probe
-	return probes, c.lost(c.peer.Call(ctx, protocol.OpCheck, nil, nil, &probes))
+	return probes, c.lost(c.peer.Call(ctx, api.OpCheck, nil, nil, &probes))
 }
 
 // Stop ends a sandbox and everything in it, and removes its files.
-func (c *Client) Stop(ctx context.Context, idOrName string) error {
+func (c *Client) Remove(ctx context.Context, idOrName string) error {
 	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName}, nil, nil))
+	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName}, nil, nil))
 }
 
 // lost names the failure of a connection for what it is.
@@ -313,11 +313,11 @@ func (c *Client) lost(err error) error {
 	if text := readLog(c.dir); text != "" && c.young.Load() {
 		return fmt.Errorf("start runner: %s", text)
 	}
-	return wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+	return ipc.Errorf(ipc.CodeGone, "talk to runner: it ended")
 }
 
 func isGone(err error) bool {
-	return errors.Is(err, wire.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed)
+	return errors.Is(err, ipc.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed)
 }
 
 // Sandbox is a live sandbox.
@@ -353,4 +353,4 @@ func (s *Sandbox) Account(ctx context.Context) error {
 }
 
 // Stop ends the sandbox and everything in it, and removes its files.
-func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Stop(ctx, s.ID) }
+func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Remove(ctx, s.ID) }

@@ -5,8 +5,8 @@ import (
 	"os"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // Layer writes to a file, as a tar, the nth of the layers that a sandbox has over its image's: 0 is the lowest. There is
@@ -14,6 +14,6 @@ import (
 func (c *Client) Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error) {
 	var l runner.Layered
 	c = c.of(ctx, idOrName)
-	err := c.peer.Call(ctx, protocol.OpLayer, protocol.LayerRequest{Sandbox: idOrName, Layer: n}, wire.Files{protocol.FileLayer: to}, &l)
+	err := c.peer.Call(ctx, api.OpLayer, api.LayerRequest{Sandbox: idOrName, Layer: n}, ipc.Files{api.FileLayer: to}, &l)
 	return l, c.lost(err)
 }

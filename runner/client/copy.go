@@ -14,8 +14,8 @@ import (
 	"syscall"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/runner/tarball"
-	"demesne/runner/wire"
 )
 
 // insideProgram is demesne-init in a sandbox, which does there what it is told to.
@@ -111,7 +111,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 // stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
 func (s *Sandbox) stream(ctx context.Context, verb, what string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(what, "/") {
-		return wire.Errorf(wire.CodeInvalid, "copy %q: not an absolute path in the sandbox", what)
+		return ipc.Errorf(ipc.CodeInvalid, "copy %q: not an absolute path in the sandbox", what)
 	}
 	return s.inside(ctx, fmt.Sprintf("copy %q", what), runner.Command{Argv: []string{insideProgram, verb, what}, Dir: "/"}, host)
 }

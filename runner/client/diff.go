@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
 )
 
 // Diff compares a sandbox's files with its image's, whether it runs or not. What it wrote to /out or to a
@@ -12,7 +12,7 @@ import (
 func (c *Client) Diff(ctx context.Context, idOrName string) (*runner.Diff, error) {
 	var d runner.Diff
 	c = c.of(ctx, idOrName)
-	if err := c.peer.Call(ctx, protocol.OpDiff, protocol.Target{Sandbox: idOrName}, nil, &d); err != nil {
+	if err := c.peer.Call(ctx, api.OpDiff, api.Target{Sandbox: idOrName}, nil, &d); err != nil {
 		return nil, c.lost(err)
 	}
 	return &d, nil

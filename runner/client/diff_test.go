@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // TestKeptDiff: what a sandbox changed is told while it runs, when it is stopped, and of its forks.
@@ -39,7 +39,7 @@ func TestKeptDiff(t *testing.T) {
 		}
 	}
 	check("running", "box", want)
-	if err := client.Halt(ctx, "box"); err != nil {
+	if err := client.Stop(ctx, "box"); err != nil {
 		t.Fatal(err)
 	}
 	check("stopped", "box", want)
@@ -60,7 +60,7 @@ func TestKeptDiff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Diff(ctx, once.ID); code(err) != wire.CodeInvalid {
+	if _, err := client.Diff(ctx, once.ID); code(err) != ipc.CodeInvalid {
 		t.Errorf("of one that is not kept: %v", err)
 	}
 }

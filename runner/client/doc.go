@@ -15,5 +15,5 @@
 //	sources.go  opens what is shown to a sandbox; publish.go  and what it is reached by
 //	enter.go    a program of ours in a user namespace like the runner's
 //
-// A runner that dies takes the connection along: calls then fail with wire.CodeGone, and a command's result is Lost.
+// A runner that dies takes the connection along: calls then fail with ipc.CodeGone, and a command's result is Lost.
 package client

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // ChangeEgress adds rules to a live sandbox's. Tunnels that are open stay. A sandbox
 // without a gateway has no egress to change.
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
 	c = c.of(ctx, change.Sandbox)
-	return c.lost(c.peer.Call(ctx, protocol.OpEgress, change, nil, nil))
+	return c.lost(c.peer.Call(ctx, api.OpEgress, change, nil, nil))
 }
 
 // openLog makes the log for a sandbox that has one. What is there already is added to.
@@ -51,7 +51,7 @@ func (s *sourceFiles) openLog(spec *runner.Spec) error {
 	if err != nil {
 		return err
 	}
-	s.byName[protocol.FileLog] = f
+	s.byName[api.FileLog] = f
 	return nil
 }
 
@@ -76,15 +76,15 @@ func openLocked(path string) (*os.File, error) {
 
 // asked hands a question to who was named in Options, and the answer back. Without
 // anybody to ask the answer is no, at once.
-func (c *Client) asked(m *wire.Message) {
+func (c *Client) asked(m *ipc.Message) {
 	var q runner.Question
 	if err := m.Decode(&q); err != nil {
 		return
 	}
-	a := protocol.Answer{Sandbox: q.Sandbox, ID: q.ID, Silent: true}
+	a := api.Answer{Sandbox: q.Sandbox, ID: q.ID, Silent: true}
 	if c.ask != nil {
 		allow, answered := c.ask(q)
 		a.Allow, a.Silent = allow, !answered
 	}
-	c.peer.Call(context.Background(), protocol.OpAnswer, a, nil, nil) // too late is no news
+	c.peer.Call(context.Background(), api.OpAnswer, a, nil, nil) // too late is no news
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 func TestOpenLog(t *testing.T) {
@@ -29,13 +29,13 @@ func TestOpenLog(t *testing.T) {
 		"planted":     "too many levels of symbolic links",
 		"none/log":    "no such file",
 	} {
-		s := &sourceFiles{byName: wire.Files{}}
+		s := &sourceFiles{byName: ipc.Files{}}
 		egress := &runner.Egress{Log: filepath.Join(dir, path)}
 		err := s.openLog(&runner.Spec{Out: out, Egress: egress})
 		if (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) && want != "" {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
-		if (s.byName[protocol.FileLog] != nil) != (want == "") {
+		if (s.byName[api.FileLog] != nil) != (want == "") {
 			t.Errorf("%s: opened %v", path, s.byName)
 		}
 		s.close()

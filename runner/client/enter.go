@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/probe/diagnose"
+	"demesne/runner/doctor/diagnose"
+	"demesne/runner/ipc"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // Enter starts c as uid 0 of a new user namespace that has the id map a runner of ours
@@ -26,7 +26,7 @@ import (
 // The program must be a binary that everybody may execute, and is killed when the
 // thread that called Enter ends.
 //
-// Where the machine forbids user namespaces the error is a [wire.Error] with the
+// Where the machine forbids user namespaces the error is a [ipc.Error] with the
 // diagnosis. After an error c was not started, or has been waited for.
 func Enter(ctx context.Context, c *exec.Cmd) error {
 	progs, err := findPrograms("")
@@ -41,7 +41,7 @@ func Enter(ctx context.Context, c *exec.Cmd) error {
 	var refused *userns.Refused
 	if errors.As(err, &refused) && refused.Step != userns.StepExecute {
 		why, fix := explainRefused(refused, progs.runner)
-		return &wire.Error{Code: wire.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
+		return &ipc.Error{Code: ipc.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
 	}
 	if err != nil {
 		return fmt.Errorf("enter user namespace: %w", err)

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // buildRunner makes the program that Enter goes by, unless it is there.
@@ -38,8 +38,8 @@ func buildRunner(t *testing.T) {
 // requireEnter skips where the machine forbids user namespaces, except under CI.
 func requireEnter(t *testing.T, err error) {
 	t.Helper()
-	var e *wire.Error
-	if errors.As(err, &e) && e.Code == wire.CodeRequirement && os.Getenv("CI") == "" {
+	var e *ipc.Error
+	if errors.As(err, &e) && e.Code == ipc.CodeRequirement && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
 	if err != nil {

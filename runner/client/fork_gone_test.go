@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // longToCopy is a script that leaves a process and files whose copying can be met half-way.
@@ -45,7 +45,7 @@ func TestForkUntold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Stop(ctx, f.ID)
+		defer client.Remove(ctx, f.ID)
 	}
 	other.Close()
 	c.eventually("the other to be removed", func() bool {
@@ -65,10 +65,10 @@ func TestForkRemoved(t *testing.T) {
 		forked <- err
 	}()
 	c.copying()
-	if err := client.Stop(ctx, "one"); err != nil {
+	if err := client.Remove(ctx, "one"); err != nil {
 		t.Error(err)
 	}
-	if err := <-forked; code(err) != wire.CodeGone {
+	if err := <-forked; code(err) != ipc.CodeGone {
 		t.Error(err)
 	}
 	if list, _ := os.ReadDir(c.dir + "/s"); len(list) > 0 {
@@ -84,19 +84,19 @@ func TestStopTwice(t *testing.T) {
 	defer client.Close()
 	for range 5 {
 		c.create(client, runner.Spec{Name: "one"})
-		if err := client.Halt(ctx, "one"); err != nil {
+		if err := client.Stop(ctx, "one"); err != nil {
 			t.Fatal(err)
 		}
 		ends := make(chan error)
 		for range 3 {
-			go func() { ends <- client.Stop(ctx, "one") }()
+			go func() { ends <- client.Remove(ctx, "one") }()
 			go func() {
 				_, err := client.Diff(ctx, "one")
 				ends <- err
 			}()
 		}
 		for range 6 {
-			if err := <-ends; err != nil && code(err) != wire.CodeUnknown {
+			if err := <-ends; err != nil && code(err) != ipc.NoSuchSandbox {
 				t.Error(err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // withOne is a corner with a sandbox "one", which is forked, and a client that is closed at the end.
@@ -40,7 +40,7 @@ func TestFork(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
 	c.sh(s, "head -c 300000000 /dev/zero > /var/tmp/big; echo base > /workspace/f; rm -f /etc/services")
-	if err := client.Halt(ctx, "one"); err != nil {
+	if err := client.Stop(ctx, "one"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -50,7 +50,7 @@ func TestFork(t *testing.T) {
 	}
 	id := fork.ID
 	t.Logf("forked in %v", time.Since(began))
-	if _, err := client.Fork(ctx, "one", "two", t.TempDir()); code(err) != wire.CodeExists {
+	if _, err := client.Fork(ctx, "one", "two", t.TempDir()); code(err) != ipc.CodeExists {
 		t.Errorf("the name twice: %v", err)
 	}
 	snap, err := client.Snapshot(ctx, "one", "snap")
@@ -81,17 +81,17 @@ func TestFork(t *testing.T) {
 	if out, _ := c.sh(open("two"), "stat -c %s /var/tmp/big"); out != "300000000" {
 		t.Errorf("two lost what one removed: %s", out)
 	}
-	if _, err := client.Open(ctx, snap.ID); code(err) != wire.CodeInvalid {
+	if _, err := client.Open(ctx, snap.ID); code(err) != ipc.CodeInvalid {
 		t.Errorf("open a snapshot: %v", err)
 	}
 	if i, err := client.Inspect(ctx, "snap"); err != nil || i.State != runner.Snapshot || !i.Expires.IsZero() {
 		t.Errorf("snapshot: %+v, %v", i, err)
 	}
 	// What it is of may go.
-	if err := client.Stop(ctx, "one"); err != nil {
+	if err := client.Remove(ctx, "one"); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.Sweep(ctx); err != nil {
+	if _, err := client.GC(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, err := client.Fork(ctx, snap.ID, "three", t.TempDir()); err != nil {
@@ -140,7 +140,7 @@ func TestForkRunning(t *testing.T) {
 			t.Errorf("the fork has %q, then %q", out, again)
 		}
 		c.sh(s, fmt.Sprintf("while [ $(cat /root/d/b) -le %d ]; do sleep 0.01; done", a)) // it goes on
-		if err := client.Stop(ctx, fork.ID); err != nil {
+		if err := client.Remove(ctx, fork.ID); err != nil {
 			t.Error(err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestForkLarge(t *testing.T) {
 		if k, _ := fmt.Sscan(out, &a, &b, &n); k != 3 || a < b || a > b+1 || n != 1000 || strings.Count(out, "\n") != 2 {
 			t.Errorf("the fork has %.200q", out)
 		}
-		if err := client.Stop(ctx, fork.ID); err != nil {
+		if err := client.Remove(ctx, fork.ID); err != nil {
 			t.Error(err)
 		}
 	}
@@ -229,7 +229,7 @@ E
 		if k, _ := fmt.Sscan(out, &m, &n, &big); k != 3 || m < n || m > n+1 || big != 20000000 {
 			t.Errorf("the fork has %q", out)
 		}
-		if err := client.Stop(ctx, fork.ID); err != nil {
+		if err := client.Remove(ctx, fork.ID); err != nil {
 			t.Error(err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestForkKilled(t *testing.T) {
 		time.Sleep(time.Duration(round) * 8 * time.Millisecond)
 		c.kill(client)
 		client = c.connect()
-		if _, err := client.Sweep(ctx); err != nil {
+		if _, err := client.GC(ctx); err != nil {
 			t.Error(err)
 		}
 		all, err := client.List(ctx)
@@ -265,15 +265,15 @@ func TestForkKilled(t *testing.T) {
 			}
 			if i.Name == "one" {
 				s = b
-			} else if err := client.Stop(ctx, i.ID); err != nil {
+			} else if err := client.Remove(ctx, i.ID); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	if err := client.Stop(ctx, "one"); err != nil {
+	if err := client.Remove(ctx, "one"); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.Sweep(ctx); err != nil {
+	if _, err := client.GC(ctx); err != nil {
 		t.Error(err)
 	}
 	if list, _ := os.ReadDir(c.dir + "/s"); len(list) > 0 {
@@ -315,11 +315,11 @@ func TestForkOfForks(t *testing.T) {
 		t.Errorf("%d sandboxes, %v", len(all), err)
 	}
 	for _, i := range all {
-		if err := client.Stop(ctx, i.ID); err != nil {
+		if err := client.Remove(ctx, i.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := client.Sweep(ctx); err != nil {
+	if _, err := client.GC(ctx); err != nil {
 		t.Error(err)
 	}
 	list, _ := os.ReadDir(c.dir + "/s")
@@ -367,7 +367,7 @@ func TestKey(t *testing.T) {
 		t.Helper()
 		spec := runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: t.TempDir()}
 		change(&spec)
-		if _, err := client.Create(ctx, spec); code(err) != wire.CodeDiffers || !strings.Contains(err.Error(), what+": made with") {
+		if _, err := client.Create(ctx, spec); code(err) != ipc.CodeDiffers || !strings.Contains(err.Error(), what+": made with") {
 			t.Errorf("%s, with another %s: %v", when, what, err)
 		}
 	}
@@ -380,7 +380,7 @@ func TestKey(t *testing.T) {
 	if out, _ := c.sh(s, "cat /root/f"); s.ID != first || !s.Restarted || out != "kept" {
 		t.Errorf("after a kill: %+v has %q", s, out)
 	}
-	if err := client.Halt(ctx, first); err != nil {
+	if err := client.Stop(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	differs("stopped", "pids", func(s *runner.Spec) { s.Limits.PIDs = 64 })
@@ -417,13 +417,13 @@ func TestKey(t *testing.T) {
 	if again.ID == other.ID || !again.Replaced {
 		t.Errorf("a second time: %+v", again)
 	}
-	if err := client.Halt(ctx, again.ID); err != nil {
+	if err := client.Stop(ctx, again.ID); err != nil {
 		t.Fatal(err)
 	}
 	if last := keyed(replace); last.ID == again.ID || !last.Replaced || len(c.boxes()) != 1 {
 		t.Errorf("of a stopped one: %+v; there are %q", last, c.boxes())
 	}
-	if _, err := client.Create(ctx, runner.Spec{Key: "k", Out: t.TempDir()}); code(err) != wire.CodeInvalid {
+	if _, err := client.Create(ctx, runner.Spec{Key: "k", Out: t.TempDir()}); code(err) != ipc.CodeInvalid {
 		t.Errorf("of a one-shot: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // A runner greets a caller at once. One that was stopped (SIGSTOP) never does: the kernel takes the connection in its place. A caller
@@ -26,7 +26,7 @@ const (
 )
 
 // greeting takes the first message of the runner at the other end of sock.
-func greeting(ctx context.Context, conn *wire.Conn, sock *os.File) (*wire.Message, error) {
+func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message, error) {
 	defer conn.SetReadDeadline(time.Time{})
 	pid := runnerAt(sock)
 	stopped := 0
@@ -45,14 +45,14 @@ func greeting(ctx context.Context, conn *wire.Conn, sock *os.File) (*wire.Messag
 			stopped = 0
 		}
 		if stopped >= greetStopped {
-			return nil, &wire.Error{
-				Code: wire.CodeBusy, Text: fmt.Sprintf("process %d is stopped", pid),
+			return nil, &ipc.Error{
+				Code: ipc.CodeBusy, Text: fmt.Sprintf("process %d is stopped", pid),
 				Hint: fmt.Sprintf("kill -CONT %d  # or kill -KILL, which ends the sandboxes that it has", pid),
 			}
 		}
 		if time.Since(began) > greetPatience {
-			return nil, &wire.Error{
-				Code: wire.CodeBusy, Text: fmt.Sprintf("it has not answered for %v", greetPatience),
+			return nil, &ipc.Error{
+				Code: ipc.CodeBusy, Text: fmt.Sprintf("it has not answered for %v", greetPatience),
 				Hint: "try again when this machine has less to do, or end demesne-runner, which ends the sandboxes that it has",
 			}
 		}

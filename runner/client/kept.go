@@ -5,14 +5,14 @@ import (
 	"errors"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
 // was made.
-func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened, error) {
-	var reply protocol.Opened
+func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, error) {
+	var reply api.Opened
 	info, err := c.inspect(ctx, idOrName)
 	if err != nil {
 		return reply, err
@@ -20,31 +20,31 @@ func (c *Client) restart(ctx context.Context, idOrName string) (protocol.Opened,
 	spec := info.Spec
 	files, err := c.sources(&spec)
 	if err != nil {
-		return reply, wire.Errorf(wire.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
+		return reply, ipc.Errorf(ipc.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
 	}
 	defer files.close()
-	body := protocol.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Granted: spec.Granted}
+	body := api.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Granted: spec.Granted}
 	if spec.Egress != nil && c.again != nil {
 		own := *spec.Egress
 		spec.Egress = &own
 		c.again(&spec)
 		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
 	}
-	err = c.peer.Call(ctx, protocol.OpRestart, body, files.byName, &reply)
+	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
 	c.refused(files, spec, err)
 	return reply, err
 }
 
-func hasCode(err error, code wire.Code) bool {
-	var e *wire.Error
+func hasCode(err error, code ipc.Code) bool {
+	var e *ipc.Error
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Halt ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
+// Stop ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
 // where they are not kept: see "files" in the receipt.
-func (c *Client) Halt(ctx context.Context, idOrName string) error {
+func (c *Client) Stop(ctx context.Context, idOrName string) error {
 	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, protocol.OpStop, protocol.Target{Sandbox: idOrName, Keep: true}, nil, nil))
+	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
 // Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
@@ -65,30 +65,30 @@ func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish .
 	if err != nil {
 		return runner.Forked{}, err
 	}
-	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Out: out, Publish: publish})
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Out: out, Publish: publish})
 }
 
 // Snapshot keeps the files of a sandbox as they are, to fork from. It is made as by Fork, does not expire, and
 // is removed by Stop.
 func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error) {
-	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
 }
 
 // PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is
 // killed. If the runner is killed, the next one removes it.
 func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
-	return c.fork(ctx, protocol.ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
 }
 
-func (c *Client) fork(ctx context.Context, r protocol.ForkRequest) (f runner.Forked, err error) {
+func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, err error) {
 	home := c.of(ctx, r.Sandbox)
-	err = home.peer.Call(ctx, protocol.OpFork, r, nil, &f)
+	err = home.peer.Call(ctx, api.OpFork, r, nil, &f)
 	c.made(f.ID, home)
 	return f, home.lost(err)
 }
 
-// Sweep removes the kept sandboxes that have expired, and what killed runners left. Every runner
+// GC removes the kept sandboxes that have expired, and what killed runners left. Every runner
 // does so when it starts; the ids are those that this call removed.
-func (c *Client) Sweep(ctx context.Context) (removed []string, err error) {
-	return removed, c.lost(c.peer.Call(ctx, protocol.OpSweep, nil, nil, &removed))
+func (c *Client) GC(ctx context.Context) (removed []string, err error) {
+	return removed, c.lost(c.peer.Call(ctx, api.OpSweep, nil, nil, &removed))
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // corner is a run directory, a home and kept sandboxes of a test's own.
@@ -43,7 +43,7 @@ func newCorner(t *testing.T) corner {
 		client := c.connect()
 		all, err := client.List(context.Background())
 		for _, i := range all {
-			if serr := client.Stop(context.Background(), i.ID); code(serr) != wire.CodeUnknown { // a one-shot may be ending
+			if serr := client.Remove(context.Background(), i.ID); code(serr) != ipc.NoSuchSandbox { // a one-shot may be ending
 				err = errors.Join(err, serr)
 			}
 		}
@@ -175,8 +175,8 @@ func (c corner) kill(client *Client) {
 	client.Close()
 }
 
-func code(err error) wire.Code {
-	var e *wire.Error
+func code(err error) ipc.Code {
+	var e *ipc.Error
 	if errors.As(err, &e) {
 		return e.Code
 	}
@@ -219,13 +219,13 @@ func TestKeptHalt(t *testing.T) {
 	defer client.Close()
 	s := c.create(client, runner.Spec{Name: "box"})
 	c.sh(s, "echo kept > /root/f")
-	if err := client.Halt(ctx, "box"); err != nil {
+	if err := client.Stop(ctx, "box"); err != nil {
 		t.Fatal(err)
 	}
 	if i, err := client.Inspect(ctx, "box"); err != nil || i.State != runner.Stopped || i.Result == nil || i.ID != s.ID {
 		t.Errorf("inspect: %+v, %v", i, err)
 	}
-	if _, err := client.Create(ctx, runner.Spec{Name: "box", Out: t.TempDir()}); code(err) != wire.CodeExists {
+	if _, err := client.Create(ctx, runner.Spec{Name: "box", Out: t.TempDir()}); code(err) != ipc.CodeExists {
 		t.Errorf("the name twice: %v", err)
 	}
 	// The same Sandbox goes on.
@@ -241,20 +241,20 @@ func TestKeptHalt(t *testing.T) {
 		t.Errorf("open: %+v, %v", again, err)
 	}
 	for range 2 { // the second time it has no processes
-		if err := client.Halt(ctx, s.ID); err != nil {
+		if err := client.Stop(ctx, s.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := client.Stop(ctx, "box"); err != nil {
+	if err := client.Remove(ctx, "box"); err != nil {
 		t.Error(err)
 	}
 	if left := c.boxes(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
-	if _, err := client.Open(ctx, s.ID); code(err) != wire.CodeGone {
+	if _, err := client.Open(ctx, s.ID); code(err) != ipc.CodeGone {
 		t.Errorf("open what was stopped: %v", err)
 	}
-	if err := client.Stop(ctx, s.ID); code(err) != wire.CodeUnknown {
+	if err := client.Remove(ctx, s.ID); code(err) != ipc.NoSuchSandbox {
 		t.Errorf("stop it again: %v", err)
 	}
 }
@@ -274,11 +274,11 @@ func TestKeptInputs(t *testing.T) {
 	write("one")
 	s := c.create(client, runner.Spec{Inputs: []runner.Input{{Path: in, Name: "f"}}, Workspace: t.TempDir()})
 	c.sh(s, "echo w > /workspace/w")
-	if err := client.Halt(ctx, s.ID); err != nil {
+	if err := client.Stop(ctx, s.ID); err != nil {
 		t.Fatal(err)
 	}
 	os.Remove(in)
-	if _, err := client.Open(ctx, s.ID); code(err) != wire.CodeInvalid || !errors.Is(err, fs.ErrNotExist) && !strings.Contains(err.Error(), in) {
+	if _, err := client.Open(ctx, s.ID); code(err) != ipc.CodeInvalid || !errors.Is(err, fs.ErrNotExist) && !strings.Contains(err.Error(), in) {
 		t.Errorf("open without its input: %v", err)
 	}
 	write("two")
@@ -363,10 +363,10 @@ func TestKeptTTL(t *testing.T) {
 		t.Errorf("expires %v, and %v after the runner was killed", old, now)
 	}
 	time.Sleep(time.Until(expires(brief.ID)) + 10*time.Millisecond)
-	if _, err := client.Open(ctx, brief.ID); code(err) != wire.CodeUnknown {
+	if _, err := client.Open(ctx, brief.ID); code(err) != ipc.NoSuchSandbox {
 		t.Errorf("open what expired: %v", err)
 	}
-	removed, err := client.Sweep(ctx)
+	removed, err := client.GC(ctx)
 	if err != nil || len(removed) != 1 || removed[0] != brief.ID || len(c.boxes()) != 2 {
 		t.Errorf("swept %q, %v; left %q", removed, err, c.boxes())
 	}
@@ -381,7 +381,7 @@ func TestKeptDisk(t *testing.T) {
 	if _, r := c.sh(s, "head -c 20000000 /dev/urandom > /var/tmp/a; sync"); r.ExitCode != 0 {
 		t.Errorf("20 MB of 32: %+v", r)
 	}
-	if err := client.Halt(context.Background(), s.ID); err != nil {
+	if err := client.Stop(context.Background(), s.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, r := c.sh(s, "head -c 20000000 /dev/urandom > /var/tmp/b; sync; sleep 20"); r.Reason != runner.DiskFull {
@@ -448,7 +448,7 @@ func TestKeptApart(t *testing.T) {
 	s := c.create(client, runner.Spec{Workspace: c.dir + "/w"})
 	for _, dir := range []string{c.dir + "/s", c.dir, "/var/tmp", c.dir + "/w/../s"} {
 		for _, spec := range []runner.Spec{{Out: dir}, {Out: t.TempDir(), Workspace: dir}} {
-			if _, err := client.Create(context.Background(), spec); code(err) != wire.CodeInvalid {
+			if _, err := client.Create(context.Background(), spec); code(err) != ipc.CodeInvalid {
 				t.Errorf("%+v, beside %s: %v", spec, s.ID, err)
 			}
 		}

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
+	"demesne/runner/ipc"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/protocol"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // launcher starts a runner, or finds the one that is alive.
@@ -50,7 +50,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			return conn, nil
 		}
 		if errors.Is(err, unix.EAGAIN) || time.Since(began) > startPatience {
-			return nil, wire.Errorf(wire.CodeBusy, "wait for runner: another process has %q locked and does not answer: %w", l.dir.file(".lock"), err)
+			return nil, ipc.Errorf(ipc.CodeBusy, "wait for runner: another process has %q locked and does not answer: %w", l.dir.file(".lock"), err)
 		}
 		lock, err := l.tryLock()
 		if err != nil {
@@ -126,8 +126,8 @@ func (l *launcher) tryLock() (*os.File, error) {
 	case err != nil:
 		f.Close()
 		os.Remove(path) // nobody can have locked it
-		return nil, &wire.Error{
-			Code: wire.CodeInternal, Text: fmt.Sprintf("lock runner: lock %q: %v", path, err),
+		return nil, &ipc.Error{
+			Code: ipc.CodeInternal, Text: fmt.Sprintf("lock runner: lock %q: %v", path, err),
 			Hint: "XDG_RUNTIME_DIR names another directory, on a file system that has locks",
 		}
 	}
@@ -166,7 +166,7 @@ func (l *launcher) open() (e ends, err error) {
 	if e.listener, err = l.listen(); err != nil {
 		return e, err
 	}
-	if e.conn, e.theirConn, err = wire.Pair(); err == nil {
+	if e.conn, e.theirConn, err = ipc.Pair(); err == nil {
 		e.ctl, e.theirCtl, err = controlPair()
 	}
 	if err != nil {
@@ -252,14 +252,14 @@ func collect(pid int) (ended <-chan struct{}) {
 	return done
 }
 
-func (l *launcher) boot() (protocol.Boot, error) {
+func (l *launcher) boot() (api.Boot, error) {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
-		return protocol.Boot{}, fmt.Errorf("open own user namespace: %w", err)
+		return api.Boot{}, fmt.Errorf("open own user namespace: %w", err)
 	}
 	defer ns.Close()
-	id, err := protocol.Identify(ns)
-	return protocol.Boot{
+	id, err := api.Identify(ns)
+	return api.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
 		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, Spares: l.spares, Network: l.network,
 	}, err
@@ -279,7 +279,7 @@ func (l *launcher) listen() (*os.File, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	// Before it has a name: real root's run directory can be searched by others, and whoever may write to the
 	// file may connect.
-	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, protocol.Backlog)); err != nil {
+	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, api.Backlog)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
@@ -313,8 +313,8 @@ func (l *launcher) execute(cgroups []string, ctl, conn, listener, lock *os.File)
 func (l *launcher) environ(cgroups []string) []string {
 	clean := append(append([]string{}, cgroups...), l.dir.file(".sock"), l.dir.file(".log"), l.dir.file(".lock"))
 	env := []string{
-		fmt.Sprintf("%s=%d", userns.EnvControl, protocol.FDControl),
-		fmt.Sprintf("%s=%d", userns.EnvLock, protocol.FDLock),
+		fmt.Sprintf("%s=%d", userns.EnvControl, api.FDControl),
+		fmt.Sprintf("%s=%d", userns.EnvLock, api.FDLock),
 		userns.EnvMode + "=" + l.mode,
 		userns.EnvClean + "=" + strings.Join(clean, "\n"),
 		userns.EnvKey + "=" + l.dir.key,

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // EnvLinger names the variable that says how long a runner stays after its last sandbox and
@@ -70,14 +70,14 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
-	conn := wire.NewConn(sock)
+	conn := ipc.NewConn(sock)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	c := &Client{dir: d, linger: new(time.Duration)}
 	if err := c.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
 		return 0, nil // it was about to end
 	}
-	c.peer = wire.NewPeer(conn, c.handle)
+	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 	defer c.peer.Close()
 	infos, err := c.List(ctx)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // endings are the commands that a client has started and not been told the end of.
@@ -49,8 +49,8 @@ func (e *endings) take(tag uint64) *ending {
 	return end
 }
 
-func (e *endings) told(m *wire.Message) {
-	var ended protocol.ExecEnded
+func (e *endings) told(m *ipc.Message) {
+	var ended api.ExecEnded
 	if m.Decode(&ended) != nil || ended.Result == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (a *account) known() *string {
 }
 
 // settle returns the receipt that r is about, which may be the one that is known.
-func (a *account) settle(r *protocol.ExecReply) (*runner.Receipt, error) {
+func (a *account) settle(r *api.ExecReply) (*runner.Receipt, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(r.Receipt) > 0 {
@@ -90,18 +90,18 @@ func (a *account) settle(r *protocol.ExecReply) (*runner.Receipt, error) {
 }
 
 // request is a command as it travels.
-func request(cmd *runner.Command, a *account, tag uint64) (protocol.ExecRequest, wire.Files) {
-	req := protocol.ExecRequest{
-		Argv: wire.ByteStrings(cmd.Argv), Env: wire.ByteStrings(cmd.Env),
-		Dir: wire.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
+func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.Files) {
+	req := api.ExecRequest{
+		Argv: ipc.ByteStrings(cmd.Argv), Env: ipc.ByteStrings(cmd.Env),
+		Dir: ipc.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
 	}
 	if cmd.Account {
 		req.Receipt = a.known()
 	}
 	if cmd.TTY != nil {
-		return req, wire.Files{}
+		return req, ipc.Files{}
 	}
-	return req, wire.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
+	return req, ipc.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
 }
 
 // Exec is [Client.Open] and [Sandbox.Exec]: in one call, if the sandbox lives.
@@ -114,7 +114,7 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
 	m, err := s.call(ctx, &cmd, end, how{open: true})
-	if hasCode(err, wire.CodeUnknown) || hasCode(err, wire.CodeStopped) { // Open knows why, or what to do
+	if hasCode(err, ipc.NoSuchSandbox) || hasCode(err, ipc.CodeStopped) { // Open knows why, or what to do
 		if s, err = c.open(ctx, idOrName); err != nil {
 			return nil, nil, err
 		}
@@ -128,7 +128,7 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	return s, p, err
 }
 
-// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *wire.Error with CodeNotFound or
+// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *ipc.Error with CodeNotFound or
 // CodeNotExecutable where the command is at fault. It may be called from several goroutines.
 //
 // Whoever has asked for a command is told of it, also when ctx ends meanwhile: in a sandbox that stays it would run on, and
@@ -144,7 +144,7 @@ func (s *Sandbox) exec(ctx context.Context, cmd runner.Command, h how) (*Process
 	ctx = context.WithoutCancel(ctx)
 	end := s.client.ends.expect()
 	m, err := s.call(ctx, &cmd, end, h)
-	if hasCode(err, wire.CodeStopped) {
+	if hasCode(err, ipc.CodeStopped) {
 		if _, err = s.client.open(ctx, s.ID); err == nil {
 			end = s.client.ends.expect()
 			m, err = s.call(ctx, &cmd, end, h)
@@ -156,15 +156,15 @@ func (s *Sandbox) exec(ctx context.Context, cmd runner.Command, h how) (*Process
 	return s.started(m, end)
 }
 
-// how says what a call of a command is besides: see protocol.ExecRequest.
+// how says what a call of a command is besides: see api.ExecRequest.
 type how struct{ open, silent bool }
 
 // call is the call of a command, of which nothing is expected when it fails.
-func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*wire.Message, error) {
+func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*ipc.Message, error) {
 	req, files := request(cmd, &s.account, end.tag)
 	req.Sandbox, req.Open, req.Silent = s.ID, h.open, h.silent
 	go s.client.types.Do(learnTypes)
-	m, err := s.client.peer.CallMessage(ctx, protocol.OpExec, req, files)
+	m, err := s.client.peer.CallMessage(ctx, api.OpExec, req, files)
 	if err != nil {
 		s.client.ends.take(end.tag)
 	}
@@ -172,9 +172,9 @@ func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h 
 }
 
 // started is what m tells of.
-func (s *Sandbox) started(m *wire.Message, end *ending) (*Process, error) {
+func (s *Sandbox) started(m *ipc.Message, end *ending) (*Process, error) {
 	defer m.Close()
-	var reply protocol.ExecReply
+	var reply api.ExecReply
 	if err := m.Decode(&reply); err != nil {
 		return nil, err
 	}
@@ -197,9 +197,9 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	end := c.ends.expect()
 	exec, stdio := request(&cmd, &s.account, end.tag)
 	maps.Copy(stdio, files.byName)
-	var reply protocol.RunReply
+	var reply api.RunReply
 	go c.types.Do(learnTypes)
-	m, err := c.peer.CallMessage(ctx, protocol.OpRun, protocol.RunRequest{Spec: spec, Exec: exec}, stdio)
+	m, err := c.peer.CallMessage(ctx, api.OpRun, api.RunRequest{Spec: spec, Exec: exec}, stdio)
 	if err == nil {
 		defer m.Close()
 		err = m.Decode(&reply)
@@ -207,8 +207,8 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	if err != nil {
 		c.ends.take(end.tag)
 		c.refused(files, spec, err)
-		if errors.Is(err, wire.ErrClosed) && !c.young.Load() {
-			return nil, nil, wire.Errorf(wire.CodeInternal, "run command: the runner ended")
+		if errors.Is(err, ipc.ErrClosed) && !c.young.Load() {
+			return nil, nil, ipc.Errorf(ipc.CodeInternal, "run command: the runner ended")
 		}
 		return nil, nil, c.lost(err)
 	}
@@ -219,7 +219,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 }
 
 // process is what was started, by the reply m.
-func (s *Sandbox) process(r *protocol.ExecReply, m *wire.Message, end *ending) (*Process, error) {
+func (s *Sandbox) process(r *api.ExecReply, m *ipc.Message, end *ending) (*Process, error) {
 	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.Lacks, end: end, tty: m.File("tty")}
 	var err error
 	if r.Digest != "" {
@@ -248,14 +248,14 @@ func (p *Process) Terminal() *os.File { return p.tty }
 
 // Signal sends sig to the command's process group.
 func (p *Process) Signal(sig syscall.Signal) error {
-	t := protocol.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, Signal: int(sig)}
-	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), protocol.OpSignal, t, nil, nil))
+	t := api.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, Signal: int(sig)}
+	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), api.OpSignal, t, nil, nil))
 }
 
 // Resize tells the command's terminal its new size.
 func (p *Process) Resize(w runner.Winsize) error {
-	t := protocol.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, TTY: &w}
-	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), protocol.OpResize, t, nil, nil))
+	t := api.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, TTY: &w}
+	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), api.OpResize, t, nil, nil))
 }
 
 // Wait returns how the command ended. When the sandbox is OneShot it is gone by
@@ -263,7 +263,7 @@ func (p *Process) Resize(w runner.Winsize) error {
 // makes a Result with Reason Lost, not an error.
 func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 	r, err := p.wait(ctx)
-	if errors.Is(err, wire.ErrClosed) {
+	if errors.Is(err, ipc.ErrClosed) {
 		r, err = runner.Result{
 			Sandbox: p.sandbox.ID, ExitCode: 125, Reason: runner.Lost, Out: p.sandbox.Out,
 			Detail: "the runner was killed",
@@ -280,7 +280,7 @@ func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 func (p *Process) wait(ctx context.Context) (r runner.Result, err error) {
 	peer := p.sandbox.client.peer
 	if p.end == nil {
-		err = peer.Call(ctx, protocol.OpWait, protocol.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}, nil, &r)
+		err = peer.Call(ctx, api.OpWait, api.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec}, nil, &r)
 		return r, err
 	}
 	select {
@@ -294,6 +294,6 @@ func (p *Process) wait(ctx context.Context) (r runner.Result, err error) {
 	case <-p.end.done: // the last that it said
 		return *p.end.result, nil
 	default:
-		return r, wire.ErrClosed
+		return r, ipc.ErrClosed
 	}
 }

@@ -9,18 +9,18 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // told is what a client is told of an end.
-func told(t *testing.T, body any) *wire.Message {
+func told(t *testing.T, body any) *ipc.Message {
 	t.Helper()
 	raw, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &wire.Message{Op: protocol.OpEnded, Body: raw}
+	return &ipc.Message{Op: api.OpEnded, Body: raw}
 }
 
 // TestEndings: an end is told once, to who expects it; what nobody expects, or is no end, does nothing.
@@ -31,7 +31,7 @@ func TestEndings(t *testing.T) {
 		t.Fatalf("tags %d and %d", one.tag, two.tag)
 	}
 	result := &runner.Result{ExitCode: 3}
-	for _, body := range []any{protocol.ExecEnded{Tag: 77, Result: result}, protocol.ExecEnded{Tag: one.tag}, "text"} {
+	for _, body := range []any{api.ExecEnded{Tag: 77, Result: result}, api.ExecEnded{Tag: one.tag}, "text"} {
 		e.told(told(t, body))
 	}
 	select {
@@ -39,8 +39,8 @@ func TestEndings(t *testing.T) {
 		t.Error("ended by a message that does not say so")
 	default:
 	}
-	e.told(told(t, protocol.ExecEnded{Tag: two.tag, Result: result}))
-	e.told(told(t, protocol.ExecEnded{Tag: two.tag, Result: result}))
+	e.told(told(t, api.ExecEnded{Tag: two.tag, Result: result}))
+	e.told(told(t, api.ExecEnded{Tag: two.tag, Result: result}))
 	<-two.done
 	if two.result.ExitCode != 3 || e.take(one.tag) != one || e.take(one.tag) != nil || len(e.open) != 0 {
 		t.Errorf("%+v, and %d left", two.result, len(e.open))
@@ -53,14 +53,14 @@ func TestAccountSettle(t *testing.T) {
 	if d := a.known(); *d != "" {
 		t.Errorf("known before: %q", *d)
 	}
-	first, err := a.settle(&protocol.ExecReply{Digest: "d1", Receipt: json.RawMessage(`{"level":"full"}`)})
+	first, err := a.settle(&api.ExecReply{Digest: "d1", Receipt: json.RawMessage(`{"level":"full"}`)})
 	if err != nil || first.Level != runner.LevelFull || *a.known() != "d1" {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if again, err := a.settle(&protocol.ExecReply{Digest: "d1"}); again != first || err != nil {
+	if again, err := a.settle(&api.ExecReply{Digest: "d1"}); again != first || err != nil {
 		t.Errorf("%p is not %p, %v", again, first, err)
 	}
-	if _, err := a.settle(&protocol.ExecReply{Digest: "d2", Receipt: json.RawMessage(`[]`)}); err == nil || *a.known() != "d1" {
+	if _, err := a.settle(&api.ExecReply{Digest: "d2", Receipt: json.RawMessage(`[]`)}); err == nil || *a.known() != "d1" {
 		t.Errorf("no receipt at all: %v, %q", err, *a.known())
 	}
 }
@@ -85,15 +85,15 @@ func TestRun(t *testing.T) {
 		t.Errorf("/out/f: %q, %v", text, err)
 	}
 	var r runner.Result // whoever knows the number may ask, too
-	if err := client.peer.Call(ctx, protocol.OpWait, protocol.ExecTarget{Sandbox: s.ID, Exec: p.exec}, nil, &r); err != nil || r.ExitCode != 7 {
+	if err := client.peer.Call(ctx, api.OpWait, api.ExecTarget{Sandbox: s.ID, Exec: p.exec}, nil, &r); err != nil || r.ExitCode != 7 {
 		t.Errorf("wait: %+v, %v", r, err)
 	}
-	for want, call := range map[wire.Code]func() error{
-		wire.CodeNotFound: func() error {
+	for want, call := range map[ipc.Code]func() error{
+		ipc.CommandNotFound: func() error {
 			_, _, err := client.Run(ctx, runner.Spec{Out: out}, runner.Command{Argv: []string{"no-such-program"}})
 			return err
 		},
-		wire.CodeInvalid: func() error {
+		ipc.CodeInvalid: func() error {
 			_, _, err := client.Run(ctx, runner.Spec{Out: out, Lifetime: runner.Persistent}, runner.Command{Argv: []string{"true"}})
 			return err
 		},
@@ -121,7 +121,7 @@ func TestRunnerGone(t *testing.T) {
 	if r, err := p.Wait(ctx); err != nil || r.Reason != runner.Lost {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, _, err := client.Run(ctx, runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != wire.CodeGone {
+	if _, _, err := client.Run(ctx, runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != ipc.CodeGone {
 		t.Errorf("run: %v", err)
 	}
 }
@@ -133,10 +133,10 @@ func TestRunnerYoung(t *testing.T) {
 	for range 10 {
 		client := c.connect()
 		c.kill(client)
-		if _, err := client.List(t.Context()); code(err) != wire.CodeGone {
+		if _, err := client.List(t.Context()); code(err) != ipc.CodeGone {
 			t.Errorf("list: %v", err)
 		}
-		if _, _, err := client.Run(t.Context(), runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != wire.CodeGone {
+		if _, _, err := client.Run(t.Context(), runner.Spec{Out: c.TempDir()}, runner.Command{Argv: []string{"true"}}); code(err) != ipc.CodeGone {
 			t.Errorf("run: %v", err)
 		}
 		client.Close()
@@ -145,11 +145,11 @@ func TestRunnerYoung(t *testing.T) {
 	if err := os.WriteFile(silent.dir.file(".log"), []byte("demesne-runner: no boot\nmore"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := silent.lost(wire.ErrClosed); code(err) != wire.CodeGone {
+	if err := silent.lost(ipc.ErrClosed); code(err) != ipc.CodeGone {
 		t.Errorf("greeted: %v", err)
 	}
 	silent.young.Store(true)
-	if err := silent.lost(wire.ErrClosed); err == nil || err.Error() != "start runner: demesne-runner: no boot" {
+	if err := silent.lost(ipc.ErrClosed); err == nil || err.Error() != "start runner: demesne-runner: no boot" {
 		t.Errorf("not greeted: %v", err)
 	}
 }
@@ -174,14 +174,14 @@ func TestExecOpens(t *testing.T) {
 	if exec("box").Restarted || exec(made.ID).Restarted {
 		t.Error("restarted, and was alive")
 	}
-	if err := client.Halt(t.Context(), made.ID); err != nil {
+	if err := client.Stop(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
 	if !exec("box").Restarted || exec("box").Restarted {
 		t.Error("not restarted, or twice")
 	}
-	for want, argv := range map[wire.Code][]string{wire.CodeNotFound: {"no-such-program"}, wire.CodeUnknown: {"true"}} {
-		name := map[wire.Code]string{wire.CodeNotFound: "box", wire.CodeUnknown: "no-such-box"}[want]
+	for want, argv := range map[ipc.Code][]string{ipc.CommandNotFound: {"no-such-program"}, ipc.NoSuchSandbox: {"true"}} {
+		name := map[ipc.Code]string{ipc.CommandNotFound: "box", ipc.NoSuchSandbox: "no-such-box"}[want]
 		if _, _, err := client.Exec(t.Context(), name, runner.Command{Argv: argv}); code(err) != want {
 			t.Errorf("%q in %q: %v", argv, name, err)
 		}
@@ -209,7 +209,7 @@ func TestExecAccount(t *testing.T) {
 	if first.Receipt == nil || first.Receipt.Sandbox != s.ID || exec(true).Receipt != first.Receipt || exec(false).Receipt != nil {
 		t.Errorf("%+v", first.Receipt)
 	}
-	if err := client.Halt(ctx, s.ID); err != nil {
+	if err := client.Stop(ctx, s.ID); err != nil {
 		t.Fatal(err)
 	}
 	if again := exec(true); !again.Restarted || again.Receipt == nil {

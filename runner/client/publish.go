@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // listen opens the listeners of ports, as the caller: the runner could not open a socket
@@ -22,15 +22,15 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 	for i, p := range ports {
 		f, err := open(p)
 		if err != nil {
-			e := wire.Errorf(wire.CodeInvalid, "publish %q: %w", p.Listen, err)
+			e := ipc.Errorf(ipc.CodeInvalid, "publish %q: %w", p.Listen, err)
 			e.Hint = another(p, err)
 			return e
 		}
-		s.byName[protocol.FilePort(i)] = f
+		s.byName[api.FilePort(i)] = f
 		if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok {
 			bound, err := given.LookSocket(path)
 			if err != nil {
-				return wire.Errorf(wire.CodeInvalid, "publish %q: %w", p.Listen, err)
+				return ipc.Errorf(ipc.CodeInvalid, "publish %q: %w", p.Listen, err)
 			}
 			s.given.Sockets = append(s.given.Sockets, bound)
 		}
@@ -48,7 +48,7 @@ func (s *sourceFiles) unlisten() {
 // canListen opens the listeners of ports and closes them again.
 func canListen(ports []runner.Port) error {
 	var s sourceFiles
-	s.byName = wire.Files{}
+	s.byName = ipc.Files{}
 	defer s.close()
 	defer s.unlisten()
 	return s.listen(ports)

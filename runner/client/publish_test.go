@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 func TestAnotherPort(t *testing.T) {
@@ -33,8 +33,8 @@ func TestAnotherPort(t *testing.T) {
 
 func TestPublishRefused(t *testing.T) {
 	for _, p := range []runner.Port{{Listen: "127.0.0.1:0", To: 1}, {Listen: "unix:relative", To: 1}, {Listen: "127.0.0.1:8080"}, {Listen: "unix:/nowhere/s", To: 1}} {
-		var e *wire.Error
-		if err := (&sourceFiles{byName: wire.Files{}}).listen([]runner.Port{p}); !errors.As(err, &e) || e.Code != wire.CodeInvalid {
+		var e *ipc.Error
+		if err := (&sourceFiles{byName: ipc.Files{}}).listen([]runner.Port{p}); !errors.As(err, &e) || e.Code != ipc.CodeInvalid {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}

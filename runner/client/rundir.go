@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/given"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 // A run directory holds what live sandboxes need to be found again:
@@ -194,8 +194,8 @@ func (d *runDir) outside(path string) error {
 	}
 	inside, err := overlap(run, path)
 	if inside {
-		return &wire.Error{
-			Code: wire.CodeInvalid,
+		return &ipc.Error{
+			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("%q shows demesne's own run directory %q", path, d.path),
 			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to one outside",
 		}
@@ -212,8 +212,8 @@ func (d *runDir) apart(path string) error {
 	}
 	inside, err := overlap(kept, path)
 	if inside {
-		return &wire.Error{
-			Code: wire.CodeInvalid,
+		return &ipc.Error{
+			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
 			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOXES to one outside",
 		}
@@ -342,8 +342,8 @@ func findProgram(name, libexec string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", &wire.Error{
-		Code: wire.CodeInternal, Text: fmt.Sprintf("find program %q: not in %q", name, dirs),
+	return "", &ipc.Error{
+		Code: ipc.CodeInternal, Text: fmt.Sprintf("find program %q: not in %q", name, dirs),
 		Hint: "all programs of a version go into one directory; DEMESNE_LIBEXEC names it, unless it is demesne's own",
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // A caller whose rights are narrower than another's, by no_new_privs (a systemd unit, an agent's shell) or by resource limits, has a
@@ -63,8 +63,8 @@ func (c *Client) remember(idOrName string, home *Client) {
 
 // holds says whether a sandbox lives in c's own runner.
 func (c *Client) holds(ctx context.Context, idOrName string) bool {
-	var reply protocol.Opened
-	return c.peer.Call(ctx, protocol.OpOpen, protocol.Target{Sandbox: idOrName}, nil, &reply) == nil
+	var reply api.Opened
+	return c.peer.Call(ctx, api.OpOpen, api.Target{Sandbox: idOrName}, nil, &reply) == nil
 }
 
 func (c *Client) ended() bool {
@@ -89,7 +89,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 		return nil
 	}
 	other := &Client{dir: &dir, root: c.root, init: c.init, proxy: c.proxy, door: c.door, linger: c.linger, ask: c.ask, again: c.again}
-	conn := wire.NewConn(sock)
+	conn := ipc.NewConn(sock)
 	if err := other.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
 		return nil
@@ -126,7 +126,7 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 			continue
 		}
 		var theirs []runner.Info
-		if other.peer.Call(ctx, protocol.OpList, nil, nil, &theirs) != nil {
+		if other.peer.Call(ctx, api.OpList, nil, nil, &theirs) != nil {
 			continue
 		}
 		for _, info := range theirs {

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
-	"demesne/runner/protocol"
+	"demesne/runner/ipc"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // sourceFiles are the descriptors of one create call.
 type sourceFiles struct {
-	byName wire.Files
+	byName ipc.Files
 	given  given.Record // what of them is to be taken back
 	ids    *os.File     // the runner's user namespace
 }
@@ -32,7 +32,7 @@ func (s *sourceFiles) close() {
 
 // sources opens what spec names, once. Paths in spec become absolute.
 func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
-	s := &sourceFiles{byName: wire.Files{}}
+	s := &sourceFiles{byName: ipc.Files{}}
 	defer func() {
 		if err != nil {
 			s.unlisten()
@@ -42,21 +42,21 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	spec.Inputs = slices.Clone(spec.Inputs) // the caller's stay as they were
 	for i := range spec.Inputs {
 		in := &spec.Inputs[i]
-		if err := c.source(s, protocol.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := c.source(s, api.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open input: %w", err)
 		}
 	}
-	if err := c.source(s, protocol.SourceOut, &spec.Out, 0); err != nil {
+	if err := c.source(s, api.SourceOut, &spec.Out, 0); err != nil {
 		return nil, fmt.Errorf("open output: %w", err)
 	}
-	if err := c.source(s, protocol.SourceWorkspace, &spec.Workspace, 0); err != nil {
+	if err := c.source(s, api.SourceWorkspace, &spec.Workspace, 0); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
 	if spec.Rootfs != nil {
 		own := *spec.Rootfs // so does the caller's
 		spec.Rootfs = &own
-		if err := c.source(s, protocol.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := c.source(s, api.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	if spec.Egress != nil {
 		if f, err := openSource(c.proxy, false); err == nil { // without one, no network can be made, and the runner says so
-			s.byName[protocol.FileProxy] = f
+			s.byName[api.FileProxy] = f
 		}
 	}
 	if err := s.listen(spec.Publish); err != nil {
@@ -73,13 +73,13 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init
-		if err := c.source(s, protocol.SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := c.source(s, api.SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open init: %w", err)
 		}
 	}
-	if len(s.byName) > wire.MaxFiles {
-		return nil, &wire.Error{
-			Code: wire.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than one sandbox can be given", len(spec.Inputs)),
+	if len(s.byName) > ipc.MaxFiles {
+		return nil, &ipc.Error{
+			Code: ipc.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than one sandbox can be given", len(spec.Inputs)),
 			Hint: "put files that belong together in a directory, and give that",
 		}
 	}
@@ -88,17 +88,17 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 
 // record writes down what the sandbox may change of the caller's, see package given.
 func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
-	for _, name := range []string{protocol.SourceOut, protocol.SourceWorkspace} {
-		f := s.byName[protocol.FileSame+name]
-		if f == nil || name == protocol.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // which is not settled
+	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
+		f := s.byName[api.FileSame+name]
+		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // which is not settled
 			continue
 		}
 		d, err := given.Look(f)
 		if err != nil {
 			return err
 		}
-		d.Restore = name == protocol.SourceOut && spec.Nesting && spec.Exposed
-		d.Shown = c.hello.Mode == userns.ModeRoot && (name != protocol.SourceOut || d.Owner != 0)
+		d.Restore = name == api.SourceOut && spec.Nesting && spec.Exposed
+		d.Shown = c.hello.Mode == userns.ModeRoot && (name != api.SourceOut || d.Owner != 0)
 		s.given.Dirs = append(s.given.Dirs, d)
 	}
 	switch c.hello.Mode {
@@ -137,11 +137,11 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 			return err
 		}
 	}
-	f, err := openSource(abs, name != protocol.SourceInit)
+	f, err := openSource(abs, name != api.SourceInit)
 	if err != nil {
 		return err
 	}
-	s.byName[protocol.FileSame+name] = f
+	s.byName[api.FileSame+name] = f
 	if c.hello.Mode != userns.ModeRoot {
 		return nil
 	}
@@ -153,7 +153,7 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	if err != nil {
 		return fmt.Errorf("bind %q: %w", abs, err)
 	}
-	s.byName[protocol.FileMount+name] = m
+	s.byName[api.FileMount+name] = m
 	return nil
 }
 
@@ -196,7 +196,7 @@ func exposed(path string) bool {
 // idsOf is the user namespace whose id map the mount of a source gets: see [outMaps] for a /out that is root's, else
 // the runner's.
 func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error) {
-	if name == protocol.SourceOut {
+	if name == api.SourceOut {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 			return nil, os.NewSyscallError("fstat", err)
@@ -210,7 +210,7 @@ func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error
 	}
 	var err error
 	if s.ids, err = os.Open(procFile(c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
-		err = wire.Errorf(wire.CodeGone, "talk to runner: it ended")
+		err = ipc.Errorf(ipc.CodeGone, "talk to runner: it ended")
 	}
 	return s.ids, err
 }

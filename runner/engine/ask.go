@@ -8,33 +8,33 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wayout"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/network"
 )
 
 // ask puts a name to who made s, and adds a rule of the answer. No answer in time leaves
 // the policy as it is: the name is denied, and asked about the next time.
 func (s *sandbox) ask(name string, port uint16) {
 	id, answered := s.net.out.Question()
-	defer s.net.out.Answer(protocol.Answer{ID: id})
+	defer s.net.out.Answer(api.Answer{ID: id})
 	q := runner.Question{Sandbox: s.id, ID: id, Name: name, Port: port}
-	if err := s.asker.peer.Event(protocol.OpAsk, q); err != nil {
+	if err := s.asker.peer.Event(api.OpAsk, q); err != nil {
 		return
 	}
 	late := time.NewTimer(time.Duration(s.egress.Ask))
 	defer late.Stop()
 	select {
 	case a := <-answered:
-		s.heed(net.JoinHostPort(name, strconv.Itoa(int(port))), a)
+		s.applyAnswer(net.JoinHostPort(name, strconv.Itoa(int(port))), a)
 	case <-late.C:
 	case <-s.finished:
 	case <-s.asker.peer.Done():
 	}
 }
 
-// heed makes a rule of the answer about a name and port. It is about no other port.
-func (s *sandbox) heed(at string, a protocol.Answer) {
+// applyAnswer makes a rule of the answer about a name and port. It is about no other port.
+func (s *sandbox) applyAnswer(at string, a api.Answer) {
 	change := runner.EgressChange{Sandbox: s.id}
 	switch {
 	case a.Silent:
@@ -48,7 +48,7 @@ func (s *sandbox) heed(at string, a protocol.Answer) {
 }
 
 // answer passes on what somebody said about a name.
-func (e *Engine) answer(a protocol.Answer) error {
+func (e *Engine) answer(a api.Answer) error {
 	s, err := e.find(a.Sandbox)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (e *Engine) changeEgress(change runner.EgressChange) error {
 }
 
 // way is the way out, once s is made; nil for one without.
-func (s *sandbox) way() *wayout.Way {
+func (s *sandbox) way() *network.Egress {
 	<-s.built
 	if s.net == nil {
 		return nil
@@ -83,12 +83,12 @@ func (s *sandbox) way() *wayout.Way {
 // changeEgress adds rules, as far as a Spec could have them.
 func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	refuse := func(err error) error {
-		return wire.Errorf(wire.CodeInvalid, "change egress of sandbox %q: %w", s.id, err)
+		return ipc.Errorf(ipc.CodeInvalid, "change egress of sandbox %q: %w", s.id, err)
 	}
 	w := s.way()
 	if w == nil {
-		return &wire.Error{
-			Code: wire.CodeInvalid, Text: "change egress of sandbox " + s.id + ": it was made without a network",
+		return &ipc.Error{
+			Code: ipc.CodeInvalid, Text: "change egress of sandbox " + s.id + ": it was made without a network",
 			Hint: "make it with --egress or --allow-domain",
 		}
 	}
@@ -102,7 +102,7 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 		return refuse(errors.New(why))
 	}
 	if err := w.Change(e, plan); err != nil {
-		return wire.Errorf(codeOf(err), "change egress of sandbox %q: %w", s.id, err)
+		return ipc.Errorf(codeOf(err), "change egress of sandbox %q: %w", s.id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

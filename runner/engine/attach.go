@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // scrollback is how much is kept of what a command writes on its terminal while nobody has that.
@@ -23,7 +23,7 @@ type screen struct {
 }
 
 // attach hands the terminal of the command that was started last to c.
-func (c *caller) attach(t protocol.Target) (*protocol.Attached, wire.Files, error) {
+func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
 	s, rec, err := c.e.locate(t.Sandbox)
 	if err == nil && s == nil {
 		err = stopped(rec)
@@ -33,18 +33,18 @@ func (c *caller) attach(t protocol.Target) (*protocol.Attached, wire.Files, erro
 	}
 	x := s.lastTerminal()
 	if x == nil {
-		return nil, nil, wire.Errorf(wire.CodeUnknown, "attach to sandbox %q: no command in it has a terminal", s.id)
+		return nil, nil, ipc.Errorf(ipc.NoSuchSandbox, "attach to sandbox %q: no command in it has a terminal", s.id)
 	}
 	recent, ok := x.screen.take(c)
 	if !ok {
-		return nil, nil, wire.Errorf(wire.CodeBusy, "attach to sandbox %q: somebody has the terminal of its command", s.id)
+		return nil, nil, ipc.Errorf(ipc.CodeBusy, "attach to sandbox %q: somebody has the terminal of its command", s.id)
 	}
 	x.leaveIfGone(c)
 	tty, err := dup(x.tty)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &protocol.Attached{Exec: x.id, Recent: recent}, wire.Files{"tty": tty}, nil
+	return &api.Attached{Exec: x.id, Recent: recent}, ipc.Files{"tty": tty}, nil
 }
 
 func (s *sandbox) lastTerminal() (last *execution) {

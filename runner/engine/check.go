@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/probe"
+	"demesne/runner/doctor"
 	"demesne/runner/userns"
 )
 
@@ -15,11 +15,11 @@ func (e *Engine) check() []runner.Probe {
 	defer cancel()
 	cg := e.host.Probe()
 	b := e.boot
-	return probe.Run(ctx, probe.Env{
+	return doctor.Run(ctx, doctor.Env{
 		Minimal: b.Mode == userns.ModeMinimal, ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, MapWhy: b.MapWhy, MapFix: b.MapFix,
 		RealRoot: b.Mode == userns.ModeRoot,
-		Limits:   probe.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
+		Limits:   doctor.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
 		Dir:      e.dir,
 		RunDir:   b.RunDir,
 		Key:      b.Key,

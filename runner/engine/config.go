@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
 )
 
-// rung is a way to start PID 1 that asks less of the machine than the one before.
+// fallback is a way to start PID 1 that asks less of the machine than the one before.
 // Which one works is found by doing; the first error is kept as the reason.
-type rung struct {
+type fallback struct {
 	procBound  bool // /proc is the outer one, bound: a fresh one was refused
 	noHostname bool // sethostname was refused (rootless podman's default profile)
 }
 
-var rungs = []rung{{}, {procBound: true}, {noHostname: true}, {procBound: true, noHostname: true}}
+var fallbacks = []fallback{{}, {procBound: true}, {noHostname: true}, {procBound: true, noHostname: true}}
 
 // initPath is where demesne-init is bound, in the /dev that we make for every
 // sandbox, whatever its image.
@@ -31,7 +31,7 @@ var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
 const capSetfcap = 31
 
 // config turns what was asked into what libcontainer is told. It is pure.
-func config(id, root, dev, netns string, ids protocol.Boot, spec runner.Spec, r rung) *configs.Config {
+func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallback) *configs.Config {
 	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
 	if r.procBound {

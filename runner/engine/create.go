@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 
 	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
 // create makes a sandbox for c. On an error nothing is left of it.
-func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, error) {
+func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) {
 	spec.Door = c.door
 	if err := admit(&spec); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 		defer c.e.keys.lock(spec.Key)()
 		var id string
 		if id, replaced, err = c.e.takeKey(s, replace); err != nil || id != "" {
-			return &protocol.Created{ID: id, Existing: true}, err
+			return &api.Created{ID: id, Existing: true}, err
 		}
 	}
 	if err := c.e.claim(s); err != nil {
@@ -41,14 +41,14 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 		return nil, err
 	}
 	if err := s.build(m); err != nil {
-		return nil, wire.Errorf(codeOf(err), "create sandbox: %w", err)
+		return nil, ipc.Errorf(codeOf(err), "create sandbox: %w", err)
 	}
-	made := &protocol.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace, Replaced: replaced}
+	made := &api.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace, Replaced: replaced}
 	if spec.Lifetime == runner.Persistent {
 		close(s.built)
 		if c.left() && s.unknown() {
 			s.stop(false)
-			return nil, wire.ErrClosed
+			return nil, ipc.ErrClosed
 		}
 	} else {
 		// It is on disk when it has ended: until then its caller knows all about it.
@@ -56,7 +56,7 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 		close(s.built)
 		if !c.adopt(s) {
 			s.end("its caller ended")
-			return nil, wire.ErrClosed
+			return nil, ipc.ErrClosed
 		}
 	}
 	return made, nil
@@ -64,9 +64,9 @@ func (c *caller) create(spec runner.Spec, m *wire.Message) (*protocol.Created, e
 
 // launch makes a sandbox for one command and starts that. A sandbox whose command did not start
 // is nobody's: it goes.
-func (c *caller) launch(req protocol.RunRequest, m *wire.Message) (*protocol.RunReply, wire.Files, error) {
+func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
-		return nil, nil, wire.Errorf(wire.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
 	}
 	made, err := c.create(req.Spec, m)
 	if err != nil {
@@ -81,10 +81,10 @@ func (c *caller) launch(req protocol.RunRequest, m *wire.Message) (*protocol.Run
 		s.end("its command was not started")
 		return nil, nil, err
 	}
-	return &protocol.RunReply{Created: *made, Exec: *started}, files, nil
+	return &api.RunReply{Created: *made, Exec: *started}, files, nil
 }
 
-func codeOf(err error) wire.Code { return wire.AsError(err).Code }
+func codeOf(err error) ipc.Code { return ipc.AsError(err).Code }
 
 // admit refuses what no sandbox can be, and fills in what was left open.
 func admit(spec *runner.Spec) error {
@@ -104,15 +104,15 @@ func admit(spec *runner.Spec) error {
 		return err
 	}
 	if spec.Share != "" && (!spec.Share.Known() || spec.Door != runner.DoorCLI || spec.Lifetime != runner.Persistent) {
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
 	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: require %q: not a level (full, degraded, minimal)", spec.Require)
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: require %q: not a level (full, degraded, minimal)", spec.Require)
 	}
 	spec.Limits = limits.Resolve(spec.Limits)
 	return nil
@@ -125,8 +125,8 @@ func (s *sandbox) userFits() error {
 		return nil
 	}
 	if u.UID >= s.e.boot.UIDs() || u.GID >= s.e.boot.GIDs() {
-		return &wire.Error{
-			Code: wire.CodeInvalid,
+		return &ipc.Error{
+			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, s.e.boot.UIDs()),
 			Hint: s.e.boot.MapFix,
 		}

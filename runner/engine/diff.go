@@ -6,13 +6,13 @@ import (
 	"strings"
 
 	"demesne/rootfs"
+	"demesne/rootfs/autorun"
 	"demesne/rootfs/layers"
-	"demesne/rootfs/wrote"
+	"demesne/rootfs/upper"
 	"demesne/runner"
-	"demesne/runner/hostexec"
-	"demesne/runner/keep"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // diff tells what a sandbox made of its image, whether it lives or not.
@@ -21,7 +21,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, spec, base := (*keep.Box)(nil), rec.Info.Spec, []string(nil)
+	box, spec, base := (*store.Dir)(nil), rec.Info.Spec, []string(nil)
 	if s != nil {
 		<-s.built
 		box, spec, base = s.kept.box, s.info().Spec, s.kept.base
@@ -37,12 +37,12 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 		base = rec.Base
 	}
 	if box == nil || s != nil && !s.kept.onDisk || e.boot.Mode == userns.ModeMinimal {
-		return nil, wire.Errorf(wire.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", idOrName)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", idOrName)
 	}
 	return e.compare(box, spec, base)
 }
 
-func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runner.Diff, error) {
+func (e *Engine) compare(box *store.Dir, spec runner.Spec, base []string) (*runner.Diff, error) {
 	uppers, letGo, err := uppersOf(box, base)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runne
 		return nil, err
 	}
 	defer release()
-	changes, all, err := wrote.Diff(image, uppers)
+	changes, all, err := upper.Diff(image, uppers)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (e *Engine) compare(box *keep.Box, spec runner.Spec, base []string) (*runne
 }
 
 // uppersOf opens what a sandbox wrote, the earliest first, and holds it until release is called.
-func uppersOf(box *keep.Box, base []string) (uppers []*os.File, release func(), err error) {
+func uppersOf(box *store.Dir, base []string) (uppers []*os.File, release func(), err error) {
 	held, err := box.Hold(base)
 	if err != nil {
 		return nil, nil, err
@@ -123,16 +123,16 @@ func notItsOwn(path string, image bool) bool {
 	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
 }
 
-// told leaves out what the sandbox did not do itself, and marks what a host might execute.
-func told(changes []wrote.Change, all, image bool) *runner.Diff {
+// acked leaves out what the sandbox did not do itself, and marks what a host might execute.
+func told(changes []upper.Change, all, image bool) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {
 		if c.Path == "workspace" || notItsOwn(c.Path, image) {
 			continue
 		}
-		change := runner.Change{Path: wire.Bytes("/" + c.Path), Kind: string(c.Kind)}
+		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = hostexec.By(c.Path)
+			change.Executes = autorun.By(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

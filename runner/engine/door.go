@@ -8,36 +8,36 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // atDoor says what a caller of a door other than the command line may ask. An operation that is not here is refused.
-var atDoor = map[wire.Op]struct {
+var atDoor = map[ipc.Op]struct {
 	named  bool // it is about the sandbox that its body names, which the door has to see
 	shared bool // and may have been shared; otherwise the door has to own it
 }{
-	protocol.OpCreate: {}, protocol.OpKey: {}, protocol.OpRun: {}, protocol.OpList: {}, protocol.OpCount: {}, protocol.OpCheck: {}, protocol.OpSweep: {},
-	protocol.OpOpen: {true, true}, protocol.OpRestart: {true, true}, protocol.OpInspect: {true, true}, protocol.OpAnswer: {true, true},
-	protocol.OpExec: {true, true}, protocol.OpWait: {true, true}, protocol.OpSignal: {true, true}, protocol.OpResize: {true, true},
-	protocol.OpAttach: {true, true}, protocol.OpDiff: {true, true},
-	protocol.OpStop: {true, false}, protocol.OpEgress: {true, false}, protocol.OpFork: {true, false}, protocol.OpLayer: {true, false},
+	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpCount: {}, api.OpCheck: {}, api.OpSweep: {},
+	api.OpOpen: {true, true}, api.OpRestart: {true, true}, api.OpInspect: {true, true}, api.OpAnswer: {true, true},
+	api.OpExec: {true, true}, api.OpWait: {true, true}, api.OpSignal: {true, true}, api.OpResize: {true, true},
+	api.OpAttach: {true, true}, api.OpDiff: {true, true},
+	api.OpStop: {true, false}, api.OpEgress: {true, false}, api.OpFork: {true, false}, api.OpLayer: {true, false},
 }
 
 // hold holds a call to the sandboxes of its caller's door. It is the one place that does, and every call passes it.
 // What the call names is replaced by an id, so that what is looked up later is what was looked at here.
-func (c *caller) hold(m *wire.Message) error {
+func (c *caller) hold(m *ipc.Message) error {
 	if c.door == runner.DoorCLI {
 		return nil
 	}
 	may, ok := atDoor[m.Op]
 	if !ok {
-		return wire.Errorf(wire.CodeInvalid, "serve call: operation %q is the command line's", m.Op)
+		return ipc.Errorf(ipc.CodeInvalid, "serve call: operation %q is the command line's", m.Op)
 	}
 	if !may.named {
 		return nil
 	}
-	var t protocol.ExecTarget
+	var t api.ExecTarget
 	if err := m.Decode(&t); err != nil {
 		return err
 	}
@@ -47,15 +47,15 @@ func (c *caller) hold(m *wire.Message) error {
 	id, spec := c.e.specOf(t)
 	switch {
 	case spec == nil || !c.door.Sees(spec):
-		return wire.Errorf(wire.CodeUnknown, "find sandbox %q: no such sandbox", t.Sandbox)
+		return ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
 	case !may.shared && !c.door.Owns(spec):
-		return wire.Errorf(wire.CodeInvalid, "%s sandbox %q: it is shared: only the command line, which made it, may", m.Op, t.Sandbox)
+		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: it is shared: only the command line, which made it, may", m.Op, t.Sandbox)
 	}
 	return rename(m, id)
 }
 
 // specOf finds what t names: a sandbox that lives, is kept, or has ended, or that of a command. spec is nil if there is no such sandbox.
-func (e *Engine) specOf(t protocol.ExecTarget) (id string, spec *runner.Spec) {
+func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
 	if x, err := e.findExec(t); err == nil {
 		return x.s.id, &x.s.spec
 	}
@@ -74,7 +74,7 @@ func (e *Engine) specOf(t protocol.ExecTarget) (id string, spec *runner.Spec) {
 }
 
 // rename has a call name its sandbox by id.
-func rename(m *wire.Message, id string) error {
+func rename(m *ipc.Message, id string) error {
 	var body map[string]json.RawMessage
 	err := m.Decode(&body)
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // Each operation says what a door may do with it.
@@ -18,8 +18,8 @@ func TestDoorOperations(t *testing.T) {
 		}
 	}
 	c := &caller{door: runner.DoorMCP, e: &Engine{}}
-	var e *wire.Error
-	if err := c.hold(&wire.Message{Op: "new"}); !errors.As(err, &e) || e.Code != wire.CodeInvalid {
+	var e *ipc.Error
+	if err := c.hold(&ipc.Message{Op: "new"}); !errors.As(err, &e) || e.Code != ipc.CodeInvalid {
 		t.Errorf("an operation without a row: %v", err)
 	}
 }
@@ -27,8 +27,8 @@ func TestDoorOperations(t *testing.T) {
 // A call names its sandbox once, by the id that was looked up.
 func TestDoorRename(t *testing.T) {
 	for _, body := range []string{`{"sandbox":"name","exec":7}`, `{"SANDBOX":"other","exec":7,"sandbox":"name"}`, `{"sandbox":"name","exec":7,"Sandbox":"other"}`} {
-		m := &wire.Message{Op: protocol.OpExec, Body: json.RawMessage(body)}
-		var target protocol.ExecTarget
+		m := &ipc.Message{Op: api.OpExec, Body: json.RawMessage(body)}
+		var target api.ExecTarget
 		if err := errors.Join(rename(m, "id"), m.Decode(&target)); err != nil || target.Sandbox != "id" || target.Exec != 7 {
 			t.Errorf("%s: %+v %v", body, target, err)
 		}

@@ -4,16 +4,16 @@ import (
 	"fmt"
 
 	"demesne/runner"
-	"demesne/runner/outlet"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/network/proxyclient"
 )
 
 // admitEgress is the function of that name. What is asked for in vain is to be well said all
 // the same: the proxy tells.
-func (e *Engine) admitEgress(spec *runner.Spec, m *wire.Message) (*runner.Egress, error) {
+func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress, error) {
 	return admitEgress(spec, func(asked runner.Egress) error {
-		e.proxy.Program(m.File(protocol.FileProxy))
+		e.proxy.Program(m.File(api.FileProxy))
 		_, err := e.proxy.Plan(asked)
 		return err
 	})
@@ -37,11 +37,11 @@ func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Eg
 		return nil, nil
 	}
 	if err := check(*asked); err != nil {
-		return nil, wire.Errorf(wire.CodeInvalid, "create sandbox: %w", err)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "create sandbox: %w", err)
 	}
 	if len(asked.Secrets) > 0 {
-		return nil, &wire.Error{
-			Code: wire.CodeInvalid,
+		return nil, &ipc.Error{
+			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("create sandbox: secret %q is for a host, and nothing may be reached", asked.Secrets[0].Name),
 			Hint: "--allow-domain " + asked.Secrets[0].Host + " allows it",
 		}
@@ -64,13 +64,13 @@ func public(e *runner.Egress) *runner.Egress {
 }
 
 // admitPlan refuses a sandbox that may talk to everybody and has what it must not send.
-func admitPlan(spec *runner.Spec, plan outlet.Plan) error {
+func admitPlan(spec *runner.Spec, plan proxyclient.Plan) error {
 	why := leaks(spec, spec.Egress, plan.Open)
 	if why == "" {
 		return nil
 	}
-	return &wire.Error{
-		Code: wire.CodeInvalid, Text: why,
+	return &ipc.Error{
+		Code: ipc.CodeInvalid, Text: why,
 		Hint: "allow the names it needs instead, or leave the inputs out",
 	}
 }

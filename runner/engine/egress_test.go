@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // What allows nothing is no network, and is to be well said all the same.
@@ -38,7 +38,7 @@ func TestAdmitEgress(t *testing.T) {
 			if (e != nil) != c.network || (spec.Egress != nil) != c.network || asked != c.ask {
 				t.Errorf("%s: %+v, asked %t, spec has %+v", c.name, e, asked, spec.Egress)
 			}
-			if failed := c.useless || c.ask && answer != nil; (err != nil) != failed || failed && wire.AsError(err).Code != wire.CodeInvalid {
+			if failed := c.useless || c.ask && answer != nil; (err != nil) != failed || failed && ipc.AsError(err).Code != ipc.CodeInvalid {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
@@ -97,10 +97,10 @@ func TestMinimalRefusesNetworks(t *testing.T) {
 	for name, s := range map[string]*sandbox{
 		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
 	} {
-		s.e = &Engine{boot: protocol.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
+		s.e = &Engine{boot: api.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
 		err := s.makeMinimal(nil, &stages{})
-		var we *wire.Error
-		if !errors.As(err, &we) || we.Code != wire.CodeRequirement || we.Hint != "type this" {
+		var we *ipc.Error
+		if !errors.As(err, &we) || we.Code != ipc.CodeRequirement || we.Hint != "type this" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

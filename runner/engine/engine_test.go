@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
+	"demesne/runner/pid1/pid1api"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -19,22 +19,22 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // What libcontainer is told is a golden file for each rung and option, so that a
 // change of it is seen in review.
 func TestConfigGolden(t *testing.T) {
-	single := protocol.Boot{UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}}
-	multi := protocol.Boot{
+	single := api.Boot{UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}}
+	multi := api.Boot{
 		UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}, {Inside: 1, Host: 100000, Size: 65535}},
 		GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}, {Inside: 1, Host: 100000, Size: 65535}},
 	}
 	for name, c := range map[string]struct {
-		boot protocol.Boot
+		boot api.Boot
 		spec runner.Spec
-		rung rung
+		rung fallback
 	}{
 		"single":      {boot: single},
 		"multi":       {boot: multi},
 		"nesting":     {boot: single, spec: runner.Spec{Nesting: true}},
 		"image":       {boot: multi, spec: runner.Spec{Rootfs: &runner.Rootfs{Dir: "/r"}}},
-		"proc-bound":  {boot: single, rung: rung{procBound: true}},
-		"no-hostname": {boot: single, rung: rung{noHostname: true}},
+		"proc-bound":  {boot: single, rung: fallback{procBound: true}},
+		"no-hostname": {boot: single, rung: fallback{noHostname: true}},
 	} {
 		c.spec.Hostname = "demesne"
 		got, err := json.MarshalIndent(config("id", "/root", "/dev", "/proc/1/fd/9", c.boot, c.spec, c.rung), "", "\t")
@@ -57,11 +57,11 @@ func TestConfigGolden(t *testing.T) {
 }
 
 func TestOutcome(t *testing.T) {
-	exit := func(status uint32) *guestapi.Exited { return &guestapi.Exited{Status: status} }
+	exit := func(status uint32) *pid1api.Exited { return &pid1api.Exited{Status: status} }
 	kill := exit(uint32(syscall.SIGKILL))
 	for _, c := range []struct {
 		name    string
-		ex      *guestapi.Exited
+		ex      *pid1api.Exited
 		verdict runner.Reason
 		code    int
 		reason  runner.Reason

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 )
 
 // defaultEnv is what every command starts from. Nothing of the caller's
@@ -42,12 +42,12 @@ var defaultEnv = []string{
 	"NX_NO_CLOUD=true",
 }
 
-func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (guestapi.Exec, error) {
+func (s *sandbox) guestExec(x *execution, req api.ExecRequest) (pid1api.Exec, error) {
 	who, err := s.runsAs(req.User)
 	if err != nil {
-		return guestapi.Exec{}, err
+		return pid1api.Exec{}, err
 	}
-	g := guestapi.Exec{
+	g := pid1api.Exec{
 		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits(),
 		UID: who.UID, GID: who.GID, Groups: who.Groups,
 	}
@@ -61,9 +61,9 @@ func (s *sandbox) guestExec(x *execution, req protocol.ExecRequest) (guestapi.Ex
 	if s.net != nil {
 		env = append(env, s.net.env(s.tree.CertFile)...)
 	}
-	g.Env = wire.ByteStrings(lastWins(append(env, wire.Strings(req.Env)...)))
+	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
-		g.Dir = wire.Bytes(dir)
+		g.Dir = ipc.Bytes(dir)
 	}
 	g.SetIDs = s.e.boot.UIDs() > 1
 	return g, nil

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 )
 
 type execKey struct {
@@ -42,7 +42,7 @@ type execution struct {
 }
 
 // exec starts a command in a sandbox that lives.
-func (c *caller) exec(req protocol.ExecRequest, m *wire.Message) (*protocol.ExecReply, wire.Files, error) {
+func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
 	s, rec, err := c.e.locate(req.Sandbox)
 	if err == nil && s == nil {
 		err = stopped(rec)
@@ -66,22 +66,22 @@ func (c *caller) exec(req protocol.ExecRequest, m *wire.Message) (*protocol.Exec
 
 // execute starts a command and answers with its number, and its terminal if it has
 // one.
-func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) (*protocol.ExecReply, wire.Files, error) {
+func (s *sandbox) execute(c *caller, req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
-		return nil, nil, wire.Errorf(wire.CodeInvalid, "execute command: it is empty")
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "execute command: it is empty")
 	}
 	if err := s.hasSecrets(req.Secrets); err != nil {
 		return nil, nil, err
 	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	x, err := s.enrol(c, req.Tag)
+	x, err := s.register(c, req.Tag)
 	if err != nil {
 		return nil, nil, err
 	}
 	pid, reply, err := x.begin(c, req, m)
 	if err != nil {
-		s.strike(x)
+		s.unregister(x)
 		return nil, nil, err
 	}
 	x.arm(time.Duration(req.Timeout))
@@ -95,7 +95,7 @@ func (s *sandbox) execute(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	}
 	s.mu.Unlock()
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
-	started := &protocol.ExecReply{Exec: x.id, PID: pid, Trace: took}
+	started := &api.ExecReply{Exec: x.id, PID: pid, Trace: took}
 	if !req.Silent {
 		started.Restarted, started.Lacks = s.takeNews()
 	}
@@ -115,13 +115,13 @@ func (s *sandbox) takeNews() (restarted bool, lacks []string) {
 }
 
 // begin has PID 1 start x. reply has its terminal, if it has one.
-func (x *execution) begin(c *caller, req protocol.ExecRequest, m *wire.Message) (pid int, reply wire.Files, err error) {
+func (x *execution) begin(c *caller, req api.ExecRequest, m *ipc.Message) (pid int, reply ipc.Files, err error) {
 	g, err := x.s.guestExec(x, req)
 	if err != nil {
 		return 0, nil, err
 	}
-	reply = wire.Files{}
-	stdio := wire.Files{}
+	reply = ipc.Files{}
+	stdio := ipc.Files{}
 	if req.TTY != nil {
 		if err := x.openTTY(c, req, &g); err != nil {
 			return 0, nil, err
@@ -139,12 +139,12 @@ func (x *execution) begin(c *caller, req protocol.ExecRequest, m *wire.Message) 
 			f.Close()
 		}
 	}()
-	var done guestapi.Executed
+	var done pid1api.Executed
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	err = x.s.askGuest(ctx, guestapi.OpExec, g, stdio, &done)
-	if errors.Is(err, wire.ErrClosed) {
-		err = wire.Errorf(wire.CodeGone, "execute command: sandbox %s ended", x.s.id)
+	err = x.s.askGuest(ctx, pid1api.OpExec, g, stdio, &done)
+	if errors.Is(err, ipc.ErrClosed) {
+		err = ipc.Errorf(ipc.CodeGone, "execute command: sandbox %s ended", x.s.id)
 	}
 	if err != nil {
 		reply["tty"].Close() // of none does nothing
@@ -152,14 +152,14 @@ func (x *execution) begin(c *caller, req protocol.ExecRequest, m *wire.Message) 
 	return done.PID, reply, err
 }
 
-// enrol numbers a new execution and makes it findable.
-func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
+// register numbers a new execution and makes it findable.
+func (s *sandbox) register(c *caller, tag uint64) (*execution, error) {
 	<-s.built
 	blocked := s.net.blocked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return nil, s.goneFor("execute command: sandbox")
+		return nil, s.endedErr("execute command: sandbox")
 	}
 	s.next++
 	x := &execution{
@@ -178,8 +178,8 @@ func (s *sandbox) enrol(c *caller, tag uint64) (*execution, error) {
 	return x, nil
 }
 
-// strike takes back an execution that did not come to be.
-func (s *sandbox) strike(x *execution) {
+// unregister takes back an execution that did not come to be.
+func (s *sandbox) unregister(x *execution) {
 	s.mu.Lock()
 	delete(s.execs, x.id)
 	s.rest()
@@ -207,7 +207,7 @@ func (x *execution) arm(timeout time.Duration) {
 	}
 	x.timer = time.AfterFunc(timeout, func() {
 		if x.primary {
-			x.s.condemn(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
+			x.s.terminate(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
 			return
 		}
 		x.expire(initTimeout)
@@ -230,7 +230,7 @@ func (x *execution) kill(patience time.Duration) {
 	select {
 	case <-x.done:
 	case <-late.C:
-		x.s.condemn(runner.Lost, "PID 1 of the sandbox does not report the end of a command")
+		x.s.terminate(runner.Lost, "PID 1 of the sandbox does not report the end of a command")
 	}
 }
 
@@ -242,27 +242,27 @@ func (x *execution) signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	g := guestapi.Signal{Exec: x.id, Signal: int(sig), Group: true}
-	return x.s.askGuest(ctx, guestapi.OpSignal, g, nil, nil)
+	g := pid1api.Signal{Exec: x.id, Signal: int(sig), Group: true}
+	return x.s.askGuest(ctx, pid1api.OpSignal, g, nil, nil)
 }
 
 // askGuest asks PID 1 about a command. A sandbox whose PID 1 does not answer ends: no time limit would hold in it any more. What runs
 // there can bring that about, by a SIGSTOP for what PID 1 has forked before that is executed: until then the fork waits (vfork(2)).
-func (s *sandbox) askGuest(ctx context.Context, op wire.Op, body any, files wire.Files, reply any) error {
+func (s *sandbox) askGuest(ctx context.Context, op ipc.Op, body any, files ipc.Files, reply any) error {
 	err := s.guest.Call(ctx, op, body, files, reply)
 	if errors.Is(err, context.DeadlineExceeded) {
 		const why = "PID 1 of the sandbox does not answer"
-		go s.condemn(runner.Lost, why)
-		err = wire.Errorf(wire.CodeGone, "sandbox %s: %s", s.id, why)
+		go s.terminate(runner.Lost, why)
+		err = ipc.Errorf(ipc.CodeGone, "sandbox %s: %s", s.id, why)
 	}
 	return err
 }
 
 // fromGuest takes what PID 1 tells unasked: a command ended.
-func (s *sandbox) fromGuest(m *wire.Message) {
+func (s *sandbox) fromGuest(m *ipc.Message) {
 	defer m.Close()
-	var ex guestapi.Exited
-	if m.Op != guestapi.OpExited || m.Decode(&ex) != nil {
+	var ex pid1api.Exited
+	if m.Op != pid1api.OpExited || m.Decode(&ex) != nil {
 		return
 	}
 	s.mu.Lock()
@@ -284,7 +284,7 @@ func (s *sandbox) fromGuest(m *wire.Message) {
 	delete(s.execs, x.id)
 	s.mu.Unlock()
 	go func() {
-		first := s.takeDown("")
+		first := s.teardown("")
 		x.finish(&ex)
 		x.tell()
 		if first {

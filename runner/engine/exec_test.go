@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/state"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/store"
 )
 
 // runsIn is a sandbox that has been made, of an engine that has no others.
@@ -20,7 +20,7 @@ func runsIn(t *testing.T) *sandbox {
 	t.Helper()
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), accepting: true}
 	var err error
-	if e.state, err = state.Open(t.TempDir()); err != nil {
+	if e.state, err = store.OpenHistory(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	s := e.newSandbox("s", runner.Spec{Lifetime: runner.Persistent})
@@ -32,17 +32,17 @@ func runsIn(t *testing.T) *sandbox {
 // A PID 1 that was brought to answer nothing takes its sandbox along.
 func TestSilentInit(t *testing.T) {
 	s := runsIn(t)
-	ours, theirs, err := wire.Pair()
+	ours, theirs, err := ipc.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	defer s.guest.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 1)
 	defer cancel()
-	err = s.askGuest(ctx, guestapi.OpSignal, guestapi.Signal{}, nil, nil)
-	if wire.AsError(err).Code != wire.CodeGone {
+	err = s.askGuest(ctx, pid1api.OpSignal, pid1api.Signal{}, nil, nil)
+	if ipc.AsError(err).Code != ipc.CodeGone {
 		t.Errorf("error %v", err)
 	}
 	<-s.e.idle // it is forgotten, on disk too
@@ -74,7 +74,7 @@ func TestHostileInit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := runsIn(t)
-			ours, theirs, err := wire.Pair()
+			ours, theirs, err := ipc.Pair()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,23 +82,23 @@ func TestHostileInit(t *testing.T) {
 			defer acts.Wait()
 			defer theirs.Close()
 			acts.Go(func() { does(theirs) })
-			s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+			s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 			acts.Go(func() { s.guest.Serve(); s.guest.Close() })
 			defer s.guest.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			// More than the socket holds, and more than one call.
-			large := guestapi.Exec{Argv: []wire.Bytes{make([]byte, 1<<20)}}
+			large := pid1api.Exec{Argv: []ipc.Bytes{make([]byte, 1<<20)}}
 			var calls sync.WaitGroup
 			for range 3 {
 				calls.Go(func() {
-					if err := s.askGuest(ctx, guestapi.OpExec, large, nil, &guestapi.Executed{}); err == nil {
+					if err := s.askGuest(ctx, pid1api.OpExec, large, nil, &pid1api.Executed{}); err == nil {
 						t.Error("an answer")
 					}
 				})
 			}
 			calls.Wait()
-			s.condemn(runner.Lost, "")
+			s.terminate(runner.Lost, "")
 			<-s.e.idle // it is forgotten, on disk too
 		})
 	}
@@ -107,18 +107,18 @@ func TestHostileInit(t *testing.T) {
 // P24: one that says that it killed a command, and not that the command ended.
 func TestLyingInit(t *testing.T) {
 	s := runsIn(t)
-	ours, theirs, err := wire.Pair()
+	ours, theirs, err := ipc.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	defer s.guest.Close()
 	go s.guest.Serve()
-	var liar *wire.Peer
-	liar = wire.NewPeer(wire.NewConn(theirs), func(m *wire.Message) { liar.Reply(m, struct{}{}, nil); m.Close() })
+	var liar *ipc.Peer
+	liar = ipc.NewPeer(ipc.NewConn(theirs), func(m *ipc.Message) { liar.Reply(m, struct{}{}, nil); m.Close() })
 	defer liar.Close()
 	go liar.Serve()
-	x, err := s.enrol(nil, 0)
+	x, err := s.register(nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,16 +134,16 @@ func TestLyingInit(t *testing.T) {
 func TestEndedBounded(t *testing.T) {
 	s := runsIn(t)
 	for range 3 * endedMax {
-		x, err := s.enrol(nil, 0)
+		x, err := s.register(nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.finish(&guestapi.Exited{Exec: x.id})
+		x.finish(&pid1api.Exited{Exec: x.id})
 	}
 	if n := len(s.e.recent); n > endedMax || len(s.e.ended) > endedMax {
 		t.Errorf("%d commands are remembered, %d in order", n, len(s.e.ended))
 	}
-	if x, err := s.e.findExec(protocol.ExecTarget{Sandbox: s.id, Exec: s.next}); err != nil || x.result == nil {
+	if x, err := s.e.findExec(api.ExecTarget{Sandbox: s.id, Exec: s.next}); err != nil || x.result == nil {
 		t.Errorf("the last one: %v", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/freeze"
-	"demesne/runner/keep"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pause"
+	"demesne/runner/store"
 )
 
 // snapshotLife is longer than anybody waits: a snapshot does not expire.
@@ -23,7 +23,7 @@ const basesMax = 100
 
 // fork has what c asked for in passing removed when c ends, and what has no name unless c has said by then, by a call about
 // it, that somebody was told of it.
-func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
+func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	t.Door = c.door
 	f, err := c.e.fork(t)
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	c.mu.Lock()
 	gone := c.gone
 	if t.Passing || gone {
-		c.passing = append(c.passing, f.ID)
+		c.ephemeral = append(c.ephemeral, f.ID)
 	} else if t.Name == "" {
 		c.untold = append(c.untold, f.ID)
 	}
@@ -43,8 +43,8 @@ func (c *caller) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	return f, nil
 }
 
-// told is of a sandbox that c has called about.
-func (c *caller) told(id string) {
+// acked is of a sandbox that c has called about.
+func (c *caller) acked(id string) {
 	c.mu.Lock()
 	c.untold = slices.DeleteFunc(c.untold, func(of string) bool { return of == id })
 	c.mu.Unlock()
@@ -53,11 +53,11 @@ func (c *caller) told(id string) {
 // pass removes what c had in passing, unless c did.
 func (c *caller) pass() {
 	c.mu.Lock()
-	ids := append(c.passing, c.untold...)
-	c.passing, c.untold = nil, nil
+	ids := append(c.ephemeral, c.untold...)
+	c.ephemeral, c.untold = nil, nil
 	c.mu.Unlock()
 	for _, id := range ids {
-		rec, err := c.e.asleep(id)
+		rec, err := c.e.stopped(id)
 		if err != nil {
 			continue
 		}
@@ -68,7 +68,7 @@ func (c *caller) pass() {
 }
 
 // fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
-func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
+func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
 	}
@@ -98,7 +98,7 @@ func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(rec.Info.ID, rec.Base); err != nil {
 		return runner.Forked{}, err
 	}
-	if err := errors.Join(gone(rec.Init), box.Freeze(&rec)); err != nil {
+	if err := errors.Join(gone(rec.Init), box.Pause(&rec)); err != nil {
 		return runner.Forked{}, err
 	}
 	return e.forked(d, rec, t)
@@ -106,7 +106,7 @@ func (e *Engine) fork(t protocol.ForkRequest) (runner.Forked, error) {
 
 func admitBases(id string, base []string) error {
 	if n := len(base) + 1; n > basesMax {
-		return wire.Errorf(wire.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
+		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
 	}
 	return nil
 }
@@ -115,38 +115,38 @@ func admitBases(id string, base []string) error {
 // again. One with a network is none of these: rules that were changed while it lived, and its secrets, are in no file.
 func (s *sandbox) haltIdle() bool {
 	s.mu.Lock()
-	idle := !s.ending && len(s.execs) == 0 && s.egress == nil && freeze.Alone(s.pid)
+	idle := !s.ending && len(s.execs) == 0 && s.egress == nil && pause.Alone(s.pid)
 	if idle {
 		s.ending, s.kept.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"
 	}
 	s.mu.Unlock()
 	if idle {
-		s.takeApart()
+		s.cleanup()
 		s.e.forget(s)
 	}
 	return idle
 }
 
 // admitFork refuses what no fork can be.
-func (e *Engine) admitFork(t protocol.ForkRequest) error {
+func (e *Engine) admitFork(t api.ForkRequest) error {
 	if err := validName(t.Name); err != nil {
 		return err
 	}
 	if !t.Snapshot && !filepath.IsAbs(t.Out) {
-		return wire.Errorf(wire.CodeInvalid, "fork sandbox: output directory %q: not absolute", t.Out)
+		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox: output directory %q: not absolute", t.Out)
 	}
 	if t.Name == "" {
 		return nil
 	}
 	if _, _, err := e.locate(t.Name); err == nil {
-		return wire.Errorf(wire.CodeExists, "fork sandbox: the name %q is in use", t.Name)
+		return ipc.Errorf(ipc.CodeExists, "fork sandbox: the name %q is in use", t.Name)
 	}
 	return nil
 }
 
 // forked writes the new one down. Its files are all below it, and are locked meanwhile, so they stay.
-func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (runner.Forked, error) {
+func (e *Engine) forked(d *store.Store, from store.Record, t api.ForkRequest) (runner.Forked, error) {
 	box, err := d.New(newID())
 	if err != nil {
 		return runner.Forked{}, err
@@ -168,7 +168,7 @@ func (e *Engine) forked(d *keep.Dir, from keep.Record, t protocol.ForkRequest) (
 		i.Spec.Publish = t.Publish
 	}
 	// Quiet: a fork never ran, so its first start loses no process.
-	r := keep.Record{Info: i, Map: from.Map, Base: from.Base, Secrets: from.Secrets, Snapshot: t.Snapshot, Quiet: true}
+	r := store.Record{Info: i, Map: from.Map, Base: from.Base, Secrets: from.Secrets, Snapshot: t.Snapshot, Quiet: true}
 	if t.Passing {
 		r.Maker = e.state.Self()
 	}

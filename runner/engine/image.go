@@ -18,9 +18,9 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/receipt"
-	"demesne/runner/wire"
 )
 
 // rootCaps are what uid 0 of an image has, and no other user: what package managers do
@@ -39,7 +39,7 @@ const layersMax = 500
 func admitRootfs(spec *runner.Spec) error {
 	r := spec.Rootfs
 	invalid := func(format string, a ...any) error {
-		return wire.Errorf(wire.CodeInvalid, "create sandbox: image %q: %w", spec.Image, fmt.Errorf(format, a...))
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: image %q: %w", spec.Image, fmt.Errorf(format, a...))
 	}
 	switch {
 	case r == nil && spec.Image == "host":
@@ -79,7 +79,7 @@ func privileges(spec runner.Spec) (p receipt.Privileges) {
 }
 
 // layerKey names the map that layers have to be unpacked under.
-func layerKey(b protocol.Boot) string {
+func layerKey(b api.Boot) string {
 	extents := func(ranges []runner.IDRange) (m []layers.IDMap) {
 		for _, r := range ranges {
 			m = append(m, layers.IDMap(r))
@@ -99,7 +99,7 @@ type ofImage struct {
 
 // mountImage mounts the tree of an image and holds its layers until the sandbox ends; those of a
 // spare, until they are mounted.
-func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, error) {
+func (s *sandbox) mountImage(l rootfs.Layout, m *ipc.Message) (*rootfs.Tree, error) {
 	r, b := s.spec.Rootfs, s.e.boot
 	cache := s.layerCache()
 	image := rootfs.Image{
@@ -110,7 +110,7 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 		image.User = numeric(u)
 	}
 	if r.Dir != "" {
-		image.Dir = source(m, protocol.SourceRootfs, r.Dir)
+		image.Dir = source(m, api.SourceRootfs, r.Dir)
 	} else {
 		began := time.Now()
 		held, err := s.hold(cache)
@@ -135,10 +135,10 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *wire.Message) (*rootfs.Tree, er
 	}
 	switch {
 	case errors.Is(err, rootfs.ErrNoUser):
-		return nil, wire.Errorf(wire.CodeInvalid, "%w", err)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	case errors.Is(err, rootfs.ErrForeign):
-		return nil, &wire.Error{
-			Code: wire.CodeInvalid, Text: "use " + r.Dir + ": " + err.Error(),
+		return nil, &ipc.Error{
+			Code: ipc.CodeInvalid, Text: "use " + r.Dir + ": " + err.Error(),
 			Hint: "demesne import " + r.Dir + " NAME, or chown -R it to your user and group",
 		}
 	}
@@ -180,8 +180,8 @@ func (s *sandbox) explainInit(err error) error {
 	if !slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return err
 	}
-	return &wire.Error{
-		Code: wire.CodeInternal,
+	return &ipc.Error{
+		Code: ipc.CodeInternal,
 		Text: fmt.Sprintf("execute %q in an image: not statically linked: %v", s.e.boot.Init, err),
 		Hint: "make build, or CGO_ENABLED=0 go install ./cmd/demesne-init",
 	}
@@ -202,7 +202,7 @@ func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) 
 func (s *sandbox) runsAs(asked *runner.User) (rootfs.Account, error) {
 	b := s.e.boot
 	if asked != nil && (asked.UID >= b.UIDs() || asked.GID >= b.GIDs()) {
-		return rootfs.Account{}, wire.Errorf(wire.CodeInvalid, "set user %d:%d: not in the id map", asked.UID, asked.GID)
+		return rootfs.Account{}, ipc.Errorf(ipc.CodeInvalid, "set user %d:%d: not in the id map", asked.UID, asked.GID)
 	}
 	if s.spec.Rootfs != nil {
 		if asked == nil {

@@ -10,13 +10,13 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 var (
-	oneMapped  = protocol.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
-	manyMapped = protocol.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
+	oneMapped  = api.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
+	manyMapped = api.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
 )
 
 func TestAdmitRootfs(t *testing.T) {
@@ -46,8 +46,8 @@ func TestAdmitRootfs(t *testing.T) {
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)
 		}
-		var e *wire.Error
-		if err != nil && (!errors.As(err, &e) || e.Code != wire.CodeInvalid) {
+		var e *ipc.Error
+		if err != nil && (!errors.As(err, &e) || e.Code != ipc.CodeInvalid) {
 			t.Errorf("%s: %v is not invalid", row.name, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestGuestSetupOfImages(t *testing.T) {
 	for _, row := range []struct {
 		name             string
 		spec             runner.Spec
-		boot             protocol.Boot
+		boot             api.Boot
 		fakeRoot, noSUID bool
 		caps             bool
 	}{

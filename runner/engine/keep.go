@@ -10,19 +10,19 @@ import (
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/given"
-	"demesne/runner/keep"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // kept is what of a persistent sandbox outlives its processes.
 type kept struct {
-	box     *keep.Box // its directory; nil: it has none
-	why     error     // its files are not kept
-	base    []string  // of package keep, below what it writes
-	secrets []string  // names of those that it was ever started with
-	onDisk  bool      // what it writes is in box
-	written *os.File  // that
+	box     *store.Dir // its directory; nil: it has none
+	why     error      // its files are not kept
+	base    []string   // of package keep, below what it writes
+	secrets []string   // names of those that it was ever started with
+	onDisk  bool       // what it writes is in box
+	written *os.File   // that
 
 	unsettled *time.Time // since when /out may have what was not settled; nil: it has none
 	rebooted  bool       // the machine was, meanwhile
@@ -36,7 +36,7 @@ type kept struct {
 
 // keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
 // first of them.
-func (e *Engine) keeper() (*keep.Dir, error) {
+func (e *Engine) keeper() (*store.Store, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.boot.Kept == "" {
@@ -44,7 +44,7 @@ func (e *Engine) keeper() (*keep.Dir, error) {
 	}
 	var err error
 	if e.kept == nil {
-		e.kept, err = keep.Open(e.boot.Kept)
+		e.kept, err = store.Open(e.boot.Kept)
 	}
 	return e.kept, err
 }
@@ -81,7 +81,7 @@ func (s *sandbox) keep() (err error) {
 	if s.kept.restarted {
 		return s.takeUp()
 	}
-	var d *keep.Dir
+	var d *store.Store
 	if d, s.kept.why = s.e.keeper(); d == nil {
 		return nil
 	}
@@ -106,19 +106,19 @@ func (s *sandbox) takeUp() error {
 	s.kept.rebooted = rec.Unsettled != nil && rec.Init.Boot != s.e.state.Self().Boot
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
-		return wire.Errorf(wire.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
+		return ipc.Errorf(ipc.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
 	}
 	return gone(rec.Init)
 }
 
 // take takes the directory of a sandbox that was there a moment ago.
-func take(d *keep.Dir, id string) (*keep.Box, keep.Record, error) {
+func take(d *store.Store, id string) (*store.Dir, store.Record, error) {
 	box, rec, err := d.Take(id)
 	switch {
-	case errors.Is(err, keep.ErrBusy):
-		err = wire.Errorf(wire.CodeBusy, "%w", err)
+	case errors.Is(err, store.ErrBusy):
+		err = ipc.Errorf(ipc.CodeBusy, "%w", err)
 	case errors.Is(err, fs.ErrNotExist):
-		err = wire.Errorf(wire.CodeUnknown, "find sandbox %q: it was removed", id)
+		err = ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: it was removed", id)
 	}
 	return box, rec, err
 }
@@ -132,10 +132,10 @@ func (k *kept) resume(out *given.Dir) {
 }
 
 // gone waits for a PID 1 whose runner was killed. It outlives that by a moment, and its overlay with it.
-func gone(init keep.Process) error {
+func gone(init store.Process) error {
 	for deadline := time.Now().Add(initTimeout); init.Alive(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			return wire.Errorf(wire.CodeBusy, "take sandbox: its PID 1 is process %d", init.PID)
+			return ipc.Errorf(ipc.CodeBusy, "take sandbox: its PID 1 is process %d", init.PID)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (s *sandbox) moveIn() error {
 		return nil
 	}
 	// On a full disk the earlier record of a sandbox has to do: what is in it may be what fills the disk.
-	if err := s.record(); err != nil && !(s.kept.restarted && wire.Full(err)) {
+	if err := s.record(); err != nil && !(s.kept.restarted && ipc.Full(err)) {
 		return err
 	}
 	s.mu.Lock()
@@ -212,11 +212,11 @@ func (s *sandbox) record() error {
 	s.mu.Lock()
 	i.Expires = s.life.ends
 	s.mu.Unlock()
-	init, err := keep.Identify(s.pid)
+	init, err := store.Identify(s.pid)
 	if err != nil {
-		init = keep.Process{} // it is dead
+		init = store.Process{} // it is dead
 	}
-	return s.kept.box.Write(keep.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Secrets: s.kept.secrets, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
+	return s.kept.box.Write(store.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Secrets: s.kept.secrets, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
 }
 
 // leave is when nothing runs any more: the directory stays, or goes.
@@ -257,9 +257,9 @@ func (s *sandbox) keeps(what string) error {
 	case s.kept.stay:
 		return nil
 	case s.ending:
-		return s.goneFor(what)
+		return s.endedErr(what)
 	}
-	return wire.Errorf(wire.CodeInvalid, "%s %q: its files are not kept: %v", what, s.id, s.kept.why)
+	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not kept: %v", what, s.id, s.kept.why)
 }
 
 // remove ends s and removes its files.

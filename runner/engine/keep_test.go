@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"demesne/rootfs/wrote"
+	"demesne/rootfs/upper"
 	"demesne/runner"
-	"demesne/runner/keep"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
 )
 
 func TestExpiry(t *testing.T) {
@@ -92,7 +92,7 @@ func TestSecretsUnlike(t *testing.T) {
 		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: started without it"},
 	} {
 		err := s.hasSecrets(row.asked)
-		if (err == nil) != (row.want == "") || err != nil && (codeOf(err) != wire.CodeInvalid || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden")) {
+		if (err == nil) != (row.want == "") || err != nil && (codeOf(err) != ipc.CodeInvalid || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden")) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
@@ -102,7 +102,7 @@ func TestSecretsUnlike(t *testing.T) {
 }
 
 func TestTold(t *testing.T) {
-	changes := []wrote.Change{
+	changes := []upper.Change{
 		{Path: "etc/hosts", Kind: 'M'}, {Path: "in", Kind: 'A'}, {Path: "in/x", Kind: 'A'}, {Path: "out", Kind: 'A'},
 		{Path: "workspace", Kind: 'A'}, {Path: "workspace/.envrc", Kind: 'A'}, {Path: "x/.envrc", Kind: 'D'}, {Path: "etc/demesne-ca.pem", Kind: 'A'},
 	}
@@ -131,10 +131,10 @@ func TestTold(t *testing.T) {
 }
 
 func TestStopped(t *testing.T) {
-	for code, rec := range map[wire.Code]keep.Record{
-		wire.CodeStopped: {Info: runner.Info{State: runner.Stopped}},
-		wire.CodeBusy:    {Info: runner.Info{State: runner.Running}},
-		wire.CodeInvalid: {Snapshot: true},
+	for code, rec := range map[ipc.Code]store.Record{
+		ipc.CodeStopped: {Info: runner.Info{State: runner.Stopped}},
+		ipc.CodeBusy:    {Info: runner.Info{State: runner.Running}},
+		ipc.CodeInvalid: {Snapshot: true},
 	} {
 		if got := codeOf(stopped(rec)); got != code {
 			t.Errorf("%+v: %s, want %s", rec, got, code)
@@ -165,12 +165,12 @@ func TestKeeps(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		stay, ending bool
-		want         wire.Code
+		want         ipc.Code
 	}{
 		{"kept", true, false, ""},
 		{"stopped", true, true, ""},
-		{"removed", false, true, wire.CodeGone},
-		{"without a place", false, false, wire.CodeInvalid},
+		{"removed", false, true, ipc.CodeGone},
+		{"without a place", false, false, ipc.CodeInvalid},
 	} {
 		s := &sandbox{ending: row.ending}
 		s.kept.stay = row.stay

@@ -4,16 +4,16 @@ import (
 	"bufio"
 	"os"
 
-	"demesne/rootfs/wrote"
+	"demesne/rootfs/upper"
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // layer writes one of the layers that a sandbox without processes has over its image's.
-func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered, err error) {
+func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err error) {
 	if to == nil {
-		return did, wire.Errorf(wire.CodeInvalid, "write layer: no file")
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer: no file")
 	}
 	defer to.Close()
 	live, rec, err := e.locate(t.Sandbox)
@@ -21,7 +21,7 @@ func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered
 	case err != nil:
 		return did, err
 	case live != nil:
-		return did, wire.Errorf(wire.CodeBusy, "write layer of sandbox %q: it has processes", live.id)
+		return did, ipc.Errorf(ipc.CodeBusy, "write layer of sandbox %q: it has processes", live.id)
 	}
 	d, err := e.keeper()
 	if err != nil {
@@ -39,14 +39,14 @@ func (e *Engine) layer(t protocol.LayerRequest, to *os.File) (did runner.Layered
 	defer release()
 	did.Layers = max(len(uppers), 1)
 	if t.Layer < 0 || t.Layer >= did.Layers {
-		return did, wire.Errorf(wire.CodeInvalid, "write layer %d: there are %d", t.Layer, did.Layers)
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: there are %d", t.Layer, did.Layers)
 	}
 	if len(uppers) == 0 { // a fork that never ran, of what never wrote
 		return did, nil
 	}
 	image := rec.Info.Spec.Rootfs != nil
 	w := bufio.NewWriterSize(to, 256<<10)
-	did.Entries, err = wrote.WriteLayer(uppers[t.Layer], w, func(path string) bool { return notItsOwn(path, image) })
+	did.Entries, err = upper.WriteLayer(uppers[t.Layer], w, func(path string) bool { return notItsOwn(path, image) })
 	if err == nil {
 		err = w.Flush()
 	}

@@ -41,48 +41,48 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/api"
+	"demesne/runner/doctor"
 	"demesne/runner/given"
-	"demesne/runner/keep"
 	"demesne/runner/limits"
-	"demesne/runner/outlet"
-	"demesne/runner/probe"
-	"demesne/runner/protocol"
-	"demesne/runner/state"
+	"demesne/runner/network/proxyclient"
+	"demesne/runner/store"
+
+	"demesne/runner/ipc"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // Engine is a runner's state.
 type Engine struct {
-	boot   protocol.Boot
+	boot   api.Boot
 	dir    string // private tmpfs: rootfs trees and libcontainer's state
 	host   *limits.Host
 	kernel string
-	state  *state.Dir
+	state  *store.History
 	life   *os.File // what the reaper waits on
 	clock  *given.Clock
 	ready  chan struct{} // closed when the above is there, or broken
 	broken error
 	ahead  ahead
 
-	mu        sync.Mutex
-	boxes     map[string]*sandbox
-	recent    map[execKey]*execution // of live sandboxes, and the last ones that ended
-	ended     []execKey              // oldest first
-	rung      int                    // of rungs: the first that worked here
-	rungWhy   error                  // why not a better one
-	callers   int
-	keys      keyLocks
-	types     sync.Once // see learnTypes
-	spares    spares
-	turns     chan struct{} // taken by each sandbox that is being raised for a caller
-	init      string        // see initProgram
-	proxy     outlet.Proxy  // of all sandboxes
-	kept      *keep.Dir     // see keeper
-	sweeping  sync.Mutex    // of sweep
-	linger    linger
-	idle      chan struct{} // closed when there is nothing left to serve
-	accepting bool
+	mu          sync.Mutex
+	boxes       map[string]*sandbox
+	recent      map[execKey]*execution // of live sandboxes, and the last ones that ended
+	ended       []execKey              // oldest first
+	fallback    int                    // of rungs: the first that worked here
+	fallbackWhy error                  // why not a better one
+	callers     int
+	keys        keyLocks
+	types       sync.Once // see learnTypes
+	spares      spares
+	turns       chan struct{}     // taken by each sandbox that is being raised for a caller
+	init        string            // see initProgram
+	proxy       proxyclient.Proxy // of all sandboxes
+	kept        *store.Store      // see keeper
+	sweeping    sync.Mutex        // of sweep
+	linger      linger
+	idle        chan struct{} // closed when there is nothing left to serve
+	accepting   bool
 }
 
 // Main runs until nobody needs the runner any more and returns its exit code.
@@ -124,7 +124,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	e.life, e.clock = life, given.NewClock()
 	e.accepting, e.callers = true, 1 // who is waited for
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
-	ctl := os.NewFile(protocol.FDControl, "control")
+	ctl := os.NewFile(api.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()
 	if err != nil {
@@ -137,12 +137,12 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	go e.watchProgram()
 	// Callers are greeted meanwhile: they have something to prepare, too.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
-	unix.SetNonblock(protocol.FDConn, true)
-	unix.SetNonblock(protocol.FDListener, true)
+	unix.SetNonblock(api.FDConn, true)
+	unix.SetNonblock(api.FDListener, true)
 	// Callers see as their peer the process that called listen(2) last: not the one that made the socket.
-	unix.Listen(protocol.FDListener, protocol.Backlog)
-	go e.accept(os.NewFile(protocol.FDListener, "listener"))
-	e.greet(wire.NewConn(os.NewFile(protocol.FDConn, "caller")))
+	unix.Listen(api.FDListener, api.Backlog)
+	go e.accept(os.NewFile(api.FDListener, "listener"))
+	e.greet(ipc.NewConn(os.NewFile(api.FDConn, "caller")))
 	e.leave()
 	<-e.idle
 	<-e.ready
@@ -151,7 +151,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)
 	}
-	return len(probe.Left(e.boot.RunDir, e.boot.Key)) == 0 && !given.Left(e.boot.RunDir, e.boot.Key), nil
+	return len(doctor.Left(e.boot.RunDir, e.boot.Key)) == 0 && !given.Left(e.boot.RunDir, e.boot.Key), nil
 }
 
 // settled waits for setUp and returns its error.
@@ -172,7 +172,7 @@ func (e *Engine) setUp() (err error) {
 	if e.kernel, err = kernelRelease(); err != nil {
 		return err
 	}
-	if e.state, err = state.Open(filepath.Join(e.boot.RunDir, "state")); err != nil {
+	if e.state, err = store.OpenHistory(filepath.Join(e.boot.RunDir, "state")); err != nil {
 		return err
 	}
 	if e.enter() {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 )
 
 // hostReadable is what of the host's own tree a sandbox without namespaces may read
@@ -30,17 +30,17 @@ var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 // run in the host's tree, and Landlock and seccomp alone hold them. /in, /out and
 // /workspace do not exist; $DEMESNE_IN and the like say where things are. Its
 // processes are descendants of a demesne-init that is a subreaper instead of PID 1.
-func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
+func (s *sandbox) makeMinimal(m *ipc.Message, t *stages) (err error) {
 	if s.spec.Rootfs != nil {
-		return &wire.Error{
-			Code: wire.CodeRequirement,
+		return &ipc.Error{
+			Code: ipc.CodeRequirement,
 			Text: "mount image: this machine forbids namespaces: " + s.e.boot.ModeWhy,
 			Hint: s.e.boot.ModeFix,
 		}
 	}
 	if s.egress != nil || len(s.spec.Publish) > 0 || slices.ContainsFunc(s.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
-		return &wire.Error{
-			Code: wire.CodeRequirement,
+		return &ipc.Error{
+			Code: ipc.CodeRequirement,
 			Text: "make network: this machine forbids namespaces: " + s.e.boot.ModeWhy,
 			Hint: s.e.boot.ModeFix,
 		}
@@ -69,7 +69,7 @@ func (s *sandbox) makeMinimal(m *wire.Message, t *stages) (err error) {
 	}
 	t.mark("guest")
 	if facts.LandlockABI == 0 || !facts.LandlockFS {
-		return wire.Errorf(wire.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
+		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
 	}
 	s.seen = seen{facts: facts}
 	return s.complete(m, t)
@@ -114,7 +114,7 @@ func (s *sandbox) layOut() (err error) {
 }
 
 func (s *sandbox) startPlain() error {
-	ours, theirs, err := wire.Pair()
+	ours, theirs, err := ipc.Pair()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *sandbox) startPlain() error {
 		return err
 	}
 	s.pid = cmd.Process.Pid
-	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
 	s.undo.add(func() {
 		// It kills what it started when the socket ends, then itself.
@@ -141,32 +141,32 @@ func (s *sandbox) startPlain() error {
 }
 
 // minimalSetup is what holds such a sandbox. It is pure.
-func (s *sandbox) minimalSetup() guestapi.Setup {
-	g := guestapi.Setup{
-		Scoped: true, NoTCP: true, Sentry: true,
-		Seccomp: guestapi.SeccompOptions{NoSUID: true, NoSocket: true},
+func (s *sandbox) minimalSetup() pid1api.Setup {
+	g := pid1api.Setup{
+		Scoped: true, NoTCP: true, Subreaper: true,
+		Seccomp: pid1api.SeccompOptions{NoSUID: true, NoSocket: true},
 	}
-	grant := func(a guestapi.Access, paths ...string) {
+	grant := func(a pid1api.Access, paths ...string) {
 		for _, p := range paths {
-			g.Landlock = append(g.Landlock, guestapi.PathRule{Path: wire.Bytes(p), Access: a})
+			g.Landlock = append(g.Landlock, pid1api.PathRule{Path: ipc.Bytes(p), Access: a})
 		}
 	}
-	grant(guestapi.AccessReadExec, hostReadable...)
+	grant(pid1api.AccessReadExec, hostReadable...)
 	for _, in := range s.spec.Inputs {
-		grant(guestapi.AccessReadExec, in.Path)
+		grant(pid1api.AccessReadExec, in.Path)
 	}
-	grant(guestapi.AccessReadWrite, hostWritable...)
-	grant(guestapi.AccessReadExec, s.paths.in)
-	grant(guestapi.AccessReadWrite, s.paths.out, s.paths.workspace, s.paths.home, s.paths.tmp)
+	grant(pid1api.AccessReadWrite, hostWritable...)
+	grant(pid1api.AccessReadExec, s.paths.in)
+	grant(pid1api.AccessReadWrite, s.paths.out, s.paths.workspace, s.paths.home, s.paths.tmp)
 	return g
 }
 
 // rlimits are the group's, less what would count the user's other processes: only a
 // user namespace makes RLIMIT_NPROC a sandbox's own (getrlimit(2)).
-func (s *sandbox) rlimits() []guestapi.Rlimit {
+func (s *sandbox) rlimits() []pid1api.Rlimit {
 	r := s.group.Rlimits()
 	if s.tree != nil {
 		return r
 	}
-	return slices.DeleteFunc(r, func(l guestapi.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
+	return slices.DeleteFunc(r, func(l pid1api.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
 }

@@ -9,18 +9,18 @@ import (
 	"demesne/netns"
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/inlet"
-	"demesne/runner/protocol"
-	"demesne/runner/wayout"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/network"
+
+	"demesne/runner/ipc"
 )
 
-// network is the namespace a sandbox is in, its way out if it has one, and the ways in.
+// sandboxNetwork is the namespace a sandbox is in, its way out if it has one, and the ways in.
 // A nil network, of a sandbox without namespaces, is none of these.
-type network struct {
+type sandboxNetwork struct {
 	ns     *netns.NS
-	out    *wayout.Way // nil: none
-	inlets []*inlet.Inlet
+	out    *network.Egress // nil: none
+	inlets []*network.Forward
 }
 
 // ahead is what the runner begins to make before it is asked for anything: one of the two, for the
@@ -32,7 +32,7 @@ type ahead struct {
 
 func (a *ahead) begin(gateway bool) {
 	if gateway {
-		join := begin(wayout.Gateway)
+		join := begin(network.Gateway)
 		a.gateway.Store(&join)
 		return
 	}
@@ -65,30 +65,30 @@ func first[T any](there *atomic.Pointer[func() (T, error)], produce func() (T, e
 
 // newNetwork starts making a network, with a way out unless that is nil; join waits for
 // it.
-func (e *Engine) newNetwork(w *wayout.Way) (join func() (*network, error)) {
-	return begin(func() (*network, error) {
+func (e *Engine) newNetwork(w *network.Egress) (join func() (*sandboxNetwork, error)) {
+	return begin(func() (*sandboxNetwork, error) {
 		if w == nil {
 			ns, err := first(&e.ahead.ns, netns.New)()
 			if err != nil {
 				return nil, lacking(err)
 			}
-			return &network{ns: ns}, nil
+			return &sandboxNetwork{ns: ns}, nil
 		}
-		ns, err := w.Open(first(&e.ahead.gateway, wayout.Gateway))
+		ns, err := w.Open(first(&e.ahead.gateway, network.Gateway))
 		if err != nil {
 			return nil, err
 		}
-		return &network{ns: ns, out: w}, nil
+		return &sandboxNetwork{ns: ns, out: w}, nil
 	})
 }
 
 // wayOut begins the way out of a sandbox that has one. What a spare's is to amount to
 // nobody knows yet.
-func (s *sandbox) wayOut(m *wire.Message) *wayout.Way {
+func (s *sandbox) wayOut(m *ipc.Message) *network.Egress {
 	if s.egress == nil {
 		return nil
 	}
-	w := wayout.New(*s.egress)
+	w := network.NewEgress(*s.egress)
 	if !s.spare {
 		s.askProxy(w, m)
 	}
@@ -97,18 +97,18 @@ func (s *sandbox) wayOut(m *wire.Message) *wayout.Way {
 }
 
 // askProxy has the proxy understand what was asked for.
-func (s *sandbox) askProxy(w *wayout.Way, m *wire.Message) {
-	s.e.proxy.Program(m.File(protocol.FileProxy))
+func (s *sandbox) askProxy(w *network.Egress, m *ipc.Message) {
+	s.e.proxy.Program(m.File(api.FileProxy))
 	var ask func(name string, port uint16) // nil: nobody
 	if s.egress.Ask > 0 {
 		ask = s.ask
 	}
-	w.Begin(&s.e.proxy, s.id, *s.egress, m.File(protocol.FileLog), ask)
+	w.Begin(&s.e.proxy, s.id, *s.egress, m.File(api.FileLog), ask)
 }
 
 // openNetwork has the sandbox's network served, both ways. admitted says at last whether the
 // proxy does, and whether what it is to let through may be.
-func (s *sandbox) openNetwork(m *wire.Message) (admitted func() error, _ error) {
+func (s *sandbox) openNetwork(m *ipc.Message) (admitted func() error, _ error) {
 	if err := s.net.publish(s.spec.Publish, m); err != nil {
 		return nil, err
 	}
@@ -133,19 +133,19 @@ func (s *sandbox) openNetwork(m *wire.Message) (admitted func() error, _ error) 
 }
 
 // publish serves the listeners that came with a create call.
-func (n *network) publish(ports []runner.Port, m *wire.Message) error {
+func (n *sandboxNetwork) publish(ports []runner.Port, m *ipc.Message) error {
 	for i, p := range ports {
-		f := m.File(protocol.FilePort(i))
+		f := m.File(api.FilePort(i))
 		if f == nil {
-			return wire.Errorf(wire.CodeInvalid, "publish port %d: no listener came with it", p.To)
+			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: no listener came with it", p.To)
 		}
 		path, isPath := strings.CutPrefix(p.Listen, "unix:")
 		if !isPath {
 			path = ""
 		}
-		in, err := inlet.Open(f, path, n.ns, p.To)
+		in, err := network.Publish(f, path, n.ns, p.To)
 		if err != nil {
-			return wire.Errorf(wire.CodeInvalid, "publish port %d: %w", p.To, err)
+			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: %w", p.To, err)
 		}
 		n.inlets = append(n.inlets, in)
 	}
@@ -153,13 +153,13 @@ func (n *network) publish(ports []runner.Port, m *wire.Message) error {
 }
 
 // started gives up what only PID 1 needed. Ways in go by the namespace.
-func (n *network) started() {
+func (n *sandboxNetwork) started() {
 	if len(n.inlets) == 0 {
 		n.ns.Close()
 	}
 }
 
-func (n *network) close() {
+func (n *sandboxNetwork) close() {
 	for _, i := range n.inlets {
 		i.Close()
 	}
@@ -167,25 +167,25 @@ func (n *network) close() {
 }
 
 // socketsLeft says whether a socket that the caller listened on is still there: we may not remove real root's.
-func (n *network) socketsLeft() bool {
-	return n != nil && slices.ContainsFunc(n.inlets, (*inlet.Inlet).Left)
+func (n *sandboxNetwork) socketsLeft() bool {
+	return n != nil && slices.ContainsFunc(n.inlets, (*network.Forward).Left)
 }
 
-func (n *network) env(certFile string) []string {
+func (n *sandboxNetwork) env(certFile string) []string {
 	if n == nil || n.out == nil {
 		return nil
 	}
 	return n.out.Env(certFile, rootfs.JavaFile)
 }
 
-func (n *network) blocked() []runner.Blocked {
+func (n *sandboxNetwork) blocked() []runner.Blocked {
 	if n == nil || n.out == nil {
 		return nil
 	}
 	return n.out.Blocked()
 }
 
-func (n *network) layers() []runner.Layer {
+func (n *sandboxNetwork) layers() []runner.Layer {
 	if n == nil || n.out == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (n *network) layers() []runner.Layer {
 }
 
 // word is the receipt's.
-func (n *network) word() string {
+func (n *sandboxNetwork) word() string {
 	if n == nil || n.out == nil {
 		return "none"
 	}

@@ -4,25 +4,25 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
-	"demesne/runner/keep"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
 )
 
 // restart makes a sandbox again whose processes are gone, over the files they left. The caller opened what
 // is shown to it anew.
-func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, error) {
+func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	e := c.e
 	live, rec, err := e.locate(t.Sandbox)
 	switch {
 	case err != nil:
-		return protocol.Opened{}, err
+		return api.Opened{}, err
 	case live != nil: // somebody was faster
 		given.Remove(e.boot.RunDir, t.Granted)
 		return live.open()
 	case rec.Snapshot:
-		return protocol.Opened{}, stopped(rec)
+		return api.Opened{}, stopped(rec)
 	}
 	spec := rec.Info.Spec
 	spec.Exposed, spec.Granted = t.Exposed, t.Granted
@@ -31,7 +31,7 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	}
 	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
-		return protocol.Opened{}, err
+		return api.Opened{}, err
 	}
 	s := e.newSandbox(rec.Info.ID, spec)
 	s.asker = c
@@ -41,56 +41,56 @@ func (c *caller) restart(t protocol.Restart, m *wire.Message) (protocol.Opened, 
 	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
 	other, err := e.claimAgain(s)
 	if err != nil {
-		return protocol.Opened{}, err
+		return api.Opened{}, err
 	}
 	if other != nil {
 		given.Remove(e.boot.RunDir, t.Granted)
 		return other.open()
 	}
 	if err := s.build(m); err != nil {
-		return protocol.Opened{}, wire.Errorf(codeOf(err), "restart sandbox %q: %w", s.id, err)
+		return api.Opened{}, ipc.Errorf(codeOf(err), "restart sandbox %q: %w", s.id, err)
 	}
 	close(s.built)
 	return s.open()
 }
 
 // stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
-func stopped(rec keep.Record) error {
+func stopped(rec store.Record) error {
 	if rec.Snapshot {
-		err := wire.Errorf(wire.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
+		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
 		err.Hint = "demesne fork ID makes a sandbox of it"
 		return err
 	}
 	if rec.Info.State == runner.Running {
-		return wire.Errorf(wire.CodeBusy, "open sandbox %q: %w", rec.Info.ID, keep.ErrBusy)
+		return ipc.Errorf(ipc.CodeBusy, "open sandbox %q: %w", rec.Info.ID, store.ErrBusy)
 	}
-	return wire.Errorf(wire.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
+	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
 }
 
 // absent answers about a sandbox that does not live here.
-func (e *Engine) absent(op wire.Op, t protocol.Target, rec keep.Record, unknown error) (any, error) {
+func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error) (any, error) {
 	switch {
-	case unknown == nil && op == protocol.OpInspect:
+	case unknown == nil && op == api.OpInspect:
 		return rec.Info, nil
-	case unknown == nil && op == protocol.OpOpen:
+	case unknown == nil && op == api.OpOpen:
 		return nil, stopped(rec)
 	case unknown == nil:
 		return nil, e.stopAsleep(rec, t.Keep)
-	case op == protocol.OpStop:
+	case op == api.OpStop:
 		return nil, unknown
 	}
 	info, err := e.state.Find(t.Sandbox)
 	switch {
 	case err != nil:
 		return nil, unknown
-	case op == protocol.OpOpen:
-		return nil, wire.Errorf(wire.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
+	case op == api.OpOpen:
+		return nil, ipc.Errorf(ipc.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
 	}
 	return info, nil
 }
 
 // stopAsleep removes the files of a sandbox that has no processes of ours, once it has none at all.
-func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
+func (e *Engine) stopAsleep(rec store.Record, keepFiles bool) error {
 	d, err := e.keeper()
 	if err != nil {
 		return err
@@ -116,9 +116,9 @@ func (e *Engine) stopAsleep(rec keep.Record, keepFiles bool) error {
 
 // evict ends a sandbox that another runner of this user has: that of a demesne that was replaced meanwhile, mostly,
 // which nobody can ask any more. Without a PID 1 it gives the files up.
-func evict(d *keep.Dir, rec keep.Record) error {
+func evict(d *store.Store, rec store.Record) error {
 	if err := rec.Init.Kill(); err != nil {
-		return wire.Errorf(wire.CodeInternal, "end sandbox %q of another runner: %w", rec.Info.ID, err)
+		return ipc.Errorf(ipc.CodeInternal, "end sandbox %q of another runner: %w", rec.Info.ID, err)
 	}
 	for deadline := time.Now().Add(initTimeout); ; time.Sleep(time.Millisecond) {
 		now, err := d.Find(rec.Info.ID)
@@ -126,7 +126,7 @@ func evict(d *keep.Dir, rec keep.Record) error {
 		case err != nil || now.Info.State != runner.Running: // or its time was up
 			return nil
 		case time.Now().After(deadline):
-			return wire.Errorf(wire.CodeBusy, "end sandbox: %w", stopped(now))
+			return ipc.Errorf(ipc.CodeBusy, "end sandbox: %w", stopped(now))
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (s *sandbox) stop(keepFiles bool) error {
 	}
 	s.remove("stopped")
 	// It may have been ending by itself.
-	if rec, err := s.e.asleep(s.id); err == nil {
+	if rec, err := s.e.stopped(s.id); err == nil {
 		return s.e.stopAsleep(rec, false)
 	}
 	return nil

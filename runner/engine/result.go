@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/wayout"
+	"demesne/runner/api"
+	"demesne/runner/network"
+	"demesne/runner/pid1/pid1api"
 )
 
 // tell sends the result to who started the command, if that is how it wants to have it.
 func (x *execution) tell() {
 	if x.tag != 0 {
-		x.asker.peer.Event(protocol.OpEnded, protocol.ExecEnded{Tag: x.tag, Result: x.result})
+		x.asker.peer.Event(api.OpEnded, api.ExecEnded{Tag: x.tag, Result: x.result})
 	}
 }
 
 // finish makes x's result; ex is nil if PID 1 could not tell.
-func (x *execution) finish(ex *guestapi.Exited) {
+func (x *execution) finish(ex *pid1api.Exited) {
 	x.once.Do(func() {
 		s := x.s
 		s.mu.Lock()
@@ -49,7 +49,7 @@ func (x *execution) finish(ex *guestapi.Exited) {
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
 		r.Seconds = time.Since(x.started).Seconds()
 		if s.egress != nil {
-			r.Denied, r.EgressLog = wayout.Since(x.blocked, s.net.blocked()), s.egress.Log
+			r.Denied, r.EgressLog = network.Since(x.blocked, s.net.blocked()), s.egress.Log
 		}
 		x.result = r
 		s.mu.Lock()
@@ -80,7 +80,7 @@ func (e *Engine) remember(ended execKey) {
 // outcome decides what a caller is told. What we did to a command (a verdict) goes
 // before what wait(2) says of it; a limit that was reached is never told as a
 // plain signal, an OOM kill never as a timeout. It is pure.
-func outcome(ex *guestapi.Exited, verdict runner.Reason, detail string) *runner.Result {
+func outcome(ex *pid1api.Exited, verdict runner.Reason, detail string) *runner.Result {
 	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
 	if ex != nil {
 		ws := syscall.WaitStatus(ex.Status)

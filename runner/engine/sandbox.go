@@ -11,9 +11,9 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
 // sandbox is one sandbox, from before it is made until nothing is left of it.
@@ -35,10 +35,10 @@ type sandbox struct {
 	image  ofImage
 	shared shared
 	paths  paths
-	net    *network
+	net    *sandboxNetwork
 	pid    int      // of PID 1, in our pid namespace
 	mounts *os.File // its mount namespace
-	guest  *wire.Peer
+	guest  *ipc.Peer
 	seen   seen // while it was made
 	undo   undo
 	late   undo // see undoLate
@@ -81,7 +81,7 @@ func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
 }
 
 // build makes s. On an error nothing is left of it but the files it had before.
-func (s *sandbox) build(m *wire.Message) error {
+func (s *sandbox) build(m *ipc.Message) error {
 	err := s.make(m)
 	if err == nil {
 		err = s.moveIn()
@@ -124,7 +124,7 @@ func (s *sandbox) info() runner.Info {
 	if s.idle.frozen != nil {
 		i.State = runner.Frozen
 	}
-	if s.over() {
+	if s.done() {
 		i.State, i.PID = runner.Ended, 0
 	}
 	return i
@@ -156,15 +156,15 @@ func (s *sandbox) accountFor(known string) (digest string, text []byte) {
 }
 
 // open says what s is to whoever found it, once it is made.
-func (s *sandbox) open() (protocol.Opened, error) {
+func (s *sandbox) open() (api.Opened, error) {
 	<-s.built
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return protocol.Opened{}, s.goneFor("open sandbox")
+		return api.Opened{}, s.endedErr("open sandbox")
 	}
 	if s.life.maker != nil {
 		s.used()
 	}
-	return protocol.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.kept.news, Lacks: s.kept.lacks}, nil
+	return api.Opened{ID: s.id, Level: s.receipt.Level, Out: s.spec.Out, Restarted: s.kept.news, Lacks: s.kept.lacks}, nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 func secretsOf(e *runner.Egress) []runner.Secret {
@@ -55,7 +55,7 @@ func (s *sandbox) hasSecrets(asked []runner.Secret) error {
 	if len(diffs) == 0 {
 		return nil
 	}
-	err := wire.Errorf(wire.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
+	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
 	err.Hint = "demesne stop --keep " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
 	if s.egress == nil {
 		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"

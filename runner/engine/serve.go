@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 )
 
 // caller is one connection. The one-shot sandboxes made through it are its own and
 // end with it.
 type caller struct {
 	e    *Engine
-	peer *wire.Peer
+	peer *ipc.Peer
 	door runner.Door
 
 	mu   sync.Mutex
@@ -24,8 +24,8 @@ type caller struct {
 	own  map[*sandbox]bool
 	most *runner.Limits // what all sandboxes may have together; nil: no bound
 
-	passing []string // snapshots that go with it
-	untold  []string // forks that go with it until it has called about them
+	ephemeral []string // snapshots that go with it
+	untold    []string // forks that go with it until it has called about them
 }
 
 // accept serves callers until the listener is closed.
@@ -49,13 +49,13 @@ func (e *Engine) accept(l *os.File) {
 			continue
 		}
 		f := os.NewFile(uintptr(fd), "caller")
-		go e.greet(wire.NewConn(f))
+		go e.greet(ipc.NewConn(f))
 	}
 }
 
 // introduced takes a caller's first message. The socket lies where only its user can
 // search; the user namespace it shows keeps out what that user runs in sandboxes.
-func (e *Engine) introduced(conn *wire.Conn) (intro protocol.Introduction, ok bool) {
+func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
@@ -63,21 +63,21 @@ func (e *Engine) introduced(conn *wire.Conn) (intro protocol.Introduction, ok bo
 		return intro, false
 	}
 	defer m.Close()
-	ns := m.File(protocol.FileUserNS)
-	if m.Op != protocol.OpHello || ns == nil {
+	ns := m.File(api.FileUserNS)
+	if m.Op != api.OpHello || ns == nil {
 		return intro, false
 	}
 	defer ns.Close()
 	if err := m.Decode(&intro); err != nil || !intro.Door.Known() {
 		return intro, false
 	}
-	id, err := protocol.Identify(ns)
+	id, err := api.Identify(ns)
 	return intro, err == nil && id == e.boot.Callers
 }
 
 // greet starts serving a connection, unless we are on our way out: then the caller
 // sees EOF before the greeting and starts a runner of its own.
-func (e *Engine) greet(conn *wire.Conn) {
+func (e *Engine) greet(conn *ipc.Conn) {
 	if !e.enter() {
 		conn.Close()
 		return
@@ -90,9 +90,9 @@ func (e *Engine) greet(conn *wire.Conn) {
 	}
 	e.setLinger(intro.Linger)
 	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
-	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
-	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
-	if err := c.peer.Event(protocol.OpHello, hello); err != nil {
+	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
+	hello := api.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
+	if err := c.peer.Event(api.OpHello, hello); err != nil {
 		conn.Close()
 	}
 	go c.run()

@@ -14,10 +14,10 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/state"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/store"
 )
 
 // initTimeout bounds the conversation with PID 1 while a sandbox is made. It is for
@@ -26,7 +26,7 @@ const initTimeout = 30 * time.Second
 
 // started is how PID 1 came up.
 type started struct {
-	rung rung
+	rung fallback
 	why  error // why not a better rung
 }
 
@@ -36,15 +36,15 @@ func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
 		return started{}, err
 	}
 	s.e.mu.Lock()
-	first, why := s.e.rung, s.e.rungWhy
+	first, why := s.e.fallback, s.e.fallbackWhy
 	s.e.mu.Unlock()
 	for i := first; ; i++ {
-		err := s.startOn(rungs[i], ns, tree)
+		err := s.startOn(fallbacks[i], ns, tree)
 		if err == nil {
 			s.e.mu.Lock()
-			s.e.rung, s.e.rungWhy = i, why
+			s.e.fallback, s.e.fallbackWhy = i, why
 			s.e.mu.Unlock()
-			return started{rungs[i], why}, nil
+			return started{fallbacks[i], why}, nil
 		}
 		if err := tree.show(s, ns); err != nil {
 			return started{}, err
@@ -52,28 +52,28 @@ func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
 		if why == nil {
 			why = err
 		}
-		if i == len(rungs)-1 {
+		if i == len(fallbacks)-1 {
 			return started{}, lacking(why)
 		}
 	}
 }
 
 // lacking is an error of a namespace that the machine does not give: demesne check says what to do.
-func lacking(err error) error { return wire.Errorf(wire.CodeRequirement, "%w", err) }
+func lacking(err error) error { return ipc.Errorf(ipc.CodeRequirement, "%w", err) }
 
 // oneProcessor is for PID 1 and, before it, libcontainer's half of the same process:
 // they do one thing at a time, and each thread less is one that Landlock, seccomp
 // and capabilities need not be told to.
 var oneProcessor = []string{"GOMAXPROCS=1"}
 
-func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
+func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 	state := s.e.containers()
 	netPath := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(ns.File.Fd()))
 	c, err := libcontainer.Create(state, s.id, config(s.id, s.root(), s.dev(), netPath, s.e.boot, s.spec, r))
 	if err != nil {
 		return err
 	}
-	ours, theirs, err := wire.Pair()
+	ours, theirs, err := ipc.Pair()
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
 		return err
 	}
 	s.pid = pid
-	s.guest = wire.NewPeer(wire.NewConn(ours), s.fromGuest)
+	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
 	first, _ := os.FindProcess(pid) // never fails; p would keep what libcontainer made, a tenth of all that a sandbox takes here
 	s.undo.add(func() {
@@ -133,8 +133,8 @@ func (s *sandbox) startOn(r rung, ns *netns.NS, tree *laying) error {
 // and ours, while libcontainer waits for the process it starts: in a runner's first sandbox,
 // 2 to 5 % of a cold run.
 func learnTypes() {
-	wire.Learn(libcontainer.State{}, guestapi.Setup{}, guestapi.Facts{}, guestapi.Exec{}, guestapi.Executed{}, guestapi.Exited{},
-		protocol.Created{}, protocol.ExecRequest{}, protocol.ExecReply{}, protocol.ExecTarget{}, runner.Result{}, state.Record{})
+	ipc.Prewarm(libcontainer.State{}, pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{},
+		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{})
 }
 
 // serveGuest notices when PID 1 goes away by itself.
@@ -148,30 +148,30 @@ func (s *sandbox) serveGuest() {
 		return
 	}
 	if s.group.OOMKilled() {
-		s.condemn(runner.OOM, "the memory limit was reached")
+		s.terminate(runner.OOM, "the memory limit was reached")
 		return
 	}
-	s.condemn(runner.Lost, "PID 1 of the sandbox was killed")
+	s.terminate(runner.Lost, "PID 1 of the sandbox was killed")
 }
 
 // setUpGuest has PID 1 restrict itself and returns what it verified.
-func (s *sandbox) setUpGuest(setup guestapi.Setup) (guestapi.Facts, error) {
-	var facts guestapi.Facts
+func (s *sandbox) setUpGuest(setup pid1api.Setup) (pid1api.Facts, error) {
+	var facts pid1api.Facts
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	if err := s.guest.Call(ctx, guestapi.OpSetup, setup, nil, &facts); err != nil {
+	if err := s.guest.Call(ctx, pid1api.OpSetup, setup, nil, &facts); err != nil {
 		return facts, fmt.Errorf("restrict sandbox: %w", err)
 	}
 	return facts, nil
 }
 
 // guestSetup is what PID 1 is told to do to itself. It is pure.
-func guestSetup(spec runner.Spec, b protocol.Boot) guestapi.Setup {
+func guestSetup(spec runner.Spec, b api.Boot) pid1api.Setup {
 	setup := plainSetup()
 	if spec.Nesting {
 		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
 		// maker needs openat2(2), whose mode a filter cannot see.
-		setup = guestapi.Setup{Scoped: true, Seccomp: guestapi.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
+		setup = pid1api.Setup{Scoped: true, Seccomp: pid1api.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
 	}
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
@@ -183,14 +183,14 @@ func guestSetup(spec runner.Spec, b protocol.Boot) guestapi.Setup {
 	return setup
 }
 
-func plainSetup() guestapi.Setup {
-	return guestapi.Setup{
-		Landlock: []guestapi.PathRule{
-			{Path: wire.Bytes("/"), Access: guestapi.AccessReadWrite},
-			{Path: wire.Bytes("/dev/pts"), Access: guestapi.AccessDevice},
-			{Path: wire.Bytes("/dev/tty"), Access: guestapi.AccessDevice},
+func plainSetup() pid1api.Setup {
+	return pid1api.Setup{
+		Landlock: []pid1api.PathRule{
+			{Path: ipc.Bytes("/"), Access: pid1api.AccessReadWrite},
+			{Path: ipc.Bytes("/dev/pts"), Access: pid1api.AccessDevice},
+			{Path: ipc.Bytes("/dev/tty"), Access: pid1api.AccessDevice},
 		},
 		Scoped:  true,
-		Seccomp: guestapi.SeccompOptions{NoSUID: true},
+		Seccomp: pid1api.SeccompOptions{NoSUID: true},
 	}
 }

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 )
 
 // openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
 // end only; ours goes to the caller.
-func (x *execution) openTTY(c *caller, req protocol.ExecRequest, g *guestapi.Exec) error {
+func (x *execution) openTTY(c *caller, req api.ExecRequest, g *pid1api.Exec) error {
 	if x.s.tree == nil {
-		return wire.Errorf(wire.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
+		return ipc.Errorf(ipc.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
 	}
 	master, n, err := x.s.tree.OpenPTY(int(g.UID), int(g.GID))
 	if err != nil {
@@ -54,7 +54,7 @@ func control(f *os.File, do func(fd uintptr) error) error {
 
 func (x *execution) resize(w *runner.Winsize) error {
 	if x.tty == nil || w == nil {
-		return wire.Errorf(wire.CodeInvalid, "resize terminal: the command has none")
+		return ipc.Errorf(ipc.CodeInvalid, "resize terminal: the command has none")
 	}
 	return control(x.tty, func(fd uintptr) error {
 		return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})

@@ -5,8 +5,8 @@ import (
 	"strconv"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
-	"demesne/runner/wire"
 )
 
 // total is one of the limits whose sum over the sandboxes that live may be bounded.
@@ -49,7 +49,7 @@ func fits(most, asked runner.Limits, live []runner.Limits) error {
 }
 
 func tooMuch(t total, bound float64, why string) error {
-	err := wire.Errorf(wire.CodeTooMuch, "create sandbox: the sum of %s limits is bounded to %s %s: %s", t.name, number(bound), t.unit, why)
+	err := ipc.Errorf(ipc.CodeTooMuch, "create sandbox: the sum of %s limits is bounded to %s %s: %s", t.name, number(bound), t.unit, why)
 	err.Hint = "a lower " + t.flag + "; or demesne ls lists the sandboxes there are, and demesne stop ends one"
 	return err
 }
@@ -63,7 +63,7 @@ func (e *Engine) fits(s *sandbox) error {
 	}
 	var live []runner.Limits
 	for _, other := range e.boxes {
-		if other != s && !other.over() {
+		if other != s && !other.done() {
 			live = append(live, other.spec.Limits)
 		}
 	}

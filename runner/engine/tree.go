@@ -9,13 +9,13 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
-	"demesne/runner/protocol"
-	"demesne/runner/wire"
 )
 
 // mount lays the tree out and opens what is read back at the end.
-func (s *sandbox) mount(m *wire.Message) (err error) {
+func (s *sandbox) mount(m *ipc.Message) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -28,16 +28,16 @@ func (s *sandbox) mount(m *wire.Message) (err error) {
 	l := rootfs.Layout{
 		Dir: dir, Size: s.spec.Limits.Disk, Inodes: inodes(s.spec.Limits.Disk), Hostname: s.spec.Hostname,
 		NameServer: nameServer(s.egress), Trust: s.trusts,
-		Init: init, Out: source(m, protocol.SourceOut, s.spec.Out),
+		Init: init, Out: source(m, api.SourceOut, s.spec.Out),
 	}
 	if u := s.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
 	}
 	if s.spec.Workspace != "" {
-		l.Workspace = source(m, protocol.SourceWorkspace, s.spec.Workspace)
+		l.Workspace = source(m, api.SourceWorkspace, s.spec.Workspace)
 	}
 	for i, in := range s.spec.Inputs {
-		from := source(m, protocol.SourceInput(i), in.Path)
+		from := source(m, api.SourceInput(i), in.Path)
 		from.Socket = in.Socket
 		l.Inputs = append(l.Inputs, rootfs.Bind{Name: in.Name, Source: from})
 	}
@@ -80,13 +80,13 @@ func inodes(bytes int64) int64 {
 	return min(max(bytes/4096, 1024), most)
 }
 
-func source(m *wire.Message, name, path string) rootfs.Source {
-	return rootfs.Source{Path: path, Same: m.File(protocol.FileSame + name), Mount: m.File(protocol.FileMount + name)}
+func source(m *ipc.Message, name, path string) rootfs.Source {
+	return rootfs.Source{Path: path, Same: m.File(api.FileSame + name), Mount: m.File(api.FileMount + name)}
 }
 
 // watch starts what looks after the limits that no kernel mechanism holds.
 func (s *sandbox) watch() {
-	s.undo.add(s.group.Watch(s.pid, s.watched(), func(r runner.Reason, detail string) { go s.condemn(r, detail) }))
+	s.undo.add(s.group.Watch(s.pid, s.watched(), func(r runner.Reason, detail string) { go s.terminate(r, detail) }))
 }
 
 // watched is what of the sandbox no kernel mechanism may hold.
@@ -105,8 +105,8 @@ func (s *sandbox) watched() limits.Watched {
 // initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a
 // mount, for its path may be one that the runner's ids cannot search: the first one is kept,
 // since a spare has no caller.
-func (e *Engine) initProgram(m *wire.Message) (rootfs.Source, error) {
-	sent := source(m, protocol.SourceInit, e.boot.Init)
+func (e *Engine) initProgram(m *ipc.Message) (rootfs.Source, error) {
+	sent := source(m, api.SourceInit, e.boot.Init)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if sent.Mount != nil && e.init == "" {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"demesne/rootfs"
-	"demesne/runner/wayout"
+	"demesne/runner/network"
 )
 
 // anchors are where a machine keeps the certificates of its own authorities, beside the
@@ -18,7 +18,7 @@ var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/so
 // trust sets whom a sandbox with a way out has to trust besides: the machine's own
 // authorities, which an image knows nothing of and the host's tree has, and the proxy
 // where it ends TLS for secrets. An image without any certificates gets the host's.
-func (s *sandbox) trust(w *wayout.Way) error {
+func (s *sandbox) trust(w *network.Egress) error {
 	if w == nil {
 		return nil
 	}

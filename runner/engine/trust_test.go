@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/outlet"
-	"demesne/runner/wayout"
+	"demesne/runner/network"
+	"demesne/runner/network/proxyclient"
 )
 
 func TestCertificates(t *testing.T) {
@@ -37,12 +37,12 @@ func TestTrust(t *testing.T) {
 		t.Errorf("a sandbox without a network is to trust %v, %v", s.trusts, err)
 	}
 	// Nobody waits for the proxy's answer when it has no certificate to give.
-	if err := s.trust(wayout.New(*s.egress)); err != nil || len(s.trusts.Extra) != 0 {
+	if err := s.trust(network.NewEgress(*s.egress)); err != nil || len(s.trusts.Extra) != 0 {
 		t.Errorf("without secrets: %v, %v", s.trusts, err)
 	}
 	s.egress.Secrets = []runner.Secret{{}}
-	w := wayout.New(*s.egress)
-	w.Begin(&outlet.Proxy{}, "id", *s.egress, nil, nil)
+	w := network.NewEgress(*s.egress)
+	w.Begin(&proxyclient.Proxy{}, "id", *s.egress, nil, nil)
 	if err := s.trust(w); err == nil {
 		t.Error("a sandbox with secrets was made without a proxy")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/wrote"
+	"demesne/rootfs/upper"
 	"demesne/runner"
 )
 
@@ -74,8 +74,8 @@ func (d Dir) takeBack(r Record, stepped bool) error {
 	if r.IDs != nil {
 		terms.Sandbox = func(id uint32) bool { return d.has(r, id) }
 	}
-	err = wrote.Settle(f, terms)
-	if errors.Is(err, wrote.ErrRights) {
+	err = upper.Settle(f, terms)
+	if errors.Is(err, upper.ErrRights) {
 		return errors.Join(err, Close(f))
 	}
 	return errors.Join(err, d.Reopen(f))

@@ -5,7 +5,7 @@
 //	RUN/given/KEY-ID.over   the same when it has ended, and its runner may not remove the sockets: real root's
 //
 // The client writes a record with the caller's rights before the sandbox exists; the runner removes it when the
-// directories are settled (package rootfs/wrote). What a record asks for is done with the reaper's rights, which may be root's, so
+// directories are settled (package rootfs/upper). What a record asks for is done with the reaper's rights, which may be root's, so
 // it counts only if the caller owns it: real root's runner, which is not root, owns the directory and so can remove
 // records, but cannot make one. A directory is known by its device and inode and not by its path alone.
 package given
@@ -26,7 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/wrote"
+	"demesne/rootfs/upper"
 	"demesne/runner"
 )
 
@@ -75,10 +75,10 @@ func Look(f *os.File) (Dir, error) {
 	}
 	d.Dev, d.Ino, d.Mode, d.Owner = st.Dev, st.Ino, st.Mode&0o7777, st.Uid
 	var err error
-	if d.Access, d.Default, err = wrote.Lists(int(f.Fd())); err != nil {
+	if d.Access, d.Default, err = upper.Lists(int(f.Fd())); err != nil {
 		return d, fmt.Errorf("look at %q: %w", d.Path, err)
 	}
-	d.Since, _ = wrote.Now(f) // another's, most likely: then no ctime is believed
+	d.Since, _ = upper.Now(f) // another's, most likely: then no ctime is believed
 	return d, nil
 }
 
@@ -94,8 +94,8 @@ func LookSocket(path string) (Socket, error) {
 }
 
 // Terms are what its directory is settled by.
-func (d Dir) Terms(stepped bool) wrote.Terms {
-	t := wrote.Terms{Since: d.Since, Stepped: stepped || d.Since.IsZero(), Access: d.Access, Default: d.Default}
+func (d Dir) Terms(stepped bool) upper.Terms {
+	t := upper.Terms{Since: d.Since, Stepped: stepped || d.Since.IsZero(), Access: d.Access, Default: d.Default}
 	if d.Shown {
 		t.Keep = d.Owner
 	}

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/ticketlock"
 	"demesne/runner"
-	"demesne/runner/turns"
 )
 
 // Run does what a job asks. It ends early when ctx does, and what it returns is the
@@ -37,7 +37,7 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	defer lock.Close()
 	unix.CloseOnExec(FDLock)
 	unix.CloseOnExec(FDTurn)
-	turn, err := turns.Adopt(s.queue(), queueName, id, os.NewFile(FDTurn, "turn"))
+	turn, err := ticketlock.Adopt(s.queue(), queueName, id, os.NewFile(FDTurn, "turn"))
 	if err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
@@ -66,7 +66,7 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	return writeResult(dir, e)
 }
 
-func (s *Store) attend(ctx context.Context, turn *turns.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
+func (s *Store) attend(ctx context.Context, turn *ticketlock.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
 	slot, err := s.slot(ctx, turn)
 	if err == nil {
 		defer slot.Close()
@@ -106,7 +106,7 @@ func listen(path string, cancelled func()) error {
 
 // slot waits until no job that came earlier waits for a slot, and then for the first that is
 // free: at any time only one process looks for one.
-func (s *Store) slot(ctx context.Context, turn *turns.Turn) (*os.File, error) {
+func (s *Store) slot(ctx context.Context, turn *ticketlock.Turn) (*os.File, error) {
 	defer turn.Leave()
 	if err := turn.Wait(ctx); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/turns"
+	"demesne/internal/ticketlock"
 )
 
 // Where a job's process finds what it was handed: its lock, and its place in the queue.
@@ -48,7 +48,7 @@ func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error 
 		return err
 	}
 	defer lock.Close()
-	turn, err := turns.Join(s.queue(), queueName, id)
+	turn, err := ticketlock.Join(s.queue(), queueName, id)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ const queueName = "jobs"
 
 // room refuses a job that too many are before.
 func (s *Store) room() error {
-	waiting, err := turns.Count(s.queue(), queueName)
+	waiting, err := ticketlock.Count(s.queue(), queueName)
 	if err != nil {
 		return fmt.Errorf("start job: %w", err)
 	}
@@ -134,7 +134,7 @@ func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, 
 		// As long as its process lives this does not return. Until that is up, and when it is
 		// gone without a result, it does, at once.
 		began := time.Now()
-		turns.Gone(ctx, filepath.Join(s.dir, id, "alive"))
+		ticketlock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
 		if time.Since(began) > pause && ctx.Err() == nil {
 			continue
 		}

@@ -187,7 +187,7 @@ func (d *disk) due(now space, limit tally, t time.Time) bool {
 	return limit.bytes != None && (moved.bytes >= max(limit.bytes/32, 64<<10) || moved.files >= max(limit.files/32, 64))
 }
 
-// look measures what the sandbox has written.
+// discovery measures what the sandbox has written.
 func (d *disk) look(w *watch, pid1 int, now space, limit tally) {
 	began := time.Now()
 	lost := d.lost(now)

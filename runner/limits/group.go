@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/wire"
 )
 
 // box is the group the processes are in, below the one with the limits.
@@ -22,7 +22,7 @@ type Group struct {
 	want runner.Limits // resolved
 
 	mu       sync.Mutex
-	seats    []*seat
+	seats    []*group
 	why      map[string]string // limit → why no cgroup holds it
 	affinity int               // processors PID 1 was bound to; 0: not
 	diskWhy  string            // unless the disk limit counts what the sandbox wrote
@@ -30,17 +30,17 @@ type Group struct {
 	stop     func()            // of the watch, if there is one
 }
 
-// seat is the sandbox's group in one hierarchy.
-type seat struct {
-	place *place
+// groupIn is the sandbox's group in one hierarchy.
+type group struct {
+	place *hierarchy
 	outer *cgroup.Dir // the limits
 	box   *cgroup.Dir // the processes
-	knobs []knob      // those that were set
+	knobs []setting   // those that were set
 }
 
 // New makes the groups of the sandbox called id and sets its limits, of which zero
 // is the default and negative none. A limit that a cgroup refuses is not lost: it
-// falls to the next mechanism and the receipt says so. An error is a *wire.Error of
+// falls to the next mechanism and the receipt says so. An error is a *ipc.Error of
 // CodeInvalid, for limits nothing can live with.
 func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	l = Resolve(l)
@@ -48,7 +48,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 		return nil, err
 	}
 	if id == "" || id == leaf || id == trial || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
-		return nil, wire.Errorf(wire.CodeInvalid, "make limits: %q cannot name a group", id)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q cannot name a group", id)
 	}
 	g := &Group{host: h, id: id, want: l, why: map[string]string{}}
 	for _, p := range h.places {
@@ -68,13 +68,13 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	return g, nil
 }
 
-// seat makes id/box in p and turns the knobs, each on its own.
-func (g *Group) seat(p *place, ks []knob) (*seat, error) {
+// groupIn makes id/box in p and turns the knobs, each on its own.
+func (g *Group) seat(p *hierarchy, ks []setting) (*group, error) {
 	outer, err := p.dir.Make(g.id)
 	if err != nil {
 		return nil, err
 	}
-	s := &seat{place: p, outer: outer}
+	s := &group{place: p, outer: outer}
 	for _, k := range ks {
 		if err := set(outer, k.settings(g.want)); err != nil {
 			g.why[k.limit] = err.Error()
@@ -88,7 +88,7 @@ func (g *Group) seat(p *place, ks []knob) (*seat, error) {
 	return s, nil
 }
 
-func set(d *cgroup.Dir, settings []setting) error {
+func set(d *cgroup.Dir, settings []write) error {
 	for _, s := range settings {
 		err := d.Write(s.file, s.value)
 		if err != nil && !(s.optional && errors.Is(err, os.ErrNotExist)) {
@@ -107,7 +107,7 @@ func (g *Group) Add(pid int) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var kept []*seat
+	var kept []*group
 	for _, s := range g.seats {
 		if err := s.place.thread.do(func() error { return s.box.Join(pid) }); err != nil {
 			for _, k := range s.knobs {
@@ -136,7 +136,7 @@ func (g *Group) held(limit string) bool {
 }
 
 // seatOf returns the seat whose knob holds the limit. g.mu is held.
-func (g *Group) seatOf(limit string) (*seat, *knob) {
+func (g *Group) seatOf(limit string) (*group, *setting) {
 	for _, s := range g.seats {
 		for i := range s.knobs {
 			if s.knobs[i].limit == limit {
@@ -215,7 +215,7 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-func (s *seat) end(id string) error {
+func (s *group) end(id string) error {
 	_ = s.outer.Remove(box) // Remove(id) tries again and tells
 	return errors.Join(s.box.Close(), s.outer.Close(), s.place.dir.Remove(id))
 }

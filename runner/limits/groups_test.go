@@ -107,7 +107,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 	}
 	t.Run("receipt", func(t *testing.T) {
 		began := time.Now()
-		g := group(t, h, "receipt", runner.Limits{Memory: 64 << 20, PIDs: 100, CPUs: 0.5})
+		g := groupIn(t, h, "receipt", runner.Limits{Memory: 64 << 20, PIDs: 100, CPUs: 0.5})
 		made := time.Since(began)
 		start(t, g, "sleep 60")
 		began = time.Now()
@@ -121,11 +121,11 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		}
 	})
 	t.Run("fork bomb", func(t *testing.T) {
-		countBomb(t, group(t, h, "forks", runner.Limits{PIDs: 40}), 40)
+		countBomb(t, groupIn(t, h, "forks", runner.Limits{PIDs: 40}), 40)
 	})
 	t.Run("memory bomb", func(t *testing.T) { memoryBomb(t, h) })
 	t.Run("processors", func(t *testing.T) {
-		g := group(t, h, "cpu", runner.Limits{CPUs: 0.2})
+		g := groupIn(t, h, "cpu", runner.Limits{CPUs: 0.2})
 		began := time.Now()
 		s := start(t, g, "while :; do :; done")
 		time.Sleep(1500 * time.Millisecond)
@@ -136,7 +136,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 	})
 	t.Run("many", func(t *testing.T) { many(t, h) })
 	t.Run("close ends stragglers", func(t *testing.T) {
-		g := group(t, h, "stragglers", runner.Limits{})
+		g := groupIn(t, h, "stragglers", runner.Limits{})
 		s := start(t, g, "sleep 60 & sleep 60 & echo up; wait")
 		s.line()
 		if err := g.Close(); err != nil {
@@ -148,7 +148,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		if h.place("memory").version != 2 {
 			t.Skip("version 1 has no cgroup.kill")
 		}
-		g := group(t, h, "kill", runner.Limits{})
+		g := groupIn(t, h, "kill", runner.Limits{})
 		s := start(t, g, "trap '' TERM; sleep 60 & echo up; wait")
 		s.line()
 		if err := g.Kill(); err != nil {
@@ -161,7 +161,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 // memoryBomb: version 2 kills all of the sandbox at once, version 1 one process,
 // and the watch tells.
 func memoryBomb(t *testing.T, h *Host) {
-	g := group(t, h, "memory", runner.Limits{Memory: 64 << 20})
+	g := groupIn(t, h, "memory", runner.Limits{Memory: 64 << 20})
 	a := newAlarm()
 	s := start(t, g, bomb(256)+"; echo $?; sleep 60")
 	defer g.Watch(s.pid(), Watched{}, a.over)()

@@ -17,14 +17,14 @@ import (
 
 // Host is what this machine lets the runner limit with, found once by [Open].
 type Host struct {
-	places   []*place
+	places   []*hierarchy
 	attempts []attempt
 	pressure pressure
 	ledger   ledger
 }
 
-// place is a group below which the runner may make one for each sandbox.
-type place struct {
+// hierarchy is a group below which the runner may make one for each sandbox.
+type hierarchy struct {
 	version     int // of cgroup
 	dir         *cgroup.Dir
 	controllers []string
@@ -40,23 +40,23 @@ type attempt struct {
 // mechanism is a way to a control group.
 type mechanism struct {
 	name string
-	open func(key string, mine *look) ([]*place, error)
+	open func(key string, mine *discovery) ([]*hierarchy, error)
 }
 
-// look is the version 2 group the runner is in, opened by the first that asks: to open
+// discovery is the version 2 group the runner is in, opened by the first that asks: to open
 // it takes a mount of the hierarchy.
-type look struct {
+type discovery struct {
 	once sync.Once
 	dir  *cgroup.Dir
 	err  error
 }
 
-func (l *look) open() (*cgroup.Dir, error) {
+func (l *discovery) open() (*cgroup.Dir, error) {
 	l.once.Do(func() { l.dir, l.err = ownGroup() })
 	return l.dir, l.err
 }
 
-func (l *look) close() {
+func (l *discovery) close() {
 	if l.dir != nil {
 		l.dir.Close()
 	}
@@ -65,9 +65,9 @@ func (l *look) close() {
 // mechanisms in order of trying; the first that gives something is taken.
 var mechanisms = []mechanism{
 	{"cgroups prepared by root", prepared},
-	{"the runner's own delegated cgroup2", func(_ string, mine *look) ([]*place, error) { return own("memory", mine) }},
+	{"the runner's own delegated cgroup2", func(_ string, mine *discovery) ([]*hierarchy, error) { return own("memory", mine) }},
 	{"a cgroup2 scope of the user's systemd", scope},
-	{"part of the runner's own cgroup2", func(_ string, mine *look) ([]*place, error) { return own("", mine) }},
+	{"part of the runner's own cgroup2", func(_ string, mine *discovery) ([]*hierarchy, error) { return own("", mine) }},
 }
 
 // Open finds the mechanism for the runner called key. It never fails: without any
@@ -89,7 +89,7 @@ var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
 	h := &Host{pressure: pressure{used: map[*Group]share{}}}
-	mine := &look{}
+	mine := &discovery{}
 	defer mine.close()
 	for _, m := range table {
 		places, err := m.open(key, mine)
@@ -105,8 +105,8 @@ func open(key string, table []mechanism) *Host {
 	return h
 }
 
-// place returns where the controller is, or nil.
-func (h *Host) place(controller string) *place {
+// hierarchy returns where the controller is, or nil.
+func (h *Host) place(controller string) *hierarchy {
 	for _, p := range h.places {
 		for _, c := range p.controllers {
 			if c == controller {

@@ -187,7 +187,7 @@ func (s *sandbox) end() {
 	s.cmd.Wait()
 }
 
-func group(t *testing.T, h *Host, id string, l runner.Limits) *Group {
+func groupIn(t *testing.T, h *Host, id string, l runner.Limits) *Group {
 	t.Helper()
 	g, err := h.New(id, l)
 	if err != nil {

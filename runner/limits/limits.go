@@ -36,8 +36,8 @@ import (
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/wire"
 )
 
 // None is a limit that was switched off, in a resolved Limits.
@@ -127,15 +127,15 @@ func resolve(l, d runner.Limits) runner.Limits {
 func check(l runner.Limits) error {
 	switch {
 	case l.Memory != None && l.Memory < minMemory:
-		return wire.Errorf(wire.CodeInvalid, "set memory limit: %d bytes is below the 4 MiB a process needs", l.Memory)
+		return ipc.Errorf(ipc.CodeInvalid, "set memory limit: %d bytes is below the 4 MiB a process needs", l.Memory)
 	case l.PIDs != None && l.PIDs < minPIDs:
-		return wire.Errorf(wire.CodeInvalid, "set pids limit: %d is below the %d a shell needs", l.PIDs, minPIDs)
+		return ipc.Errorf(ipc.CodeInvalid, "set pids limit: %d is below the %d a shell needs", l.PIDs, minPIDs)
 	case l.Disk != None && l.Disk < minDisk:
-		return wire.Errorf(wire.CodeInvalid, "set disk limit: %d bytes is below the 1 MiB a run needs", l.Disk)
+		return ipc.Errorf(ipc.CodeInvalid, "set disk limit: %d bytes is below the 1 MiB a run needs", l.Disk)
 	case math.IsNaN(l.CPUs), math.IsInf(l.CPUs, 0):
-		return wire.Errorf(wire.CodeInvalid, "set cpus limit: %v is no number of processors", l.CPUs)
+		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is no number of processors", l.CPUs)
 	case l.CPUs != None && l.CPUs < minCPUs:
-		return wire.Errorf(wire.CodeInvalid, "set cpus limit: %v is below the 0.01 the kernel can count", l.CPUs)
+		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is below the 0.01 the kernel can count", l.CPUs)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
-	"demesne/runner/wire"
+	"demesne/runner/ipc"
 )
 
 func TestResolve(t *testing.T) {
@@ -60,11 +60,11 @@ func TestCheck(t *testing.T) {
 		l := none
 		c.change(&l)
 		err := check(l)
-		var e *wire.Error
+		var e *ipc.Error
 		switch {
 		case c.want == "" && err != nil:
 			t.Error(err)
-		case c.want != "" && (!errors.As(err, &e) || e.Code != wire.CodeInvalid || e.Text != c.want):
+		case c.want != "" && (!errors.As(err, &e) || e.Code != ipc.CodeInvalid || e.Text != c.want):
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
@@ -117,11 +117,11 @@ func TestFix(t *testing.T) {
 }
 
 func TestOpenTakesTheFirst(t *testing.T) {
-	no := func(string, *look) ([]*place, error) { return nil, errors.New("no") }
-	yes := func(string, *look) ([]*place, error) {
-		return []*place{{version: 2, controllers: []string{"pids"}}}, nil
+	no := func(string, *discovery) ([]*hierarchy, error) { return nil, errors.New("no") }
+	yes := func(string, *discovery) ([]*hierarchy, error) {
+		return []*hierarchy{{version: 2, controllers: []string{"pids"}}}, nil
 	}
-	empty := func(string, *look) ([]*place, error) { return nil, nil }
+	empty := func(string, *discovery) ([]*hierarchy, error) { return nil, nil }
 	h := open("k", []mechanism{{"a", no}, {"b", empty}, {"c", yes}, {"d", no}})
 	if len(h.attempts) != 3 || h.place("pids") == nil || h.place("memory") != nil {
 		t.Errorf("%+v", h)

@@ -28,7 +28,7 @@ func (g *Group) fromGroup(limit string) (r runner.LimitReceipt, ok bool) {
 	return readBack(s.outer, k), true
 }
 
-func readBack(d *cgroup.Dir, k *knob) runner.LimitReceipt {
+func readBack(d *cgroup.Dir, k *setting) runner.LimitReceipt {
 	r := runner.LimitReceipt{Name: k.limit, Mechanism: k.mechanism, Status: runner.Held}
 	v, err := k.read(d)
 	if r.Value = v; err != nil {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strconv"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,13 +27,13 @@ const (
 
 // Rlimits returns what every command of the sandbox is to be started with. None is
 // above the runner's own hard limit, which only real root could raise.
-func (g *Group) Rlimits() []guestapi.Rlimit {
+func (g *Group) Rlimits() []pid1api.Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	memory := g.held("memory")
-	var out []guestapi.Rlimit
+	var out []pid1api.Rlimit
 	add := func(resource int, value uint64) {
-		out = append(out, guestapi.Rlimit{Resource: resource, Value: min(value, hard(resource))})
+		out = append(out, pid1api.Rlimit{Resource: resource, Value: min(value, hard(resource))})
 	}
 	files := uint64(filesAlone)
 	if memory {

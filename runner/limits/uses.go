@@ -76,7 +76,7 @@ func (u *uses) due(now time.Time, left int64) bool {
 	return u.pids != None && u.w.g.host.pressure.running(now)-u.all > (u.pids-u.tasks)/4
 }
 
-// look says false when the sandbox is gone.
+// discovery says false when the sandbox is gone.
 func (u *uses) look(now time.Time, left int64) (alive bool) {
 	p := &u.w.g.host.pressure
 	pids, tasks := processes(u.pid1)

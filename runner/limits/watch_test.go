@@ -24,7 +24,7 @@ func TestWatchdogMemory(t *testing.T) {
 	}
 	h := open("watchdog", mechanisms[:1]) // nothing is prepared for an ordinary user
 	// Eight processes of 48 MiB: each below its own RLIMIT_DATA, together above.
-	g := group(t, h, "memory", runner.Limits{Memory: 256 << 20})
+	g := groupIn(t, h, "memory", runner.Limits{Memory: 256 << 20})
 	r := receipt(g, "memory")
 	if r.Status != runner.Degraded || !strings.HasPrefix(r.Mechanism, "watchdog") || r.Why == "" || r.Fix == "" {
 		t.Errorf("receipt: %+v", r)
@@ -44,7 +44,7 @@ func TestWatchdogShared(t *testing.T) {
 	if !ordinary(t) {
 		return
 	}
-	g := group(t, bare(), "shared", runner.Limits{Memory: 160 << 20})
+	g := groupIn(t, bare(), "shared", runner.Limits{Memory: 160 << 20})
 	a := newAlarm()
 	s := start(t, g, `x=$(head -c 30000000 /dev/zero | tr '\0' x); for i in 1 2 3 4 5 6 7 8; do (sleep 60; : $x) & done; echo up; wait`)
 	if s.line() != "up" {
@@ -77,7 +77,7 @@ func TestRlimitProcesses(t *testing.T) {
 	h := bare()
 	// Two at once: each has the whole of its number.
 	for _, id := range []string{"one", "two"} {
-		g := group(t, h, id, runner.Limits{PIDs: 40})
+		g := groupIn(t, h, id, runner.Limits{PIDs: 40})
 		if r := receipt(g, "pids"); r.Mechanism != "RLIMIT_NPROC" || r.Value != "40" || r.Status != runner.Held {
 			t.Errorf("receipt: %+v", r)
 		}
@@ -89,7 +89,7 @@ func TestRlimitData(t *testing.T) {
 	if !ordinary(t) {
 		return
 	}
-	g := group(t, bare(), "data", runner.Limits{Memory: 128 << 20})
+	g := groupIn(t, bare(), "data", runner.Limits{Memory: 128 << 20})
 	s := start(t, g, bomb(512)+"; echo $?")
 	if got := s.line(); got != "1" {
 		t.Errorf("one process of 512 MiB under 128 MiB: %q", got)
@@ -100,7 +100,7 @@ func TestAffinity(t *testing.T) {
 	if !ordinary(t) {
 		return
 	}
-	g := group(t, bare(), "cpus", runner.Limits{CPUs: 0.5})
+	g := groupIn(t, bare(), "cpus", runner.Limits{CPUs: 0.5})
 	s := start(t, g, "sleep 60")
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(s.pid(), &set); err != nil || set.Count() != 1 {
@@ -139,7 +139,7 @@ func TestWatchdogDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			g := group(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
+			g := groupIn(t, bare(), "disk", runner.Limits{Disk: 4 << 20})
 			a := newAlarm()
 			s := start(t, g, "sleep 0.3;"+c.script, dir)
 			stop := g.Watch(s.pid(), Watched{Dirs: []Written{{Dir: f}}}, a.over)
@@ -180,7 +180,7 @@ func newWatched(t *testing.T, limit int64) *watched {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	g := group(t, bare(), "watched", runner.Limits{Disk: limit})
+	g := groupIn(t, bare(), "watched", runner.Limits{Disk: limit})
 	w := &watch{g: g, quit: make(chan struct{})}
 	d := w.disks([]Written{{Dir: dir}})[0]
 	t.Cleanup(func() { d.dir.Close() })
@@ -327,7 +327,7 @@ func TestDiskReceipt(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return Written{Dir: f}
 	}
-	g := group(t, bare(), "receipt", runner.Limits{Disk: 64 << 20})
+	g := groupIn(t, bare(), "receipt", runner.Limits{Disk: 64 << 20})
 	for name, c := range map[string]struct {
 		dirs []Written
 		want runner.Status

@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/doctor"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/probe"
-	"demesne/runner/state"
+	"demesne/runner/store"
 	"demesne/runner/userns"
 )
 
@@ -30,10 +30,10 @@ func Run() int {
 	killOrphans()
 	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
 	code := report(takeBack(run, key))
-	state.Open(filepath.Join(run, "state")) // which buries the runner's sandboxes
+	store.OpenHistory(filepath.Join(run, "state")) // which buries the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
-	for _, dir := range probe.Left(run, key) {
-		if err := probe.Remove(dir); err != nil {
+	for _, dir := range doctor.Left(run, key) {
+		if err := doctor.Remove(dir); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
 			code = 1
 		}

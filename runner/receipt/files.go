@@ -7,7 +7,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
 	"demesne/runner/userns"
 )
 
@@ -34,7 +34,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 }
 
 // userLayer tells whom commands run as, and whether that is whom the image asked for.
-func userLayer(b protocol.Boot, t *rootfs.Tree) runner.Layer {
+func userLayer(b api.Boot, t *rootfs.Tree) runner.Layer {
 	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
 	if b.OneID() {
 		l.Detail += ", the only one: changing owners and users is answered with success, and not done"

@@ -8,15 +8,15 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
 	"demesne/runner/userns"
 )
 
 var oneMapped, manyMapped = boot(1), boot(65536)
 
-func boot(ids uint32) protocol.Boot {
+func boot(ids uint32) api.Boot {
 	m := []runner.IDRange{{Size: ids}}
-	return protocol.Boot{UIDMap: m, GIDMap: m}
+	return api.Boot{UIDMap: m, GIDMap: m}
 }
 
 func TestImageReceipt(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
+	"demesne/runner/pid1/pid1api"
 )
 
-func idLayer(b protocol.Boot) runner.Layer {
+func idLayer(b api.Boot) runner.Layer {
 	n := b.UIDs()
 	l := runner.Layer{Name: "id-map", Status: runner.Held, Detail: fmt.Sprintf("%d ids", n)}
 	if n == 1 {
@@ -19,7 +19,7 @@ func idLayer(b protocol.Boot) runner.Layer {
 	return l
 }
 
-func procLayer(f guestapi.Facts, st Start, spec runner.Spec) runner.Layer {
+func procLayer(f pid1api.Facts, st Start, spec runner.Spec) runner.Layer {
 	l := runner.Layer{Name: "proc", Status: runner.Held, Detail: "own, masked"}
 	switch {
 	case st.ProcBound:
@@ -35,7 +35,7 @@ func procLayer(f guestapi.Facts, st Start, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func sysLayer(f guestapi.Facts, err error) runner.Layer {
+func sysLayer(f pid1api.Facts, err error) runner.Layer {
 	switch {
 	case err != nil:
 		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "empty: a sysfs of its own was refused: " + err.Error()}
@@ -52,7 +52,7 @@ func hostnameLayer(st Start) runner.Layer {
 	return runner.Layer{Name: "hostname", Status: runner.Held, Detail: "own"}
 }
 
-func landlockLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
+func landlockLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {
 	l := runner.Layer{Name: "landlock", Status: runner.Held, Detail: fmt.Sprintf("ABI %d", f.LandlockABI)}
 	switch {
 	case f.LandlockABI == 0:
@@ -74,7 +74,7 @@ func landlockLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func seccompLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
+func seccompLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {
 	if f.Seccomp == "" {
 		return runner.Layer{Name: "seccomp", Status: runner.Missing, Why: strings.Join(f.Problems, "; ")}
 	}
@@ -85,7 +85,7 @@ func seccompLayer(f guestapi.Facts, spec runner.Spec) runner.Layer {
 	return l
 }
 
-func privilegeLayer(f guestapi.Facts, left Privileges) runner.Layer {
+func privilegeLayer(f pid1api.Facts, left Privileges) runner.Layer {
 	l := runner.Layer{Name: "privileges", Status: runner.Held, Detail: "no_new_privs, no capability"}
 	if len(left.Words) > 0 {
 		l.Detail = "no_new_privs, " + strings.Join(left.Words, ", ")

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
 )
 
 // Namespaces compares PID 1's namespaces with the runner's, as the kernel names them.
@@ -36,7 +36,7 @@ func Namespaces(pid int) []runner.Layer {
 }
 
 // minimalLayers says what a sandbox without namespaces lacks.
-func minimalLayers(b protocol.Boot) []runner.Layer {
+func minimalLayers(b api.Boot) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
 		"mount":   "Landlock rules on the host's own tree",

@@ -14,20 +14,20 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/guestapi"
-	"demesne/runner/protocol"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 // Facts are what a receipt is made of.
 type Facts struct {
 	Sandbox string // its id
 	Kernel  string // release
-	Boot    protocol.Boot
+	Boot    api.Boot
 	Spec    runner.Spec
 
-	Guest      guestapi.Facts
+	Guest      pid1api.Facts
 	Namespaces []runner.Layer // see [Namespaces]
 	Start      Start
 	SysErr     error      // why /sys is empty; nil: it is a sysfs
@@ -115,7 +115,7 @@ func level(r *runner.Receipt, mode string) runner.Level {
 	return runner.LevelFull
 }
 
-// Meets compares with what was required. Its error is a [wire.Error] of CodeRequirement that names
+// Meets compares with what was required. Its error is a [ipc.Error] of CodeRequirement that names
 // everything that falls short, with what to type about the first.
 func Meets(r *runner.Receipt, want runner.Level) error {
 	rank := map[runner.Level]int{"": 0, runner.LevelMinimal: 0, runner.LevelDegraded: 1, runner.LevelFull: 2}
@@ -138,8 +138,8 @@ func Meets(r *runner.Receipt, want runner.Level) error {
 	for _, l := range r.Limits {
 		note(l.Name+" limit", l.Status, l.Fix)
 	}
-	return &wire.Error{
-		Code: wire.CodeRequirement,
+	return &ipc.Error{
+		Code: ipc.CodeRequirement,
 		Text: fmt.Sprintf("require %q: this machine gives %q: %s", want, r.Level, strings.Join(short, ", ")),
 		Hint: hint,
 	}

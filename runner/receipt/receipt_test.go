@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/guestapi"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 	"demesne/runner/userns"
-	"demesne/runner/wire"
 )
 
 func TestLevel(t *testing.T) {
@@ -47,8 +47,8 @@ func TestMeets(t *testing.T) {
 			t.Errorf("require %q: %v", want, err)
 		}
 	}
-	var e *wire.Error
-	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this" || e.Code != wire.CodeRequirement {
+	var e *ipc.Error
+	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this" || e.Code != ipc.CodeRequirement {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -73,27 +73,27 @@ func TestCoresLayer(t *testing.T) {
 
 // The layer is claimed from what was verified, never from what was asked.
 func TestLayersFollowFacts(t *testing.T) {
-	full := guestapi.Facts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
+	full := pid1api.Facts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
 	for _, c := range []struct {
 		name string
-		edit func(*guestapi.Facts)
-		get  func(guestapi.Facts) runner.Layer
+		edit func(*pid1api.Facts)
+		get  func(pid1api.Facts) runner.Layer
 		want runner.Status
 	}{
-		{"landlock held", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
-		{"landlock not in the kernel", func(f *guestapi.Facts) { f.LandlockABI = 0 }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"landlock did not refuse", func(f *guestapi.Facts) { f.LandlockFS = false }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
-		{"no scopes", func(f *guestapi.Facts) { f.LandlockScope = false }, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
-		{"nesting", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
-		{"seccomp", func(f *guestapi.Facts) { f.Seccomp = "" }, func(f guestapi.Facts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
-		{"a capability left", func(f *guestapi.Facts) { f.CapEffective = 1 << 21 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
-		{"a capability that was not to be left", func(f *guestapi.Facts) { f.CapEffective = 1 << 31 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
-		{"a capability left on purpose", func(f *guestapi.Facts) { f.CapEffective = 1 << 31 }, func(f guestapi.Facts) runner.Layer { return privilegeLayer(f, Privileges{Set: 1 << 31}) }, runner.Held},
-		{"proc bound", func(f *guestapi.Facts) {}, func(f guestapi.Facts) runner.Layer {
+		{"landlock held", func(f *pid1api.Facts) {}, func(f pid1api.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Held},
+		{"landlock not in the kernel", func(f *pid1api.Facts) { f.LandlockABI = 0 }, func(f pid1api.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"landlock did not refuse", func(f *pid1api.Facts) { f.LandlockFS = false }, func(f pid1api.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Missing},
+		{"no scopes", func(f *pid1api.Facts) { f.LandlockScope = false }, func(f pid1api.Facts) runner.Layer { return landlockLayer(f, runner.Spec{}) }, runner.Degraded},
+		{"nesting", func(f *pid1api.Facts) {}, func(f pid1api.Facts) runner.Layer { return landlockLayer(f, runner.Spec{Nesting: true}) }, runner.Off},
+		{"seccomp", func(f *pid1api.Facts) { f.Seccomp = "" }, func(f pid1api.Facts) runner.Layer { return seccompLayer(f, runner.Spec{}) }, runner.Missing},
+		{"a capability left", func(f *pid1api.Facts) { f.CapEffective = 1 << 21 }, func(f pid1api.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability that was not to be left", func(f *pid1api.Facts) { f.CapEffective = 1 << 31 }, func(f pid1api.Facts) runner.Layer { return privilegeLayer(f, Privileges{}) }, runner.Missing},
+		{"a capability left on purpose", func(f *pid1api.Facts) { f.CapEffective = 1 << 31 }, func(f pid1api.Facts) runner.Layer { return privilegeLayer(f, Privileges{Set: 1 << 31}) }, runner.Held},
+		{"proc bound", func(f *pid1api.Facts) {}, func(f pid1api.Facts) runner.Layer {
 			return procLayer(f, Start{ProcBound: true, Why: errors.New("no")}, runner.Spec{})
 		}, runner.Degraded},
-		{"proc not masked", func(f *guestapi.Facts) { f.ProcMasked = false }, func(f guestapi.Facts) runner.Layer { return procLayer(f, Start{}, runner.Spec{}) }, runner.Degraded},
-		{"sys writable", func(f *guestapi.Facts) { f.SysReadOnly = false }, func(f guestapi.Facts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
+		{"proc not masked", func(f *pid1api.Facts) { f.ProcMasked = false }, func(f pid1api.Facts) runner.Layer { return procLayer(f, Start{}, runner.Spec{}) }, runner.Degraded},
+		{"sys writable", func(f *pid1api.Facts) { f.SysReadOnly = false }, func(f pid1api.Facts) runner.Layer { return sysLayer(f, nil) }, runner.Missing},
 	} {
 		f := full
 		c.edit(&f)

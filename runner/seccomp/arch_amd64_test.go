@@ -3,7 +3,7 @@ package seccomp
 import (
 	"testing"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,16 +13,16 @@ const x32Bit = 0x40000000
 
 // The calls only amd64 has, and x32.
 func TestFilterAMD64(t *testing.T) {
-	noSUID, fake := guestapi.SeccompOptions{NoSUID: true}, guestapi.SeccompOptions{FakeRoot: true}
+	noSUID, fake := pid1api.SeccompOptions{NoSUID: true}, pid1api.SeccompOptions{FakeRoot: true}
 	for _, tt := range []struct {
 		name string
-		o    guestapi.SeccompOptions
+		o    pid1api.SeccompOptions
 		call call
 		want action
 	}{
-		{"x32 read", guestapi.SeccompOptions{}, sys(x32Bit | unix.SYS_READ), enosys},
-		{"x32 unshare", guestapi.SeccompOptions{Nesting: true}, sys(x32Bit | unix.SYS_UNSHARE), enosys},
-		{"iopl", guestapi.SeccompOptions{}, sys(unix.SYS_IOPL), eperm},
+		{"x32 read", pid1api.SeccompOptions{}, sys(x32Bit | unix.SYS_READ), enosys},
+		{"x32 unshare", pid1api.SeccompOptions{Nesting: true}, sys(x32Bit | unix.SYS_UNSHARE), enosys},
+		{"iopl", pid1api.SeccompOptions{}, sys(unix.SYS_IOPL), eperm},
 		{"chmod suid", noSUID, sys(unix.SYS_CHMOD, 0, 0o4755), eperm},
 		{"chmod", noSUID, sys(unix.SYS_CHMOD, 0, 0o755), allow},
 		{"creat sgid", noSUID, sys(unix.SYS_CREAT, 0, 0o2755), eperm},

@@ -36,13 +36,13 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
 )
 
 // Filter returns the program for o on this architecture.
-func Filter(o guestapi.SeccompOptions) ([]unix.SockFilter, error) {
+func Filter(o pid1api.SeccompOptions) ([]unix.SockFilter, error) {
 	prog, err := compile(rules(o), allow)
 	if err != nil {
 		return nil, fmt.Errorf("assemble seccomp filter: %w", err)

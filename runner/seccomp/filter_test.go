@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -23,7 +23,7 @@ func sys(nr uint32, args ...uint64) call {
 }
 
 // answer is the filter's for c.
-func answer(t *testing.T, o guestapi.SeccompOptions, arch uint32, c call) action {
+func answer(t *testing.T, o pid1api.SeccompOptions, arch uint32, c call) action {
 	t.Helper()
 	prog, err := Filter(o)
 	if err != nil {
@@ -72,16 +72,16 @@ var (
 func TestFilter(t *testing.T) {
 	const cloneThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD
 	var (
-		plain    = guestapi.SeccompOptions{}
-		nesting  = guestapi.SeccompOptions{Nesting: true}
-		noSUID   = guestapi.SeccompOptions{NoSUID: true}
-		noSocket = guestapi.SeccompOptions{NoSocket: true}
-		fake     = guestapi.SeccompOptions{FakeRoot: true}
-		both     = guestapi.SeccompOptions{FakeRoot: true, NoSUID: true}
+		plain    = pid1api.SeccompOptions{}
+		nesting  = pid1api.SeccompOptions{Nesting: true}
+		noSUID   = pid1api.SeccompOptions{NoSUID: true}
+		noSocket = pid1api.SeccompOptions{NoSocket: true}
+		fake     = pid1api.SeccompOptions{FakeRoot: true}
+		both     = pid1api.SeccompOptions{FakeRoot: true, NoSUID: true}
 	)
 	for _, tt := range []struct {
 		name string
-		o    guestapi.SeccompOptions
+		o    pid1api.SeccompOptions
 		call call
 		want action
 	}{
@@ -222,7 +222,7 @@ func TestFilter(t *testing.T) {
 
 func TestForeignArchitecture(t *testing.T) {
 	for _, arch := range []uint32{unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_ARM, 0} {
-		if got := answer(t, guestapi.SeccompOptions{Nesting: true}, arch, sys(unix.SYS_READ)); got != kill {
+		if got := answer(t, pid1api.SeccompOptions{Nesting: true}, arch, sys(unix.SYS_READ)); got != kill {
 			t.Errorf("architecture %#x: answer %#x, want kill", arch, got)
 		}
 	}
@@ -231,7 +231,7 @@ func TestForeignArchitecture(t *testing.T) {
 // A rule whose number is spelled in two lists is decided by the first: this holds
 // the table to one answer for each call that has no conditions.
 func TestNoDeadRules(t *testing.T) {
-	for _, o := range []guestapi.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}} {
+	for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}} {
 		final := map[uint32]bool{}
 		for _, r := range rules(o) {
 			for _, nr := range r.calls {
@@ -247,13 +247,13 @@ func TestNoDeadRules(t *testing.T) {
 }
 
 func TestDigest(t *testing.T) {
-	a, _ := Filter(guestapi.SeccompOptions{})
-	b, _ := Filter(guestapi.SeccompOptions{NoSUID: true})
-	again, _ := Filter(guestapi.SeccompOptions{})
+	a, _ := Filter(pid1api.SeccompOptions{})
+	b, _ := Filter(pid1api.SeccompOptions{NoSUID: true})
+	again, _ := Filter(pid1api.SeccompOptions{})
 	if Digest(a) != Digest(again) || Digest(a) == Digest(b) || len(Digest(a)) != 64 {
 		t.Errorf("digests %s, %s, %s", Digest(a), Digest(again), Digest(b))
 	}
-	all, err := Filter(guestapi.SeccompOptions{NoSUID: true, FakeRoot: true})
+	all, err := Filter(pid1api.SeccompOptions{NoSUID: true, FakeRoot: true})
 	if err != nil || len(all) > unix.BPF_MAXINSNS {
 		t.Errorf("longest filter: %d instructions, %v", len(all), err)
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +54,7 @@ const highBit = uintptr(1) << 32
 
 // tries are by options; each one is answered differently without a filter, for root or
 // for anybody.
-func tries(o guestapi.SeccompOptions) []try {
+func tries(o pid1api.SeccompOptions) []try {
 	// Whatever the filter lets through fails for its pointers or its descriptor.
 	list := []try{
 		{"keyctl", raw(unix.SYS_KEYCTL, 0x7fff), unix.ENOSYS},
@@ -123,7 +123,7 @@ func create(mode uint32) unix.Errno {
 
 // tryCalls loads the filter and makes the calls, on a thread that was there before.
 func tryCalls(options string) int {
-	var o guestapi.SeccompOptions
+	var o pid1api.SeccompOptions
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
 		fmt.Println(err)
 		return 1
@@ -169,7 +169,7 @@ func TestLoad(t *testing.T) {
 	for dir := filepath.Dir(exe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	for _, o := range []guestapi.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {NoSocket: true}, {FakeRoot: true, NoSUID: true}} {
+	for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {NoSocket: true}, {FakeRoot: true, NoSUID: true}} {
 		for _, user := range []string{"self", "nobody"} {
 			if user == "nobody" && os.Getuid() != 0 {
 				continue

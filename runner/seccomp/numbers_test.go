@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +27,7 @@ func TestUnknownNumbers(t *testing.T) {
 		newest: allow, newest + 1: enosys, 1 << 20: enosys, 1<<30 | unix.SYS_READ: enosys, 1<<32 - 1: enosys,
 		reviewed[0].last: allow, reviewed[0].last + 1: enosys, 423: enosys, 0: allow,
 	} {
-		for _, o := range []guestapi.SeccompOptions{{}, {Nesting: true}, {NoSUID: true, FakeRoot: true}} {
+		for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true, FakeRoot: true}} {
 			if got := answer(t, o, auditArch, sys(nr)); got != want {
 				t.Errorf("%+v: number %d: %#x, want %#x", o, nr, got, want)
 			}

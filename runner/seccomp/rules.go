@@ -3,7 +3,7 @@ package seccomp
 import (
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/guestapi"
+	"demesne/runner/pid1/pid1api"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 )
 
 // rules is the whole list for o.
-func rules(o guestapi.SeccompOptions) []rule {
+func rules(o pid1api.SeccompOptions) []rule {
 	var r []rule
 	if o.NoSUID {
 		r = append(r, noSUID()...)

@@ -26,7 +26,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/runner/left"
+	"demesne/internal/safewalk"
 )
 
 // Bounds of what a manifest covers; the rest is counted in Uncovered.
@@ -76,13 +76,13 @@ func Make(root *os.Root) (*Manifest, error) {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}
 	m := &maker{Manifest: Manifest{Version: 1, Files: []File{}}}
-	missed := left.Walk(root, visitMax, m.entry)
+	missed := safewalk.Walk(root, visitMax, m.entry)
 	m.Uncovered += missed
 	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return &m.Manifest, nil
 }
 
-func (m *maker) entry(e left.Entry) (more bool) {
+func (m *maker) entry(e safewalk.Entry) (more bool) {
 	err := fs.ErrInvalid
 	switch {
 	case e.IsDir():
@@ -102,7 +102,7 @@ func (m *maker) entry(e left.Entry) (more bool) {
 // errMuch says that a file is larger than there is room for.
 var errMuch = errors.New("too much")
 
-func sum(e left.Entry, most int64) (File, error) {
+func sum(e safewalk.Entry, most int64) (File, error) {
 	f, err := e.Open()
 	if err != nil {
 		return File{}, err

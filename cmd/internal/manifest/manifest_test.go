@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/runner/left"
+	"demesne/internal/safewalk"
 )
 
 // directory makes one with a few files, and opens it.
@@ -74,7 +74,7 @@ func TestMakeBounded(t *testing.T) {
 // A tree without end is covered down to a depth, at no more than a step a level.
 func TestMakeDeep(t *testing.T) {
 	dir, root := directory(t)
-	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*left.Depth), 0o755); err != nil {
+	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*safewalk.Depth), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if m := made(t, root); len(m.Files) != 3 || m.Uncovered != 1 {

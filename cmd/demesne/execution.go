@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/termsafe"
+	"demesne/runner"
+)
+
+// killGrace is how long SIGKILL has before the whole sandbox is stopped.
+const killGrace = time.Second
+
+// execution is one command on its way through a sandbox, for run and exec alike.
+type execution struct {
+	app     *app
+	o       *options
+	cmd     runner.Command
+	began   time.Time
+	stages  stages
+	sig     *signals
+	term    *terminal
+	kept    *capture // the output, when --json takes stdout
+	doc     *document
+	started bool
+	ended   chan struct{} // closed when result is there
+	left    bool          // the caller, and the command runs on: there will be no result
+	result  *runner.Result
+}
+
+// newExecution checks everything about a command that needs no sandbox.
+func (a *app) newExecution(o *options, argv []string) (*execution, error) {
+	j := &execution{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
+	env, err := o.environment(a.env)
+	if err != nil {
+		return nil, err
+	}
+	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
+	if j.doc, err = a.openDocument(o); err != nil {
+		return nil, err
+	}
+	if o.json && o.jsonFile == "" {
+		j.kept = &capture{}
+	}
+	j.term = &terminal{fd: -1}
+	if o.tty {
+		j.term = a.openTerminal()
+	}
+	j.sig = a.watchSignals(j.term)
+	return j, nil
+}
+
+// execute starts the command and sees it through. kill is for one that does not end by SIGKILL.
+func (j *execution) execute(start func(context.Context, runner.Command) (process, []runner.Stage, error), kill func()) (err error) {
+	<-j.sig.watched
+	j.cmd.Account = j.doc != nil
+	var s *stdio
+	if j.o.tty {
+		size := j.term.size()
+		j.cmd.TTY = &size
+	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		s.share(j.app.floor, j.ended)
+	} else {
+		return fmt.Errorf("make pipes: %w", err)
+	}
+	p, trace, err := start(j.sig.ctx, j.cmd)
+	if err != nil {
+		if s != nil {
+			s.close()
+		}
+		return err
+	}
+	j.started = true
+	j.sig.attach(p, func() {
+		select {
+		case <-j.ended:
+		case <-time.After(killGrace):
+			kill()
+		}
+	})
+	j.stages.add(trace...)
+	j.stages.executed()
+	if j.o.tty {
+		return j.overTerminal(p, nil)
+	}
+	s.start()
+	// Waiting does not depend on copying: a caller that does not read cannot keep
+	// the sandbox from being taken down.
+	if err := j.wait(p); err != nil {
+		return err
+	}
+	return s.drain(j.patience())
+}
+
+// overTerminal goes on with a command that has a terminal, on which recent was written already.
+func (j *execution) overTerminal(p process, recent []byte) error {
+	defer j.term.restore()
+	if err := j.term.makeRaw(); err != nil {
+		return err
+	}
+	if err := writeAll(fdOf(j.app.stdout), recent); err != nil {
+		return err
+	}
+	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
+		j.term.keys = newDetachKeys()
+	}
+	out := j.term.connect(j.app, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	if err := j.waitOrLeave(p); err != nil || j.left {
+		return err
+	}
+	settleTerminal(out)
+	return out.copyError()
+}
+
+// waitOrLeave is wait until the caller types the keys that leave the command.
+func (j *execution) waitOrLeave(p process) error {
+	if j.term.keys == nil {
+		return j.wait(p)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- j.wait(p) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-j.term.keys.left:
+	}
+	j.term.restore()
+	j.left = true
+	return nil
+}
+
+func (j *execution) wait(p process) (err error) {
+	j.result, err = p.Wait(context.Background())
+	close(j.ended)
+	j.sig.release()
+	j.stages.ended()
+	return err
+}
+
+// patience is how long output may stand still before the rest of it is given up: for
+// ever if the command ended as it meant to, and its reader is merely slow.
+func (j *execution) patience() time.Duration {
+	if j.result.Reason == runner.Exited {
+		return 0
+	}
+	return patience
+}
+
+// finish tells the caller how it went, once nothing more of the command's output
+// can come.
+func (j *execution) finish(err error) (int, error) {
+	j.term.restore()
+	if j.left {
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
+		return 0, nil
+	}
+	if code := j.sig.gaveUp(); code != 0 && !j.started {
+		return code, nil
+	}
+	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
+		j.result.EgressLog = tidyLog(j.result.EgressLog)
+	}
+	manifest := ""
+	if j.result != nil && j.o.manifest {
+		var merr error
+		manifest, merr = record(j.result.Out)
+		err = errors.Join(err, merr)
+	}
+	trace := j.stages.all(j.began)
+	if werr := j.doc.write(j.result, manifest, trace, j.kept, err); err == nil {
+		err = werr
+	}
+	if j.o.trace {
+		printTrace(j.app.stderr, trace)
+	}
+	if j.result == nil {
+		return 0, err
+	}
+	if line := reasonLine(j.o.verb, j.result); line != "" {
+		j.app.say(line)
+	}
+	j.app.tellBlocked(j.result)
+	j.tellLearned()
+	j.leaveOutput()
+	if err != nil {
+		j.app.report(j.o.verb, err)
+		if j.result.ExitCode == 0 {
+			return exitFailed, nil
+		}
+	}
+	return j.result.ExitCode, nil
+}
+
+// tellLearned tells a person what makes a policy of what a run was let do.
+func (j *execution) tellLearned() {
+	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
+		fmt.Fprintf(j.app.stderr, "hint: demesne egress suggest %s > policy.toml: what this run may be held to\n", termsafe.Line(j.result.EgressLog))
+	}
+}
+
+// leaveOutput takes a directory away that nobody named, in which nothing was left, and which nobody is told of.
+// It tells a person, and only a person, where to find what was left.
+func (j *execution) leaveOutput() {
+	if j.o.verb != "run" || j.o.out != "" {
+		return
+	}
+	untold := j.o.key == "" && !j.o.json && !j.o.background && !j.o.manifest
+	if untold && unix.Rmdir(j.result.Out) == nil || !isTerminal(j.app.stderr) {
+		return
+	}
+	dir, err := os.Open(j.result.Out)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	if left, _ := dir.Readdirnames(1); len(left) > 0 { // there may be millions
+		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", termsafe.Line(j.result.Out))
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"demesne/internal/termsafe"
+	"demesne/proxy/redact"
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// capture is a command's output when --json takes stdout.
+type capture struct{ out, err tail }
+
+// document is where --json goes; nil goes nowhere.
+type document struct{ to *os.File }
+
+// outcome is the document itself: the result's fields and, unless the output was
+// streamed, what the command wrote. Where there is no result it has the error.
+type outcome struct {
+	*runner.Result
+	Manifest string `json:"manifest,omitempty"`
+	*written
+}
+
+// written is the command's output: the last MiB of each stream.
+type written struct {
+	Stdout          string `json:"stdout"`
+	Stderr          string `json:"stderr"`
+	StdoutBase64    string `json:"stdout_base64,omitempty"` // if it is not UTF-8
+	StderrBase64    string `json:"stderr_base64,omitempty"`
+	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
+	StderrBytes     int64  `json:"stderr_bytes"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+}
+
+// hide blanks credentials in what is captured. What is streamed to the caller is the
+// caller's, byte for byte.
+func (c *capture) hide(values *redact.Values) {
+	if c != nil {
+		c.out.hide(values)
+		c.err.hide(values)
+	}
+}
+
+func (c *capture) written() *written {
+	w := &written{}
+	w.Stdout, w.StdoutBase64, w.StdoutBytes = c.out.text()
+	w.Stderr, w.StderrBase64, w.StderrBytes = c.err.text()
+	w.StdoutTruncated, w.StderrTruncated = w.StdoutBytes > tailSize, w.StderrBytes > tailSize
+	return w
+}
+
+type failed struct {
+	ExitCode int        `json:"exit_code"`
+	Error    *ipc.Error `json:"error"`
+}
+
+// openDocument opens the file of --json=FILE first of all, so that one that cannot
+// be written is told before anything runs.
+func (a *app) openDocument(o *options) (*document, error) {
+	switch {
+	case !o.json:
+		return nil, nil
+	case o.jsonFile == "":
+		return &document{a.stdout}, nil
+	}
+	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
+		f := os.NewFile(uintptr(fd), o.jsonFile)
+		if f == nil || fdOf(f) < 0 || stat(f).Mode == 0 {
+			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
+		}
+		return &document{f}, nil
+	}
+	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("json %q: %w", o.jsonFile, reason(err))
+	}
+	return &document{f}, nil
+}
+
+// write writes the one document of this run. err is what kept it from a result.
+func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *capture, err error) error {
+	if d == nil {
+		return nil
+	}
+	if r == nil {
+		return d.encode(failed{codeOf(err), asWire(err)})
+	}
+	whole := *r
+	whole.Trace = trace
+	doc := outcome{Result: &whole, Manifest: manifest}
+	if kept != nil {
+		doc.written = kept.written()
+	}
+	return d.encode(doc)
+}
+
+func (d *document) encode(v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := writeAll(fdOf(d.to), b); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode JSON: %w", err)
+	}
+	return []byte(termsafe.JSON(b.String())), nil
+}
+
+func (a *app) printJSON(v any) (int, error) {
+	b, err := marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return a.print(string(b))
+}

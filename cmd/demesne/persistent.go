@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session/quota"
+	"demesne/images"
+	"demesne/images/oci"
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+func stopFlags(o *options) flagSet {
+	return flagSet{{group: groupGeneral, long: "keep", set: on(&o.keep), help: "end the processes, and keep the files"}}
+}
+
+func removeFlags(o *options) flagSet {
+	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "one that is not there is no error"}}
+}
+
+// keyFlag is of create and run, and of exec, which has no other name for the sandbox then.
+func keyFlag(o *options, help string) flagSet {
+	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
+}
+
+// replaceFlag is of create and run.
+func replaceFlag(o *options) flagSet {
+	return flagSet{{group: groupSandbox, long: "replace", set: on(&o.replace),
+		help: "remove the sandbox that has the key, with its files, and make it anew"}}
+}
+
+// lifeFlags say how long a sandbox stays.
+func lifeFlags(o *options) flagSet {
+	return flagSet{
+		{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
+			help: "how long it stays after the last command in it, unless stopped (default 48h)"},
+		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
+			help: "how long it stays at the most, used or not (default for ever)"},
+		{group: groupSandbox, long: "freeze-idle", arg: "DURATION", set: durationFlag(&o.freezeIdle),
+			help: "stop what runs in it (SIGSTOP) when there was no command for so long, until the next one; servers do not answer meanwhile (default never)"},
+	}
+}
+
+// roomFor removes a sandbox that was just made if there are more of those that stay than may be.
+func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
+	most, err := quota.Sandboxes(func(k string) string { v, _ := a.env(k); return v })
+	n := 0
+	if err == nil {
+		n, err = eng.Count(ctx)
+	}
+	if err == nil {
+		err = quota.Full(n, most)
+	}
+	if err != nil {
+		stop(eng, id)
+	}
+	if errors.Is(err, quota.ErrFull) {
+		return hinted(err, "demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", quota.VarSandboxes)
+	}
+	return err
+}
+
+// ofKey is the id of the sandbox with that key.
+func ofKey(ctx context.Context, eng engine, key string) (string, error) {
+	infos, err := eng.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range infos {
+		if i.Spec.Key == key && i.Spec.Door == runner.DoorCLI && i.State != runner.Snapshot {
+			return i.ID, nil
+		}
+	}
+	return "", hinted(fmt.Errorf("key %q: no sandbox has it", key), "demesne run --key %s makes one", key)
+}
+
+// again adds to a sandbox that is about to be restarted what no file keeps: the caller's own way out,
+// and the secrets that o has.
+func (a *app) again(o *options) (add func(*runner.Spec), err error) {
+	if err := o.network.checkSecrets(); err != nil {
+		return nil, err
+	}
+	err = o.network.findSecrets(a)
+	return func(spec *runner.Spec) {
+		spec.Egress.Upstream = egress.Upstream(func(k string) string { v, _ := a.env(k); return v })
+		spec.Egress.Secrets = o.network.found
+	}, err
+}
+
+// tellRestarted says what a person would otherwise wonder about.
+func (a *app) tellRestarted(verb string, b *box) {
+	if b.Restarted {
+		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
+	}
+	if len(b.Lacks) > 0 {
+		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
+		fmt.Fprintf(a.stderr, "hint: demesne stop --keep %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
+	}
+}
+
+// holdKept holds the images of sandboxes that only their files are left of: nothing else does,
+// and without their image they could not be started again. layers are all that sandboxes stand on, also
+// those of an image that was removed by force. With sweep it removes sandboxes
+// whose time is over first. Where no sandbox was ever kept it starts nothing.
+func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
+	var held []io.Closer
+	release = func() {
+		for _, h := range held {
+			h.Close()
+		}
+	}
+	dir, err := client.SandboxRoot()
+	if err != nil || !exists(dir) {
+		return release, nil, err
+	}
+	eng, err := a.connect(ctx, client.Options{})
+	if err != nil {
+		return release, nil, err
+	}
+	defer eng.Close()
+	if sweep {
+		if _, err := eng.GC(ctx); err != nil {
+			return release, nil, err
+		}
+	}
+	infos, err := eng.List(ctx)
+	if err != nil {
+		return release, nil, err
+	}
+	for _, i := range infos {
+		if i.Spec.Rootfs == nil || i.Spec.Rootfs.Digest == "" || i.Spec.Rootfs.Store != s.Dir() {
+			continue
+		}
+		for _, id := range i.Spec.Rootfs.Layers {
+			layers = append(layers, oci.Digest(id))
+		}
+		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
+		if errors.Is(err, images.ErrNotFound) { // removed by force
+			continue
+		}
+		if err != nil {
+			release()
+			return release, nil, err
+		}
+		held = append(held, h)
+	}
+	return release, layers, nil
+}

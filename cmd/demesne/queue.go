@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"strconv"
+
+	"demesne/internal/ticketlock"
+)
+
+// inTurnFlag is of exec and, with a key, of run.
+func inTurnFlag(o *options) flagSet {
+	return flagSet{{group: groupCommand, long: "in-turn", set: on(&o.inTurn),
+		help: "wait for the commands with --in-turn that came earlier for this sandbox, calls of agents included, and go on one at a time, in order"}}
+}
+
+// within runs the command in a sandbox that stays, when its turn has come.
+func (j *execution) within(b *box) error {
+	if j.o.inTurn {
+		turn, err := joinLine(b.ID)
+		if err != nil {
+			return err
+		}
+		defer turn.Leave()
+		if err := turn.Wait(j.sig.ctx); err != nil {
+			return err
+		}
+	}
+	return j.execute(b.exec, func() {})
+}
+
+// joinLine stands in the line of a sandbox, at its end.
+func joinLine(id string) (*ticketlock.Turn, error) {
+	dir, err := ticketlock.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	return ticketlock.Join(dir, id, strconv.Itoa(os.Getpid()))
+}

@@ -1,0 +1,39 @@
+package session
+
+import (
+	"testing"
+
+	"demesne/mcp/backend"
+)
+
+// Who waits for a command is asked, the latest of several, and nobody after that.
+func TestAsks(t *testing.T) {
+	var a asks
+	var asked string
+	who := func(name string, yes bool) func(backend.Question) bool {
+		return func(backend.Question) bool { asked = name; return yes }
+	}
+	put := func(sandbox, want string, yes bool) {
+		t.Helper()
+		asked = ""
+		ask := a.of(sandbox)
+		got, answered := ask != nil && ask(backend.Question{Name: "x.test", Port: 443}), ask != nil
+		if got != yes || asked != want || answered != (want != "") {
+			t.Errorf("%v (an answer: %v), asked %q, want %v of %q", got, answered, asked, yes, want)
+		}
+	}
+	put("s", "", false)
+	first := a.listen("s", who("first", true))
+	put("s", "first", true)
+	put("other", "", false)
+	second := a.listen("s", who("second", false))
+	put("s", "second", false)
+	first()
+	put("s", "second", false)
+	second()
+	a.listen("s", nil)()
+	put("s", "", false)
+	if len(a.who) != 0 {
+		t.Errorf("left: %v", a.who)
+	}
+}

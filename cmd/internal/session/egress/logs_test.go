@@ -1,0 +1,73 @@
+package egress
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestLogFile(t *testing.T) {
+	root := t.TempDir()
+	path, err := LogFile(root, "a-run")
+	if err != nil || path != root+"/.egress/a-run.jsonl" {
+		t.Fatalf("%s, %v", path, err)
+	}
+	if info, err := os.Stat(root + "/.egress"); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.WriteFile(root+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LogFile(root+"/file", "x"); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+}
+
+// Of old and young, locked, linked and strange files only the old logs go that nobody has.
+func TestPruneLogs(t *testing.T) {
+	root, old := t.TempDir(), time.Now().Add(-time.Hour)
+	if n, err := PruneLogs(root, time.Now()); n != 0 || err != nil {
+		t.Errorf("no logs: %d, %v", n, err)
+	}
+	make := func(name string, at time.Time) string {
+		path, err := LogFile(root, name)
+		if err == nil {
+			err = os.WriteFile(path, []byte("{}\n"), 0o600)
+		}
+		if err == nil {
+			err = os.Chtimes(path, at, at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gone, young, held := make("gone", old), make("young", time.Now()), make("held", old)
+	other := strings.TrimSuffix(make("x", old), ".jsonl")
+	if err := os.Rename(other+".jsonl", other); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(young, filepath.Dir(young)+"/link.jsonl"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := PruneLogs(root, time.Now().Add(-time.Minute)); n != 1 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	for path, want := range map[string]bool{gone: false, young: true, held: true, other: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

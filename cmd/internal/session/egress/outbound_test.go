@@ -1,0 +1,91 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// helper puts a shell script in the place of demesne-egress.
+func helper(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("DEMESNE_LIBEXEC", dir)
+	if err := os.WriteFile(dir+"/"+Program, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func noEnv(string) string { return "" }
+
+// Names alone start nothing, and no words are no network.
+func TestFindAlone(t *testing.T) {
+	t.Setenv("DEMESNE_LIBEXEC", t.TempDir())
+	for _, w := range []Wants{{}, {Mode: None}, {Deny: []string{"a.test"}}} {
+		if e, notes, err := Find(context.Background(), w, noEnv); e != nil || notes != nil || err != nil {
+			t.Errorf("%+v: %+v, %q, %v", w, e, notes, err)
+		}
+	}
+	e, _, err := Find(context.Background(), Wants{Mode: None, Allow: []string{"a.test"}, Deny: []string{"b.a.test"}}, noEnv)
+	if err != nil || !slices.Equal(e.Allow, []string{"a.test"}) || !slices.Equal(e.Deny, []string{"b.a.test"}) || e.Mode != "" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, _, err := Find(context.Background(), Wants{Gateway: true}, noEnv); e == nil || err != nil {
+		t.Errorf("a gateway: %+v, %v", e, err)
+	}
+	if _, _, err := Find(context.Background(), Wants{Mode: "open"}, noEnv); err == nil {
+		t.Error("a mode without the helper was taken")
+	}
+}
+
+func TestFindAsks(t *testing.T) {
+	helper(t, `[ "$*" = "rules --mode=open --file=f.toml" ] || exit 9
+echo '{"mode":"open","allow":["f.test"],"deny":["g.test"],"notes":["a note"]}'`)
+	e, notes, err := Find(context.Background(), Wants{Mode: "open", File: "f.toml", Allow: []string{"a.test"}}, noEnv)
+	if err != nil || e.Mode != "open" || !slices.Equal(e.Allow, []string{"f.test", "a.test"}) || !slices.Equal(e.Deny, []string{"g.test"}) || len(notes) != 1 {
+		t.Errorf("%+v, %q, %v", e, notes, err)
+	}
+	helper(t, `echo '{"mode":"none"}'`)
+	if e, _, err := Find(context.Background(), Wants{File: "f.toml"}, noEnv); e != nil || err != nil {
+		t.Errorf("a file that allows nothing: %+v, %v", e, err)
+	}
+}
+
+func TestFindFails(t *testing.T) {
+	helper(t, `echo '{"wrong":["f:1: one","f:2: two","f:3: three"]}'`)
+	var wrong *Error
+	_, _, err := Find(context.Background(), Wants{File: "f"}, noEnv)
+	if !errors.As(err, &wrong) || len(wrong.Lines) != 3 || err.Error() != "f:1: one (and 2 more)" {
+		t.Errorf("%v", err)
+	}
+	helper(t, `echo last words >&2; exit 3`)
+	if _, _, err := Find(context.Background(), Wants{File: "f"}, noEnv); err == nil || !strings.HasSuffix(err.Error(), "last words") {
+		t.Errorf("%v", err)
+	}
+	helper(t, `echo nonsense`)
+	if _, _, err := Find(context.Background(), Wants{File: "f"}, noEnv); err == nil {
+		t.Error("nonsense was taken")
+	}
+	helper(t, `exec sleep 60`)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := Find(ctx, Wants{File: "f"}, noEnv); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The host's own proxy goes to the runner, and with it what it is not for.
+func TestUpstream(t *testing.T) {
+	env := map[string]string{"https_proxy": "http://u:p@proxy.test:3128", "NO_PROXY": "corp.test", "HTTP_PROXY": "", "ALL_PROXY": "x", "HOME": "/"}
+	e, _, err := Find(context.Background(), Wants{Allow: []string{"a.test"}}, func(k string) string { return env[k] })
+	if err != nil || len(e.Upstream) != 2 || e.Upstream["https_proxy"] != env["https_proxy"] || e.Upstream["NO_PROXY"] != "corp.test" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if Upstream(noEnv) != nil {
+		t.Error("a proxy out of nothing")
+	}
+}

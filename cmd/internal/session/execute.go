@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+// longest is how long a command goes on that nobody bounds.
+const longest = 48 * time.Hour
+
+// outside is where a command runs that names no directory.
+const outside = "/out"
+
+// beginning starts a command, in a sandbox that it may have to make first. On an error nothing
+// of it is left. It does not end half-way: then nobody could tell what is to be ended.
+type beginning func(runner.Command) (*client.Sandbox, *client.Process, error)
+
+// in begins in a sandbox that is there.
+func in(ctx context.Context, box *client.Sandbox) beginning {
+	return func(cmd runner.Command) (*client.Sandbox, *client.Process, error) {
+		p, err := box.Exec(ctx, cmd)
+		return box, p, err
+	}
+}
+
+// execute runs a request's command, as begin starts it, and takes its output. When ctx ends
+// first, so does what was started, and the error is why it ended.
+func (d *Service) execute(ctx context.Context, begin beginning, r backend.Request, w backend.Watch, s streams) (*runner.Result, error) {
+	cmd := runner.Command{
+		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: r.Dir, User: r.Spec.User, Timeout: r.Timeout,
+		Account: true,
+	}
+	if cmd.Dir == "" {
+		cmd.Dir = outside
+	}
+	if cmd.Timeout <= 0 {
+		cmd.Timeout = longest
+	}
+	alone := r.Spec.Lifetime == runner.OneShot
+	box, p, feed, err := start(begin, cmd, r.Stdin, s)
+	if err != nil {
+		return nil, err
+	}
+	defer d.asks.listen(box.ID, w.Ask)()
+	if w.Output != nil {
+		w.Output(s.out.glimpse)
+	}
+	defer context.AfterFunc(ctx, func() { end(box, p, alone) })()
+	res, err := p.Wait(context.Background())
+	if err != nil {
+		end(box, p, alone) // or its output might go on for ever
+	}
+	s.out.finish(alone)
+	s.errs.finish(alone)
+	feed.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return res, err
+}
+
+// end ends a command with everything it started: the sandbox, if it is the command's alone.
+func end(box *client.Sandbox, p *client.Process, alone bool) {
+	if alone {
+		stop(box)
+		return
+	}
+	p.Signal(syscall.SIGKILL)
+}
+
+// start starts cmd with pipes; to close feed ends what it has on stdin.
+func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *client.Sandbox, p *client.Process, feed io.Closer, err error) {
+	var in *os.File
+	if stdin != "" {
+		if cmd.Stdin, in, err = os.Pipe(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	cmd.Stdout, err = s.out.open()
+	if err == nil {
+		cmd.Stderr, err = s.errs.open()
+	}
+	if err == nil {
+		box, p, err = begin(cmd)
+	}
+	// The command has its own by now. To close one that is nil does nothing.
+	for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		f.Close()
+	}
+	if err != nil {
+		in.Close()
+		s.out.abandon()
+		s.errs.abandon()
+		return nil, nil, nil, err
+	}
+	if in != nil {
+		go func() {
+			io.WriteString(in, stdin)
+			in.Close()
+		}()
+	}
+	return box, p, in, nil
+}

@@ -1,0 +1,28 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+// What nobody bounds has 48 hours, and what somebody does, as long as was said.
+func TestTimeout(t *testing.T) {
+	stop := errors.New("not here")
+	for asked, want := range map[time.Duration]time.Duration{0: 48 * time.Hour, time.Second: time.Second, 72 * time.Hour: 72 * time.Hour} {
+		var got runner.Command
+		begin := func(cmd runner.Command) (*client.Sandbox, *client.Process, error) {
+			got = cmd
+			return nil, nil, stop
+		}
+		_, err := new(Service).execute(context.Background(), begin, backend.Request{Command: "x", Timeout: asked}, backend.Watch{}, streams{out: newStream(16), errs: newStream(16)})
+		if !errors.Is(err, stop) || got.Timeout != want {
+			t.Errorf("%v: %v, %v", asked, got.Timeout, err)
+		}
+	}
+}

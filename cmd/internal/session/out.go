@@ -1,0 +1,143 @@
+package session
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/manifest"
+	"demesne/cmd/internal/outputs"
+)
+
+// ownerOnly is the mode of directories made for outputs: where others can reach /out, a
+// sandbox on an image may not set the set-user-ID bits that packages come with.
+const ownerOnly = 0o700
+
+// outDir is an output directory. The descriptor, not the path, is what is used once a
+// sandbox can write in it. While it is open the directory is in use.
+type outDir struct {
+	path string
+	dir  *os.File
+}
+
+// newOut makes one with a name that nobody can guess or meet again.
+func newOut(root string) (*outDir, error) {
+	path := filepath.Join(root, newUUID())
+	if err := os.Mkdir(path, ownerOnly); err != nil {
+		return nil, fmt.Errorf("make output directory: %w", err)
+	}
+	dir, err := outputs.Hold(path)
+	if err != nil {
+		os.Remove(path)
+		return nil, fmt.Errorf("make output directory: %w", err)
+	}
+	if err := mark(root, filepath.Base(path)); err != nil {
+		dir.Close()
+		os.Remove(path)
+		return nil, err
+	}
+	return &outDir{path, dir}, nil
+}
+
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // RFC 9562, version 4
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func (o *outDir) name() string { return filepath.Base(o.path) }
+
+func (o *outDir) close() { o.dir.Close() }
+
+// record writes the directory's manifest and returns where it is. No sandbox has the directory
+// by then. A result without one, for want of room on the disk, is a result.
+func (o *outDir) record() string {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", o.dir.Fd()))
+	if err != nil {
+		return ""
+	}
+	defer root.Close()
+	m, err := manifest.Make(root)
+	path := manifest.Path(o.path)
+	if err != nil || m.Write(path) != nil {
+		return ""
+	}
+	return path
+}
+
+// undo takes the directory away again, unless something is in it.
+func (o *outDir) undo() {
+	o.dir.Close()
+	if os.Remove(o.path) == nil {
+		unmark(filepath.Dir(o.path), o.name())
+	}
+}
+
+// asides is how many things of one name are kept.
+const asides = 100
+
+// place gives f, which may have no name, the name in o. Whatever the sandbox put there is
+// moved aside, not followed and not overwritten: to NAME.1, or what is free after that.
+func (o *outDir) place(f *os.File, name string) error {
+	dir := int(o.dir.Fd())
+	for range asides {
+		err := linkOrCopy(f, dir, name)
+		if !errors.Is(err, unix.EEXIST) {
+			return wrapPlace(name, err)
+		}
+		if err := aside(dir, name); err != nil {
+			return wrapPlace(name, err)
+		}
+	}
+	return wrapPlace(name, unix.EEXIST)
+}
+
+func wrapPlace(name string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("keep %s: %w", name, err)
+	}
+	return err
+}
+
+func aside(dir int, name string) error {
+	for n := 1; ; n++ {
+		err := unix.Renameat2(dir, name, dir, fmt.Sprintf("%s.%d", name, n), unix.RENAME_NOREPLACE)
+		if err != unix.EEXIST || n == asides {
+			return err
+		}
+	}
+}
+
+// linkOrCopy makes name in dir f's, or where the file systems do not let it, a copy's.
+func linkOrCopy(f *os.File, dir int, name string) error {
+	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), dir, name, unix.AT_SYMLINK_FOLLOW)
+	if err == nil || err == unix.EEXIST {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	to := os.NewFile(uintptr(fd), name)
+	_, err = io.Copy(to, io.NewSectionReader(f, 0, 1<<62))
+	return errors.Join(err, to.Close())
+}
+
+// nameless makes a file that nobody can find, on the file system of dir if that knows how.
+func nameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), "output"), nil
+	}
+	f, err := os.CreateTemp("", "demesne-output")
+	if err != nil {
+		return nil, fmt.Errorf("keep output: %w", err)
+	}
+	return f, os.Remove(f.Name())
+}

@@ -1,0 +1,178 @@
+package session
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"demesne/mcp/backend"
+)
+
+func TestTailOf(t *testing.T) {
+	for _, c := range []struct {
+		b    string
+		most int
+		all  int64
+		want backend.Tail
+	}{
+		{"", 4, 0, backend.Tail{}},
+		{"abc", 4, 3, backend.Tail{Text: "abc", Bytes: 3}},
+		{"abcd", 4, 4, backend.Tail{Text: "abcd", Bytes: 4}},
+		{"abcde", 4, 5, backend.Tail{Text: "bcde", Bytes: 5, Cut: true}},
+		{"bcde", 4, 9, backend.Tail{Text: "bcde", Bytes: 9, Cut: true}},
+		{"xöy", 2, 4, backend.Tail{Text: "y", Bytes: 4, Cut: true}}, // within ö
+		{"öö", 3, 4, backend.Tail{Text: "ö", Bytes: 4, Cut: true}},  // within the first
+		{"a\U0001F600b", 4, 6, backend.Tail{Text: "b", Bytes: 6, Cut: true}},
+		{"\x80\x81", 4, 2, backend.Tail{Text: "\uFFFD", Bytes: 2}},
+		{"a\xffb", 4, 3, backend.Tail{Text: "a\uFFFDb", Bytes: 3}},
+	} {
+		if got := tailOf([]byte(c.b), c.most, c.all); got != c.want {
+			t.Errorf("tailOf(%q, %d, %d) = %+v, want %+v", c.b, c.most, c.all, got, c.want)
+		}
+	}
+}
+
+// The end that is kept is that of what came, however it came in pieces.
+func TestStreamEnd(t *testing.T) {
+	text := strings.Repeat("0123456789", 100)
+	for _, piece := range []int{1, 7, 64, 999, 1000} {
+		s, from := newStream(64), strings.NewReader(text)
+		var also bytes.Buffer
+		s.also = &also
+		for {
+			b := make([]byte, piece)
+			n, err := from.Read(b)
+			s.take(b[:n])
+			if err == io.EOF {
+				break
+			}
+		}
+		want := backend.Tail{Text: text[len(text)-64:], Bytes: int64(len(text)), Cut: true}
+		if got := s.last(); got != want || len(s.end) > 128 || also.String() != text {
+			t.Errorf("pieces of %d: %+v, %d bytes kept", piece, got, len(s.end))
+		}
+	}
+}
+
+func TestGlimpse(t *testing.T) {
+	s := newStream(backend.StdoutMax)
+	s.take([]byte("short\n"))
+	if got, n := s.glimpse(); got != "short\n" || n != 6 {
+		t.Errorf("%q %d", got, n)
+	}
+	s.take([]byte(strings.Repeat("x", glimpse) + "\nlast line\n"))
+	if got, n := s.glimpse(); got != "last line\n" || n != 6+glimpse+11 {
+		t.Errorf("%q %d", got, n)
+	}
+}
+
+// A stream whose pipe somebody else still has is finished with what is in the pipe.
+func TestStreamFinish(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		s := newStream(1 << 20)
+		w, err := s.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString("before"); err != nil {
+			t.Fatal(err)
+		}
+		if alone {
+			w.Close()
+		}
+		s.finish(alone)
+		if got := s.last().Text; got != "before" {
+			t.Errorf("alone %v: %q", alone, got)
+		}
+		if alone {
+			continue
+		}
+		if _, err := w.WriteString("after"); err != nil {
+			t.Errorf("a process left behind cannot write: %v", err)
+		}
+		if got := s.last().Text; got != "before" {
+			t.Errorf("kept what came later: %q", got)
+		}
+		w.Close()
+	}
+}
+
+// What is kept is placed under its name, and what was there before is under another.
+func TestPlace(t *testing.T) {
+	root := t.TempDir()
+	o, err := newOut(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	for i, plant := range []func(path string) error{
+		func(string) error { return nil },
+		func(path string) error { return os.WriteFile(path, []byte("theirs"), 0o644) },
+		func(path string) error { return os.Symlink("/etc/passwd", path) },
+		func(path string) error { return os.Mkdir(path, 0o755) },
+	} {
+		path := filepath.Join(o.path, "log")
+		os.Remove(path)
+		if err := plant(path); err != nil {
+			t.Fatal(err)
+		}
+		f, err := nameless(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.WriteString("ours")
+		if err := o.place(f, "log"); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+		if got, err := os.ReadFile(path); string(got) != "ours" {
+			t.Errorf("plant %d: %q %v", i, got, err)
+		}
+	}
+	entries, _ := os.ReadDir(o.path)
+	if len(entries) != 4 { // log, and three that were moved aside
+		t.Errorf("left: %v", entries)
+	}
+}
+
+// Where a file cannot be given a name, it is copied.
+func TestPlaceCopies(t *testing.T) {
+	o, err := newOut(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	r, err := nameless("/dev/shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.WriteString("from another file system")
+	if err := o.place(r, "log"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(o.path, "log")); string(got) != "from another file system" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A directory that nothing was written to is taken away again, others are not.
+func TestUndo(t *testing.T) {
+	root := t.TempDir()
+	for _, used := range []bool{false, true} {
+		o, err := newOut(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used {
+			os.WriteFile(filepath.Join(o.path, "f"), nil, 0o644)
+		}
+		o.undo()
+		if _, err := os.Stat(o.path); (err == nil) != used {
+			t.Errorf("used %v: %v", used, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// Package left walks what a sandbox left in a directory, which may be anything: millions of names,
+// levels without end, links, fifos.
+//
+//	missed := safewalk.Walk(root, 2000, func(e safewalk.Entry) bool {
+//		f, err := e.Open()     // of what is a file; follows no link, waits for nobody
+//		…
+//		return true            // go on
+//	})
+//
+// Each directory is opened from the one above it, so that a deep tree costs no more than a wide one, and
+// is read no further than the walk goes. Nothing here changes anything, and a sandbox may write meanwhile: the
+// walk stays below root (os.Root), whatever is moved where.
+package safewalk
+
+import (
+	"cmp"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Depth is how many levels are looked at; each takes a descriptor.
+const Depth = 100
+
+// Entry is a name in the directory or below it.
+type Entry struct {
+	fs.DirEntry
+	Path string // below the top
+
+	in *os.Root
+}
+
+// Open opens a file for reading. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as that is below it:
+// so what was opened has to be what has the name.
+func (e Entry) Open() (*os.File, error) {
+	has, err := e.Info()
+	if err != nil {
+		return nil, err
+	}
+	f, err := e.in.OpenFile(e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: e.Path, Err: cmp.Or(err, error(syscall.ELOOP))}
+	}
+	return f, nil
+}
+
+// Info is by descriptor, where that of a DirEntry is by path.
+func (e Entry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
+
+// Walk visits up to most entries below root, each directory's by name and before what is in them, until
+// visit says that it is enough. It counts directories it did not read and those it read only in part.
+func Walk(root *os.Root, most int, visit func(Entry) (more bool)) (missed int) {
+	w := &walk{most: most, visit: visit}
+	w.dir(root, "", 0)
+	return w.missed
+}
+
+type walk struct {
+	visit        func(Entry) bool
+	most, missed int
+	enough       bool
+}
+
+func (w *walk) dir(at *os.Root, name string, depth int) {
+	entries, whole := read(at, w.most)
+	if !whole {
+		w.missed++
+	}
+	for _, e := range entries {
+		if w.enough {
+			return
+		}
+		if w.most == 0 {
+			w.missed++
+			return
+		}
+		w.most--
+		full := path.Join(name, e.Name())
+		w.enough = !w.visit(Entry{e, full, at})
+		if e.IsDir() && !w.enough {
+			w.down(at, e.Name(), full, depth+1)
+		}
+	}
+}
+
+func (w *walk) down(at *os.Root, name, full string, depth int) {
+	if depth > Depth {
+		w.missed++
+		return
+	}
+	below, err := at.OpenRoot(name)
+	if err != nil {
+		w.missed++
+		return
+	}
+	defer below.Close()
+	has, err := at.Lstat(name)
+	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // a link is in its place now
+		w.missed++
+		return
+	}
+	w.dir(below, full, depth)
+}
+
+// read reads up to most entries of a directory, and says whether that is all.
+func read(at *os.Root, most int) (entries []fs.DirEntry, whole bool) {
+	f, err := at.Open(".")
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	entries, err = f.ReadDir(most + 1)
+	whole = err == io.EOF || err == nil && len(entries) <= most
+	entries = entries[:min(most, len(entries))]
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, whole
+}

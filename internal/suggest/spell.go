@@ -1,0 +1,46 @@
+// Package spell finds which word was meant by one that is mistyped.
+package suggest
+
+// longest is the longest word that is looked at, in bytes: nobody mistypes a longer one, and
+// the work grows with its square.
+const longest = 64
+
+// Nearest returns the word closest to s, or "" if none is close enough to be meant.
+func Nearest(s string, words []string) string {
+	best, least := "", min(len(s)/3+2, 4)
+	if len(s) > longest {
+		return ""
+	}
+	for _, w := range words {
+		if d := distance(s, w); d < least {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, removals, replacements and swaps of neighbours
+// that make b out of a.
+func distance(a, b string) int {
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

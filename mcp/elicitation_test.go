@@ -1,0 +1,179 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
+)
+
+// curious is an engine whose scripts want to reach one name after another, or all at once.
+type curious struct {
+	desk
+	names   int
+	atOnce  bool
+	allowed []bool
+	ended   chan struct{}
+}
+
+func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+	defer close(e.ended)
+	e.allowed = make([]bool, e.names)
+	var wg sync.WaitGroup
+	for i := range e.names {
+		ask := func() { e.allowed[i] = w.Ask(backend.Question{Name: fmt.Sprintf("n%d.test", i), Port: 443}) }
+		if e.atOnce {
+			wg.Go(ask)
+		} else {
+			ask()
+		}
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return e.desk.Script(ctx, r, w)
+}
+
+// rounds is a client that answers by itself what it is asked.
+func rounds(t *testing.T, e *curious) (*sdk.ClientSession, *Server) {
+	e.ended = make(chan struct{})
+	s, _ := serverFor(t, &e.desk)
+	s.engine = e
+	return clientOf(t, s, &sdk.ClientOptions{
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			return nil, fmt.Errorf("asked while the call was under way")
+		},
+	}, severalRounds), s
+}
+
+// again calls sandbox_script, or comes again with answers to what r asks.
+func again(t *testing.T, cs *sdk.ClientSession, tool string, r *sdk.CallToolResult, action string) *sdk.CallToolResult {
+	t.Helper()
+	p := &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(`{"command":"x","ask":true}`)}
+	if r != nil {
+		p.RequestState, p.InputResponses = r.RequestState, sdk.InputResponseMap{}
+		for id := range r.InputRequests {
+			if action != "" {
+				p.InputResponses[id] = &sdk.ElicitResult{Action: action}
+			}
+		}
+	}
+	out, err := cs.CallTool(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestRounds(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		engine  *curious
+		actions []string // one a round
+		want    string
+	}{
+		{"none", &curious{}, nil, "[]"},
+		{"one after another", &curious{names: 3}, []string{"accept", "decline", "accept"}, "[true false true]"},
+		{"not answered", &curious{names: 2}, []string{"", "accept"}, "[false true]"},
+		{"too many", &curious{names: 11}, []string{"accept", "accept", "accept", "accept", "accept", "accept", "accept", "accept", "accept"},
+			"[true true true true true true true true true false false]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cs, _ := rounds(t, c.engine)
+			r := again(t, cs, "sandbox_script", nil, "")
+			for i, action := range c.actions {
+				if !r.NeedsInput() || len(r.InputRequests) != 1 || len(r.Content) != 0 {
+					t.Fatalf("round %d: %+v", i, r)
+				}
+				r = again(t, cs, "sandbox_script", r, action)
+			}
+			if r.NeedsInput() || r.IsError || fmt.Sprint(c.engine.allowed) != c.want {
+				t.Errorf("%+v, allowed %v, want %s", r, c.engine.allowed, c.want)
+			}
+		})
+	}
+}
+
+// What is asked at once may come in one round or in several; each is asked once.
+func TestRoundsAtOnce(t *testing.T) {
+	e := &curious{names: 5, atOnce: true}
+	cs, _ := rounds(t, e)
+	asked := 0
+	r := again(t, cs, "sandbox_script", nil, "")
+	for ; r.NeedsInput(); r = again(t, cs, "sandbox_script", r, "accept") {
+		asked += len(r.InputRequests)
+	}
+	if asked != 5 || r.IsError || fmt.Sprint(e.allowed) != "[true true true true true]" {
+		t.Errorf("asked %d: %+v %v", asked, r, e.allowed)
+	}
+}
+
+// A state is for its call, and for one time.
+func TestRoundsState(t *testing.T) {
+	e := &curious{names: 2}
+	cs, _ := rounds(t, e)
+	first := again(t, cs, "sandbox_script", nil, "")
+	second := again(t, cs, "sandbox_script", first, "decline")
+	for _, c := range []struct {
+		tool string
+		r    *sdk.CallToolResult
+	}{
+		{"sandbox_script", first}, {"sandbox_script", &sdk.CallToolResult{RequestState: "guessed"}},
+		{"sandbox_exec", second}, {"sandbox_script", second}, // the first of them took it
+	} {
+		if r := again(t, cs, c.tool, c.r, "accept"); !r.IsError || r.Content[0].(*sdk.TextContent).Text != errState.Error() {
+			t.Errorf("%s: %+v", c.tool, r)
+		}
+	}
+}
+
+// A client that cancels the round that is under way ends the call.
+func TestRoundsCancelled(t *testing.T) {
+	e := &curious{names: 1}
+	e.hold = make(chan struct{})
+	cs, _ := rounds(t, e)
+	r := again(t, cs, "sandbox_script", nil, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "sandbox_script", RequestState: r.RequestState}); err == nil {
+		t.Error("answered")
+	}
+	<-e.ended
+}
+
+// The command of a client that does not come again is ended.
+func TestRoundsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var p parked
+		state := p.put(&talk{cancel: cancel})
+		time.Sleep(returnTime - time.Second)
+		if ctx.Err() != nil {
+			t.Error("ended too soon")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ctx.Err() == nil || p.take(state) != nil {
+			t.Error("still waits")
+		}
+	})
+}
+
+// A question that was not answered in time is not put any more.
+func TestRoundsLate(t *testing.T) {
+	k := &talk{news: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if k.ask(ctx, &sdk.ElicitParams{}) || k.questions() != nil {
+		t.Error("asked")
+	}
+}

@@ -1,0 +1,94 @@
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	"demesne/proxy/policy"
+)
+
+// maxRecord bounds a line of a log; Record's fields are bounded.
+const maxRecord = 64 << 10
+
+// Read reads a log.
+func Read(r io.Reader) ([]Record, error) {
+	var all []Record
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxRecord)
+	for n := 1; lines.Scan(); n++ {
+		var rec Record
+		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
+			return nil, fmt.Errorf("read log: line %d: %w", n, err)
+		}
+		all = append(all, rec)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	return all, nil
+}
+
+// Suggest gives the words of the smallest policy that would have allowed what was
+// allowed: each name or address with the ports that were used.
+func Suggest(log []Record) []string {
+	ports := map[string]map[uint16]bool{}
+	for _, r := range log {
+		q, err := policy.Ask(r.Host, r.Port)
+		if err != nil || r.Port == 0 || r.Verdict != Allowed {
+			continue
+		}
+		host := q.Host()
+		if ports[host] == nil {
+			ports[host] = map[uint16]bool{}
+		}
+		ports[host][r.Port] = true
+	}
+	var words []string
+	for _, host := range slices.Sorted(maps.Keys(ports)) {
+		list := ""
+		for i, p := range slices.Sorted(maps.Keys(ports[host])) {
+			if i > 0 {
+				list += ","
+			}
+			list += strconv.Itoa(int(p))
+		}
+		words = append(words, net.JoinHostPort(host, list))
+	}
+	return words
+}
+
+// Replay says what pol would have blocked of what a log has: by name, port and request, as
+// the addresses that names lead to are not known any more, but for the one dialled.
+func Replay(log []Record, pol policy.Policy) []Blocked {
+	var blocked Denials
+	for _, r := range log {
+		if d, about := replay(r, pol); about && !d.Allowed {
+			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason, Count: r.Count})
+		}
+	}
+	return blocked.List()
+}
+
+func replay(r Record, pol policy.Policy) (d policy.Decision, about bool) {
+	q, err := policy.Ask(r.Host, r.Port)
+	if err != nil {
+		return d, false
+	}
+	if r.Via == "dns" {
+		return pol.Resolves(q.Name), !q.Name.IsZero()
+	}
+	fmt.Sscanf(r.Request, "%s %s", &q.Method, &q.Path)
+	d = pol.Decide(q)
+	if at, _, err := net.SplitHostPort(r.Address); err == nil {
+		if found, err := policy.Ask(at, r.Port); err == nil && found.Addr.IsValid() {
+			d = pol.Dial(d, q, found.Addr)
+		}
+	}
+	return d, true
+}

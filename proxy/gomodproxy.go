@@ -1,0 +1,43 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"demesne/proxy/policy"
+	"demesne/proxy/preset"
+)
+
+// ServeGo is a Go module proxy, as in GOPROXY: the public one, and below /sumdb/ the public
+// checksum database, as far as the policy allows those. Requests that would change something
+// are refused, and where a server sends one elsewhere the client is told so.
+func (p *Proxy) ServeGo(l net.Listener) error {
+	return p.accept(l, func(c *net.TCPConn) {
+		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: p.serveGo}})
+	})
+}
+
+func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
+	host, below := preset.GoModules, ""
+	if _, ok := strings.CutPrefix(r.URL.EscapedPath(), sumDB+"/"); ok {
+		host, below = preset.GoChecksums, sumDB
+	}
+	name, _ := policy.ParseName(host) // a constant
+	q := policy.Query{Name: name, Port: 443}
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		f := p.malformed("http", host, fmt.Errorf("the Go proxy is for GET and HEAD, not for %.20q", r.Method))
+		defer f.end()
+		http.Error(w, f.message(), http.StatusMethodNotAllowed)
+	case r.URL.EscapedPath() == sumDB+"/supported": // a question to a proxy; see golang.org/ref/mod
+	default:
+		http.StripPrefix(below, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p.web().forward.serve(w, r, q, true)
+		})).ServeHTTP(w, r)
+	}
+}
+
+// sumDB is where a module proxy has the checksum database with that name.
+const sumDB = "/sumdb/" + preset.GoChecksums

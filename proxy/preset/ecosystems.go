@@ -1,0 +1,93 @@
+package preset
+
+import (
+	"fmt"
+	"strings"
+
+	"demesne/proxy/policy"
+)
+
+// Ecosystem is the servers of one package manager.
+type Ecosystem struct {
+	Name   string
+	Zone   string   // the registered domain
+	Labels []string // in front of it; "" is the zone itself. No wildcard: who runs the zone has other servers too
+	Ports  string
+}
+
+// The servers of Go's public modules and of their checksums.
+const (
+	goZone      = "golang.org"
+	goModules   = "proxy"
+	goChecksums = "sum"
+	GoModules   = goModules + "." + goZone
+	GoChecksums = goChecksums + "." + goZone
+)
+
+// GoProxy are the rules that a sandbox's own module proxy needs: what it reads, and nothing that
+// the sandbox could send there itself.
+func GoProxy() []policy.Rule {
+	var rules []policy.Rule
+	for _, host := range []string{GoModules, GoChecksums} {
+		r, err := policy.ParseRule(host + ":443 methods=GET,HEAD")
+		if err != nil {
+			panic(err) // a constant of this file
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// Ecosystems is what the mode package-managers allows, mirrors aside. Only servers that
+// packages come from: where a zone has one for publishing apart, it is not here.
+func Ecosystems() []Ecosystem {
+	return []Ecosystem{
+		{"npm", "npmjs.org", []string{"registry"}, "443"},
+		{"yarn", "yarnpkg.com", []string{"registry"}, "443"},
+		{"node headers", "nodejs.org", []string{""}, "443"},
+		{"PyPI", "pypi.org", []string{""}, "443"},
+		{"PyPI files", "pythonhosted.org", []string{"files"}, "443"},
+		{"conda", "anaconda.com", []string{"repo"}, "443"},
+		{"conda channels", "anaconda.org", []string{"conda"}, "443"},
+		{"Go modules and checksums", goZone, []string{goModules, goChecksums}, "443"},
+		{"Debian", "debian.org", []string{"deb", "security"}, "80,443"},
+		{"Ubuntu", "ubuntu.com", []string{"archive", "security", "ports"}, "80,443"},
+		{"Alpine", "alpinelinux.org", []string{"dl-cdn"}, "80,443"},
+		{"crates", "crates.io", []string{"index", "static"}, "443"},
+		{"RubyGems", "rubygems.org", []string{"", "index"}, "443"},
+	}
+}
+
+// Hosts returns the names of the row's servers, one for each label.
+func (e Ecosystem) Hosts() []string {
+	var hosts []string
+	for _, label := range e.Labels {
+		hosts = append(hosts, strings.TrimPrefix(label+"."+e.Zone, "."))
+	}
+	return hosts
+}
+
+// Rules returns one rule for each of the row's servers.
+func (e Ecosystem) Rules() ([]policy.Rule, error) {
+	var rules []policy.Rule
+	for _, host := range e.Hosts() {
+		r, err := policy.ParseRule(host + ":" + e.Ports)
+		if err != nil {
+			return nil, fmt.Errorf("ecosystem %q: %w", e.Name, err)
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func managers() []policy.Rule {
+	var all []policy.Rule
+	for _, e := range Ecosystems() {
+		rules, err := e.Rules()
+		if err != nil {
+			panic(err) // a constant of this file
+		}
+		all = append(all, rules...)
+	}
+	return all
+}

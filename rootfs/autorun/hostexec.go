@@ -1,0 +1,107 @@
+// Package hostexec knows what programs of a host execute of files they find: a hook of git's, a shell's
+// start-up file, a task of an editor's.
+//
+// A sandbox may write such a file, and whoever takes it out and works beside it runs what the sandbox wrote
+// (escapes.md F5, F6). The table is a help for who reviews what a sandbox left, not a promise about all other
+// files. It is pure: only the path is looked at.
+package autorun
+
+import (
+	"path"
+	"strings"
+)
+
+// table has the ends of paths. A pattern is as for path.Match, of as many components as it has.
+var table = []struct{ pattern, by string }{
+	{".git/hooks/*", "git"},
+	{".git/config", "git"},
+	{".git/modules/*/hooks/*", "git"},
+	{".gitmodules", "git"},
+	{".gitattributes", "git"},
+	{".husky/*", "git, by husky"},
+	{".pre-commit-config.yaml", "git, by pre-commit"},
+	{"lefthook.yml", "git, by lefthook"},
+	{".envrc", "direnv"},
+	{".bashrc", "bash"},
+	{".bash_profile", "bash"},
+	{".bash_login", "bash"},
+	{".bash_logout", "bash"},
+	{".bash_aliases", "bash"},
+	{".profile", "a login shell"},
+	{".zshrc", "zsh"},
+	{".zshenv", "zsh"},
+	{".zprofile", "zsh"},
+	{".zlogin", "zsh"},
+	{".config/fish/config.fish", "fish"},
+	{".config/fish/conf.d/*", "fish"},
+	{".config/autostart/*", "a desktop"},
+	{".config/systemd/user/*", "systemd"},
+	{".ssh/config", "ssh"},
+	{".ssh/rc", "sshd"},
+	{".vimrc", "vim"},
+	{".exrc", "vim"},
+	{".nvim.lua", "nvim"},
+	{".vscode/tasks.json", "VS Code"},
+	{".vscode/settings.json", "VS Code"},
+	{".vscode/launch.json", "VS Code"},
+	{".devcontainer/devcontainer.json", "VS Code"},
+	{"*.code-workspace", "VS Code"},
+	{".idea/runConfigurations/*", "JetBrains"},
+	{".idea/workspace.xml", "JetBrains"},
+	{".claude/settings.json", "Claude Code"},
+	{".claude/settings.local.json", "Claude Code"},
+	{".claude/hooks/*", "Claude Code"},
+	{".mcp.json", "an MCP client"},
+	{".cursor/mcp.json", "Cursor"},
+	{".codex/config.toml", "Codex"},
+	{"package.json", "npm"},
+	{".npmrc", "npm"},
+	{".yarnrc.yml", "yarn"},
+	{".pnpmfile.cjs", "pnpm"},
+	{"setup.py", "pip"},
+	{"setup.cfg", "pip"},
+	{"pyproject.toml", "pip"},
+	{"conftest.py", "pytest"},
+	{"sitecustomize.py", "python"},
+	{"*.pth", "python"},
+	{"Makefile", "make"},
+	{"makefile", "make"},
+	{"GNUmakefile", "make"},
+	{"*.mk", "make"},
+	{"CMakeLists.txt", "cmake"},
+	{"build.rs", "cargo"},
+	{".cargo/config.toml", "cargo"},
+	{"build.gradle", "gradle"},
+	{"build.gradle.kts", "gradle"},
+	{"gradlew", "gradle"},
+	{"mvnw", "maven"},
+	{"pom.xml", "maven"},
+	{"Rakefile", "rake"},
+	{"Gemfile", "bundler"},
+	{"justfile", "just"},
+	{"Taskfile.yml", "task"},
+	{"mise.toml", "mise"},
+	{".mise.toml", "mise"},
+	{".tool-versions", "mise, asdf"},
+	{"flake.nix", "nix"},
+	{"Dockerfile", "docker"},
+	{"docker-compose.yml", "docker"},
+	{"compose.yaml", "docker"},
+	{".github/workflows/*", "GitHub"},
+	{".gitlab-ci.yml", "GitLab"},
+}
+
+// By says what would execute the file of that path: "" if nothing is known to.
+func By(file string) (by string) {
+	parts := strings.Split(strings.TrimPrefix(path.Clean("/"+file), "/"), "/")
+	for _, h := range table {
+		n := strings.Count(h.pattern, "/") + 1
+		if n > len(parts) {
+			continue
+		}
+		if ok, _ := path.Match(h.pattern, strings.Join(parts[len(parts)-n:], "/")); ok {
+			return h.by
+		}
+	}
+	return ""
+}

@@ -1,0 +1,160 @@
+// Package mask covers what of /proc a sandbox must not see or write: what tells of the machine's
+// hardware and keys, and what sets something for all of it.
+//
+// It works in the mount namespace of a sandbox in which no command has run yet, and by descriptors:
+// nothing that an image put at /proc is followed. The kernel's part is open_tree(2), mount_setattr(2)
+// and move_mount(2). Whether the covers hold is not for this package to say: PID 1 looks (package
+// guest), and TestEscapeF14Proc tries.
+//
+// A masked /proc is one that a nested sandbox may not mount anew (mount_too_revealing in the
+// kernel), so who is to nest goes without.
+package procmask
+
+import (
+	"demesne/internal/lockedthread"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What of /proc no sandbox sees or writes: the usual list of the OCI runtime-spec, and pressure, to whose files anybody may
+// write what the kernel then watches for them, and counts for nobody (Documentation/accounting/psi.rst).
+var (
+	maskPaths = []string{
+		"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list",
+		"timer_stats", "sched_debug", "scsi",
+	}
+	readonlyPaths = []string{"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"}
+)
+
+// Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed;
+// here it happens beside PID 1's own start, which takes longer.
+func Proc(mounts *os.File) error {
+	err := lockedthread.Run(func() error {
+		if err := enterMounts(mounts); err != nil {
+			return err
+		}
+		proc, err := openProc()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(proc)
+		for _, name := range maskPaths {
+			if err := cover(proc, name, hidden); err != nil {
+				return fmt.Errorf("hide %q: %w", name, err)
+			}
+		}
+		for _, name := range readonlyPaths {
+			if err := cover(proc, name, readOnly); err != nil {
+				return fmt.Errorf("make %q read-only: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("mask /proc: %w", err)
+	}
+	return nil
+}
+
+// enterMounts moves the calling thread, which must be spent, into a mount namespace.
+func enterMounts(ns *os.File) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("join mount namespace: %w", err)
+	}
+	return nil
+}
+
+// openProc opens what must be a procfs, whatever the image has there.
+func openProc() (int, error) {
+	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(fd, &fs); err == nil && fs.Type != unix.PROC_SUPER_MAGIC {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// cover mounts what makes for name over it; a name that is not there needs no cover.
+func cover(proc int, name string, make func(at int) (int, error)) error {
+	at, err := unix.Openat2(proc, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	mount, err := make(at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mount)
+	return unix.MoveMount(mount, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// readOnly makes a mount of what is there, with all below it.
+func readOnly(at int) (int, error) {
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, err
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// hidden makes a mount of nothing: for a directory an empty one, for a file the
+// sandbox's /dev/null.
+func hidden(at int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return emptyDir()
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/null", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Fstat(fd, &st); err != nil || st.Rdev != unix.Mkdev(1, 3) {
+		unix.Close(fd)
+		return -1, fmt.Errorf("/dev/null is not the null device: %w", unix.ENODEV)
+	}
+	return fd, nil
+}
+
+func emptyDir() (int, error) {
+	ctx, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(ctx)
+	for _, o := range [][2]string{{"size", "4k"}, {"nr_inodes", "1"}, {"mode", "0555"}} {
+		if err := unix.FsconfigSetString(ctx, o[0], o[1]); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}

@@ -1,0 +1,330 @@
+package upper
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/openat"
+)
+
+// CopyLayer lays a layer over a directory of ours, merged as overlayfs would. Hard links become files of their own.
+// A layer that is very deep is an error, and half copied.
+func CopyLayer(lower, to int) error {
+	from, err := enter(lower, ".")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	c := copier{buf: make([]byte, 1<<20)}
+	return c.dir(from, to, "", 0)
+}
+
+// copyDepth bounds how deep a layer may be: each level takes two descriptors.
+const copyDepth = 256
+
+// A copier lays one layer over what is there already.
+type copier struct {
+	buf  []byte
+	list [64 << 10]byte
+	twin *liveCopy // nil: the copy is to be the merged tree
+}
+
+// dir lays the directory from, which is called name, over to. Nobody else writes to that, nor to from unless a twin is copied ahead.
+func (c *copier) dir(from, to int, name string, depth int) error {
+	if depth > copyDepth {
+		return errors.New("too deep")
+	}
+	names, err := listDir(from, c.list[:])
+	if err != nil {
+		return err
+	}
+	leave, err := c.twin.into(to, name, names, c.list[:])
+	defer leave()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		err := c.entry(from, to, name, depth)
+		if c.twin.passes(err) {
+			err = removeAll(to, name)
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// listDir returns the names in a directory.
+func listDir(fd int, buf []byte) (names []string, err error) {
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if n == 0 || err != nil {
+			return names, err
+		}
+		for _, e := range openat.Entries(buf[:n]) {
+			names = append(names, e.Name)
+		}
+	}
+}
+
+// entry lays one name over to.
+func (c *copier) entry(from, to int, name string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	kind := st.Mode & unix.S_IFMT
+	whiteout := kind == unix.S_IFCHR && st.Rdev == 0
+	if c.twin != nil {
+		done, err := c.twin.entry(to, name, &st, whiteout)
+		if err != nil {
+			return err
+		}
+		if done {
+			return c.twin.did(name, &st)
+		}
+	} else if kind != unix.S_IFDIR || opaque(from, name) {
+		if err := removeAll(to, name); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch {
+	case whiteout:
+		return nil
+	case kind == unix.S_IFDIR:
+		return c.subdir(from, to, name, &st, depth)
+	case kind == unix.S_IFREG:
+		err = c.file(from, to, name)
+	case kind == unix.S_IFLNK:
+		var target string
+		if target, err = openat.Readlink(from, name); err == nil {
+			err = unix.Symlinkat(target, to, name)
+		}
+	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK:
+		err = unix.Mknodat(to, name, kind|0o600, 0)
+	default:
+		return nil // a device: it would be of no use on a nodev mount
+	}
+	if err != nil {
+		return err
+	}
+	if err := attributes(from, to, name, &st, c.keeps()); err != nil {
+		return err
+	}
+	return c.twin.did(name, &st)
+}
+
+func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
+	if !c.twin.has(name, st) {
+		if err := openat.Mkdir(to, name, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := c.twin.did(name, st); err != nil {
+		return err
+	}
+	sub, err := enter(from, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sub)
+	into, err := enter(to, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(into)
+	if err := c.dir(sub, into, name, depth+1); err != nil {
+		return err
+	}
+	if err := c.twin.shed(from, to, name, st); err != nil {
+		return err
+	}
+	return attributes(from, to, name, st, c.keeps())
+}
+
+// file copies contents; a file system that can share them does.
+func (c *copier) file(from, to int, name string) error {
+	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	var st unix.Stat_t
+	if err := unix.Fstat(in, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return cmp.Or(err, error(unix.ESTALE)) // another one has its name by now
+	}
+	out, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(out)
+	if unix.IoctlFileClone(out, in) == nil {
+		return nil
+	}
+	if err := unix.Ftruncate(out, st.Size); err != nil {
+		return err
+	}
+	for at := int64(0); at < st.Size; {
+		// Holes stay holes. What has none is one piece of data.
+		begin, err := unix.Seek(in, at, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if at, err = unix.Seek(in, begin, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if err := c.piece(in, out, begin, min(at, st.Size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// piece copies what is between two offsets.
+func (c *copier) piece(in, out int, at, end int64) error {
+	for at < end {
+		n, err := unix.Pread(in, c.buf[:min(int64(len(c.buf)), end-at)], at)
+		if n == 0 || err != nil {
+			return err
+		}
+		for b := c.buf[:n]; len(b) > 0; {
+			n, err := unix.Pwrite(out, b, at)
+			if err != nil {
+				return err
+			}
+			b, at = b[n:], at+int64(n)
+		}
+		if err := c.twin.copied(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keeps says which attributes a copy has.
+func (c *copier) keeps() func(key string) bool {
+	if c.twin != nil {
+		return meansAnythingBelow
+	}
+	return meansAnything
+}
+
+// attributes makes the copy's like the original's. The owner goes first: changing it takes mode bits
+// and capabilities away.
+func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string) bool) error {
+	err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil && err != unix.EINVAL && !(err == unix.EPERM && st.Uid == overflowID) { // not mapped
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		if err := copyXattrs(from, to, name, keep); err != nil {
+			return err
+		}
+		if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
+			return err
+		}
+	}
+	times := []unix.Timespec{st.Atim, st.Mtim}
+	return unix.UtimesNanoAt(to, name, times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// opaque tells whether a directory of a layer hides the ones below it.
+func opaque(from int, name string) bool {
+	var value [2]byte
+	n, err := unix.Lgetxattr(openat.Path(from)+"/"+name, "user.overlay.opaque", value[:])
+	return err == nil && n == 1 && value[0] == 'y'
+}
+
+// meansAnything is of attributes that have a meaning outside of an overlay.
+func meansAnything(key string) bool {
+	return key == "security.capability" || strings.HasPrefix(key, "user.") && !strings.HasPrefix(key, overlayMarks)
+}
+
+// copyXattrs copies what is to be kept, if the copy can hold it.
+func copyXattrs(from, to int, name string, keep func(key string) bool) error {
+	found, err := xattrs(from, name, keep)
+	if err != nil {
+		return err
+	}
+	for key, value := range found {
+		err := unix.Lsetxattr(openat.Path(to)+"/"+name, key, []byte(value), 0)
+		if err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
+			return err
+		}
+	}
+	return nil
+}
+
+// xattrs reads the attributes that are to be kept; nil where there are none.
+func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
+	file := openat.Path(at) + "/" + name
+	n, err := unix.Llistxattr(file, nil)
+	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
+		return nil, nil
+	}
+	list := make([]byte, 64<<10)
+	if err == nil {
+		n, err = unix.Llistxattr(file, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	value := make([]byte, 64<<10)
+	for _, key := range bytes.Split(list[:n], []byte{0}) {
+		key := string(key)
+		if !keep(key) {
+			continue
+		}
+		n, err := unix.Lgetxattr(file, key, value)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil {
+			found = map[string]string{}
+		}
+		found[key] = string(value[:n])
+	}
+	return found, nil
+}
+
+// removeAll removes a tree of ours, as deep as copyDepth.
+func removeAll(at int, name string) error {
+	err := unix.Unlinkat(at, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR {
+		return err
+	}
+	fd, err := enter(at, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		for _, e := range openat.Entries(buf[:n]) {
+			if err := removeAll(fd, e.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+}

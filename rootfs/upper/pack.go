@@ -1,0 +1,158 @@
+package upper
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/openat"
+)
+
+// WriteLayer writes what a sandbox wrote, which rootfs.KeptUpper opened, as a layer of an OCI image: a tar in which
+// .wh.NAME takes a name away, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners are
+// those of this user namespace. What skip says of is left out, with what is below it, and so are sockets and devices. A name that itself begins
+// with .wh. has no place in a layer and is an error. The sandbox does not write meanwhile.
+func WriteLayer(dir *os.File, w io.Writer, skip func(path string) bool) (entries int, err error) {
+	p := &packer{tar: tar.NewWriter(w), skip: skip, files: map[uint64]string{}}
+	p.walk.visit = p.visit
+	if err := p.walk.run(dir); err != nil {
+		return 0, fmt.Errorf("write layer: %w", err)
+	}
+	if p.failed != nil {
+		return 0, fmt.Errorf("write layer: %w", p.failed)
+	}
+	return p.entries, p.tar.Close()
+}
+
+const (
+	whiteoutPrefix = ".wh."
+	opaqueMark     = ".wh..wh..opq"
+)
+
+type packer struct {
+	walk
+	tar     *tar.Writer
+	skip    func(path string) bool
+	files   map[uint64]string // of several names: the first one
+	entries int
+	failed  error // with it the tar is of no use
+}
+
+// visit writes one name. It is told of a directory before what is in it.
+func (p *packer) visit(at int, name string, st *unix.Statx_t) error {
+	if name == "" || p.failed != nil {
+		return nil
+	}
+	full := p.path(name)
+	if p.skipped(full) {
+		return nil
+	}
+	if strings.HasPrefix(name, whiteoutPrefix) {
+		p.fail(full, errors.New(`a layer has no names that begin with ".wh."`))
+		return nil
+	}
+	if err := p.entry(at, name, full, st); err != nil {
+		p.fail(full, err)
+	}
+	return nil
+}
+
+func (p *packer) fail(full string, err error) {
+	p.failed, p.enough = fmt.Errorf("%q: %w", full, err), true
+}
+
+func (p *packer) skipped(full string) bool {
+	for up := full; up != "."; up = path.Dir(up) {
+		if p.skip(up) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
+	h := &tar.Header{
+		Name: full, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
+		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
+	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFLNK && kind != unix.S_IFCHR {
+		if err := p.attributes(h, at, name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case kind == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0:
+		return p.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(full), whiteoutPrefix+name)})
+	case kind == unix.S_IFDIR:
+		h.Typeflag, h.Name = tar.TypeDir, full+"/"
+		err := p.write(h)
+		if err == nil && opaque(at, name) {
+			err = p.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(full, opaqueMark)})
+		}
+		return err
+	case kind == unix.S_IFLNK:
+		target, err := openat.Readlink(at, name)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+		return p.write(h)
+	case kind == unix.S_IFIFO:
+		h.Typeflag = tar.TypeFifo
+		return p.write(h)
+	case kind != unix.S_IFREG:
+		return nil
+	case st.Nlink > 1 && p.files[st.Ino] != "":
+		h.Typeflag, h.Linkname = tar.TypeLink, p.files[st.Ino]
+		return p.write(h)
+	}
+	p.files[st.Ino] = full
+	return p.file(h, at, name)
+}
+
+func (p *packer) write(h *tar.Header) error {
+	p.entries++
+	return p.tar.WriteHeader(h)
+}
+
+func (p *packer) file(h *tar.Header, at int, name string) error {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h.Typeflag, h.Size = tar.TypeReg, st.Size()
+	if err := p.write(h); err != nil {
+		return err
+	}
+	_, err = io.CopyN(p.tar, f, st.Size())
+	return err
+}
+
+// attributes adds those that have a meaning in an image.
+func (p *packer) attributes(h *tar.Header, at int, name string) error {
+	found, err := xattrs(at, name, meansAnything)
+	for key, value := range found {
+		if strings.Contains(key, "=") {
+			continue // a PAX record ends there
+		}
+		if h.PAXRecords == nil {
+			h.PAXRecords = map[string]string{}
+		}
+		h.PAXRecords["SCHILY.xattr."+key] = value
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package upper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/openat"
+)
+
+const maxOpen = 32 // descriptors a walk keeps open, besides the top's
+
+// errMoved says that a directory was not where it had been when the walk came back up to it.
+var errMoved = errors.New("moved while it was walked")
+
+// A walk visits everything below a directory that may be hostile: it opens no link, enters no
+// other mount, and holds few descriptors however deep or wide the tree is. A level takes some 100 bytes, and as many for each of
+// the few directories of it that wait to be entered: memory is bounded by the number of directories.
+// Only directories at most maxOpen levels apart are open at once; one that was closed on the way
+// down is opened again as ".." on the way up, compared with what it was, and read on from the
+// place where it was left.
+type walk struct {
+	// visit is told of each name with what statx said of it; the top has the name "".
+	// Operations on (at, name) must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
+	visit  func(at int, name string, st *unix.Statx_t) error
+	mount  uint64
+	levels []level
+	most   int // levels; 0: no bound
+	// foreign says of an owner that a directory of theirs may be closed to us without that being a failure; nil: no owner.
+	foreign func(uid uint32) bool
+	buf     [32 << 10]byte
+	failed  int
+	err     error // the first failure
+	enough  bool  // set by visit: no more
+}
+
+type level struct {
+	name    string
+	fd      int // -1 while closed
+	id      fileID
+	next    int64 // where to read on
+	pending []child
+}
+
+type child struct {
+	name string
+	id   fileID
+	uid  uint32
+}
+
+type fileID struct {
+	major, minor uint32
+	ino          uint64
+}
+
+func idOf(st *unix.Statx_t) fileID { return fileID{st.Dev_major, st.Dev_minor, st.Ino} }
+
+// run walks. It goes on after a failure; the first one is returned with the number of them.
+func (w *walk) run(top *os.File) error {
+	fd, err := unix.Openat(int(top.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer w.close()
+	w.levels = []level{{fd: fd}}
+	st, err := stat(fd, "")
+	if err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	w.mount, w.levels[0].id = st.Mnt_id, idOf(st)
+	if err := w.visit(fd, "", st); err != nil {
+		return err
+	}
+	for len(w.levels) > 0 && !w.enough {
+		w.step()
+	}
+	return w.result()
+}
+
+// step goes down into one directory, or reads on in this one, or goes up.
+func (w *walk) step() {
+	here := &w.levels[len(w.levels)-1]
+	if n := len(here.pending); n > 0 {
+		next := here.pending[n-1]
+		here.pending = here.pending[:n-1]
+		w.down(here.fd, next)
+		return
+	}
+	if !w.read(here) {
+		w.up()
+	}
+}
+
+// read visits one buffer of names and notes the directories among them. The deeper, the smaller
+// the buffer, so that what is noted stays bounded.
+func (w *walk) read(here *level) (more bool) {
+	buf := w.buf[:]
+	if len(w.levels) > maxOpen {
+		buf = buf[:512]
+	}
+	n, err := unix.Getdents(here.fd, buf)
+	if err != nil {
+		w.note("", err)
+	}
+	if n <= 0 {
+		return false
+	}
+	for _, e := range openat.Entries(buf[:n]) {
+		here.next = e.Next
+		st, err := stat(here.fd, e.Name)
+		if err != nil {
+			w.note(e.Name, err)
+			continue
+		}
+		if st.Mnt_id != w.mount {
+			continue
+		}
+		if err := w.visit(here.fd, e.Name, st); err != nil {
+			w.note(e.Name, err)
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			here.pending = append(here.pending, child{e.Name, idOf(st), st.Uid})
+		}
+	}
+	return true
+}
+
+// down enters a directory, and closes the one that is maxOpen levels above.
+func (w *walk) down(at int, c child) {
+	if w.most > 0 && len(w.levels) >= w.most {
+		w.note(c.name, errors.New("too deep"))
+		return
+	}
+	fd, err := enter(at, c.name)
+	if err == unix.EACCES && w.foreign != nil && w.foreign(c.uid) {
+		return
+	}
+	if err != nil {
+		w.note(c.name, err)
+		return
+	}
+	w.levels = append(w.levels, level{name: c.name, fd: fd, id: c.id})
+	if far := len(w.levels) - 1 - maxOpen; far > 0 && w.levels[far].fd >= 0 {
+		unix.Close(w.levels[far].fd)
+		w.levels[far].fd = -1
+	}
+}
+
+// up leaves a directory. If the one above cannot be found again, all that are closed are given up;
+// the top never is.
+func (w *walk) up() {
+	last := w.levels[len(w.levels)-1]
+	w.levels = w.levels[:len(w.levels)-1]
+	defer unix.Close(last.fd)
+	if len(w.levels) == 0 {
+		return
+	}
+	above := &w.levels[len(w.levels)-1]
+	if above.fd >= 0 {
+		return
+	}
+	fd, err := above.reopen(last.fd)
+	if err == nil {
+		above.fd = fd
+		return
+	}
+	w.note("..", err)
+	for w.levels[len(w.levels)-1].fd < 0 {
+		w.levels = w.levels[:len(w.levels)-1]
+	}
+}
+
+// reopen opens a level again from the one below it.
+func (l *level) reopen(below int) (int, error) {
+	fd, err := enter(below, "..")
+	if err != nil {
+		return -1, err
+	}
+	st, err := stat(fd, "")
+	if err == nil && idOf(st) != l.id {
+		err = errMoved
+	}
+	if err == nil {
+		_, err = unix.Seek(fd, l.next, unix.SEEK_SET)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func enter(at int, name string) (int, error) {
+	return unix.Openat2(at, name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
+func stat(at int, name string) (*unix.Statx_t, error) {
+	var st unix.Statx_t
+	err := unix.Statx(at, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT,
+		unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st)
+	return &st, err
+}
+
+// note keeps the first failure and counts the rest. What vanished meanwhile is no failure.
+func (w *walk) note(name string, err error) {
+	if errors.Is(err, unix.ENOENT) {
+		return
+	}
+	w.failed++
+	if w.err == nil {
+		w.err = fmt.Errorf("%q at depth %d: %w", name, len(w.levels), err)
+	}
+}
+
+func (w *walk) result() error {
+	if w.failed > 1 {
+		return fmt.Errorf("%w (and %d more)", w.err, w.failed-1)
+	}
+	return w.err
+}
+
+func (w *walk) close() {
+	for _, l := range w.levels {
+		if l.fd >= 0 {
+			unix.Close(l.fd)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+
+	"demesne/netns"
+	"demesne/runner"
+	"demesne/runner/doctor/diagnose"
+)
+
+// probeNetwork makes the network namespace of a sandbox, which verifies itself.
+func probeNetwork(_ context.Context, e *Env) []answer {
+	n, err := netns.New()
+	if err != nil {
+		return []answer{e.judge(runner.Missing, "", diagnose.Netns, err), {}}
+	}
+	defer n.Close()
+	sys := held("")
+	if n.SysfsErr != nil {
+		sys = e.judge(runner.Degraded, "/sys is empty", diagnose.Proc, n.SysfsErr)
+	}
+	return []answer{held("a loopback and nothing else"), sys}
+}
+
+func probeEgress(_ context.Context, e *Env) []answer {
+	err := netns.ProbeEgress()
+	if err == nil {
+		return []answer{held("veth, AnyIP, tproxy")}
+	}
+	var at *netns.StepError
+	if !errors.As(err, &at) {
+		return []answer{{status: runner.Missing, why: err.Error()}}
+	}
+	why, fix := diagnose.Egress(string(at.Step), at.Err, *e.Facts)
+	return []answer{{runner.Missing, "no network but loopback is possible", why, fix}}
+}

@@ -1,0 +1,99 @@
+package doctor
+
+import (
+	"context"
+	"demesne/internal/lockedthread"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/doctor/diagnose"
+)
+
+// scopesABI is the first that keeps signals and abstract sockets in, and all that
+// demesne uses.
+const scopesABI = 6
+
+// probeLandlock forbids a thread to list directories and has it list one.
+func probeLandlock(_ context.Context, e *Env) []answer {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, os.NewSyscallError("landlock_create_ruleset", errno))}
+	}
+	if err := lockedthread.Run(restrictByLandlock); err != nil {
+		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, err)}
+	}
+	detail := fmt.Sprintf("ABI %d", abi)
+	if abi < scopesABI {
+		return []answer{{
+			runner.Degraded, detail,
+			"signals and abstract sockets are up to namespaces alone until Linux 6.12", "",
+		}}
+	}
+	return []answer{held(detail)}
+}
+
+func restrictByLandlock() error {
+	list := func() error {
+		fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	if err := list(); err != nil {
+		return fmt.Errorf("list /: %w", err)
+	}
+	// The first version of struct landlock_ruleset_attr, which every kernel takes.
+	attr := struct{ fs uint64 }{unix.LANDLOCK_ACCESS_FS_READ_DIR}
+	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	defer unix.Close(int(set))
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("no_new_privs", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
+		return os.NewSyscallError("landlock_restrict_self", errno)
+	}
+	if err := list(); err != unix.EACCES {
+		return fmt.Errorf("list / under Landlock: not refused: %w", errors.Join(unix.ENOTSUP, err))
+	}
+	return nil
+}
+
+// probeSeccomp forbids a thread getpgid(2) and has it call that.
+func probeSeccomp(_ context.Context, e *Env) []answer {
+	if err := lockedthread.Run(restrictBySeccomp); err != nil {
+		return []answer{e.judge(runner.Missing, "", diagnose.Seccomp, err)}
+	}
+	return []answer{held("a filter was loaded and obeyed")}
+}
+
+func restrictBySeccomp() error {
+	const nr = 0 // offset in struct seccomp_data
+	const answer = unix.ENOANO
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nr},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_GETPGID, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(answer)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("no_new_privs", err)
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return os.NewSyscallError("seccomp", errno)
+	}
+	if _, err := unix.Getpgid(0); err != answer {
+		return fmt.Errorf("call under the filter: not refused: %w", errors.Join(unix.ENOTSUP, err))
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
+)
+
+// claim registers s under its id and name; a name belongs to one sandbox that lives or is kept.
+func (e *Engine) claim(s *sandbox) error {
+	if s.spec.Name != "" {
+		if rec, err := e.stopped(s.spec.Name); err == nil {
+			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, other := range e.boxes {
+		if s.spec.Name != "" && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+			return nameInUse(s, &other.spec, other.id)
+		}
+	}
+	if err := e.fits(s); err != nil {
+		return err
+	}
+	e.boxes[s.id] = s
+	e.linger.served = true
+	return nil
+}
+
+// nameInUse is the error about a name that another sandbox has. It does not give a door the id of one it does not see.
+func nameInUse(s *sandbox, other *runner.Spec, id string) error {
+	if !s.spec.Door.Sees(other) {
+		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.spec.Name)
+	}
+	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, id)
+}
+
+// left says whether c is gone.
+func (c *caller) left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// adopt makes c the owner of a one-shot sandbox; false if c is gone already.
+func (c *caller) adopt(s *sandbox) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.own[s] = true
+	}
+	return !c.gone
+}
+
+func (c *caller) disown(s *sandbox) {
+	c.mu.Lock()
+	delete(c.own, s)
+	c.mu.Unlock()
+}
+
+// find returns the sandbox with that id, or that name: one that lives before one that
+// is being forgotten.
+func (e *Engine) find(idOrName string) (*sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.boxes[idOrName]; s != nil {
+		return s, nil
+	}
+	var over *sandbox
+	for _, s := range e.boxes {
+		switch {
+		case idOrName == "" || s.spec.Name != idOrName:
+		case s.done():
+			over = s
+		default:
+			return s, nil
+		}
+	}
+	if over != nil {
+		return over, nil
+	}
+	return nil, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+}
+
+func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
+	e.mu.Lock()
+	x := e.recent[execKey{t.Sandbox, t.Exec}]
+	e.mu.Unlock()
+	if x == nil {
+		return nil, ipc.Errorf(ipc.NoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
+	}
+	return x, nil
+}
+
+// list returns the sandboxes that live or are kept, in the order in which they were made.
+func (e *Engine) list() []runner.Info {
+	e.mu.Lock()
+	var boxes []*sandbox
+	for _, s := range e.boxes {
+		boxes = append(boxes, s)
+	}
+	e.mu.Unlock()
+	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
+	for _, s := range boxes {
+		if s.done() { // it is being forgotten
+			continue
+		}
+		infos, live[s.id] = append(infos, s.info()), true
+	}
+	infos = append(infos, e.listAsleep(live)...)
+	slices.SortFunc(infos, olderFirst)
+	return infos
+}
+
+// olderFirst compares by the time of making. The id decides between equal times.
+func olderFirst(a, b runner.Info) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+}
+
+// count is how many of list's stay and are no snapshots. Whoever makes one asks, so it takes no more for those
+// that live than to look at them.
+func (e *Engine) count() (n int) {
+	live := map[string]bool{}
+	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+		live[s.id] = true
+	}
+	n = len(live)
+	for _, i := range e.listAsleep(live) {
+		if i.State != runner.Snapshot {
+			n++
+		}
+	}
+	return n
+}
+
+// validName is what a name may be: it is also a file name and a word in a shell.
+func validName(name string) error {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	switch {
+	case name == "":
+		return nil
+	case len(name) > 64:
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: name is longer than 64 bytes")
+	case strings.Trim(name, letters+"_.-") != "", strings.IndexAny(name[:1], letters) != 0:
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q: name may have letters, digits and _.-, the first a letter or digit", name)
+	}
+	return nil
+}
+
+// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
+// no processes of ours.
+func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
+	for {
+		s, unknown := e.find(idOrName)
+		if unknown == nil && !(s.done() && s.stays()) {
+			return s, store.Record{}, nil
+		}
+		d, err := e.keeper()
+		if err != nil {
+			return nil, store.Record{}, unknown
+		}
+		rec, err := d.Find(idOrName)
+		switch {
+		case err != nil && unknown == nil: // it was, a moment ago
+			return nil, rec, ipc.Errorf(ipc.NoSuchSandbox, "%w", err)
+		case err != nil:
+			return nil, rec, unknown
+		case !e.lives(rec.Info.ID):
+			return nil, rec, nil
+		}
+		idOrName = rec.Info.ID // restarted meanwhile
+	}
+}
+
+// stopped finds a sandbox that has files and no processes of ours.
+func (e *Engine) stopped(idOrName string) (store.Record, error) {
+	if d, err := e.keeper(); err == nil {
+		rec, err := d.Find(idOrName)
+		if err == nil && !e.lives(rec.Info.ID) {
+			return rec, nil
+		}
+	}
+	return store.Record{}, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+}
+
+func (e *Engine) lives(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.boxes[id]
+	return s != nil && !s.done()
+}
+
+// claimAgain registers s, unless it lives already.
+func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.boxes[s.id]; other != nil && !other.done() {
+		return other, nil
+	}
+	if err := e.fits(s); err != nil {
+		return nil, err
+	}
+	e.boxes[s.id] = s
+	return nil, nil
+}
+
+// listAsleep returns what is asleep, for the list of all.
+func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
+	d, err := e.keeper()
+	if err != nil {
+		return nil
+	}
+	for _, rec := range d.Others(live) {
+		infos = append(infos, rec.Info)
+	}
+	return infos
+}
+
+// drop takes s out of the table, if it is not the place of one that came after it.
+func (e *Engine) drop(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[s.id] == s {
+		delete(e.boxes, s.id)
+	}
+}

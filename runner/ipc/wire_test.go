@@ -1,0 +1,308 @@
+package ipc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func pair(t *testing.T) (*Conn, *Conn) {
+	t.Helper()
+	a, b, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, cb := NewConn(a), NewConn(b)
+	t.Cleanup(func() { ca.Close(); cb.Close() })
+	return ca, cb
+}
+
+func TestMessageOfAnySize(t *testing.T) {
+	for _, n := range []int{0, 1, packetSize - 40, packetSize, packetSize + 1, 3 * packetSize, MaxMessage / 2} {
+		a, b := pair(t)
+		want := Bytes(bytes.Repeat([]byte{0xff, 0x00, 'x'}, n/3+1)[:n])
+		go a.Send(Message{ID: 9, Op: "op"}, want, nil)
+		m, err := b.Recv()
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		var got Bytes
+		if err := m.Decode(&got); err != nil || !bytes.Equal(got, want) || m.ID != 9 || m.Op != "op" {
+			t.Errorf("%d bytes: got %d, id %d, op %q, err %v", n, len(got), m.ID, m.Op, err)
+		}
+	}
+}
+
+func TestTooLong(t *testing.T) {
+	a, _ := pair(t)
+	if err := a.Send(Message{Op: "op"}, strings.Repeat("x", MaxMessage), nil); !errors.Is(err, ErrTooLong) {
+		t.Errorf("err = %v, want ErrTooLong", err)
+	}
+}
+
+func TestFilesByName(t *testing.T) {
+	a, b := pair(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := a.Send(Message{Op: "op"}, nil, Files{"in": r, "out": w, "none": nil}); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	m, err := b.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.File("none") != nil || m.File("other") != nil {
+		t.Error("a descriptor nobody sent")
+	}
+	out := m.File("out")
+	if out == nil || m.File("out") != nil {
+		t.Fatal("out can be taken once")
+	}
+	if flags, err := unix.FcntlInt(out.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Error("received descriptor is not close-on-exec")
+	}
+	fmt.Fprint(out, "hello")
+	out.Close()
+	m.Close()
+	if got, _ := io.ReadAll(r); string(got) != "hello" {
+		t.Errorf("got %q through the descriptor", got)
+	}
+}
+
+// A sender that names fewer descriptors than it sends, or more, is refused and
+// nothing stays open (escapes.md P10).
+func TestUnnamedDescriptorIsRefused(t *testing.T) {
+	a, b, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	cb := NewConn(b)
+	defer cb.Close()
+	r, w, _ := os.Pipe()
+	raw := append([]byte{flagLast}, `{"op":"x"}`...)
+	if err := unix.Sendmsg(int(a.Fd()), raw, unix.UnixRights(int(w.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if m, err := cb.Recv(); err == nil {
+		t.Fatalf("got %+v", m)
+	}
+	r.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the descriptor is still open: %v", err)
+	}
+}
+
+func TestGarbageIsAnError(t *testing.T) {
+	for _, raw := range []string{"\x00", "\x00{", "\x00[]", "\x00{\"id\":-1}", "\x01", "\x07null"} {
+		a, b, _ := Pair()
+		unix.Write(int(a.Fd()), []byte(raw))
+		a.Close()
+		if m, err := NewConn(b).Recv(); err == nil {
+			t.Errorf("%q: got %+v", raw, m)
+		}
+		b.Close()
+	}
+}
+
+func TestCallsBothWaysAtOnce(t *testing.T) {
+	a, b := pair(t)
+	echo := func(p **Peer) func(*Message) {
+		return func(m *Message) {
+			go func() {
+				defer m.Close()
+				var n int
+				m.Decode(&n)
+				if n%7 == 0 {
+					(*p).Fail(m, Errorf(CodeInvalid, "serve %d: sevens", n))
+					return
+				}
+				(*p).Reply(m, n*2, nil)
+			}()
+		}
+	}
+	var pa, pb *Peer
+	pa, pb = NewPeer(a, echo(&pa)), NewPeer(b, echo(&pb))
+	go pa.Serve()
+	go pb.Serve()
+	var wg sync.WaitGroup
+	for i := range 200 {
+		for _, p := range []*Peer{pa, pb} {
+			wg.Go(func() {
+				var got int
+				err := p.Call(context.Background(), "double", i, nil, &got)
+				var e *Error
+				if i%7 == 0 {
+					if !errors.As(err, &e) || e.Code != CodeInvalid {
+						t.Errorf("%d: err = %v", i, err)
+					}
+				} else if err != nil || got != 2*i {
+					t.Errorf("%d: got %d, %v", i, got, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func TestCallEndsWithTheConnection(t *testing.T) {
+	a, b := pair(t)
+	p := NewPeer(a, func(m *Message) { m.Close() })
+	go p.Serve()
+	go func() {
+		b.Recv()
+		b.Close()
+	}()
+	if err := p.Call(context.Background(), "op", nil, nil, nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("err = %v, want ErrClosed", err)
+	}
+	<-p.Done()
+}
+
+func TestErrorKeepsItsHint(t *testing.T) {
+	inner := &Error{Code: CodeRequirement, Text: "require x: no", Hint: "type this"}
+	e := Errorf(CodeInternal, "create: %w", inner)
+	if e.Text != "create: require x: no" || e.Hint != "type this" {
+		t.Errorf("got %+v", e)
+	}
+	for err, want := range map[error]Code{
+		fmt.Errorf("write: %w", syscall.ENOSPC):                    NoSpace,
+		fmt.Errorf("a: %w", Errorf(NoSpace, "b")):                  NoSpace,
+		&fs.PathError{Op: "write", Path: "p", Err: syscall.EDQUOT}: NoSpace,
+		syscall.ENOENT: CodeInternal,
+		Errorf(CodeBusy, "a: %w", syscall.ENOSPC): CodeBusy,
+	} {
+		if got := AsError(err).Code; got != want || Full(err) != (want == NoSpace) {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+	if got := AsError(fmt.Errorf("run: %w", inner)); got.Code != CodeRequirement || got.Hint != "type this" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func FuzzRecv(f *testing.F) {
+	f.Add([]byte{flagLast, '{', '}'})
+	f.Add([]byte{flagMore, '{'})
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if len(packet) > packetSize+1 {
+			return
+		}
+		a, b, err := Pair()
+		if err != nil {
+			t.Skip()
+		}
+		unix.Sendmsg(int(a.Fd()), packet, nil, nil, unix.MSG_NOSIGNAL)
+		a.Close()
+		c := NewConn(b)
+		defer c.Close()
+		if m, err := c.Recv(); err == nil {
+			m.Close()
+		}
+	})
+}
+
+// A connection on which nothing comes keeps no buffer: a runner has two for each sandbox.
+func TestIdleConnIsSmall(t *testing.T) {
+	const n = 200
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range n {
+		a, b := pair(t)
+		received := make(chan struct{}, 1)
+		p := NewPeer(a, func(m *Message) { m.Close(); received <- struct{}{} })
+		go p.Serve()
+		if err := b.Send(Message{Op: "event"}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-received
+	}
+	runtime.GC()
+	runtime.GC() // what is in a pool goes with the second
+	runtime.ReadMemStats(&after)
+	if each := int64(after.HeapAlloc-before.HeapAlloc) / n; each > packetSize/4 {
+		t.Errorf("%d bytes each", each)
+	}
+}
+
+// Prewarm is for what is to come: what cannot travel at all is found out then, not here.
+func TestLearn(t *testing.T) {
+	Prewarm(nil, Message{}, make(chan int), func() {})
+}
+
+// TestTooFewDescriptors sends more descriptors than may be opened: that call fails, on either way, and the
+// connection goes on.
+func TestTooFewDescriptors(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		a, b := pair(t)
+		files := Files{"x": os.Stdin, "y": os.Stdout, "z": os.Stderr}
+		var callee *Peer
+		callee = NewPeer(b, func(m *Message) {
+			m.Close() // before the caller goes on, and counts descriptors
+			if back {
+				callee.Reply(m, nil, files)
+				return
+			}
+			callee.Reply(m, nil, nil)
+		})
+		caller := NewPeer(a, func(m *Message) { m.Close() })
+		go callee.Serve()
+		go caller.Serve()
+		sent := files
+		if back {
+			sent = nil
+		}
+		if err := caller.Call(t.Context(), "op", nil, sent, nil); err != nil {
+			t.Fatal(err)
+		}
+		restore := oneMoreDescriptor(t)
+		err := caller.Call(t.Context(), "op", nil, sent, nil)
+		restore()
+		if err == nil || !strings.Contains(err.Error(), "too many open files") {
+			t.Errorf("back %t: %v", back, err)
+		}
+		if err := caller.Call(t.Context(), "op", nil, sent, nil); err != nil {
+			t.Errorf("back %t, afterwards: %v", back, err)
+		}
+	}
+}
+
+// oneMoreDescriptor lets this process open one more until restore is called.
+func oneMoreDescriptor(t *testing.T) (restore func()) {
+	t.Helper()
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l unix.Rlimit) {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(unix.Rlimit{Cur: uint64(next) + 1, Max: old.Max})
+	return func() { set(old) }
+}

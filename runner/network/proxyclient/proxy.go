@@ -1,0 +1,244 @@
+package proxyclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// callTime bounds one call. It is for a machine that stalls, not a budget.
+const callTime = 30 * time.Second
+
+// Proxy is the demesne-proxy of a runner. The zero value has no process yet: the first
+// sandbox starts it. It is safe for concurrent use.
+type Proxy struct {
+	mu      sync.Mutex
+	program *os.File
+	now     *process
+	outlets map[string]*ProxySession
+	tries   int // of processes that died at once, in a row, before now
+	closed  bool
+}
+
+// ProxySession is the way out of one sandbox.
+type ProxySession struct {
+	p      *Proxy
+	id     string
+	log    *os.File
+	v4, v6 netip.Prefix
+	ask    func(name string, port uint16)
+
+	mu      sync.Mutex
+	egress  runner.Egress // that holds
+	plan    Plan
+	listen  *Listen // nil: not yet
+	sockets ipc.Files
+	named   int              // of sockets, those for names
+	before  []runner.Blocked // by processes that are gone
+	now     []runner.Blocked // by the one that serves, when it was last asked
+	spent   []Spent          // by processes that are gone
+}
+
+// Config is what an ProxySession is made of.
+type Config struct {
+	Sandbox string
+	Egress  runner.Egress // with Upstream and Secrets, which stay in memory
+	V4, V6  netip.Prefix
+	Log     *os.File                       // nil: none. It is the ProxySession's
+	Ask     func(name string, port uint16) // called where Egress.Ask is set; it returns when the policy is what it is to be
+}
+
+// Program gives p what to execute. The first one stays; the others are closed. nil is none.
+func (p *Proxy) Program(f *os.File) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.program == nil {
+		p.program = f
+	} else if f != nil {
+		f.Close()
+	}
+}
+
+// Open makes a way out that nothing is served on yet. An error that is the Egress's has
+// [ipc.CodeInvalid].
+func (p *Proxy) Open(c Config) (*ProxySession, error) {
+	o := &ProxySession{p: p, id: c.Sandbox, log: c.Log, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
+	for tries := 1; ; tries++ {
+		now, err := p.live()
+		if err == nil {
+			o.plan, err = o.serve(now)
+		}
+		switch {
+		case err == nil && p.keep(o, now):
+			return o, nil
+		case err != nil && (!errors.Is(err, ipc.ErrClosed) || tries == 3):
+			o.closeFiles()
+			return nil, err
+		}
+	}
+}
+
+// keep registers o, unless now is not what serves any more.
+func (p *Proxy) keep(o *ProxySession, now *process) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != now {
+		return false
+	}
+	if p.outlets == nil {
+		p.outlets = map[string]*ProxySession{}
+	}
+	p.outlets[o.id] = o
+	return true
+}
+
+// Plan says what an Egress amounts to.
+func (p *Proxy) Plan(e runner.Egress) (plan Plan, err error) {
+	err = p.call(OpPlan, e, nil, &plan)
+	return plan, err
+}
+
+// Close ends the process. There is no other after it.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	now := p.now
+	p.mu.Unlock()
+	if now != nil {
+		now.end()
+	}
+}
+
+// live gives the process that serves, and starts one if there is none.
+func (p *Proxy) live() (*process, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil && !ended(p.now) {
+		return p.now, nil
+	}
+	switch {
+	case p.closed:
+		return nil, fmt.Errorf("start demesne-proxy: %w", ipc.ErrClosed)
+	case p.program == nil:
+		return nil, errors.New("start demesne-proxy: it is not installed beside demesne-runner")
+	}
+	now, err := start(p.program, p.tries, p.handle)
+	if err != nil {
+		return nil, fmt.Errorf("start demesne-proxy: %w", err)
+	}
+	p.inherit(p.now)
+	for _, o := range p.outlets {
+		if err := o.again(now); err != nil {
+			now.end()
+			p.inherit(now)
+			return nil, fmt.Errorf("start demesne-proxy: %w", err)
+		}
+	}
+	p.now = now
+	go p.attend(now)
+	return now, nil
+}
+
+// inherit has all sandboxes take over what a process noted that is gone, if there was one.
+func (p *Proxy) inherit(gone *process) {
+	for _, o := range p.outlets {
+		if gone != nil {
+			o.inherit(gone)
+		}
+	}
+}
+
+func ended(p *process) bool {
+	select {
+	case <-p.peer.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// attend replaces a process that died while there are sandboxes that need one. One that dies
+// at once is replaced later each time.
+func (p *Proxy) attend(now *process) {
+	<-now.peer.Done()
+	now.end()
+	for tries := now.tries(); p.needed(now); tries++ {
+		time.Sleep(pause(tries))
+		p.mu.Lock()
+		p.tries = tries + 1
+		p.mu.Unlock()
+		_, err := p.live()
+		if err == nil {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
+	}
+}
+
+// needed says that somebody waits for what comes after old.
+func (p *Proxy) needed(old *process) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.closed && p.now == old && len(p.outlets) > 0
+}
+
+// pause is how long to wait after so many processes that died at once, in a row. It is pure.
+func pause(tries int) time.Duration {
+	if tries == 0 {
+		return 0
+	}
+	return min(time.Millisecond<<min(tries, 20), time.Second)
+}
+
+// handle takes the proxy's calls.
+func (p *Proxy) handle(peer *ipc.Peer, m *ipc.Message) {
+	defer m.Close()
+	var q Question
+	if m.Op != OpAsk || m.Decode(&q) != nil {
+		return
+	}
+	p.mu.Lock()
+	o := p.outlets[q.Sandbox]
+	p.mu.Unlock()
+	go func() {
+		if o != nil && o.ask != nil {
+			o.ask(q.Name, q.Port)
+		}
+		peer.Reply(m, nil, nil)
+	}()
+}
+
+// call asks the process that serves, or the one after it if that one dies. Every call can
+// be made twice.
+func (p *Proxy) call(op ipc.Op, body any, files ipc.Files, reply any) error {
+	for range 3 {
+		now, err := p.live()
+		if err != nil {
+			return err
+		}
+		if err = now.call(op, body, files, reply); !errors.Is(err, ipc.ErrClosed) {
+			return err
+		}
+	}
+	return fmt.Errorf("ask demesne-proxy: %w", ipc.ErrClosed)
+}
+
+// call gives ipc.ErrClosed when the process is gone.
+func (p *process) call(op ipc.Op, body any, files ipc.Files, reply any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	err := p.peer.Call(ctx, op, body, files, reply)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+		<-p.peer.Done()
+		return ipc.ErrClosed
+	}
+	return err
+}

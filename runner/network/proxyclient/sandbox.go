@@ -1,0 +1,143 @@
+package proxyclient
+
+import (
+	"fmt"
+	"maps"
+	"os"
+
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// serve tells now of o.
+func (o *ProxySession) serve(now *process) (plan Plan, err error) {
+	o.mu.Lock()
+	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent}
+	o.mu.Unlock()
+	err = now.call(OpServe, body, ipc.Files{FileLog: o.log}, &plan)
+	return plan, err
+}
+
+// again tells now of o, which another process served.
+func (o *ProxySession) again(now *process) error {
+	plan, err := o.serve(now)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.plan.Memory = plan.Memory
+	listen, sockets := o.listen, o.sockets
+	o.mu.Unlock()
+	if listen == nil {
+		return nil
+	}
+	return now.call(OpListen, *listen, sockets, nil)
+}
+
+// Plan is what holds.
+func (o *ProxySession) Plan() Plan {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.plan
+}
+
+// Egress is what holds, as words.
+func (o *ProxySession) Egress() runner.Egress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.egress
+}
+
+// Listen has sockets served, and those that are for names. They stay the caller's, who keeps
+// them open until Close.
+func (o *ProxySession) Listen(l Listen, sockets ipc.Files, named []*os.File) error {
+	l.Sandbox = o.id
+	sockets = maps.Clone(sockets)
+	for i, f := range named {
+		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
+	}
+	o.mu.Lock()
+	o.listen, o.sockets, o.named = &l, sockets, len(named)
+	o.mu.Unlock()
+	return o.p.call(OpListen, l, sockets, nil)
+}
+
+// Add has further sockets for names served, after Listen and on its terms.
+func (o *ProxySession) Add(named []*os.File) error {
+	sockets := ipc.Files{}
+	o.mu.Lock()
+	whole := maps.Clone(o.sockets) // another process may be being told of them
+	for i, f := range named {
+		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
+		whole[fmt.Sprintf("%s%d", FileNamed, o.named+i)] = f
+	}
+	o.named += len(named)
+	o.sockets = whole
+	l := *o.listen
+	o.mu.Unlock()
+	return o.p.call(OpListen, l, sockets, nil)
+}
+
+// Change makes e hold, which plan is of.
+func (o *ProxySession) Change(e runner.Egress, plan Plan) error {
+	o.mu.Lock()
+	o.egress = e
+	o.plan.Open, o.plan.Rules = plan.Open, plan.Rules
+	o.mu.Unlock()
+	return o.p.call(OpChange, Change{Sandbox: o.id, Egress: e}, nil, nil)
+}
+
+// Blocked lists what the sandbox did not get so far. Of what a process denied that was killed nothing is
+// missing; how often is known to the last power of two, and from the log.
+func (o *ProxySession) Blocked() []runner.Blocked {
+	var now []runner.Blocked
+	if o.p.has(o) && o.p.call(OpBlocked, Target{o.id}, nil, &now) == nil {
+		o.learn(now)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return merge(o.before, o.now)
+}
+
+func (o *ProxySession) learn(now []runner.Blocked) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.now = now
+}
+
+// inherit takes over what a process noted that is gone. The second time there is nothing.
+func (o *ProxySession) inherit(gone *process) {
+	l := gone.noted.take(o.id)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before, o.now = merge(o.before, most(o.now, l.denied)), nil
+	o.spent = spentMost(o.spent, l.spent)
+}
+
+func (p *Proxy) has(o *ProxySession) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outlets[o.id] == o
+}
+
+// Close ends what the sandbox has open. Everything is in the log when it returns.
+func (o *ProxySession) Close() {
+	o.p.mu.Lock()
+	delete(o.p.outlets, o.id)
+	now := o.p.now
+	o.p.mu.Unlock()
+	var blocked []runner.Blocked
+	if now.call(OpClose, Target{o.id}, nil, &blocked) == nil {
+		o.learn(blocked)
+		now.noted.take(o.id)
+	} else {
+		o.inherit(now)
+	}
+	o.closeFiles()
+}
+
+func (o *ProxySession) closeFiles() {
+	if o.log != nil {
+		o.log.Close()
+	}
+}

@@ -1,0 +1,58 @@
+package network
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"demesne/netns"
+	"demesne/runner"
+)
+
+// mostPorts bounds the ports that are served by name where the kernel has no tproxy. Each has a
+// socket for IPv4 and one for IPv6, and all of them go to a new proxy in one message.
+const mostPorts = 56
+
+// listenOn opens sockets for those ports that have none yet, as far as mostPorts goes.
+func (w *Egress) listenOn(ports []uint16) (opened []*os.File, err error) {
+	for _, port := range missing(w.ports, ports) {
+		files, err := w.gateway.Listen(port)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, files...)
+		w.ports, w.ported = append(w.ports, port), append(w.ported, files...)
+	}
+	return opened, nil
+}
+
+// missing are the ports that are to be opened besides those there are. It is pure.
+func missing(there, wanted []uint16) (all []uint16) {
+	for _, port := range wanted {
+		if !slices.Contains(there, port) && len(there)+len(all) < mostPorts {
+			all = append(all, port)
+		}
+	}
+	return all
+}
+
+// Layers are the receipt's lines about a way out. What they say was tried: see
+// netns.Gateway.Verify.
+func (w *Egress) Layers() []runner.Layer {
+	v4, v6 := netns.Pools()
+	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
+	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
+	if err := w.gateway.IPv6Err; err != nil {
+		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v, and no IPv6: %v", v4, err)
+	}
+	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name, over IPv4 and IPv6"}
+	if w.gateway.IPv6Err != nil {
+		names.Detail = "tproxy: any TCP port of an allowed name, over IPv4"
+	}
+	if err := w.gateway.NamedErr; err != nil {
+		names.Status, names.Why = runner.Degraded, err.Error()
+		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", w.ports)
+		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
+	}
+	return []runner.Layer{gateway, names}
+}

@@ -1,0 +1,66 @@
+package pause
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestContinued is not a test but what TestHeld has below its shell: a process that has itself continued every
+// 200 milliseconds, however often it is stopped, and writes.
+func TestContinued(t *testing.T) {
+	if os.Getenv("DEMESNE_RESTLESS") == "" {
+		return
+	}
+	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT) // a timer whose signal is ignored may run once only
+	event := struct {
+		value        uint64
+		signal, kind int32
+		_            [48]byte
+	}{signal: int32(unix.SIGCONT)} // SIGEV_SIGNAL is 0
+	var id int32
+	unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_REALTIME, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&id)))
+	every := unix.NsecToTimespec(int64(200 * time.Millisecond))
+	spec := [2]unix.Timespec{every, every}
+	unix.Syscall6(unix.SYS_TIMER_SETTIME, uintptr(id), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	for f, _ := os.Create("beat"); ; time.Sleep(time.Millisecond) {
+		f.WriteString("x")
+	}
+}
+
+// TestHeld: who stays stopped has held still, and who wrote meanwhile has not.
+func TestHeld(t *testing.T) {
+	calm := shell(t, "sleep 1000 & sleep 1000 & wait")
+	eventually(t, "two children", func() bool { return len(below(calm.Process.Pid)) == 3 })
+	f, err := Pause(calm.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Thaw()
+	time.Sleep(20 * time.Millisecond)
+	if !f.Held() {
+		t.Error("sleepers did not hold still")
+	}
+
+	t.Setenv("DEMESNE_RESTLESS", "1")
+	c := shell(t, os.Args[0]+" -test.run '^TestContinued$'")
+	beat := filepath.Join(c.Dir, "beat")
+	eventually(t, "a beat", func() bool { return size(beat) > 0 })
+	for range 5 { // it may be found running each time
+		f, err := Pause(c.Process.Pid)
+		if err != nil {
+			continue
+		}
+		before := size(beat)
+		eventually(t, "the next beat", func() bool { return size(beat) > before })
+		if f.Held() {
+			t.Error("what wrote held still")
+		}
+		f.Thaw()
+	}
+}

@@ -1,0 +1,74 @@
+package pause
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrUnclear says that it cannot be told which files are mapped.
+var ErrUnclear = errors.New("what is mapped cannot be told")
+
+// Mapped lists the files that the descendants of pid1 have mapped, shared and writable, by the paths that proc_pid_maps(5) has: those
+// inside. What is no file of a disk is left out: memfds, anonymous memory, /dev. The processes hold still.
+func Mapped(pid1 int) (paths []string, err error) {
+	memory, err := memoryDevice()
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range below(pid1) {
+		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			path, ok := mappedFile(lines.Text(), memory)
+			if ok && !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+		f.Close()
+		if err := lines.Err(); err != nil && !errors.Is(err, unix.ESRCH) { // it is dead
+			return nil, err
+		}
+	}
+	if slices.ContainsFunc(paths, func(p string) bool { return strings.Contains(p, `\`) }) { // a newline, or itself
+		return nil, ErrUnclear
+	}
+	return paths, nil
+}
+
+// mappedFile is the path in a line of maps, if it is one of a file that is mapped like that:
+//
+//	7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 00:2f 1234      /root/x.db-shm
+func mappedFile(line, memory string) (path string, ok bool) {
+	f := strings.SplitN(line, " ", 6)
+	if len(f) < 6 || !strings.Contains(f[1], "w") || !strings.HasSuffix(f[1], "s") || f[3] == memory {
+		return "", false
+	}
+	path = strings.TrimLeft(f[5], " ")
+	return path, path != "" && !strings.HasPrefix(path, "/dev/")
+}
+
+// memoryDevice is what maps has for memory that is shared without a file.
+func memoryDevice() (string, error) {
+	fd, err := unix.MemfdCreate("demesne", unix.MFD_CLOEXEC)
+	if err != nil {
+		return "", os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))), err
+}

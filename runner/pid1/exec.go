@@ -1,0 +1,168 @@
+package pid1
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+
+	"golang.org/x/sys/unix"
+)
+
+// handleExec starts a command. The reply is sent before mu is given up, and so before
+// the reaper can say that the command ended.
+func (g *guest) handleExec(m *ipc.Message) error {
+	var req pid1api.Exec
+	if err := m.Decode(&req); err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "execute: %w", err)
+	}
+	if !g.ready {
+		return ipc.Errorf(ipc.CodeInvalid, "execute: not set up")
+	}
+	c, err := g.command(m, &req)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if g.protected != nil {
+		return ipc.Errorf(ipc.CodeInternal, "execute: %w", g.protected)
+	}
+	if err := g.limits.set(req.Rlimits); err != nil {
+		return err
+	}
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.pids[req.Exec]; ok {
+		return ipc.Errorf(ipc.CodeExists, "execute: exec %d is running", req.Exec)
+	}
+	pid, err := c.start()
+	if err != nil {
+		return err
+	}
+	g.running[pid], g.pids[req.Exec] = req.Exec, pid
+	select {
+	case g.started <- struct{}{}:
+	default:
+	}
+	return g.peer.Reply(m, pid1api.Executed{PID: pid}, nil)
+}
+
+// handleSignal signals a command or its process group. Under mu its pid is not
+// reaped, so it is not somebody else's by now.
+func (g *guest) handleSignal(m *ipc.Message) error {
+	var req pid1api.Signal
+	if err := m.Decode(&req); err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "signal: %w", err)
+	}
+	g.mu.Lock()
+	pid, ok := g.pids[req.Exec]
+	if ok && req.Group {
+		pid = -pid
+	}
+	var err error
+	if ok {
+		err = unix.Kill(pid, syscall.Signal(req.Signal))
+	}
+	g.mu.Unlock()
+	switch {
+	case !ok:
+		return ipc.Errorf(ipc.NoSuchSandbox, "signal: exec %d is not running", req.Exec)
+	case errors.Is(err, unix.EINVAL):
+		return ipc.Errorf(ipc.CodeInvalid, "signal %d: %w", req.Signal, err)
+	case err != nil:
+		return ipc.Errorf(ipc.CodeInternal, "signal %d: %w", req.Signal, err)
+	}
+	return g.peer.Reply(m, struct{}{}, nil)
+}
+
+// command is a request made ready to be started.
+type command struct {
+	argv  []string
+	env   []string
+	dir   string
+	who   identity
+	files []uintptr
+	held  []*os.File
+	attr  syscall.SysProcAttr
+}
+
+// command translates req; the descriptors of m become the command's.
+func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
+	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
+		return nil, ipc.Errorf(ipc.CodeInvalid, "execute: no command")
+	}
+	for _, b := range slices.Concat(req.Argv, req.Env, []ipc.Bytes{req.Dir}) {
+		if bytes.IndexByte(b, 0) >= 0 {
+			return nil, ipc.Errorf(ipc.CodeInvalid, "execute %q: NUL byte", req.Argv[0])
+		}
+	}
+	c := &command{
+		argv: ipc.Strings(req.Argv),
+		env:  ipc.Strings(req.Env),
+		dir:  string(req.Dir),
+		who:  identity{change: req.SetIDs, uid: req.UID, gid: req.GID},
+		attr: g.attr(req),
+	}
+	if c.dir == "" {
+		c.dir = "/"
+	}
+	if req.TTY != nil {
+		tty, err := c.who.openTTY(*req.TTY)
+		if err != nil {
+			return nil, err
+		}
+		c.held = []*os.File{tty}
+		c.files = []uintptr{tty.Fd(), tty.Fd(), tty.Fd()}
+		c.attr.Setctty = true // descriptor 0 of the command
+		return c, nil
+	}
+	for _, name := range []string{"stdin", "stdout", "stderr"} {
+		f := m.File(name)
+		switch {
+		case f != nil:
+			c.held = append(c.held, f)
+		case g.null != nil:
+			f = g.null
+		default:
+			c.close()
+			return nil, ipc.Errorf(ipc.CodeInternal, "execute: no %s and no /dev/null", name)
+		}
+		c.files = append(c.files, f.Fd())
+	}
+	return c, nil
+}
+
+func (c *command) close() {
+	for _, f := range c.held {
+		f.Close()
+	}
+}
+
+// attr is what the command's process is before execve: leader of a session, of the
+// user asked for, under Sentry dead when the spawner is.
+//
+// KeepCaps and RootCaps reach a command of uid 0 through execve. Of another uid, it
+// needs KeepCaps ambient; Go raises them after it changed ids. PID 1's own sets stay as they are.
+func (g *guest) attr(req *pid1api.Exec) syscall.SysProcAttr {
+	a := syscall.SysProcAttr{Setsid: true}
+	uid := uint32(os.Geteuid())
+	if req.SetIDs {
+		// Always, also to the ids PID 1 has: setgroups is part of it.
+		a.Credential = &syscall.Credential{Uid: req.UID, Gid: req.GID, Groups: req.Groups}
+		uid = req.UID
+	}
+	if uid != 0 {
+		for _, c := range g.setup.KeepCaps {
+			a.AmbientCaps = append(a.AmbientCaps, uintptr(c))
+		}
+	}
+	if g.setup.Subreaper {
+		a.Pdeathsig = syscall.SIGKILL
+	}
+	return a
+}

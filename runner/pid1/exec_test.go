@@ -1,0 +1,391 @@
+package pid1_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+
+	"golang.org/x/sys/unix"
+)
+
+// plain is a sandbox without namespaces, restricted as usual.
+func plain(t *testing.T) *sandbox {
+	t.Helper()
+	return start(t, asNobody).setup(pid1api.Setup{Landlock: wide(), Scoped: true, Subreaper: true})
+}
+
+func TestExitStatus(t *testing.T) {
+	s := plain(t)
+	for _, tt := range []struct {
+		script string
+		want   syscall.WaitStatus
+	}{
+		{"exit 0", 0},
+		{"exit 7", 7 << 8},
+		{"kill -9 $$", 9},
+		{"kill -TERM $$", 15},
+		{"kill -PIPE $$", 13},
+	} {
+		if _, got := s.run(sh(tt.script)); got&0xff7f != tt.want {
+			t.Errorf("%s: status %#x, want %#x", tt.script, got, tt.want)
+		}
+	}
+}
+
+func TestArgumentsAreBinary(t *testing.T) {
+	s := plain(t)
+	g := args("printf", "%s|", "a b", "", "\xff\xfe", "$(id)", "new\nline")
+	if got, want := s.must(g), "a b||\xff\xfe|$(id)|new\nline|"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	g = args("env")
+	g.Env = ipc.ByteStrings([]string{"PATH=/usr/bin:/bin", "B=\xff"})
+	if got, want := s.must(g), "PATH=/usr/bin:/bin\nB=\xff"; got != want {
+		t.Errorf("environment %q, want %q", got, want)
+	}
+}
+
+func TestRusage(t *testing.T) {
+	s := plain(t)
+	p, err := s.begin(sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := p.wait(); e.MaxRSS == 0 || e.UTime+e.STime == 0 {
+		t.Errorf("usage %+v", e)
+	}
+}
+
+func TestCannotExecute(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(filepath.Dir(dir), 0o755)
+	for name, f := range map[string]struct {
+		text string
+		mode os.FileMode
+	}{
+		"plain":  {"text", 0o644},
+		"noexec": {"text", 0o755}, // ENOEXEC
+		"interp": {"#!/not/there\n", 0o755},
+		"works":  {"#!/bin/sh\necho works $0\n", 0o755},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(f.text), f.mode); err != nil {
+			t.Fatal(err)
+		}
+		os.Chmod(path, f.mode)
+	}
+	os.Mkdir(filepath.Join(dir, "locked"), 0)
+	s := plain(t)
+	for _, tt := range []struct {
+		name string
+		argv string
+		path string
+		dir  string
+		want ipc.Code
+	}{
+		{"missing", "no-such-command", "", "/", ipc.CommandNotFound},
+		{"missing file", "/no/such/file", "", "/", ipc.CommandNotFound},
+		{"below a file", "/etc/passwd/x", "", "/", ipc.CommandNotFound},
+		{"empty", "", "", "/", ipc.CodeInvalid},
+		{"NUL", "a\x00b", "", "/", ipc.CodeInvalid},
+		{"directory", "/tmp", "", "/", ipc.CodeNotExecutable},
+		{"no x bit", dir + "/plain", "", "/", ipc.CodeNotExecutable},
+		{"no x bit in PATH", "plain", dir, "/", ipc.CodeNotExecutable},
+		{"directory in PATH", "locked", dir, "/", ipc.CodeNotExecutable},
+		{"no format", dir + "/noexec", "", "/", ipc.CodeNotExecutable},
+		{"no interpreter", dir + "/interp", "", "/", ipc.CodeNotExecutable},
+		{"no directory", "true", "", "/not/there", ipc.CodeInvalid},
+		{"not a directory", "true", "", "/etc/passwd", ipc.CodeInvalid},
+		{"locked directory", "true", "", dir + "/locked", ipc.CodeInvalid},
+		{"second in PATH", "works", "/not/there:" + dir, "/", ""},
+		{"refused, then found", "plain", dir + "/locked:" + dir, "/", ipc.CodeNotExecutable},
+		{"relative to dir", "./works", "", dir, ""},
+		{"relative PATH", "works", ".", dir, ""},
+		{"empty PATH element", "works", "/bin:", dir, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := args(tt.argv)
+			g.Dir = ipc.Bytes(tt.dir)
+			if tt.path != "" {
+				g.Env = ipc.ByteStrings([]string{"PATH=" + tt.path})
+			}
+			p, err := s.begin(g)
+			if err == nil {
+				p.out.Close()
+				p.wait()
+			}
+			var e *ipc.Error
+			errors.As(err, &e)
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("error %v", err)
+			case tt.want != "" && (e == nil || e.Code != tt.want):
+				t.Errorf("error %v, want code %s", err, tt.want)
+			}
+			t.Log(err)
+		})
+	}
+	if fds := fdsOf(t, s.cmd.Process.Pid); len(fds) > 8 {
+		t.Errorf("descriptors left after errors: %v", fds)
+	}
+}
+
+func fdsOf(t *testing.T, pid int) []string {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if os.Getuid() != 0 {
+			return nil // demesne-init is not dumpable
+		}
+		t.Fatal(err)
+	}
+	if os.Getuid() != 0 {
+		t.Error("demesne-init is dumpable")
+	}
+	var out []string
+	for _, e := range entries {
+		target, _ := os.Readlink(filepath.Join(dir, e.Name()))
+		out = append(out, e.Name()+" "+target)
+	}
+	return out
+}
+
+func TestWhatACommandInherits(t *testing.T) {
+	s := start(t, asNobody)
+	s.setup(pid1api.Setup{Landlock: wide(), Scoped: true, Subreaper: true})
+	// Run a second one beside it, whose descriptors must not show up.
+	other, err := s.begin(sh("sleep 60"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.out.Close()
+	fds := strings.Fields(s.must(sh("exec ls /proc/self/fd")))
+	if want := []string{"0", "1", "2", "3"}; !slices.Equal(fds, want) { // 3 is ls's own
+		t.Errorf("descriptors %v, want %v", fds, want)
+	}
+	status := s.must(args("cat", "/proc/self/status"))
+	for _, want := range []string{"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+		"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("status without %q:\n%s", want, status)
+		}
+	}
+	if got := s.must(sh("umask; readlink /proc/self/fd/0; ps -o pid=,pgid=,sid= -p $$ | tr -s ' '")); true {
+		f := strings.Fields(got)
+		if len(f) != 5 || f[0] != "0022" || f[1] != "/dev/null" || f[2] != f[3] || f[3] != f[4] {
+			t.Errorf("umask, stdin, pid, group, session: %q", got)
+		}
+	}
+}
+
+func TestSignal(t *testing.T) {
+	s := plain(t)
+	child := func(p *process) int {
+		var pid int
+		if _, err := fmt.Fscan(p.out, &pid); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	for _, tt := range []struct {
+		name      string
+		script    string
+		sig       syscall.Signal
+		group     bool
+		childDies bool
+	}{
+		{"leader only", "sleep 60 & echo $!; wait", unix.SIGKILL, false, false},
+		{"group", "sleep 60 & echo $!; wait", unix.SIGTERM, true, true},
+		{"stopped group", "sleep 60 & echo $!; kill -STOP $! $$", unix.SIGKILL, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := s.begin(sh(tt.script))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.out.Close()
+			pid := child(p)
+			if err := s.call(pid1api.OpSignal, pid1api.Signal{Exec: p.exec, Signal: int(tt.sig), Group: tt.group}, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if e := p.wait(); syscall.WaitStatus(e.Status).Signal() != tt.sig {
+				t.Errorf("status %#x, want signal %d", e.Status, tt.sig)
+			}
+			if tt.childDies {
+				eventually(t, "the child is gone", func() bool { return !alive(pid) })
+			} else if !alive(pid) {
+				t.Error("the child was signalled too")
+			}
+		})
+	}
+	var e *ipc.Error
+	err := s.call(pid1api.OpSignal, pid1api.Signal{Exec: 1, Signal: 9}, nil, nil)
+	if !errors.As(err, &e) || e.Code != ipc.NoSuchSandbox {
+		t.Errorf("signal an ended exec: %v", err)
+	}
+}
+
+// Commands are of one Landlock domain: they may signal each other, be signalled by
+// PID 1, and meet on abstract sockets.
+func TestCommandsShareADomain(t *testing.T) {
+	s := plain(t)
+	p, err := s.begin(sh("sleep 60"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.out.Close()
+	s.must(sh(fmt.Sprintf("kill -TERM %d", p.pid)))
+	if e := p.wait(); syscall.WaitStatus(e.Status).Signal() != unix.SIGTERM {
+		t.Errorf("status %#x, want SIGTERM", e.Status)
+	}
+	// Outside of it they may not.
+	if out, status := s.run(sh(fmt.Sprintf("kill -CONT %d", os.Getpid()))); status == 0 {
+		t.Errorf("a command signalled the test: %q", out)
+	}
+	if s.facts.LandlockABI >= 6 && s.facts.LandlockABI < 8 {
+		if out, status := s.run(sh(fmt.Sprintf("kill -CONT %d", s.cmd.Process.Pid))); status == 0 {
+			t.Errorf("a command signalled PID 1: %q", out)
+		}
+	}
+	server, err := s.begin(helper("abstract-server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.out.Close()
+	buf := make([]byte, 64)
+	if n, _ := server.out.Read(buf); string(buf[:n]) != "ready\n" {
+		t.Fatalf("server said %q", buf[:n])
+	}
+	if out := s.must(helper("abstract-client")); out != "reached" {
+		t.Errorf("client said %q", out)
+	}
+	server.wait()
+}
+
+const abstractName = "@demesne-guest-test"
+
+func abstractServer() int {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: abstractName})
+	}
+	if err == nil {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("ready")
+	if _, _, err := unix.Accept(fd); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func abstractClient() int {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: abstractName})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("reached")
+	return 0
+}
+
+func TestManyExecs(t *testing.T) {
+	s := plain(t)
+	const n = 1000
+	for range n {
+		s.next++
+		g := args("true")
+		g.Exec = s.next
+		if err := s.call(pid1api.OpExec, g, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[uint64]bool{}
+	for range n {
+		select {
+		case e := <-s.exited:
+			if e.Status != 0 || seen[e.Exec] {
+				t.Errorf("exit %+v, seen %v", e, seen[e.Exec])
+			}
+			seen[e.Exec] = true
+		case <-time.After(time.Minute):
+			t.Fatalf("%d of %d ended", len(seen), n)
+		}
+	}
+	if fds := fdsOf(t, s.cmd.Process.Pid); len(fds) > 8 {
+		t.Errorf("descriptors left: %v", fds)
+	}
+}
+
+func TestZombiesAreReaped(t *testing.T) {
+	s := plain(t)
+	// Each sh leaves a child behind that ends later and is PID 1's then.
+	s.must(sh("for i in 1 2 3 4 5 6 7 8; do (sleep 0.05 & ); done"))
+	pid := s.cmd.Process.Pid
+	eventually(t, "no child is left", func() bool {
+		left, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		for _, task := range tasks {
+			b, _ := os.ReadFile(task)
+			left = append(left, b...)
+		}
+		return err == nil && len(strings.TrimSpace(string(left))) == 0
+	})
+}
+
+func TestEOFEndsEverything(t *testing.T) {
+	for name, change := range users() {
+		for _, scoped := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s scoped %v", name, scoped), func(t *testing.T) {
+				s := start(t, change).setup(pid1api.Setup{Landlock: wide(), Scoped: scoped, Subreaper: true})
+				p, err := s.begin(sh(`setsid sh -c 'trap "" TERM HUP; echo $$; (sleep 61 & echo $!); sleep 62' & sleep 63`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.out.Close()
+				var a, b int
+				if _, err := fmt.Fscan(p.out, &a, &b); err != nil {
+					t.Fatal(err)
+				}
+				s.peer.Close()
+				s.cmd.Wait()
+				for _, pid := range []int{p.pid, a, b} {
+					if alive(pid) {
+						t.Errorf("process %d is alive", pid)
+					}
+				}
+			})
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("after 5 s not yet: %s", what)
+}

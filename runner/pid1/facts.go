@@ -1,0 +1,195 @@
+package pid1
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"demesne/runner/pid1/pid1api"
+
+	"golang.org/x/sys/unix"
+)
+
+// A prober tries things before and after a restriction: only a changed answer shows
+// that this restriction, and not something else, holds.
+type prober struct {
+	node     string // where making a device node gets as far as the capability check
+	abstract int    // a socket with an abstract name, made outside of any domain; -1
+	name     unix.Sockaddr
+	signal   bool // the parent, outside of any domain, can be signalled
+}
+
+// probe tries everything once, unrestricted.
+func probe(s pid1api.Setup) *prober {
+	p := &prober{abstract: -1, signal: signalParent() == nil}
+	if len(s.Landlock) > 0 {
+		p.node = nodePlace(s.Landlock)
+	}
+	if s.Scoped && scopes() {
+		p.listen()
+	}
+	return p
+}
+
+func (p *prober) close() {
+	if p.abstract >= 0 {
+		unix.Close(p.abstract)
+	}
+}
+
+// nodePlace finds a directory of a read-write rule in which mknod is refused for want
+// of CAP_MKNOD, or not at all.
+func nodePlace(rules []pid1api.PathRule) string {
+	for _, r := range rules {
+		path := filepath.Join(string(r.Path), ".demesne-"+strconv.Itoa(os.Getpid()))
+		if r.Access == pid1api.AccessReadExec {
+			continue
+		}
+		if err := mknod(path); err == nil || is(err, unix.EPERM) {
+			return path
+		}
+	}
+	return ""
+}
+
+// mknod makes /dev/null's twin and removes it again.
+func mknod(path string) error {
+	err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
+	if err == nil {
+		unix.Unlink(path)
+	}
+	return err
+}
+
+// typeAhead asks what the filter refuses of what is no terminal: without the filter
+// the kernel answers ENOTTY.
+func typeAhead() error {
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.IoctlSetPointerInt(fd, unix.TIOCSTI, 0)
+}
+
+// signalParent asks whether PID 1 may signal who started it. In a pid namespace of its
+// own it has no parent, and the answer is no.
+func signalParent() error {
+	parent := os.Getppid()
+	if parent == 0 {
+		return unix.ESRCH
+	}
+	return unix.Kill(parent, 0)
+}
+
+// listen binds a datagram socket to an abstract name the kernel chooses.
+func (p *prober) listen() {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	p.abstract = fd
+	if unix.Bind(fd, &unix.SockaddrUnix{}) == nil {
+		p.name, _ = unix.Getsockname(fd)
+	}
+}
+
+// reach connects to it.
+func (p *prober) reach() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, p.name)
+}
+
+// landlocked fills in what can be told once Landlock was applied and before anything
+// else was.
+func (p *prober) landlocked(g *guest) {
+	f := &g.facts
+	f.LandlockABI = landlockABI()
+	f.LandlockFS = p.node != "" && is(mknod(p.node), unix.EACCES)
+	f.LandlockScope = p.name != nil && is(p.reach(), unix.EPERM)
+	g.signalScope = f.LandlockScope && p.signal && is(signalParent(), unix.EPERM)
+	if len(g.setup.Landlock) > 0 && !f.LandlockFS {
+		g.problem("landlock", p.whyNot(1, "making a device node is not refused by it"))
+	}
+	if g.setup.Scoped && !f.LandlockScope {
+		g.problem("landlock scopes", p.whyNot(6, "a socket outside can be reached"))
+	}
+}
+
+func (p *prober) whyNot(abi int, seen string) error {
+	if have := landlockABI(); have < abi {
+		return errors.New("need ABI " + strconv.Itoa(abi) + ", the kernel has " + strconv.Itoa(have))
+	}
+	return errors.New(seen)
+}
+
+// filtered does the same for seccomp.
+func (p *prober) filtered(g *guest) {
+	mode, _ := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+	if mode == 2 && is(typeAhead(), unix.EPERM) {
+		return
+	}
+	g.facts.Seccomp, g.facts.SeccompLen = "", 0
+	g.problem("seccomp", errors.New("TIOCSTI is not refused"))
+}
+
+// readFacts reads the rest back from the kernel, at the very end.
+func (g *guest) readFacts() {
+	f := &g.facts
+	nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	f.NoNewPrivs = nnp == 1
+	f.CapBounding = boundingSet()
+	if c, err := getCaps(); err == nil {
+		// execve gives uid 0 this, under no_new_privs, and other users less.
+		f.CapEffective = c.permitted & f.CapBounding
+	}
+	f.ProcMasked = procMasked()
+	f.SysReadOnly = sysReadOnly()
+	f.CoreLimit = coreLimit()
+	if !f.NoNewPrivs {
+		g.problem("no_new_privs", errors.New("not set"))
+	}
+	if extra := f.CapEffective &^ (mask(g.setup.KeepCaps) | mask(g.setup.RootCaps)); extra != 0 {
+		g.problem("capabilities", errors.New("a command would have 0x"+strconv.FormatUint(extra, 16)))
+	}
+}
+
+// coreLimit is our hard limit, which is the highest that a command can have.
+func coreLimit() uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &l) != nil {
+		return unix.RLIM_INFINITY
+	}
+	return l.Max
+}
+
+// procMasked: the kernel's settings cannot be changed, its memory not be read. A
+// masked file is /dev/null.
+func procMasked() bool {
+	fd, err := unix.Open("/proc/sys/kernel/core_pattern", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+		return false
+	}
+	fd, err = unix.Open("/proc/kcore", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	n, _ := unix.Read(fd, make([]byte, 1))
+	return n <= 0
+}
+
+// sysReadOnly: sysfs is mounted read-only, or nothing of it is there.
+func sysReadOnly() bool {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys", &fs); err != nil || int64(fs.Type) != unix.SYSFS_MAGIC {
+		return true
+	}
+	return is(unix.Mkdir("/sys/.demesne", 0o700), unix.EROFS)
+}

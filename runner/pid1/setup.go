@@ -1,0 +1,101 @@
+package pid1
+
+import (
+	"os"
+	"slices"
+	"time"
+
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/seccomp"
+
+	"golang.org/x/sys/unix"
+)
+
+// handleSetup restricts PID 1 and all it will start. What was asked for and does not
+// hold becomes a line in Problems: the runner decides what to do about it.
+//
+// The order is forced: Landlock and seccomp need no_new_privs, dropping capabilities
+// needs CAP_SETPCAP and so comes before it is dropped, and seccomp comes last because
+// it takes away calls the others make.
+func (g *guest) handleSetup(m *ipc.Message) error {
+	if g.ready {
+		return ipc.Errorf(ipc.CodeInvalid, "set up: done already")
+	}
+	if err := m.Decode(&g.setup); err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "set up: %w", err)
+	}
+	g.ready = true
+	before := probe(g.setup)
+	defer before.close()
+	filter := assemble(g.setup.Seccomp)
+
+	// On this thread; go-landlock and the filter's TSYNC carry it to the others.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		g.problem("no_new_privs", err)
+	}
+	if g.setup.Subreaper {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			g.problem("subreaper", err)
+		}
+	}
+	start := time.Now()
+	if err := restrict(g.setup); err != nil {
+		g.problem("landlock", err)
+	}
+	g.facts.Landlocked = time.Since(start)
+	before.landlocked(g)
+
+	if err := dropCaps(slices.Concat(g.setup.KeepCaps, g.setup.RootCaps)); err != nil {
+		g.problem("capabilities", err)
+	}
+	start = time.Now()
+	if err := g.load(filter); err != nil {
+		g.problem("seccomp", err)
+	}
+	g.facts.Filtered = time.Since(start)
+	before.filtered(g)
+	if os.Getpid() == 1 {
+		defaultSignal(perThreadSyscall) // no call for all threads comes after this
+	}
+	g.readFacts()
+	go warm(g.warmed)
+	if err := g.peer.Reply(m, g.facts, nil); err != nil {
+		return err
+	}
+	// Beside what the runner does with the answer.
+	<-g.warmed
+	g.protected = protectInit()
+	return nil
+}
+
+// assemble makes the filter beside what comes before it is loaded.
+func assemble(o pid1api.SeccompOptions) (join func() ([]unix.SockFilter, error)) {
+	var prog []unix.SockFilter
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		prog, err = seccomp.Filter(o)
+	}()
+	return func() ([]unix.SockFilter, error) {
+		<-done
+		return prog, err
+	}
+}
+
+func (g *guest) load(filter func() ([]unix.SockFilter, error)) error {
+	prog, err := filter()
+	if err != nil {
+		return err
+	}
+	if err := seccomp.Load(prog); err != nil {
+		return err
+	}
+	g.facts.Seccomp, g.facts.SeccompLen = seccomp.Digest(prog), len(prog)
+	return nil
+}
+
+func (g *guest) problem(layer string, err error) {
+	g.facts.Problems = append(g.facts.Problems, layer+": "+err.Error())
+}

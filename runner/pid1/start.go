@@ -1,0 +1,92 @@
+package pid1
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"demesne/runner/ipc"
+
+	"golang.org/x/sys/unix"
+)
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// start looks the command up and executes it. The errors are those a shell knows:
+// not there, or there and not executable.
+func (c *command) start() (pid int, err error) {
+	name := c.argv[0]
+	if err := c.who.access(c.dir, unix.O_DIRECTORY); err != nil {
+		return 0, ipc.Errorf(ipc.CodeInvalid, "change directory %q: %w", c.dir, err)
+	}
+	// The first refusal is told if nothing works: "permission denied" says more than
+	// "not found" in the directories behind.
+	var refused error
+	for _, path := range c.candidates() {
+		err := c.who.access(c.abs(path), 0)
+		if err == nil {
+			pid, err = c.fork(path)
+		}
+		switch {
+		case err == nil:
+			return pid, nil
+		case is(err, unix.ENOENT, unix.ENOTDIR):
+		case is(err, unix.EACCES, unix.EPERM, unix.ENOEXEC, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG,
+			unix.ETXTBSY, unix.E2BIG, unix.ELIBBAD, unix.EINVAL) || errors.Is(err, errInterpreter):
+			if refused == nil {
+				refused = err
+			}
+		default:
+			return 0, ipc.Errorf(ipc.CodeInternal, "execute %q: %w", name, err)
+		}
+	}
+	if refused != nil {
+		return 0, ipc.Errorf(ipc.CodeNotExecutable, "execute %q: %w", name, refused)
+	}
+	return 0, ipc.Errorf(ipc.CommandNotFound, "execute %q: not found", name)
+}
+
+// candidates are the paths to try: one for a name with a slash, else one in each
+// directory of the command's PATH. An empty element is the working directory.
+func (c *command) candidates() []string {
+	name := c.argv[0]
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	path := defaultPath
+	for _, e := range c.env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	var out []string
+	for dir := range strings.SplitSeq(path, ":") {
+		// Not filepath.Join: a relative element must keep its slash.
+		if dir == "" {
+			dir = "."
+		}
+		out = append(out, dir+"/"+name)
+	}
+	return out
+}
+
+// abs is path as seen from the command's directory.
+func (c *command) abs(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return c.dir + "/" + path
+}
+
+var errInterpreter = errors.New("its interpreter is not there")
+
+// fork starts the command from path, which was found to be there. It returns when
+// execve has succeeded or failed.
+func (c *command) fork(path string) (int, error) {
+	pid, err := syscall.ForkExec(path, c.argv, &syscall.ProcAttr{Dir: c.dir, Env: c.env, Files: c.files, Sys: &c.attr})
+	if is(err, unix.ENOENT) {
+		return 0, errInterpreter
+	}
+	return pid, err
+}

@@ -1,0 +1,164 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/rootfs"
+)
+
+// NewBase makes a base of what fill puts into it: of the files of a sandbox that goes on. No sweep removes it before release
+// is called; by then a record has to name it. What is left of a killed one, the next sweep takes.
+func (d *Store) NewBase(fill func(tree *os.File) error) (name string, release func(), err error) {
+	id := newHex()
+	b, err := d.making(oldPrefix + id)
+	if err != nil {
+		return "", nil, fmt.Errorf("make base: %w", err)
+	}
+	name = basePrefix + id
+	if err = fill(b.lock); err == nil {
+		err = d.root.Rename(b.id, name)
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("make base: %w", err), b.removeAs(b.id))
+	}
+	return name, func() { b.Close() }, nil
+}
+
+func newHex() string {
+	var id [16]byte
+	rand.Read(id[:])
+	return hex.EncodeToString(id[:])
+}
+
+// Pause makes what the sandbox wrote a base of it, and of whoever else gets r.Base. r is what Take returned,
+// and is written. It takes a rename, whatever the size, and a kill at any moment loses nothing: the
+// record names the base before it is there.
+func (b *Dir) Pause(r *Record) error {
+	if _, err := b.root.Lstat(filepath.Join(treeDir, "up")); errors.Is(err, fs.ErrNotExist) {
+		return nil // frozen already, and not run since
+	}
+	r.Freezing = basePrefix + newHex()
+	if err := b.Write(*r); err != nil {
+		return err
+	}
+	if err := b.d.root.Rename(filepath.Join(b.id, treeDir), r.Freezing); err != nil {
+		return fmt.Errorf("freeze sandbox %q: %w", b.id, err)
+	}
+	return b.settle(r) // on the disk the next one who takes it does that
+}
+
+// settle finds out whether a tree became the base that it was about to.
+func (b *Dir) settle(r *Record) error {
+	if r.Freezing == "" {
+		return nil
+	}
+	_, err := b.d.root.Lstat(r.Freezing)
+	switch {
+	case err == nil:
+		r.Base = append(r.Base[:len(r.Base):len(r.Base)], r.Freezing)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	r.Freezing = ""
+	return nil
+}
+
+// Held are bases that no sweep removes before Close, or the death of the process.
+type Held struct {
+	Uppers []*os.File // O_PATH, in the order that was asked for
+	locks  []*os.File
+}
+
+// Hold keeps bases where they are.
+func (b *Dir) Hold(bases []string) (*Held, error) {
+	h := &Held{}
+	for _, name := range bases {
+		if err := h.add(b.d, name); err != nil {
+			h.CloseUppers()
+			h.Close()
+			return nil, fmt.Errorf("hold %q: %w", name, err)
+		}
+	}
+	return h, nil
+}
+
+func (h *Held) add(d *Store, name string) error {
+	if !strings.HasPrefix(name, basePrefix) {
+		return fs.ErrInvalid
+	}
+	f, err := d.open(name, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	h.locks = append(h.locks, f)
+	upper, err := rootfs.KeptUpper(f)
+	if err != nil {
+		return err
+	}
+	h.Uppers = append(h.Uppers, upper)
+	return nil
+}
+
+// CloseUppers closes the descriptors, and holds on.
+func (h *Held) CloseUppers() {
+	for _, f := range h.Uppers {
+		f.Close()
+	}
+	h.Uppers = nil
+}
+
+// Close lets go.
+func (h *Held) Close() {
+	for _, f := range h.locks {
+		f.Close()
+	}
+	h.locks = nil
+}
+
+// sweepBases removes the bases that no sandbox has below it. With a record that cannot be read, of a later
+// historyVersion, nobody knows.
+func (d *Store) sweepBases() error {
+	list, err := fs.ReadDir(d.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		if !strings.HasPrefix(e.Name(), basePrefix) || d.uses(e.Name()) {
+			continue
+		}
+		b, err := d.lock(e.Name())
+		switch {
+		case errors.Is(err, ErrBusy) || errors.Is(err, fs.ErrNotExist):
+			continue
+		case err == nil && d.uses(e.Name()):
+			// Asked twice: while a fork is written and what it is of removed, one look may miss both.
+			err = b.Close()
+		case err == nil:
+			err = b.remove()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// uses says whether a sandbox has the base below it, or may have.
+func (d *Store) uses(base string) bool {
+	for _, id := range d.names() {
+		r, err := d.read(id)
+		if err != nil && d.hasSpec(id) || r.Freezing == base || slices.Contains(r.Base, base) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,400 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"demesne/runner"
+)
+
+func open(t *testing.T) *Store {
+	t.Helper()
+	d, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// add makes a sandbox that expires when life is over, still locked.
+func add(t *testing.T, d *Store, id, name string, life time.Duration) *Dir {
+	t.Helper()
+	b, err := d.New(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := runner.Info{ID: id, Name: name, State: runner.Running, PID: 7, Created: time.Now(), Expires: time.Now().Add(life)}
+	if err := b.Write(Record{Info: i, Map: "map", Base: []string{"sha256:x"}}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func list(t *testing.T, d *Store) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestRoundTrip(t *testing.T) {
+	d := open(t)
+	b := add(t, d, "aa", "web", time.Hour)
+	if all := d.All(); len(all) != 1 || all[0].Info.State != runner.Running {
+		t.Errorf("while a runner has it: %+v", all)
+	}
+	if others := d.Others(map[string]bool{"aa": true}); len(others) > 0 {
+		t.Errorf("besides it: %+v", others)
+	}
+	if _, _, err := d.Take("aa"); !errors.Is(err, ErrBusy) {
+		t.Errorf("take what a runner has: %v", err)
+	}
+	tree, err := b.OpenTree()
+	if err != nil || tree.Close() != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(b.Tree()+"/f", nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	b.Close()
+	for _, who := range []string{"aa", "web"} {
+		r, err := d.Find(who)
+		if err != nil || r.Info.ID != "aa" || r.Info.State != runner.Stopped || r.Info.PID != 0 || r.Map != "map" || !slices.Equal(r.Base, []string{"sha256:x"}) {
+			t.Errorf("find %q: %+v, %v", who, r, err)
+		}
+	}
+	b, r, err := d.Take("aa")
+	if err != nil || r.Info.Name != "web" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := b.Remove(); err != nil {
+		t.Error(err)
+	}
+	if left := list(t, d); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	for _, who := range []string{"aa", "web", "", "../" + filepath.Base(d.path)} {
+		if _, err := d.Find(who); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("find %q: %v", who, err)
+		}
+		if _, _, err := d.Take(who); err == nil {
+			t.Errorf("took %q", who)
+		}
+	}
+}
+
+// TestNewest: of two with a name, which a runner of another id map may have made, the later counts.
+func TestNewest(t *testing.T) {
+	d := open(t)
+	add(t, d, "aa", "web", time.Hour).Close()
+	add(t, d, "bb", "web", time.Hour).Close()
+	if r, err := d.Find("web"); err != nil || r.Info.ID != "bb" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestRenew(t *testing.T) {
+	d := open(t)
+	b := add(t, d, "aa", "", time.Hour)
+	defer b.Close()
+	until := time.Now().Add(5 * time.Hour).Truncate(time.Second)
+	if err := b.Renew(until); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Find("aa"); err != nil || !r.Info.Expires.Equal(until) {
+		t.Errorf("expires %v, %v; want %v", r.Info.Expires, err, until)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	d := open(t)
+	add(t, d, "stays", "", time.Hour).Close()
+	add(t, d, "expired", "", -time.Second).Close()
+	defer add(t, d, "expired-and-had", "", -time.Second).Close()
+	made, err := d.New("being-made")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	left, err := d.New("left-half-made")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	for _, dir := range []string{".old-removed/tree/up/" + strings.Repeat("d/", 300)} {
+		if err := os.MkdirAll(filepath.Join(d.path, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(t, d, ".old-and-expired", "", -time.Second).Close()
+	if err := os.Symlink("/", d.path+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	other := add(t, d, "other-version", "", time.Hour)
+	other.replace(specFile, []byte(`{"version":99}`))
+	other.Close()
+	if _, err := d.Find("expired"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what expired is found: %v", err)
+	}
+	removed, err := d.Sweep()
+	if err != nil || !slices.Equal(removed, []string{"expired"}) {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	want := []string{"being-made", "expired-and-had", "link", "other-version", "stays"}
+	if got := list(t, d); !slices.Equal(got, want) {
+		t.Errorf("left %q, want %q", got, want)
+	}
+}
+
+// TestTorn: a record that is not whole is no sandbox, and nobody stumbles over it.
+func TestTorn(t *testing.T) {
+	d := open(t)
+	for id, text := range map[string]string{
+		"empty": "", "garbage": "\x00\x01", "another": `{"version":1,"info":{"id":"aa"}}`, "no-until": `{"version":1,"info":{"id":"no-until"}}`,
+	} {
+		b, err := d.New(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.replace(specFile, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		if _, _, err := d.Take(id); err == nil {
+			t.Errorf("took %q", id)
+		}
+	}
+	if all := d.All(); len(all) > 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestAtOnce: however many come, one has a sandbox; and a sweep takes none that is being made.
+func TestAtOnce(t *testing.T) {
+	d := open(t)
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				d.Sweep()
+				d.All()
+			}
+		}
+	})
+	var makers sync.WaitGroup
+	for n := range 8 {
+		makers.Go(func() {
+			for i := range 20 {
+				id := fmt.Sprintf("%d-%d", n, i)
+				b, err := d.New(id)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				info := runner.Info{ID: id, Expires: time.Now().Add(time.Hour)}
+				if err := b.Write(Record{Info: info}); err != nil {
+					t.Error(err)
+				}
+				if i%2 == 0 {
+					b.Close()
+				} else if err := b.Remove(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	makers.Wait()
+	close(stop)
+	all.Wait()
+	if got := len(d.All()); got != 80 {
+		t.Errorf("%d sandboxes, want 80", got)
+	}
+}
+
+// TestProcess: a pid alone is nobody.
+func TestProcess(t *testing.T) {
+	me, err := Identify(os.Getpid())
+	if err != nil || !me.Alive() {
+		t.Fatalf("%+v, %v", me, err)
+	}
+	for name, p := range map[string]Process{
+		"later": {me.Boot, me.PID, me.Start + 1}, "of another boot": {"x", me.PID, me.Start}, "none": {},
+	} {
+		if p.Alive() {
+			t.Errorf("%s: alive", name)
+		}
+	}
+}
+
+// write fills the tree of a sandbox as an overlay would.
+func write(t *testing.T, b *Dir, name string) {
+	t.Helper()
+	tree, err := b.OpenTree()
+	if err == nil {
+		err = errors.Join(tree.Close(), os.MkdirAll(b.Tree()+"/up", 0o755), os.WriteFile(b.Tree()+"/up/"+name, nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFreeze(t *testing.T) {
+	d := open(t)
+	add(t, d, "aa", "", time.Hour).Close()
+	b, r, err := d.Take("aa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Base = nil
+	for i := range 3 {
+		write(t, b, fmt.Sprint(i))
+		for range 2 { // the second time there is nothing new
+			if err := b.Pause(&r); err != nil || len(r.Base) != i+1 || r.Freezing != "" {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	}
+	h, err := b.Hold(r.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, up := range h.Uppers {
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/%d", up.Fd(), i)); err != nil {
+			t.Error(err)
+		}
+	}
+	h.CloseUppers()
+	if err := b.Remove(); err != nil {
+		t.Error(err)
+	}
+	if left := list(t, d); len(left) != 3 {
+		t.Errorf("what is held is gone: %q", left)
+	}
+	h.Close()
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) > 0 {
+		t.Errorf("left %q, %v", list(t, d), err)
+	}
+}
+
+// TestNewBase: a base is there whole, or not at all, and stays as long as it is held or used.
+func TestNewBase(t *testing.T) {
+	d := open(t)
+	fill := func(tree *os.File) error {
+		if _, err := d.Sweep(); err != nil {
+			t.Error(err)
+		}
+		return os.MkdirAll(fmt.Sprintf("/proc/self/fd/%d/up/d", tree.Fd()), 0o700)
+	}
+	failed := errors.New("disk full")
+	if _, _, err := d.NewBase(func(tree *os.File) error { return errors.Join(fill(tree), failed) }); !errors.Is(err, failed) || len(list(t, d)) > 0 {
+		t.Errorf("%v; left %q", err, list(t, d))
+	}
+	base, release, err := d.NewBase(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) != 1 {
+		t.Errorf("held: %q, %v", list(t, d), err)
+	}
+	b, err := d.New("aa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Write(Record{Info: runner.Info{ID: "aa", Expires: time.Now().Add(time.Hour)}, Base: []string{base}}); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := d.Sweep(); err != nil || len(list(t, d)) != 2 {
+		t.Errorf("used: %q, %v", list(t, d), err)
+	}
+	if err := b.Remove(); err != nil || len(list(t, d)) > 0 {
+		t.Errorf("left %q, %v", list(t, d), err)
+	}
+}
+
+// TestFreezeKilled: the two moments at which a kill leaves a name that is there, or is not.
+func TestFreezeKilled(t *testing.T) {
+	const base = basePrefix + "0123"
+	for _, moved := range []bool{false, true} {
+		d := open(t)
+		b := add(t, d, "aa", "", time.Hour)
+		write(t, b, "f")
+		info := runner.Info{ID: "aa", Expires: time.Now().Add(time.Hour)}
+		if err := b.Write(Record{Info: info, Base: nil, Freezing: base}); err != nil {
+			t.Fatal(err)
+		}
+		if moved {
+			if err := os.Rename(b.Tree(), d.path+"/"+base); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Close()
+		if _, err := d.Sweep(); err != nil {
+			t.Error(err)
+		}
+		b, r, err := d.Take("aa")
+		if err != nil || r.Freezing != "" || (len(r.Base) == 1) != moved {
+			t.Fatalf("moved %t: %+v, %v", moved, r, err)
+		}
+		_, err = os.Stat(b.Tree() + "/up/f")
+		if moved {
+			_, err = os.Stat(d.path + "/" + base + "/up/f")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	}
+}
+
+// TestOrphan: what was there for a moment goes when its maker has, and not before.
+func TestOrphan(t *testing.T) {
+	d := open(t)
+	self, err := Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := self
+	gone.Start++
+	for id, maker := range map[string]Process{"mine": self, "dead": gone, "none": {}} {
+		b, err := d.New(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Record{Info: runner.Info{ID: id, Expires: time.Now().Add(time.Hour)}, Snapshot: true, Maker: maker}
+		if err := errors.Join(b.Write(r), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if removed, err := d.Sweep(); err != nil || len(removed) != 1 || removed[0] != "dead" || len(list(t, d)) != 2 {
+		t.Errorf("removed %q, %v; left %q", removed, err, list(t, d))
+	}
+}
+
+func TestHoldRefuses(t *testing.T) {
+	d := open(t)
+	b := add(t, d, "aa", "", time.Hour)
+	defer b.Close()
+	for _, name := range []string{"base-none", "aa", "..", "/", ""} {
+		if _, err := b.Hold([]string{name}); err == nil {
+			t.Errorf("holds %q", name)
+		}
+	}
+}
