@@ -2,15 +2,15 @@ package runner
 
 import "demesne/runner/ipc"
 
-// Diff is what a sandbox made of the files of its image.
+// Diff lists the changes that a sandbox made to the files of its image.
 type Diff struct {
 	Changes   []Change `json:"changes"`
-	Truncated bool     `json:"truncated,omitempty"` // there are more
+	Truncated bool     `json:"truncated,omitempty"` // Changes has only the first ones
 }
 
-// Change is one file.
+// Change is one changed file.
 type Change struct {
-	Path     ipc.Bytes `json:"path"`               // absolute; any bytes: quote it before it is shown
+	Path     ipc.Bytes `json:"path"`               // absolute; may hold any bytes: quote it before display
 	Kind     string    `json:"kind"`               // A, M or D: added, modified, deleted
-	Executes string    `json:"executes,omitempty"` // what on a host would execute it, were it taken there; see package hostexec
+	Executes string    `json:"executes,omitempty"` // the host program that would execute the file there; see package autorun
 }

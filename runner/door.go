@@ -2,30 +2,30 @@ package runner
 
 import "strings"
 
-// Door names the kind of program that callers come through. Each sandbox carries the door it was made by, which the
-// runner writes into its [Spec]. Callers of the command line use every sandbox of their user. Callers of any other
-// door use the sandboxes of that door, and those that were shared with it; to them no others exist.
+// Door names a kind of program that callers use. The runner records in the [Spec] of each sandbox the door that
+// created it. Callers of the command line see every sandbox of their user. Callers of any other door see only the
+// sandboxes of that door and those shared with it.
 //
-// A door is one for all programs of its kind: two MCP servers of one user use the same sandboxes, for these outlive
-// the server that made them.
+// All programs of one kind have the same door. Two MCP servers of one user see the same sandboxes, because
+// sandboxes outlive the server that created them.
 type Door string
 
-// The doors there are.
+// The known doors.
 const (
 	DoorCLI Door = ""    // the command line
-	DoorMCP Door = "mcp" // a model, by any MCP server of the user
+	DoorMCP Door = "mcp" // a model, through any MCP server of the user
 )
 
-// Known says whether d is one of the doors there are.
+// Known reports whether d is a known door.
 func (d Door) Known() bool { return d == DoorCLI || d == DoorMCP }
 
-// Owns says whether d made the sandbox, or is the command line: only then may d remove it.
+// Owns reports whether d created the sandbox or is the command line. Only an owner may remove a sandbox.
 func (d Door) Owns(s *Spec) bool { return d == DoorCLI || s.Door == d }
 
-// Sees says whether d may use the sandbox.
+// Sees reports whether d may use the sandbox.
 func (d Door) Sees(s *Spec) bool { return d.Owns(s) || s.Share == d }
 
-// Doors lists, for a person, the doors that may use the sandbox, that of its maker first.
+// Doors returns a display list of the doors that may use the sandbox, the door of its creator first.
 func (s *Spec) Doors() string {
 	doors := []string{s.Door.String()}
 	if s.Share != s.Door && s.Share != DoorCLI {

@@ -4,60 +4,59 @@ import (
 	"fmt"
 )
 
-// Egress says what of the network a sandbox may reach, by name. A nil or zero Egress is
-// nothing but a loopback: no gateway is made then, and none can be had later.
+// Egress describes which names of the network a sandbox may reach. With a nil or zero Egress a sandbox has only a
+// loopback interface: it gets no gateway, and none can be added later.
 //
-// Rules are words here, for whoever sends them need not understand them; the runner
-// refuses what is malformed, with the rule quoted. See package policy for the words and
-// package modes for the modes.
+// Rules are strings, so that a caller need not parse them. The runner rejects a malformed rule and quotes it.
+// Package policy defines the rules, package preset the modes.
 type Egress struct {
-	Mode  string   `json:"mode,omitempty"`  // empty: none. The runner adds its rules; mirrors are the caller's to add
+	Mode  string   `json:"mode,omitempty"`  // empty: no mode. The runner adds the rules of the mode; the caller adds mirrors
 	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
-	Deny  []string `json:"deny,omitempty"`  // they go before all that allow
+	Deny  []string `json:"deny,omitempty"`  // rules that precede all of Allow
 
-	// Mode "open" and Learn let data out to anybody: with Inputs or a Workspace of the
-	// host's they are refused, unless OpenWithInputs. Learn always is.
+	// Mode "open" and Learn let data out to any host. The runner refuses them together with Inputs or a Workspace
+	// of the host. OpenWithInputs lifts that for mode "open", never for Learn.
 	OpenWithInputs bool     `json:"open_with_inputs,omitempty"`
-	Learn          bool     `json:"learn,omitempty"`    // every public address, for a log to make a policy of
-	GoProxy        bool     `json:"go_proxy,omitempty"` // a server on the sandbox's own 127.0.0.1:8087 that leads to Go's public modules and checksums; GOPROXY names it
-	Ask            Duration `json:"ask,omitempty"`      // how long a name that no rule speaks of waits for [client.Options.Ask]; 0: it is denied
+	Learn          bool     `json:"learn,omitempty"`    // allow every public address; the log then serves to write a policy
+	GoProxy        bool     `json:"go_proxy,omitempty"` // serve Go's public modules and checksums on the sandbox's 127.0.0.1:8087, as GOPROXY
+	Ask            Duration `json:"ask,omitempty"`      // how long a name without a matching rule waits for [client.Options.Ask]; 0: deny it
 
-	// Log is a file of the host for the decisions, one JSON object a line (audit.Record).
-	// Create makes it, as the caller, and it is flock(2)ed, shared, for as long as the sandbox
-	// lives; it must not be where the sandbox can write.
+	// Log is a host file for the decisions, one JSON object per line (audit.Record). Create makes the file with the
+	// caller's rights. A shared flock(2) is held on it for the life of the sandbox. It must not be in a place that
+	// the sandbox can write to.
 	Log string `json:"log,omitempty"`
 
-	// Upstream is HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the caller, for the dial out.
-	// The runner keeps it in memory only: in no Info, file or receipt.
+	// Upstream holds the caller's HTTP_PROXY, HTTPS_PROXY and NO_PROXY, for outgoing connections. The runner keeps
+	// them in memory only: no Info, file or receipt contains them.
 	Upstream map[string]string `json:"upstream,omitempty"`
 
-	// Secrets are the same. A command finds a placeholder in its environment.
+	// Secrets, too, are kept in memory only. A command finds a placeholder in its environment.
 	Secrets []Secret `json:"secrets,omitempty"`
 }
 
-// Secret is a credential that a sandbox uses without having it.
+// Secret is a credential that a sandbox can use without ever seeing its value.
 type Secret struct {
-	Name   string `json:"name"` // of the environment variable inside that holds the placeholder
+	Name   string `json:"name"` // the environment variable in the sandbox that holds the placeholder
 	Value  string `json:"value"`
-	Host   string `json:"host"`             // where the value goes, over TLS; HOST:PORT where that is not 443
-	Header string `json:"header,omitempty"` // in which header only; empty: any
+	Host   string `json:"host"`             // the only destination of the value, over TLS; HOST:PORT if the port is not 443
+	Header string `json:"header,omitempty"` // the only header that may carry the value; empty: any
 }
 
 func (s Secret) String() string { return s.Name }
 
-// GoString keeps the value out of %#v too.
+// GoString omits the value from %#v as well.
 func (s Secret) GoString() string { return "runner.Secret(" + s.Name + ")" }
 
-// Port is a server inside that the host can reach.
+// Port is a server in the sandbox that the host can reach.
 type Port struct {
 	Listen string `json:"listen"` // 127.0.0.1:8080, [::1]:8080 or unix:/absolute/path
-	To     uint16 `json:"to"`     // on the sandbox's loopback
+	To     uint16 `json:"to"`     // port on the sandbox's loopback
 }
 
-// Blocked is what a sandbox wanted of the network and did not get.
+// Blocked is a destination that a sandbox tried to reach and was denied.
 type Blocked struct {
-	Host   string `json:"host"`           // "*": of more kinds than are listed
-	Port   uint16 `json:"port,omitempty"` // 0: a name was asked for
+	Host   string `json:"host"`           // "*": stands for all entries beyond the listed ones
+	Port   uint16 `json:"port,omitempty"` // 0: a name lookup
 	Reason string `json:"reason"`
 	Times  int    `json:"times"`
 }
@@ -69,15 +68,14 @@ func (b Blocked) String() string {
 	return fmt.Sprintf("%s:%d (%s)", b.Host, b.Port, b.Reason)
 }
 
-// EgressChange is the body of an egress call: what a live sandbox may or may not reach
-// from now on, besides.
+// EgressChange is the body of an egress call. It adds rules for a live sandbox.
 type EgressChange struct {
 	Sandbox string   `json:"sandbox"`
 	Allow   []string `json:"allow,omitempty"`
 	Deny    []string `json:"deny,omitempty"`
 }
 
-// Question is one that the runner asks who made a sandbox with Egress.Ask.
+// Question asks the creator of a sandbox with Egress.Ask to decide about a name.
 type Question struct {
 	Sandbox string `json:"sandbox"`
 	ID      uint64 `json:"id"`

@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Argument is one thing that a caller asked a sandbox with a Key to be, in words. Equal words ask for the same.
+// Argument is one property that a caller requested of a sandbox with a Key, as text. Equal texts request the same.
 type Argument struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Default says that the caller left it out, and that Value is what it stands for: it differs from nothing.
+	// Default marks an argument that the caller omitted. Value is then the default, and differs from no other
+	// value.
 	Default bool `json:"default,omitempty"`
 }
 
-// Arguments are what spec asks for, but for Out: every field that is not left open. A caller that fills fields in with
-// defaults of its own adds those as such.
+// Arguments returns the properties that spec requests, except Out. Fields with their zero value are omitted. A
+// caller that fills in defaults of its own appends them with Default set.
 func Arguments(spec Spec) []Argument {
 	var all []Argument
 	add := func(name, value string) {
@@ -76,7 +77,7 @@ func portWords(ports []Port) string {
 	return SetWord(words)
 }
 
-// SetWord is the word for a list whose order does not matter.
+// SetWord formats a list whose order does not matter.
 func SetWord(words []string) string {
 	return strings.Join(slices.Sorted(slices.Values(words)), " ")
 }

@@ -1,16 +1,16 @@
 package runner
 
-// Forked is a sandbox, or a snapshot, made of the files of another.
+// Forked describes a sandbox or snapshot that was made from the files of another sandbox.
 type Forked struct {
 	ID     string   `json:"id"`
-	Copied int64    `json:"copied_bytes,omitempty"` // that the two do not share
-	Still  Duration `json:"still,omitempty"`        // how long the processes of what was forked were stopped
+	Copied int64    `json:"copied_bytes,omitempty"` // bytes that the two do not share
+	Still  Duration `json:"still,omitempty"`        // how long the processes of the original were stopped
 
-	Unpublished []Port `json:"unpublished,omitempty"` // published by what was forked, and not by a fork that was given no ports
+	Unpublished []Port `json:"unpublished,omitempty"` // ports that the original published and that the fork, created without ports, does not
 }
 
-// Layered is what became of a layer that was to be written.
+// Layered is the result of a request to write a layer.
 type Layered struct {
-	Layers  int `json:"layers"`  // there are
-	Entries int `json:"entries"` // in this one; without any it is not worth keeping
+	Layers  int `json:"layers"`  // number of layers in all
+	Entries int `json:"entries"` // entries in this layer; 0: the layer is not worth keeping
 }

@@ -1,10 +1,11 @@
-// Package runner has the words about sandboxes: what one is to be ([Spec], with [Egress] and [Limits]), what to
-// execute in it ([Command]), how that ended ([Result]) and what the kernel really enforced ([Receipt]).
+// Package runner defines the data types of sandboxes: the requested sandbox ([Spec], with [Egress] and [Limits]),
+// the command to execute in it ([Command]), the result of that command ([Result]) and what the kernel enforced
+// ([Receipt]).
 //
-// It is words only, which every other package may use without what is behind them. Package client finds or starts
-// demesne-runner and asks it for sandboxes; package protocol is what the two say to each other; package engine is
-// demesne-runner; package guest is PID 1 of a sandbox. None of the words is believed because of its type: the engine
-// refuses what no sandbox can be.
+// The package has types only, so any package can import it without the implementation. Package client finds or
+// starts demesne-runner and requests sandboxes from it. Package api is the protocol between the two. Package engine
+// is demesne-runner. Package pid1 is PID 1 of a sandbox. The engine validates every value and rejects those that no
+// sandbox can have.
 package runner
 
 import (
@@ -12,190 +13,191 @@ import (
 	"time"
 )
 
-// Spec says what sandbox to make. The zero Spec is the host's own /usr, no inputs,
-// a scratch workspace, default limits and no network but loopback. Paths are absolute and
-// have no symbolic link in them.
+// Spec describes the sandbox to create. The zero Spec uses the host's /usr, no inputs, a scratch workspace, default
+// limits and no network but loopback. Paths are absolute and contain no symbolic links.
 type Spec struct {
-	Name      string   `json:"name,omitempty"`   // unique among the live ones; empty: the id
-	Image     string   `json:"image,omitempty"`  // what the caller calls it; "host" or empty without Rootfs
-	Rootfs    *Rootfs  `json:"rootfs,omitempty"` // nil: the host's
+	Name      string   `json:"name,omitempty"`   // unique among live sandboxes; empty: the id
+	Image     string   `json:"image,omitempty"`  // the caller's name for the image; "host" or empty without Rootfs
+	Rootfs    *Rootfs  `json:"rootfs,omitempty"` // nil: the host's files
 	Inputs    []Input  `json:"inputs,omitempty"`
-	Out       string   `json:"out"`                 // host directory bound at /out; absolute
+	Out       string   `json:"out"`                 // host directory bound at /out; absolute path
 	Workspace string   `json:"workspace,omitempty"` // host directory bound read-write at /workspace; empty: scratch
-	User      *User    `json:"user,omitempty"`      // nil: the image's, else 0:0
+	User      *User    `json:"user,omitempty"`      // nil: the image's user, else 0:0
 	Limits    Limits   `json:"limits"`
 	Nesting   bool     `json:"nesting,omitempty"`
-	Require   Level    `json:"require,omitempty"` // fail rather than run with less
+	Require   Level    `json:"require,omitempty"` // fail rather than run at a lower level
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
-	Key       string   `json:"key,omitempty"`     // of a Persistent sandbox: see [client.Client.Create]
-	TTL       Duration `json:"ttl,omitempty"`     // of a Persistent sandbox, since a command in it was started; 0: 48 h
-	MaxAge    Duration `json:"max_age,omitempty"` // of a Persistent sandbox, used or not; 0: none
-	// FreezeIdle has the processes of a Persistent sandbox hold still (see package freeze) when no command has run in it
-	// for so long; the next command wakes them. 0: never.
+	Key       string   `json:"key,omitempty"`     // for a Persistent sandbox: see [client.Client.Create]
+	TTL       Duration `json:"ttl,omitempty"`     // for a Persistent sandbox, counted from the start of its last command; 0: 48 h
+	MaxAge    Duration `json:"max_age,omitempty"` // for a Persistent sandbox, used or not; 0: no limit
+	// FreezeIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
+	// for this long. The next command resumes them. 0: never.
 	FreezeIdle Duration `json:"freeze_idle,omitempty"`
 	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
-	Publish    []Port   `json:"publish,omitempty"`  // nothing listens unless it is asked for
-	Door       Door     `json:"door,omitempty"`     // whose caller made it; the runner sets it, whatever a caller sent
-	Share      Door     `json:"share,omitempty"`    // of a Persistent sandbox of the command line: a door that may use it too
+	Publish    []Port   `json:"publish,omitempty"`  // nothing listens by default
+	Door       Door     `json:"door,omitempty"`     // the creator's door; the runner sets it and ignores the caller's value
+	Share      Door     `json:"share,omitempty"`    // another door that may use a Persistent sandbox of the command line
 
-	// Given is what the caller of a sandbox with a Key asked for: the next call with the key is compared with it, argument by
-	// argument. nil: [Arguments]. Replace has a sandbox that is there removed with its files, whatever it was made with.
+	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
+	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever
+	// its arguments were.
 	Given   []Argument `json:"given,omitempty"`
 	Replace bool       `json:"replace,omitempty"`
 
-	// Exposed is found out by [client.Client.Create]: others on this machine can reach Out or Workspace,
-	// so not even for a moment may there be a set-user-ID file of the caller's.
+	// Exposed means that other users of this machine can reach Out or Workspace. [client.Client.Create] sets it.
+	// The sandbox must then never, not even for a moment, create a set-user-ID file of the caller there.
 	Exposed bool `json:"exposed,omitempty"`
-	// Granted names the record of what the caller granted, see package given. The client writes it.
+	// Granted names the record of the caller's grants; see package given. The client writes it.
 	Granted string `json:"granted,omitempty"`
 }
 
-// Rootfs is an image as its unpacked layers, or a directory, that is to be /. What a
-// sandbox writes goes elsewhere: no layer and no directory is ever changed.
+// Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
+// the directory; its writes go elsewhere.
 //
-// [client.Client.Create] answers [ipc.CodeMissing] when layers are not unpacked for the ids
-// that the runner has: unpack them (see [client.Enter]) and create again.
+// [client.Client.Create] returns [ipc.CodeMissing] if layers are not unpacked for the ids of the runner. Unpack
+// them (see [client.Enter]) and call Create again.
 type Rootfs struct {
-	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty for Dir
+	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty with Dir
 	Store  string   `json:"store,omitempty"`  // absolute path of the image store
-	Layers []string `json:"layers,omitempty"` // DiffIDs, the lowest first
-	Dir    string   `json:"dir,omitempty"`    // instead of Layers: an absolute path
+	Layers []string `json:"layers,omitempty"` // DiffIDs, the lowest layer first
+	Dir    string   `json:"dir,omitempty"`    // absolute path; replaces Layers
 	User   string   `json:"user,omitempty"`   // the image's USER: name, uid, name:group, uid:gid, or empty
 
-	// What the image says of every command in it. A command's own come after these.
+	// Env and WorkingDir are the image's settings for every command. The settings of a command override them.
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
-	WorkingDir string   `json:"working_dir,omitempty"` // where a command starts that names no directory; empty: /workspace
+	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
 }
 
-// Input is a file or directory of the host, read-only at /in/Name, or a socket that commands may connect to there.
+// Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.
 type Input struct {
 	Path   string `json:"path"`             // absolute
 	Name   string `json:"name"`             // one path element
-	Socket bool   `json:"socket,omitempty"` // Path is a unix socket; without this none is given
+	Socket bool   `json:"socket,omitempty"` // Path is a unix socket; without this flag sockets are refused
 }
 
-// User is who a command runs as, inside.
+// User is the identity of a command inside the sandbox.
 type User struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
 }
 
-// Lifetime says what ends a sandbox.
+// Lifetime determines when a sandbox ends.
 type Lifetime string
 
 const (
-	// OneShot dies with the connection that made it.
+	// OneShot sandboxes end with the connection that created them.
 	OneShot Lifetime = ""
-	// Persistent lives until its TTL or stop, whoever dies. Its files are on a disk where
-	// that can be (the receipt says), and outlive its processes: see [client.SandboxRoot].
+	// Persistent sandboxes live until their TTL or a stop, independent of any caller. Their files are on a disk
+	// where possible (the receipt reports it) and outlive their processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
 )
 
-// How long a runner stays after its last sandbox and caller. The default is long enough for a
-// shell loop, a git hook or the next call of an agent's shell.
+// How long a runner lingers after its last sandbox and caller. The default covers a shell loop, a git hook or the
+// next call of an agent's shell.
 const (
 	DefaultLinger = 10 * time.Second
 	MaxLinger     = time.Hour
 )
 
-// Limits bounds a sandbox. Zero is the default (see limits.Default), negative none.
+// Limits bounds a sandbox. Zero means the default (see limits.Default), negative means no limit.
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes
-	CPUs   float64 `json:"cpus,omitempty"`   // processors' worth of time; 0: no limit
+	CPUs   float64 `json:"cpus,omitempty"`   // processor time in processors; 0: no limit
 	PIDs   int64   `json:"pids,omitempty"`   // processes and threads
-	Disk   int64   `json:"disk,omitempty"`   // bytes, of /, /out and /workspace each
+	Disk   int64   `json:"disk,omitempty"`   // bytes, for each of /, /out and /workspace
 }
 
-// Duration is a time.Duration that reads and writes as "1m30s" in JSON.
+// Duration is a time.Duration that is encoded as "1m30s" in JSON.
 type Duration time.Duration
 
-// MarshalText writes d as time.Duration does.
+// MarshalText formats d as time.Duration.String does.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads what time.ParseDuration reads.
+// UnmarshalText parses the format of time.ParseDuration.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	*d = Duration(v)
 	return err
 }
 
-// Command says what to execute in a sandbox.
+// Command describes a command to execute in a sandbox.
 type Command struct {
 	Argv    []string
-	Env     []string      // K=V, added to the sandbox's own few; later ones win
+	Env     []string      // K=V, appended to the sandbox's environment; later entries win
 	Dir     string        // empty: /workspace
 	User    *User         // nil: the sandbox's
-	Timeout time.Duration // 0: none
+	Timeout time.Duration // 0: no limit
 
-	// Pipe ends or /dev/null: the command gets these very descriptors, so they must
-	// not be the caller's terminal, a socket, or a file it could reopen. nil is
-	// /dev/null. Ignored with TTY.
+	// Stdin, Stdout and Stderr are pipe ends or /dev/null. The command gets these very descriptors, so they must
+	// not be the caller's terminal, a socket, or a file that the command could reopen. nil means /dev/null. Ignored
+	// with TTY.
 	Stdin, Stdout, Stderr *os.File
 
-	// TTY asks for a terminal made inside; its controlling end is [client.Process.Terminal].
+	// TTY requests a terminal, created inside the sandbox. [client.Process.Terminal] is its controlling end.
 	TTY *Winsize
 
-	// Secrets must be among those that the sandbox was started with, or the command is refused.
+	// Secrets must be among those that the sandbox was started with. Otherwise the command is refused.
 	Secrets []Secret
 
-	// Account asks for the sandbox's receipt in the result: that of when the command was started.
+	// Account requests the sandbox's receipt, as of the start of the command, in the result.
 	Account bool
 }
 
-// Winsize is a terminal's size in characters.
+// Winsize is the size of a terminal in characters.
 type Winsize struct {
 	Rows uint16 `json:"rows"`
 	Cols uint16 `json:"cols"`
 }
 
-// Reason says why a command ended.
+// Reason is the cause of a command's end.
 type Reason string
 
-// The reasons there are.
+// The possible reasons.
 const (
-	Exited   Reason = "exited"    // by itself: ExitCode is its own
+	Exited   Reason = "exited"    // by itself: ExitCode is the command's own
 	Signaled Reason = "signaled"  // by a signal: ExitCode is 128+n
 	TimedOut Reason = "timed-out" // ExitCode is 124
 	OOM      Reason = "oom"       // the memory limit; ExitCode is 137
 	DiskFull Reason = "disk"      // the disk limit; ExitCode is 137
-	PIDLimit Reason = "pids"      // the limit on processes, where they are counted; ExitCode is 137
-	Lost     Reason = "lost"      // the runner or PID 1 went away; ExitCode is 125
+	PIDLimit Reason = "pids"      // the limit on processes, where they can be counted; ExitCode is 137
+	Lost     Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
 )
 
-// Result is how a command ended.
+// Result describes how a command ended.
 type Result struct {
 	Sandbox   string    `json:"sandbox"`
 	ExitCode  int       `json:"exit_code"`
 	Signal    int       `json:"signal,omitempty"`
 	Reason    Reason    `json:"reason"`
-	Detail    string    `json:"detail,omitempty"` // one line for a person, when Reason is not Exited
+	Detail    string    `json:"detail,omitempty"` // one line for a person, unless Reason is Exited
 	Out       string    `json:"output_dir"`
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"`
-	Denied    []Blocked `json:"denied,omitempty"` // of the network, while the command ran
+	Denied    []Blocked `json:"denied,omitempty"` // network destinations denied while the command ran
 	EgressLog string    `json:"egress_log,omitempty"`
 	MaxRSS    int64     `json:"max_rss_bytes,omitempty"`
 	CPU       float64   `json:"cpu_seconds,omitempty"`
-	Receipt   *Receipt  `json:"receipt,omitempty"` // only if [Command.Account] asked for it
+	Receipt   *Receipt  `json:"receipt,omitempty"` // only if [Command.Account] requested it
 	Trace     []Stage   `json:"trace,omitempty"`
 
-	// Restarted says that the sandbox had lost its processes, and the command, the first one since, found its files only.
-	// Copies and file tools do not count as commands.
+	// Restarted reports that the sandbox had lost its processes and that this was the first command since. The
+	// command found only the sandbox's files. Copies and file tools do not count as commands.
 	Restarted bool `json:"restarted,omitempty"`
-	// MissingSecrets are the names of those that a sandbox was restarted without, of which the same is true.
+	// MissingSecrets names the secrets that a restarted sandbox lacks. It, too, is reported to the first command
+	// only.
 	MissingSecrets []string `json:"missing_secrets,omitempty"`
-	// Replaced says that the sandbox took the place of another one of its key, whose files were removed.
+	// Replaced reports that the sandbox replaced another one of the same key, whose files were removed.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Stage is one step of making a sandbox and how long it took.
+// Stage is one step of creating a sandbox and its duration.
 type Stage struct {
 	Name string  `json:"name"`
 	MS   float64 `json:"ms"`
 }
 
-// Info is what list and inspect tell of a sandbox.
+// Info is the output of list and inspect for one sandbox.
 type Info struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name,omitempty"`
@@ -204,21 +206,21 @@ type Info struct {
 	Expires time.Time `json:"expires,omitzero"`
 	Out     string    `json:"output_dir"`
 	PID     int       `json:"pid,omitempty"` // of PID 1, in the caller's pid namespace
-	Execs   int       `json:"execs"`         // running commands
+	Execs   int       `json:"execs"`         // number of running commands
 	Spec    Spec      `json:"spec"`
 	Receipt *Receipt  `json:"receipt,omitempty"`
 	Result  *Result   `json:"result,omitempty"` // of the last command that ended
 }
 
-// State is a sandbox's.
+// State is the state of a sandbox.
 type State string
 
-// The states there are.
+// The possible states.
 const (
 	Running State = "running"
-	Frozen  State = "frozen" // running, and its processes hold still until the next command: see Spec.FreezeIdle
+	Frozen  State = "frozen" // running, with its processes stopped until the next command: see Spec.FreezeIdle
 	Ended   State = "ended"
-	Stopped State = "stopped" // no process is left, the files are: the next command starts it again
+	Stopped State = "stopped" // no processes, only files: the next command restarts the sandbox
 
-	Snapshot State = "snapshot" // files to make sandboxes of: see [client.Client.Fork]
+	Snapshot State = "snapshot" // files from which sandboxes are made: see [client.Client.Fork]
 )

@@ -15,27 +15,26 @@ import (
 	"demesne/runner/userns"
 )
 
-// kept is what of a persistent sandbox outlives its processes.
+// kept is the part of a persistent sandbox that outlives its processes.
 type kept struct {
-	box     *store.Dir // its directory; nil: it has none
-	why     error      // its files are not kept
-	base    []string   // of package keep, below what it writes
-	secrets []string   // names of those that it was ever started with
-	onDisk  bool       // what it writes is in box
-	written *os.File   // that
+	box     *store.Dir // its directory; nil: it has no directory
+	why     error      // why its files are not kept
+	base    []string   // layers of package store below its own writes
+	secrets []string   // names of all secrets that it was ever started with
+	onDisk  bool       // its writes go to box
+	written *os.File   // the directory of its writes
 
-	unsettled *time.Time // since when /out may have what was not settled; nil: it has none
-	rebooted  bool       // the machine was, meanwhile
+	unsettled *time.Time // since when /out may hold entries that are not settled; nil: it holds none
+	rebooted  bool       // the machine rebooted since then
 
 	restarted bool
-	quiet     bool     // nothing ran in it when it was ended
-	stay      bool     // its files, when it ends; under the sandbox's mu
-	news      bool     // that it was restarted, until a command's result says so; under the same
-	lacks     []string // names of secrets that it was restarted without, likewise
+	quiet     bool     // no command ran in it when it was ended
+	stay      bool     // keep its files when it ends; guarded by the sandbox's mu
+	news      bool     // report the restart with the next command's result; guarded by the sandbox's mu
+	lacks     []string // names of secrets that the restart lacks; guarded by the sandbox's mu
 }
 
-// keeper opens the directory of sandboxes that outlive us. It is there when a caller has made it, for the
-// first of them.
+// keeper opens the directory of persistent sandboxes. A caller creates that directory for the first of them.
 func (e *Engine) keeper() (*store.Store, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,8 +48,7 @@ func (e *Engine) keeper() (*store.Store, error) {
 	return e.kept, err
 }
 
-// sweep removes what has expired and what killed runners left. Who asks for it while another one is under way
-// wants that to be through, too.
+// sweep removes expired sandboxes and the remains of killed runners. A concurrent call waits for the one under way.
 func (e *Engine) sweep() ([]string, error) {
 	d, err := e.keeper()
 	if err != nil {
@@ -65,7 +63,7 @@ func (e *Engine) sweep() ([]string, error) {
 	return removed, err
 }
 
-// idMap names the ids that files of a kept sandbox have. Only under the same ones can it go on.
+// idMap names the id mapping of the files of a persistent sandbox. It can restart only under the same mapping.
 func (e *Engine) idMap() string {
 	if e.boot.Mode == userns.ModeMinimal {
 		return "minimal"
@@ -73,7 +71,7 @@ func (e *Engine) idMap() string {
 	return layerKey(e.boot)
 }
 
-// keep gives a persistent sandbox its directory on a disk: a new one, if there can be one, or the one it had.
+// keep gives a persistent sandbox a directory on a disk: a new one where possible, or the one it had.
 func (s *sandbox) keep() (err error) {
 	if s.spec.Lifetime != runner.Persistent {
 		return nil
@@ -91,7 +89,7 @@ func (s *sandbox) keep() (err error) {
 	return nil
 }
 
-// takeUp takes the directory that s had when it had processes.
+// takeUp opens the directory that s had when it last had processes.
 func (s *sandbox) takeUp() error {
 	d, err := s.e.keeper()
 	if err != nil {
@@ -111,7 +109,7 @@ func (s *sandbox) takeUp() error {
 	return gone(rec.Init)
 }
 
-// take takes the directory of a sandbox that was there a moment ago.
+// take opens the directory of a sandbox that existed a moment ago.
 func take(d *store.Store, id string) (*store.Dir, store.Record, error) {
 	box, rec, err := d.Take(id)
 	switch {
@@ -123,7 +121,8 @@ func take(d *store.Store, id string) (*store.Dir, store.Record, error) {
 	return box, rec, err
 }
 
-// resume has /out settled for as far back as it was not, and notes that it is not from now on.
+// resume extends the settling of /out back to the last time it was not settled, and marks /out as unsettled from
+// now on.
 func (k *kept) resume(out *given.Dir) {
 	if u := k.unsettled; u != nil && u.Before(out.Since) {
 		out.Since = *u
@@ -131,7 +130,7 @@ func (k *kept) resume(out *given.Dir) {
 	k.unsettled = &out.Since
 }
 
-// gone waits for a PID 1 whose runner was killed. It outlives that by a moment, and its overlay with it.
+// gone waits for the end of a PID 1 whose runner was killed. PID 1 and its overlay outlive the runner by a moment.
 func gone(init store.Process) error {
 	for deadline := time.Now().Add(initTimeout); init.Alive(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -141,7 +140,7 @@ func gone(init store.Process) error {
 	return nil
 }
 
-// keepIn has what s writes kept in its directory. The tree below is held until release is called.
+// keepIn makes s write to its own directory. release closes the directories that are open for the mount.
 func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
 	if s.kept.box == nil {
 		return func() {}, nil
@@ -164,8 +163,8 @@ func (s *sandbox) keepIn(l *rootfs.Layout) (release func(), err error) {
 	return func() { tree.Close(); held.CloseUppers() }, nil
 }
 
-// keptOnDisk says whether what s writes is, once its tree is mounted. A sandbox that has files already is
-// not made without them.
+// keptOnDisk records, after the tree is mounted, whether the writes of s are on disk. It fails for a restarted
+// sandbox whose files cannot be mounted.
 func (s *sandbox) keptOnDisk(l rootfs.Layout) error {
 	if s.kept.box == nil {
 		return nil
@@ -185,7 +184,7 @@ func (s *sandbox) keptOnDisk(l rootfs.Layout) error {
 	return nil
 }
 
-// moveIn is the last step of making a persistent sandbox: from here on it stays, whoever dies.
+// moveIn is the last step of making a persistent sandbox. From here on it no longer depends on its creator.
 func (s *sandbox) moveIn() error {
 	if s.spec.Lifetime != runner.Persistent {
 		return nil
@@ -195,7 +194,7 @@ func (s *sandbox) moveIn() error {
 		s.e.state.Write(s.info())
 		return nil
 	}
-	// On a full disk the earlier record of a sandbox has to do: what is in it may be what fills the disk.
+	// On a full disk the earlier record is good enough: the files of the sandbox itself may be what fills the disk.
 	if err := s.record(); err != nil && !(s.kept.restarted && ipc.Full(err)) {
 		return err
 	}
@@ -205,10 +204,10 @@ func (s *sandbox) moveIn() error {
 	return nil
 }
 
-// record writes down what another runner has to know to start s again.
+// record writes what another runner must know to restart s.
 func (s *sandbox) record() error {
 	i := s.info()
-	i.Receipt = nil // of the next start, it is another one
+	i.Receipt = nil // the next start makes a new one
 	s.mu.Lock()
 	i.Expires = s.life.ends
 	s.mu.Unlock()
@@ -219,7 +218,7 @@ func (s *sandbox) record() error {
 	return s.kept.box.Write(store.Record{Info: i, Map: s.e.idMap(), Init: init, Base: s.kept.base, Secrets: s.kept.secrets, Quiet: s.kept.quiet, Unsettled: s.kept.unsettled})
 }
 
-// leave is when nothing runs any more: the directory stays, or goes.
+// leave runs after the last process has ended. It closes the directory or removes it.
 func (s *sandbox) leave() {
 	var err error
 	if s.stays() {
@@ -232,7 +231,7 @@ func (s *sandbox) leave() {
 	}
 }
 
-// recordEnd notes the last result. A sandbox that could not be started again has nothing to add.
+// recordEnd writes the last result. It writes nothing for a sandbox that has no result and was not quiet.
 func (s *sandbox) recordEnd() error {
 	s.mu.Lock()
 	last := s.last
@@ -249,7 +248,7 @@ func (s *sandbox) stays() bool {
 	return s.kept.stay
 }
 
-// keeps says why the files of s do not stay when it ends, if they do not.
+// keeps returns an error that says why the files of s are not kept, or nil if they are.
 func (s *sandbox) keeps(what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,31 +1,30 @@
-// Package engine is demesne-runner: it makes sandboxes, runs commands in them and
-// takes them down again.
+// Package engine implements demesne-runner: it creates sandboxes, runs commands in them and tears them down.
 //
-// One process serves many callers and many sandboxes. It lives in an outer user
-// namespace in which it has all capabilities, in a mount namespace of its own, and
-// in the host's network and pid namespaces. The way of one run:
+// One process serves many callers and many sandboxes. It runs in an outer user namespace with all capabilities, in
+// its own mount namespace, and in the host's network and pid namespaces. The files, in the order of one run:
 //
-//	serve.go      callers; calls.go  what they say, one goroutine a call; boxes.go  who has which sandbox
-//	create.go     what a Spec must be to become a sandbox
-//	raise.go      the order of making one; package receipt says what holds then; end.go  its end
-//	tree.go       its mounts; laying.go  while PID 1 starts; image.go, hold.go  of an image; shared.go  its caller's
-//	start.go      PID 1, on the best rung that works here
+//	serve.go      connections; calls.go  requests, one goroutine each; registry.go  the table of sandboxes
+//	create.go     validation of a Spec
+//	build.go      the steps of creating a sandbox (package receipt: what holds afterwards); teardown.go  its end
+//	tree.go       its mounts; mountasync.go  mounting while PID 1 starts; image.go, imagelock.go  the image's layers;
+//	              binds.go  the caller's directories
+//	start.go      PID 1, on the best fallback level that works here
 //	config.go     Spec → libcontainer configuration, pure
-//	egress.go     what a sandbox may have of the network; pure
-//	network.go    its network: the ways in, by package inlet, the way out, by wayout; ask.go changes it
-//	exec.go       a command in a sandbox; environ.go  as whom and with what; result.go  how it ended
-//	terminal.go   its terminal; attach.go  who has that
-//	spare.go      sandboxes made in advance; spares.go  which, and how many
-//	keep.go       a sandbox that outlives its processes: its directory; life.go  and its clock
-//	fork.go       one that starts with another's files; busy.go  while that runs; idle.go  one that nobody uses
-//	restart.go    one that has files and no processes; key.go  one that is found by a word
-//	linger.go     how long the runner stays for the next caller
-//	diff.go       what one made of its image; layer.go  the same as layers of another
-//	minimal.go    one without namespaces, where the machine forbids them
+//	egress.go     the permitted egress of a sandbox, pure
+//	network.go    its network, by package network; ask.go  changes to it
+//	exec.go       a command in a sandbox; environ.go  its user and environment; result.go  its result
+//	terminal.go   its terminal; attach.go  clients of the terminal
+//	pool.go       prepared sandboxes; poolstate.go  their number and shapes
+//	keep.go       the directory of a persistent sandbox; ttl.go  its expiry
+//	fork.go       a sandbox made from the files of another; livefork.go  from a running one; autopause.go  idle ones
+//	restart.go    starting a sandbox that has only files; reuse.go  finding a sandbox by its key
+//	linger.go     how long the runner waits for the next caller
+//	diff.go       changes against the image; layer.go  the same as layers of a new image
+//	minimal.go    sandboxes without namespaces, for machines that forbid them
 //
-// What holds a sandbox together is the kernel: PID 1 ends when the guest socket
-// does, its pid namespace with it, and mounts and network namespace with their last
-// user. Nothing here has to run for a sandbox to end.
+// The kernel guarantees teardown. PID 1 ends when its socket to the runner closes; its pid namespace ends with it,
+// and the mounts and the network namespace end with their last user. No code of the runner has to run for a sandbox
+// to end.
 package engine
 
 import (
@@ -52,40 +51,40 @@ import (
 	"demesne/runner/userns"
 )
 
-// Engine is a runner's state.
+// Engine is the state of a runner.
 type Engine struct {
 	boot   api.Boot
 	dir    string // private tmpfs: rootfs trees and libcontainer's state
 	host   *limits.Host
 	kernel string
 	state  *store.History
-	life   *os.File // what the reaper waits on
+	life   *os.File // the reaper waits for its end
 	clock  *given.Clock
-	ready  chan struct{} // closed when the above is there, or broken
+	ready  chan struct{} // closed when setUp has set the fields above, or broken
 	broken error
 	ahead  ahead
 
 	mu          sync.Mutex
 	boxes       map[string]*sandbox
-	recent      map[execKey]*execution // of live sandboxes, and the last ones that ended
+	recent      map[execKey]*execution // those of live sandboxes, and the last ones that ended
 	ended       []execKey              // oldest first
-	fallback    int                    // of rungs: the first that worked here
-	fallbackWhy error                  // why not a better one
+	fallback    int                    // index in fallbacks: the first level that worked here
+	fallbackWhy error                  // why no better level works
 	callers     int
 	keys        keyLocks
 	types       sync.Once // see learnTypes
 	spares      spares
-	turns       chan struct{}     // taken by each sandbox that is being raised for a caller
+	turns       chan struct{}     // one token for each sandbox that is being built for a caller
 	init        string            // see initProgram
-	proxy       proxyclient.Proxy // of all sandboxes
+	proxy       proxyclient.Proxy // shared by all sandboxes
 	kept        *store.Store      // see keeper
-	sweeping    sync.Mutex        // of sweep
+	sweeping    sync.Mutex        // serializes sweep
 	linger      linger
-	idle        chan struct{} // closed when there is nothing left to serve
+	idle        chan struct{} // closed when the runner has nothing left to serve
 	accepting   bool
 }
 
-// Main runs until nobody needs the runner any more and returns its exit code.
+// Main runs until the runner is no longer needed and returns its exit code.
 func Main() int {
 	life, err := lifeline()
 	clean := false
@@ -102,7 +101,7 @@ func Main() int {
 	return 0
 }
 
-// lifeline is our end of the pipe the reaper waits on.
+// lifeline returns the runner's end of the pipe that the reaper waits on.
 func lifeline() (*os.File, error) {
 	if os.Getenv(userns.EnvControl) == "" {
 		return nil, errors.New("start: to be started by demesne, not by hand")
@@ -113,16 +112,16 @@ func lifeline() (*os.File, error) {
 	return os.NewFile(userns.FDLife, "life"), nil
 }
 
-// askReaper has the reaper remove the sockets of sandboxes that have ended.
+// askReaper makes the reaper remove the sockets of ended sandboxes.
 func (e *Engine) askReaper() { e.life.Write([]byte("t")) }
 
-// serveAll says whether nothing is left for the reaper.
+// serveAll serves until the runner is idle and reports whether it leaves nothing for the reaper to remove.
 func serveAll(life *os.File) (clean bool, _ error) {
-	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; we have started already
-	logrus.SetLevel(logrus.ErrorLevel) // libcontainer warns of what the receipt tells
+	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; this process has started already
+	logrus.SetLevel(logrus.ErrorLevel) // the receipt reports what libcontainer would warn about
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.life, e.clock = life, given.NewClock()
-	e.accepting, e.callers = true, 1 // who is waited for
+	e.accepting, e.callers = true, 1 // the caller that started the runner
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
 	ctl := os.NewFile(api.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
@@ -135,11 +134,11 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	}
 	e.spares.most = e.boot.Spares
 	go e.watchProgram()
-	// Callers are greeted meanwhile: they have something to prepare, too.
+	// Callers are greeted meanwhile, because they have preparations of their own.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
 	unix.SetNonblock(api.FDConn, true)
 	unix.SetNonblock(api.FDListener, true)
-	// Callers see as their peer the process that called listen(2) last: not the one that made the socket.
+	// SO_PEERCRED shows callers the process that called listen(2) last, not the one that made the socket (unix(7)).
 	unix.Listen(api.FDListener, api.Backlog)
 	go e.accept(os.NewFile(api.FDListener, "listener"))
 	e.greet(ipc.NewConn(os.NewFile(api.FDConn, "caller")))
@@ -163,8 +162,8 @@ func (e *Engine) settled() error {
 	return nil
 }
 
-// setUp does what is done once: finds cgroups, mounts the private tmpfs and, for
-// libcontainer, a cgroup2 of our own namespace.
+// setUp does the one-time work. It finds cgroups, mounts the private tmpfs and, for libcontainer, a cgroup2 of the
+// runner's own namespace.
 func (e *Engine) setUp() (err error) {
 	if e.boot.Mode != userns.ModeMinimal {
 		e.ahead.begin(e.boot.Network)
@@ -178,9 +177,9 @@ func (e *Engine) setUp() (err error) {
 	if e.enter() {
 		go func() { defer e.leave(); e.sweep() }()
 	}
-	// These open what they need of /sys/fs/cgroup before that is covered.
+	// Both calls open what they need of /sys/fs/cgroup before mountCgroup2 covers it.
 	e.host = limits.Open(e.boot.Key, len(e.boot.CgroupAt) > 0)
-	limits.Default() // it remembers
+	limits.Default() // caches its result
 	if e.boot.Mode == userns.ModeMinimal {
 		e.dir = filepath.Join(e.boot.RunDir, "scratch", e.boot.Key)
 		return os.MkdirAll(e.dir, 0o700)
@@ -194,35 +193,35 @@ func (e *Engine) setUp() (err error) {
 	return mountCgroup2()
 }
 
-// learnPidfds has package os see whether pidfds work, for which it starts a process, while there is none to
-// start yet.
+// learnPidfds makes package os detect whether pidfds work. Package os starts a process for that, so do it before
+// the runner starts any.
 func learnPidfds() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		self.Release()
 	}
 }
 
-// mountOwn makes our mount namespace ours, and the private tmpfs in it.
+// mountOwn makes the mounts of the runner's namespace slaves and mounts its private tmpfs.
 func (e *Engine) mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts slaves: %w", err)
 	}
-	// libcontainer reads /proc through a copy of the mount where it can have one, and
-	// each copy's end waits for the whole machine (RCU). Nobody but us mounts here, so it
-	// gains nothing by that; it does without where copies are refused, and so does whatever
-	// binds a directory that has /proc below it.
+	// libcontainer reads /proc through a clone of the mount if it can get one, and freeing each clone waits for an
+	// RCU grace period of the whole machine. Only the runner mounts here, so the clone protects against nothing.
+	// Where clones are refused, libcontainer does without. A recursive bind of a directory above /proc omits it,
+	// too.
 	unix.Mount("", "/proc", "", unix.MS_UNBINDABLE, "")
 	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.dir, err)
 	}
-	// Unbindable: a caller's directory that contains it is bound without it, or one
-	// sandbox would see the trees of the others.
+	// Unbindable: a bind of a caller's directory that contains this mount omits it. Otherwise one sandbox would see
+	// the trees of the others.
 	if err := unix.Mount("", e.dir, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return fmt.Errorf("make %q unbindable: %w", e.dir, err)
 	}
-	// Both are mounts of their own and so not unbindable. libcontainer's state is a layer of
-	// the overlay that seals our own program against being overwritten from inside
-	// (CVE-2019-5736), or libcontainer would copy the program for each sandbox.
+	// Both are separate mounts and therefore not unbindable. libcontainer's state directory is a layer of the
+	// overlay that protects the runner's own program from being overwritten from inside (CVE-2019-5736). Without it
+	// libcontainer would copy the program for each sandbox.
 	for _, dir := range []string{e.containers(), e.shown()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
@@ -237,19 +236,19 @@ func (e *Engine) mountOwn() error {
 	return nil
 }
 
-// containers is libcontainer's state directory.
+// containers returns libcontainer's state directory.
 func (e *Engine) containers() string { return filepath.Join(e.dir, "libcontainer") }
 
-// shown is where trees appear in the mount namespaces of sandboxes, also of those that have one already.
+// shown returns the directory where trees appear in the mount namespaces of sandboxes, even of those already
+// running.
 func (e *Engine) shown() string { return filepath.Join(e.dir, "shown") }
 
-// mountCgroup2 gives libcontainer the cgroup mount it insists on, also where the
-// host has none it could see (nested) or a v1 hierarchy. It is of our own cgroup
-// namespace and only ever read.
+// mountCgroup2 gives libcontainer the cgroup mount that it requires, even where the host has no visible one
+// (nested) or a v1 hierarchy. The mount belongs to the runner's own cgroup namespace and is only read.
 func mountCgroup2() error {
 	const at = "/sys/fs/cgroup"
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	// Read-only, or libcontainer would make cgroups that package limits knows not of.
+	// Read-only. Otherwise libcontainer would make cgroups that package limits does not know.
 	if _, err := os.Stat(at); err != nil {
 		if err := unix.Mount("sys", "/sys", "tmpfs", flags, "mode=0755"); err != nil {
 			return fmt.Errorf("mount %q: %w", "/sys", err)
