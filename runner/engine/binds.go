@@ -15,18 +15,18 @@ import (
 	"demesne/runner/userns"
 )
 
-// shared is what a sandbox shares with its caller, through its own mounts.
+// shared is the directories that a sandbox shares with its caller, seen through its own mounts.
 type shared struct {
 	out      *os.File     // /out
-	work     *os.File     // /workspace, if it is the caller's
-	was      given.Dir    // out, before anything ran
-	workWas  given.Dir    // work, likewise
-	sets     int          // how often the clock had been set by then
-	takeBack func() error // lets /out be the caller's alone again; nil: it is
-	unwashed error        // why what is in it may still have rights; it is closed to others then
+	work     *os.File     // /workspace, if it is a directory of the caller
+	was      given.Dir    // state of out before the first command
+	workWas  given.Dir    // state of work before the first command
+	sets     int          // number of clock changes at that time
+	takeBack func() error // ends other users' access to /out; nil: none was granted
+	unwashed error        // why files in out may still grant rights; out is then closed to others
 }
 
-// openShared opens what the sandbox shares with its caller, for the watch and for the end.
+// openShared opens the directories that the sandbox shares with its caller, for the watchdog and for teardown.
 func (s *sandbox) openShared() (err error) {
 	h := &s.shared
 	if h.out, err = os.Open(filepath.Join(s.tree.Root, "out")); err != nil {
@@ -44,8 +44,8 @@ func (s *sandbox) openShared() (err error) {
 	return nil
 }
 
-// lookAtShared notes how what is shared is before anything runs, and closes /out to other users where the workload could make
-// set-user-ID files: they are not reached at any moment then.
+// lookAtShared records the state of the shared directories before anything runs. It closes /out to other users if
+// the workload could create set-user-ID files there, so that such a file is never reachable.
 func (s *sandbox) lookAtShared() (err error) {
 	h := &s.shared
 	h.sets = s.e.clock.Set()
@@ -75,20 +75,21 @@ func (s *sandbox) lookAtShared() (err error) {
 	return nil
 }
 
-// lendOut lets a user that is not uid 0 write to /out, if that can be. Where a real root's /out is not root's own, ids
-// are on the host what they are inside: a directory that others can reach is not lent to one of them.
+// lendOut grants write access to /out to a user other than uid 0, if possible. With real root and an /out of
+// another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
+// those ids.
 func (s *sandbox) lendOut() {
 	who, err := s.runsAs(nil)
 	if err != nil || who.UID == 0 || s.spec.Exposed && s.shared.was.Shown {
 		return
 	}
-	// On an error the command will be told.
+	// On an error the command's own writes fail.
 	s.shared.takeBack, _ = rootfs.GrantWrite(s.shared.out, who.User)
 }
 
-// giveBack makes /out and /workspace the caller's: no process of the sandbox is alive any more.
+// giveBack returns /out and /workspace to the caller. All processes of the sandbox have ended.
 func (s *sandbox) giveBack() {
-	// The uid 0 of an image can make another user's of what is in /workspace, and nesting what has more rights.
+	// An image's uid 0 can give files in /workspace to another user. A nested sandbox can give them more rights.
 	err := s.shared.giveBack(s.terms, s.spec.Rootfs != nil || s.spec.Nesting)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
@@ -98,16 +99,16 @@ func (s *sandbox) giveBack() {
 	}
 }
 
-// terms are what a directory is settled by that was d.
+// terms returns the terms on which a directory with the earlier state d is settled.
 func (s *sandbox) terms(d given.Dir) upper.Terms {
 	t := d.Terms(s.e.clock.Set() != s.shared.sets)
-	if s.e.boot.Mode == userns.ModeMinimal { // it has the caller's id and no other
+	if s.e.boot.Mode == userns.ModeMinimal { // the sandbox has only the caller's id
 		t.Sandbox = func(uint32) bool { return false }
 	}
 	return t
 }
 
-// giveBack closes what there is. A directory that could not be settled is closed to others.
+// giveBack settles and closes the directories. A directory that could not be settled is closed to other users.
 func (h *shared) giveBack(terms func(given.Dir) upper.Terms, work bool) error {
 	var errs []error
 	if h.work != nil {
@@ -133,7 +134,7 @@ func (h *shared) giveBack(terms func(given.Dir) upper.Terms, work bool) error {
 	return errors.Join(errs...)
 }
 
-// spoil makes a result say that /out could not be settled. It is pure.
+// spoil makes a result report that /out could not be settled. It is pure.
 func spoil(r *runner.Result, unwashed error) {
 	if unwashed == nil {
 		return
@@ -145,11 +146,11 @@ func spoil(r *runner.Result, unwashed error) {
 	r.Detail = "the output directory is closed to other users: " + unwashed.Error()
 }
 
-// tidyFor bounds how long a sandbox's end waits for the reaper.
+// tidyFor bounds how long the end of a sandbox waits for the reaper.
 const tidyFor = 2 * time.Second
 
-// release says that nothing is given to the sandbox any more. Sockets that we may not remove the reaper does, which has
-// the caller's rights.
+// release ends the grants of the sandbox. The reaper, which has the caller's rights, removes sockets that the
+// runner may not remove.
 func (s *sandbox) release() {
 	run, name := s.e.boot.RunDir, s.spec.Granted
 	if name == "" {

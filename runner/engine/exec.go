@@ -19,29 +19,29 @@ type execKey struct {
 	exec    uint64
 }
 
-// execution is a command in a sandbox, from its start until its result was read.
+// execution is a command in a sandbox, from its start until its result is read.
 type execution struct {
 	s       *sandbox
 	id      uint64
 	started time.Time
-	tty     *os.File // our copy, for resize and attach
-	screen  screen   // of it
+	tty     *os.File // the runner's copy, for resize and attach
+	screen  screen   // of tty
 	timer   *time.Timer
-	blocked []runner.Blocked // before it
-	primary bool             // of a one-shot sandbox, which ends with it
-	asker   *caller          // who is told the end of it,
-	tag     uint64           // by this word; 0: nobody
-	begun   bool             // PID 1 has started it; under the sandbox's mu
+	blocked []runner.Blocked // denied before it started
+	primary bool             // a one-shot sandbox ends with this command
+	asker   *caller          // gets the end of the command,
+	tag     uint64           // under this tag; 0: no notice
+	begun   bool             // PID 1 has started it; guarded by the sandbox's mu
 
 	once   sync.Once
-	done   chan struct{} // closed when result is there
+	done   chan struct{} // closed when result is set
 	result *runner.Result
 
 	mu      sync.Mutex
 	timeout bool
 }
 
-// exec starts a command in a sandbox that lives.
+// exec starts a command in a live sandbox.
 func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
 	s, rec, err := c.e.locate(req.Sandbox)
 	if err == nil && s == nil {
@@ -64,8 +64,7 @@ func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.
 	return reply, files, err
 }
 
-// execute starts a command and answers with its number, and its terminal if it has
-// one.
+// execute starts a command and returns its number, and its terminal if it has one.
 func (s *sandbox) execute(c *caller, req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "execute command: it is empty")
@@ -90,7 +89,7 @@ func (s *sandbox) execute(c *caller, req api.ExecRequest, m *ipc.Message) (*api.
 	}
 	s.mu.Lock()
 	x.begun = true
-	if x.tty == nil && c.left() { // before that: see Engine.left
+	if x.tty == nil && c.left() { // c left before begun was set, so Engine.left skipped x
 		go x.kill(initTimeout)
 	}
 	s.mu.Unlock()
@@ -105,7 +104,7 @@ func (s *sandbox) execute(c *caller, req api.ExecRequest, m *ipc.Message) (*api.
 	return started, reply, nil
 }
 
-// takeNews says whether s was restarted and without which of its secrets, once.
+// takeNews returns, only once, whether s was restarted and which of its secrets it lacks.
 func (s *sandbox) takeNews() (restarted bool, lacks []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +113,7 @@ func (s *sandbox) takeNews() (restarted bool, lacks []string) {
 	return restarted, lacks
 }
 
-// begin has PID 1 start x. reply has its terminal, if it has one.
+// begin makes PID 1 start x. reply has the terminal of x, if it has one.
 func (x *execution) begin(c *caller, req api.ExecRequest, m *ipc.Message) (pid int, reply ipc.Files, err error) {
 	g, err := x.s.guestExec(x, req)
 	if err != nil {
@@ -147,12 +146,12 @@ func (x *execution) begin(c *caller, req api.ExecRequest, m *ipc.Message) (pid i
 		err = ipc.Errorf(ipc.CodeGone, "execute command: sandbox %s ended", x.s.id)
 	}
 	if err != nil {
-		reply["tty"].Close() // of none does nothing
+		reply["tty"].Close() // a no-op on a nil file
 	}
 	return done.PID, reply, err
 }
 
-// register numbers a new execution and makes it findable.
+// register numbers a new execution and adds it to the tables.
 func (s *sandbox) register(c *caller, tag uint64) (*execution, error) {
 	<-s.built
 	blocked := s.net.blocked()
@@ -178,7 +177,7 @@ func (s *sandbox) register(c *caller, tag uint64) (*execution, error) {
 	return x, nil
 }
 
-// unregister takes back an execution that did not come to be.
+// unregister removes an execution that failed to start.
 func (s *sandbox) unregister(x *execution) {
 	s.mu.Lock()
 	delete(s.execs, x.id)
@@ -193,7 +192,7 @@ func (s *sandbox) unregister(x *execution) {
 	}
 }
 
-// arm starts the clock.
+// arm starts the timer of the time limit.
 func (x *execution) arm(timeout time.Duration) {
 	if timeout <= 0 {
 		return
@@ -214,7 +213,7 @@ func (x *execution) arm(timeout time.Duration) {
 	})
 }
 
-// expire ends a command whose time is over, and its sandbox when PID 1 has not reported that end within patience.
+// expire ends a command at its time limit. It ends the sandbox if PID 1 does not report the command's end in time.
 func (x *execution) expire(patience time.Duration) {
 	x.mu.Lock()
 	x.timeout = true
@@ -222,7 +221,8 @@ func (x *execution) expire(patience time.Duration) {
 	x.kill(patience)
 }
 
-// kill ends a command. A PID 1 that a workload has taken over may say that it did, and not report the end: its sandbox ends.
+// kill ends a command. A PID 1 under a workload's control may claim to have killed it and never report its end. The
+// sandbox then ends after patience.
 func (x *execution) kill(patience time.Duration) {
 	x.signal(syscall.SIGKILL)
 	late := time.NewTimer(patience)
@@ -246,8 +246,9 @@ func (x *execution) signal(sig syscall.Signal) error {
 	return x.s.askGuest(ctx, pid1api.OpSignal, g, nil, nil)
 }
 
-// askGuest asks PID 1 about a command. A sandbox whose PID 1 does not answer ends: no time limit would hold in it any more. What runs
-// there can bring that about, by a SIGSTOP for what PID 1 has forked before that is executed: until then the fork waits (vfork(2)).
+// askGuest sends PID 1 a request about a command. A sandbox whose PID 1 does not answer ends, because no time limit
+// would be enforced any more. A workload can cause that: a SIGSTOP to a process between fork and exec makes PID 1
+// wait (vfork(2)).
 func (s *sandbox) askGuest(ctx context.Context, op ipc.Op, body any, files ipc.Files, reply any) error {
 	err := s.guest.Call(ctx, op, body, files, reply)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -258,7 +259,7 @@ func (s *sandbox) askGuest(ctx context.Context, op ipc.Op, body any, files ipc.F
 	return err
 }
 
-// fromGuest takes what PID 1 tells unasked: a command ended.
+// fromGuest handles a message that PID 1 sends unasked: the end of a command.
 func (s *sandbox) fromGuest(m *ipc.Message) {
 	defer m.Close()
 	var ex pid1api.Exited
@@ -273,10 +274,10 @@ func (s *sandbox) fromGuest(m *ipc.Message) {
 	}
 	if !x.primary {
 		x.finish(&ex)
-		go x.tell() // whoever is slow to read must not keep others from being told
+		go x.tell() // a slow reader must not delay the notices to others
 		return
 	}
-	// Its sandbox ends with it; the result is there when nothing else is.
+	// The sandbox ends with this command. The result is set after everything else is gone.
 	s.mu.Lock()
 	if s.verdict == "" {
 		s.verdict = runner.Exited

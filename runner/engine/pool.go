@@ -12,29 +12,27 @@ import (
 	"demesne/runner/userns"
 )
 
-// A runner that goes on after a sandbox has ended keeps spares: sandboxes that are made
-// in advance as any other is, restricted and verified, of the shapes that were asked for
-// last. What is open is whose they will be: when one is taken, /out and /workspace are
-// mounted in it, its gateway, if it has one, is given to the proxy with what is allowed,
-// and only then has it a name, an owner and a receipt. A spare was never anybody else's,
-// is used once, is in no list and does not keep the runner alive.
+// A runner that lingers after a sandbox has ended prepares sandboxes. It creates them in advance, like any other
+// sandbox, restricted and verified, in the shapes that were requested last. Only the owner is left open. When a
+// prepared sandbox is taken, /out and /workspace are mounted in it, and its gateway, if any, goes to the proxy with
+// the caller's rules. Only then does it get a name, an owner and a receipt. A prepared sandbox never had another
+// owner and is used once. No list shows it, and it does not keep the runner alive.
 //
-// Nor does it keep an image: whoever removes one need not wait for what nobody uses. It holds
-// the layers while it mounts them and from when it is somebody's, and is given to nobody if they are
-// not the very same by then.
+// A prepared sandbox does not lock its image, so that removing an image need not wait for unused sandboxes. It
+// locks the layers while it mounts them, and again when it is taken. It is discarded if the layers have changed in
+// between.
 const (
-	// spareDelay is how long the end of a sandbox, and the start of any command, lie back before a
-	// spare is made: a caller that came for one command is gone by then, and often the runner with it;
-	// one that came for several has a processor to itself.
+	// spareDelay is the time between the end of a sandbox, or the start of any command, and the making of a
+	// prepared sandbox. A caller that came for one command has left by then, often together with the runner. A
+	// caller that runs several commands keeps a processor to itself.
 	spareDelay = 25 * time.Millisecond
-	// sparePatience bounds that for commands, which may come all the time.
+	// sparePatience bounds the wait for commands, which may start all the time.
 	sparePatience = time.Second
-	// spareAge is how long one waits to be taken. What it has of the host's /etc is as
-	// old as it is.
+	// spareAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
 	spareAge = 5 * time.Minute
 )
 
-// spare is a sandbox made in advance, or being made.
+// spare is a prepared sandbox, or one in the making.
 type spare struct {
 	s     *sandbox
 	shape *shape
@@ -42,20 +40,20 @@ type spare struct {
 	err   error
 }
 
-// shapeOf is all of an admitted Spec that matters before it is known whose a sandbox will
-// be; ok is false if no spare can be made for it. It is pure.
+// shapeOf returns the part of an admitted Spec that does not depend on the future owner. ok is false if no sandbox
+// can be prepared for the Spec. It is pure.
 func shapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner.Spec, ok bool) {
 	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 {
 		return "", spec, false
 	}
 	rest = spec
 	if r := spec.Rootfs; r == nil {
-		rest.Exposed = false // it is of files that an image's packages have
-	} else if len(r.Layers) == 0 { // but of a directory, which its caller opened
+		rest.Exposed = false // only matters for set-user-ID files of an image's packages
+	} else if len(r.Layers) == 0 { // a directory, which its caller opened
 		return "", spec, false
 	}
 	if egress != nil {
-		if len(egress.Secrets) > 0 { // whose authority is one of the tree's files
+		if len(egress.Secrets) > 0 { // their certificate authority is among the tree's files
 			return "", spec, false
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
@@ -65,8 +63,8 @@ func shapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 	return string(text), rest, err == nil
 }
 
-// sandboxFor is a spare for an admitted Spec and the whole of its Egress or, to be made, a
-// new sandbox.
+// sandboxFor returns a prepared sandbox for an admitted Spec and its whole Egress, or a new sandbox that is yet to
+// be made.
 func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox {
 	s := c.e.takeSpare(spec, egress)
 	if s == nil {
@@ -77,8 +75,8 @@ func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox {
 	return s
 }
 
-// takeSpare returns a spare of the Spec's shape, or nil. One that is being made is waited
-// for: it has a lead.
+// takeSpare returns a prepared sandbox of the Spec's shape, or nil. It waits for one in the making, which is ahead
+// of a new one.
 func (e *Engine) takeSpare(spec runner.Spec, egress *runner.Egress) *sandbox {
 	shape, rest, ok := shapeOf(spec, egress)
 	if !ok || e.boot.Mode == userns.ModeMinimal {
@@ -103,18 +101,18 @@ func (e *Engine) takeSpare(spec runner.Spec, egress *runner.Egress) *sandbox {
 	}
 }
 
-// stillGood takes hold of what a spare stands on, which may have gone meanwhile.
+// stillGood locks the layers of a prepared sandbox. It returns false if its layers or its PID 1 are gone.
 func (s *sandbox) stillGood() bool {
 	select {
-	case <-s.guest.Done(): // somebody killed its PID 1
+	case <-s.guest.Done(): // its PID 1 was killed
 		return false
 	default:
 		return s.spec.Rootfs == nil || s.holdAgain() == nil
 	}
 }
 
-// refillSoon has spares made, if it then turns out that the runner goes on. Not beside a
-// command: that is slower by more than the next one is faster.
+// refillSoon schedules the making of prepared sandboxes, for the case that the runner lingers. It does not start at
+// once: beside a command it would cost that command more time than the next one gains.
 func (e *Engine) refillSoon() {
 	p := &e.spares
 	p.mu.Lock()
@@ -125,7 +123,7 @@ func (e *Engine) refillSoon() {
 	}
 }
 
-// refill makes what is wanting, one after the other.
+// refill makes the lacking prepared sandboxes, one at a time.
 func (e *Engine) refill() {
 	p := &e.spares
 	for e.goesOn() {
@@ -146,7 +144,7 @@ func (e *Engine) refill() {
 	}
 }
 
-// retire ends a spare that was taken out of the list and is nobody's.
+// retire ends a prepared sandbox that was taken out of the list and has no owner.
 func (sp *spare) retire() {
 	<-sp.made
 	if sp.err == nil {
@@ -154,7 +152,7 @@ func (sp *spare) retire() {
 	}
 }
 
-// handOver gives a spare what is its caller's.
+// handOver gives a prepared sandbox the directories, sockets and rules of its caller.
 func (s *sandbox) handOver(m *ipc.Message) error {
 	if w := s.net.out; w != nil {
 		s.askProxy(w, m)
@@ -172,6 +170,6 @@ func (s *sandbox) handOver(m *ipc.Message) error {
 	if err := admitted(); err != nil {
 		return err
 	}
-	s.detach() // last: begun sooner, its unmounts would be run before what is waited for
+	s.detach() // last: its unmounts would delay the steps above, which are waited for
 	return nil
 }

@@ -8,22 +8,22 @@ import (
 	"demesne/runner"
 )
 
-// spares are those of a runner: some of each shape that was asked for of late, and no more of all
-// than most. A shape begins with one. It gets one more each time there was none, while there is
-// room; a new one is made room for by that which was not asked for the longest.
+// spares is the pool of a runner: a few prepared sandboxes of each recently requested shape, at most most in all. A
+// shape starts with one. It grows by one each time a request finds none, while the pool has room. A new shape takes
+// its room from the least recently requested one.
 type spares struct {
 	mu      sync.Mutex
 	most    int
-	shapes  []*shape // each wants some; the one asked for last is the last
-	busy    int      // sandboxes that are being made for somebody
-	pending bool     // refill is on its way
+	shapes  []*shape // each wants at least one; the last requested is the last
+	busy    int      // sandboxes in the making for a caller
+	pending bool     // refill is scheduled
 	closed  bool
 
-	wanted  time.Time // since when it is
-	command time.Time // when the last one was started
+	wanted  time.Time // when pending was set
+	command time.Time // start of the last one
 }
 
-// shape is what spares of one kind have in common.
+// shape is the common properties of prepared sandboxes of one kind.
 type shape struct {
 	key  string
 	spec runner.Spec
@@ -31,7 +31,7 @@ type shape struct {
 	list []*spare // never more than want; the oldest first
 }
 
-// take returns a spare of the shape, or nil, and one that gave way and is to be retired, or nil.
+// take returns a prepared sandbox of the shape, or nil. unfit is one that must make room and be retired, or nil.
 func (p *spares) take(key string, spec runner.Spec) (sp, unfit *spare) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *spares) take(key string, spec runner.Spec) (sp, unfit *spare) {
 	return sp, unfit
 }
 
-// grow has sh, which is not in the list, want one more if that may be.
+// grow raises sh.want by one if the pool permits it. sh is not in the list.
 func (p *spares) grow(sh *shape) (unfit *spare) {
 	all := sh.want
 	for _, other := range p.shapes {
@@ -68,7 +68,7 @@ func (p *spares) grow(sh *shape) (unfit *spare) {
 	return unfit
 }
 
-// shrink has sh want one less, and returns what it has too many of.
+// shrink lowers sh.want by one and returns the surplus sandbox, if any.
 func (p *spares) shrink(sh *shape) (unfit *spare) {
 	if sh.want--; len(sh.list) > sh.want {
 		unfit, sh.list = sh.list[0], sh.list[1:]
@@ -77,15 +77,14 @@ func (p *spares) shrink(sh *shape) (unfit *spare) {
 	return unfit
 }
 
-// settle forgets a shape that wants nothing.
+// settle removes a shape that wants no sandbox.
 func (p *spares) settle(sh *shape) {
 	if i := slices.Index(p.shapes, sh); i >= 0 && sh.want == 0 {
 		p.shapes = slices.Delete(p.shapes, i, i+1)
 	}
 }
 
-// lacking is the shape that is to have its next spare first, or nil: of those that have too few the
-// one asked for last. p.mu is held.
+// lacking returns the last requested of the shapes that have too few sandboxes, or nil. p.mu is held.
 func (p *spares) lacking() *shape {
 	for _, sh := range slices.Backward(p.shapes) {
 		if len(sh.list) < sh.want {
@@ -95,8 +94,8 @@ func (p *spares) lacking() *shape {
 	return nil
 }
 
-// raising notes that a sandbox is being made for somebody, until done is called: no spare
-// is begun meanwhile.
+// raising records that a sandbox is being built for a caller, until done is called. No prepared sandbox is begun
+// meanwhile.
 func (p *spares) raising() (done func()) {
 	add := func(n int) {
 		p.mu.Lock()
@@ -107,20 +106,20 @@ func (p *spares) raising() (done func()) {
 	return func() { add(-1) }
 }
 
-// commanded notes that a command is being started.
+// commanded records that a command is being started.
 func (p *spares) commanded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.command = time.Now()
 }
 
-// disturbing says whether to make a spare now would hold somebody up: who waits for a sandbox, or
+// disturbing reports whether making a prepared sandbox now would delay a caller: one that waits for a sandbox or
 // has just started a command. p.mu is held.
 func (p *spares) disturbing(now time.Time) bool {
 	return p.busy > 0 || now.Sub(p.command) < spareDelay && now.Sub(p.wanted) < sparePatience
 }
 
-// begin lists a spare that is now to be made, or returns nil.
+// begin lists a prepared sandbox that is to be made now, or returns nil.
 func (p *spares) begin(e *Engine) *spare {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +134,7 @@ func (p *spares) begin(e *Engine) *spare {
 	return sp
 }
 
-// finish tells that sp was made, or was not: then no more are made until they are missed.
+// finish records the result of making sp. After a failure no more are made until a request misses one.
 func (p *spares) finish(sp *spare) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *spares) finish(sp *spare) {
 	close(sp.made)
 }
 
-// expire ends a spare that nobody took. They were too many, or none is needed now.
+// expire ends a prepared sandbox that was not taken in time, and lowers the shape's demand.
 func (p *spares) expire(sp *spare) {
 	p.mu.Lock()
 	there := p.remove(sp)
@@ -163,7 +162,7 @@ func (p *spares) expire(sp *spare) {
 	}
 }
 
-// remove says whether sp was there to be removed. p.mu is held.
+// remove reports whether sp was in the list, and removes it. p.mu is held.
 func (p *spares) remove(sp *spare) bool {
 	i := slices.Index(sp.shape.list, sp)
 	if i >= 0 {
@@ -172,7 +171,7 @@ func (p *spares) remove(sp *spare) bool {
 	return i >= 0
 }
 
-// close ends all spares, and there will be no more.
+// close ends all prepared sandboxes and stops the pool.
 func (p *spares) close() {
 	p.mu.Lock()
 	shapes := p.shapes

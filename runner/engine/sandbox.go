@@ -21,57 +21,56 @@ type sandbox struct {
 	e       *Engine
 	id      string
 	spec    runner.Spec
-	egress  *runner.Egress // with what spec has not any more; nil: no way out
-	owner   *caller        // of a one-shot one
-	asker   *caller        // who answers questions about egress
+	egress  *runner.Egress // with the fields that spec lacks; nil: no egress
+	owner   *caller        // only for a one-shot sandbox
+	asker   *caller        // answers questions about egress
 	created time.Time
-	began   time.Time // this time; later than created if it was restarted
+	began   time.Time // start of the current run; later than created after a restart
 
-	// What it is made of, in the order in which raise makes it.
+	// The parts of the sandbox, in the order in which raise makes them.
 	kept   kept
 	group  *limits.Group
-	trusts *rootfs.Trust // nil: nobody besides
-	tree   *rootfs.Tree  // nil: it has no namespaces
+	trusts *rootfs.Trust // nil: no additional certificate authority
+	tree   *rootfs.Tree  // nil: the sandbox has no namespaces
 	image  ofImage
 	shared shared
 	paths  paths
 	net    *sandboxNetwork
-	pid    int      // of PID 1, in our pid namespace
+	pid    int      // PID 1, in the runner's pid namespace
 	mounts *os.File // its mount namespace
 	guest  *ipc.Peer
-	seen   seen // while it was made
+	seen   seen // what was verified while it was made
 	undo   undo
 	late   undo // see undoLate
 
-	spare   bool // made before it was known whose it will be
+	spare   bool // made before its owner was known
 	trace   []runner.Stage
 	receipt *runner.Receipt
-	sent    sentReceipt   // receipt as it travels; under mu
-	built   chan struct{} // closed when making it is over, well or not: only then may it be ended
+	sent    sentReceipt   // receipt as encoded; guarded by mu
+	built   chan struct{} // closed when making it has succeeded or failed; only then may it be ended
 
-	starting sync.RWMutex // held to start a command, or alone by who has all hold still; before mu
+	starting sync.RWMutex // read-locked to start a command, locked to pause all processes; taken before mu
 	mu       sync.Mutex
 	idle     idle
 	life     life
 	next     uint64
-	primary  bool                  // the command a one-shot ends with has been started
+	primary  bool                  // the command that a one-shot sandbox ends with has been started
 	execs    map[uint64]*execution // running
 	last     *runner.Result
-	verdict  runner.Reason // why we ended it, if not by itself
+	verdict  runner.Reason // why the runner ended it; empty if it ended by itself
 	detail   string
 	ending   bool
-	finished chan struct{} // closed when nothing is left
+	finished chan struct{} // closed when teardown is complete
 }
 
-// paths are the places a command finds; they differ where there is no mount
-// namespace.
+// paths are the directories that a command sees. Without a mount namespace they are paths of the host.
 type paths struct {
 	in, out, workspace, home, tmp string
 }
 
 var inside = paths{in: "/in", out: "/out", workspace: "/workspace", home: "/root", tmp: "/tmp"}
 
-// newSandbox is a sandbox before it is made.
+// newSandbox returns a sandbox that is yet to be made.
 func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
 	now := time.Now()
 	return &sandbox{
@@ -80,7 +79,7 @@ func (e *Engine) newSandbox(id string, spec runner.Spec) *sandbox {
 	}
 }
 
-// build makes s. On an error nothing is left of it but the files it had before.
+// build makes s. On an error it removes everything except the files that s had before.
 func (s *sandbox) build(m *ipc.Message) error {
 	err := s.make(m)
 	if err == nil {
@@ -95,7 +94,7 @@ func (s *sandbox) build(m *ipc.Message) error {
 	return err
 }
 
-// abandon takes down a sandbox that nobody knew of.
+// abandon tears down a sandbox that no caller knows.
 func (s *sandbox) abandon() {
 	s.mu.Lock()
 	s.ending = true
@@ -120,7 +119,7 @@ func (s *sandbox) info() runner.Info {
 		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.life.expires,
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
 	}
-	i.Spec.Granted = "" // of this time only
+	i.Spec.Granted = "" // valid for the current run only
 	if s.idle.frozen != nil {
 		i.State = runner.Frozen
 	}
@@ -130,14 +129,14 @@ func (s *sandbox) info() runner.Info {
 	return i
 }
 
-// sentReceipt is a receipt as it is sent with the results of many commands.
+// sentReceipt caches the encoded receipt, which is sent with the results of many commands.
 type sentReceipt struct {
 	of     *runner.Receipt
 	digest string
 	text   []byte
 }
 
-// accountFor is the receipt's digest and, unless the caller has that receipt, its text.
+// accountFor returns the receipt's digest and, unless the caller has that receipt already, its text.
 func (s *sandbox) accountFor(known string) (digest string, text []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +154,7 @@ func (s *sandbox) accountFor(known string) (digest string, text []byte) {
 	return s.sent.digest, s.sent.text
 }
 
-// open says what s is to whoever found it, once it is made.
+// open waits until s is made and describes it for a caller that found it.
 func (s *sandbox) open() (api.Opened, error) {
 	<-s.built
 	s.mu.Lock()

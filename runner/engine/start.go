@@ -20,17 +20,17 @@ import (
 	"demesne/runner/store"
 )
 
-// initTimeout bounds the conversation with PID 1 while a sandbox is made. It is for
-// a machine that stalls, not a budget.
+// initTimeout bounds the conversation with PID 1 while a sandbox is made. It catches a stalled machine and is not a
+// time budget.
 const initTimeout = 30 * time.Second
 
-// started is how PID 1 came up.
+// started is the outcome of starting PID 1.
 type started struct {
 	rung fallback
-	why  error // why not a better rung
+	why  error // why no better level works
 }
 
-// start starts PID 1 on the best rung that works on this machine.
+// start starts PID 1 on the best fallback level that works on this machine.
 func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
 	if err := s.makePlace(); err != nil {
 		return started{}, err
@@ -58,12 +58,12 @@ func (s *sandbox) start(ns *netns.NS, tree *laying) (started, error) {
 	}
 }
 
-// lacking is an error of a namespace that the machine does not give: demesne check says what to do.
+// lacking returns the error for a namespace that the machine does not grant. Its code refers users to demesne
+// check.
 func lacking(err error) error { return ipc.Errorf(ipc.CodeRequirement, "%w", err) }
 
-// oneProcessor is for PID 1 and, before it, libcontainer's half of the same process:
-// they do one thing at a time, and each thread less is one that Landlock, seccomp
-// and capabilities need not be told to.
+// oneProcessor is the environment of PID 1 and, before it, of libcontainer's half of the same process. Both do one
+// thing at a time, and Landlock, seccomp and capabilities must be applied to every thread.
 var oneProcessor = []string{"GOMAXPROCS=1"}
 
 func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
@@ -81,7 +81,7 @@ func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 	p := &libcontainer.Process{
 		Init: true, Args: []string{initPath}, Cwd: "/", Env: oneProcessor,
 		ExtraFiles: []*os.File{theirs},                   // descriptor fdGuest
-		LogLevel:   strconv.Itoa(int(logrus.GetLevel())), // or it sends us all it has to say, line by line
+		LogLevel:   strconv.Itoa(int(logrus.GetLevel())), // otherwise it sends every log line to the runner
 	}
 	remove := func() { os.RemoveAll(filepath.Join(state, s.id)) }
 	go s.e.types.Do(learnTypes)
@@ -103,8 +103,8 @@ func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 		remove()
 		return err
 	}
-	// Held until PID 1 has ended, so that taking the mounts down, for which the whole
-	// machine is waited (RCU), comes after that and not before.
+	// Held until PID 1 has ended. The unmounts wait for an RCU grace period of the whole machine, which must not
+	// delay the end of PID 1.
 	s.mounts, err = os.Open("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
 	if err != nil {
 		ours.Close()
@@ -116,12 +116,12 @@ func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 	s.pid = pid
 	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
-	first, _ := os.FindProcess(pid) // never fails; p would keep what libcontainer made, a tenth of all that a sandbox takes here
+	first, _ := os.FindProcess(pid) // never fails; p would retain libcontainer's data, a tenth of the runner's memory per sandbox
 	s.undo.add(func() {
 		s.guest.Close()
 		s.group.Kill()
 		first.Kill()
-		// Only here: waiting takes a thread, and PID 1's end is told by its socket.
+		// Not earlier: Wait takes a thread, and the socket already reports PID 1's end.
 		first.Wait()
 		go s.mounts.Close()
 	})
@@ -129,15 +129,14 @@ func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 	return nil
 }
 
-// learnTypes has package json look at the types that are still to come, libcontainer's
-// and ours, while libcontainer waits for the process it starts: in a runner's first sandbox,
-// 2 to 5 % of a cold run.
+// learnTypes makes encoding/json inspect the types to come, libcontainer's and the runner's, while libcontainer
+// waits for the process it starts. This saves 2 to 5 % of a cold run in a runner's first sandbox.
 func learnTypes() {
 	ipc.Prewarm(libcontainer.State{}, pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{},
 		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{})
 }
 
-// serveGuest notices when PID 1 goes away by itself.
+// serveGuest serves PID 1's messages and ends the sandbox when PID 1 ends by itself.
 func (s *sandbox) serveGuest() {
 	s.guest.Serve()
 	<-s.built
@@ -154,7 +153,7 @@ func (s *sandbox) serveGuest() {
 	s.terminate(runner.Lost, "PID 1 of the sandbox was killed")
 }
 
-// setUpGuest has PID 1 restrict itself and returns what it verified.
+// setUpGuest makes PID 1 restrict itself and returns what PID 1 verified.
 func (s *sandbox) setUpGuest(setup pid1api.Setup) (pid1api.Facts, error) {
 	var facts pid1api.Facts
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
@@ -165,19 +164,19 @@ func (s *sandbox) setUpGuest(setup pid1api.Setup) (pid1api.Facts, error) {
 	return facts, nil
 }
 
-// guestSetup is what PID 1 is told to do to itself. It is pure.
+// guestSetup returns the restrictions that PID 1 applies to itself. It is pure.
 func guestSetup(spec runner.Spec, b api.Boot) pid1api.Setup {
 	setup := plainSetup()
 	if spec.Nesting {
-		// Any filesystem rule would forbid mounts for ever (landlock(7)). A sandbox
-		// maker needs openat2(2), whose mode a filter cannot see.
+		// With any Landlock filesystem rule mounts are denied for good (landlock(7)). Nested sandbox tools need
+		// openat2(2), whose mode a seccomp filter cannot read.
 		setup = pid1api.Setup{Scoped: true, Seccomp: pid1api.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
 	}
 	if spec.Rootfs != nil {
 		setup.RootCaps = rootCaps
 		setup.Seccomp.FakeRoot = b.OneID()
-		// Packages have set-user-ID files. They are of no use on a nosuid mount, and in
-		// /out and /workspace they are found when the sandbox ends.
+		// Packages contain set-user-ID files. They have no effect on a nosuid mount. The end of the sandbox finds
+		// those in /out and /workspace.
 		setup.Seccomp.NoSUID = setup.Seccomp.NoSUID && spec.Exposed
 	}
 	return setup
