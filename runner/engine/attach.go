@@ -9,20 +9,20 @@ import (
 	"demesne/runner/ipc"
 )
 
-// scrollback is how much is kept of what a command writes on its terminal while nobody has that.
+// scrollback is the number of bytes kept of a terminal's output while no caller holds the terminal.
 const scrollback = 64 << 10
 
-// screen is a command's terminal and who has it: one caller at a time. While none has, what is written is read, so
-// that the command goes on, and its end kept for the next one.
+// screen is a command's terminal and its holder, one caller at a time. Without a holder the output is read, so that
+// the command goes on, and its last part is kept for the next holder.
 type screen struct {
 	mu     sync.Mutex
 	holder *caller
-	reader *os.File // a descriptor of our own, of the same terminal
+	reader *os.File // the runner's own descriptor of the terminal
 	read   chan struct{}
 	recent []byte
 }
 
-// attach hands the terminal of the command that was started last to c.
+// attach hands c the terminal of the last started command that has one.
 func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
 	s, rec, err := c.e.locate(t.Sandbox)
 	if err == nil && s == nil {
@@ -58,7 +58,7 @@ func (s *sandbox) lastTerminal() (last *execution) {
 	return last
 }
 
-// take makes c the holder, if there is none, and returns what was written meanwhile.
+// take makes c the holder, unless there is one, and returns the output since the last holder left.
 func (t *screen) take(c *caller) (recent []byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,15 +75,15 @@ func (t *screen) take(c *caller) (recent []byte, ok bool) {
 	return recent, true
 }
 
-// leaveIfGone is for a caller that was gone before it had the terminal.
+// leaveIfGone handles a caller that disconnected before it got the terminal.
 func (x *execution) leaveIfGone(c *caller) {
 	if c.left() {
 		x.screen.leave(c, x.tty)
 	}
 }
 
-// left ends what c, which is gone, has started in persistent sandboxes: no caller could end it any more. A command
-// with a terminal goes on, and can be attached to.
+// left ends the commands that c, which has disconnected, started in persistent sandboxes: no caller could end them
+// any more. A command with a terminal goes on, and callers can attach to it.
 func (e *Engine) left(c *caller) {
 	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
 		s.mu.Lock()
@@ -99,7 +99,7 @@ func (e *Engine) left(c *caller) {
 	}
 }
 
-// leave has tty read, if c had it.
+// leave starts reading tty if c was the holder.
 func (t *screen) leave(c *caller, tty *os.File) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,20 +109,20 @@ func (t *screen) leave(c *caller, tty *os.File) {
 	t.holder = nil
 	own, err := dup(tty) // non-blocking, so that closing it ends a read
 	if err != nil {
-		return // the command waits when the terminal is full
+		return // the command blocks when the terminal's buffer is full
 	}
 	t.reader, t.read = own, make(chan struct{})
 	go t.keep(t.reader, t.read)
 }
 
-// keep reads until the terminal is taken, or gone with its command.
+// keep reads until the terminal is taken or its command ends.
 func (t *screen) keep(from *os.File, done chan struct{}) {
 	defer close(done)
 	defer from.Close()
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := from.Read(buf)
-		t.recent = append(t.recent, buf[:n]...) // nobody else looks at it before done
+		t.recent = append(t.recent, buf[:n]...) // no other goroutine accesses it before done is closed
 		if over := len(t.recent) - scrollback; over > scrollback {
 			t.recent = append(t.recent[:0], t.recent[over:]...)
 		}

@@ -14,7 +14,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// stages measures the making of a sandbox.
+// stages measures the steps of making a sandbox.
 type stages struct {
 	last time.Time
 	list []runner.Stage
@@ -26,12 +26,12 @@ func (t *stages) mark(name string) {
 	t.last = now
 }
 
-// part adds a time that lies within the others.
+// part adds a time that is included in other stages.
 func (t *stages) part(name string, d time.Duration) {
 	t.list = append(t.list, runner.Stage{Name: name, MS: ms(d)})
 }
 
-// make is the order in which a sandbox comes to be. Each step pushes its undoing.
+// make creates the sandbox step by step. Each step pushes its own undo.
 func (s *sandbox) make(m *ipc.Message) (err error) {
 	t := &stages{last: time.Now()}
 	defer func() { s.trace = t.list }()
@@ -47,17 +47,17 @@ func (s *sandbox) make(m *ipc.Message) (err error) {
 	return s.complete(m, t)
 }
 
-// raiseInTurn raises no more sandboxes at a time than there are processors, and one for when the others
-// wait in the kernel: 100 at once then take a tenth less of the processors than all together, and
-// the first need not wait for the last. Who comes first is served first.
+// raiseInTurn limits concurrent raises to one per processor, plus one for when the others wait in the kernel. 100
+// simultaneous requests then take a tenth less processor time than without the limit, and the first does not wait
+// for the last. The order is first come, first served.
 func (s *sandbox) raiseInTurn(m *ipc.Message, t *stages) error {
 	s.e.turns <- struct{}{}
 	defer func() { <-s.e.turns }()
 	return s.raise(m, t)
 }
 
-// raise brings a sandbox up to where PID 1 waits for commands, restricted. Of a spare it does
-// not know yet whose it will be.
+// raise creates a sandbox up to the point where PID 1, restricted, waits for commands. The owner of a prepared
+// sandbox is not known yet.
 func (s *sandbox) raise(m *ipc.Message, t *stages) (err error) {
 	if err := s.userFits(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *sandbox) raise(m *ipc.Message, t *stages) (err error) {
 	}
 	s.undo.add(func() { s.group.Close() })
 	t.mark("limits")
-	// They do not wait for each other, nor PID 1 for the tree before it has to be in it.
+	// Network and tree are independent, and PID 1 starts before the tree is complete.
 	out := s.wayOut(m)
 	join := s.e.newNetwork(out)
 	laid := s.layTree(m, out)
@@ -100,7 +100,7 @@ func (s *sandbox) raise(m *ipc.Message, t *stages) (err error) {
 	return nil
 }
 
-// bringUp starts PID 1 in its tree and has it restrict itself.
+// bringUp starts PID 1 in its tree and makes it restrict itself.
 func (s *sandbox) bringUp(laid *laying, t *stages) error {
 	start, err := s.start(s.net.ns, laid)
 	t.part("mounts", laid.took)
@@ -131,7 +131,7 @@ func (s *sandbox) bringUp(laid *laying, t *stages) error {
 	return nil
 }
 
-// seen is what was found out while a sandbox was raised, for its receipt.
+// seen is the findings of raise, for the receipt.
 type seen struct {
 	facts      pid1api.Facts
 	start      started
@@ -139,7 +139,7 @@ type seen struct {
 	sysfsErr   error
 }
 
-// complete makes a raised sandbox its caller's.
+// complete hands a raised sandbox to its caller, writes its receipt and starts its watchdog.
 func (s *sandbox) complete(m *ipc.Message, t *stages) error {
 	if s.spare {
 		if err := s.handOver(m); err != nil {
@@ -155,7 +155,7 @@ func (s *sandbox) complete(m *ipc.Message, t *stages) error {
 	return nil
 }
 
-// writeReceipt has the receipt written of what is known by now.
+// writeReceipt returns the receipt for the facts known so far.
 func (s *sandbox) writeReceipt() *runner.Receipt {
 	st := s.seen.start
 	return receipt.Of(receipt.Facts{
@@ -168,24 +168,23 @@ func (s *sandbox) writeReceipt() *runner.Receipt {
 	})
 }
 
-// corePattern is where the kernel sends core dumps. It is read for each sandbox: an administrator may change it while a
-// runner lives.
+// corePattern returns the kernel's destination of core dumps. It is read for each sandbox, because an administrator
+// may change it while the runner lives.
 func corePattern() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	return strings.TrimSpace(string(b))
 }
 
-// detach gives up our own view of the mounts: PID 1 has its copy, and ours would only be
-// copied into each sandbox that comes after. An unmount waits for the whole machine
-// (RCU): beside PID 1's own start.
+// detach unmounts the runner's own view of the tree. PID 1 has its copy, and the runner's would be copied into each
+// later sandbox. Unmounting waits for an RCU grace period of the whole machine, so it runs beside PID 1's start.
 func (s *sandbox) detach() {
 	detached := make(chan struct{})
 	go func() { s.tree.Detach(); close(detached) }()
 	s.undoLate(func() { <-detached })
 }
 
-// mask starts masking /proc and returns where its end is told. A masked /proc is one
-// that a nested sandbox may not mount anew; the outer one, bound, is not ours to mask.
+// mask starts masking /proc and returns a channel that reports the outcome. It masks nothing for nesting, because a
+// nested sandbox could then not mount /proc anew. It does not mask a bound /proc, which is the outer one.
 func (s *sandbox) mask(st started) <-chan error {
 	done := make(chan error, 1)
 	if s.spec.Nesting || st.rung.procBound {

@@ -9,28 +9,28 @@ import (
 	"demesne/runner/api"
 )
 
-// fallback is a way to start PID 1 that asks less of the machine than the one before.
-// Which one works is found by doing; the first error is kept as the reason.
+// fallback is a way to start PID 1 that requires less of the machine than the one before. The runner tries each in
+// turn and keeps the first error as the reason.
 type fallback struct {
-	procBound  bool // /proc is the outer one, bound: a fresh one was refused
+	procBound  bool // /proc is the outer one, bound, because mounting a new one was refused
 	noHostname bool // sethostname was refused (rootless podman's default profile)
 }
 
 var fallbacks = []fallback{{}, {procBound: true}, {noHostname: true}, {procBound: true, noHostname: true}}
 
-// initPath is where demesne-init is bound, in the /dev that we make for every
-// sandbox, whatever its image.
+// initPath is where demesne-init is bound: in the /dev that the runner makes for every sandbox, independent of the
+// image.
 const initPath = "/dev/.demesne-init"
 
-// initCaps are what PID 1 keeps to start commands as other users and to signal
-// them. Commands get none: PID 1 empties its bounding set.
+// initCaps are the capabilities that PID 1 keeps to start commands as other users and to signal them. Commands get
+// none of them: PID 1 empties its bounding set.
 var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
 
-// capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own
-// (user_namespaces(7), since Linux 5.12): nesting does not work without it.
+// capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own (user_namespaces(7), since Linux
+// 5.12). Nesting needs it.
 const capSetfcap = 31
 
-// config turns what was asked into what libcontainer is told. It is pure.
+// config translates a Spec into libcontainer's configuration. It is pure.
 func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallback) *configs.Config {
 	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
@@ -61,12 +61,12 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 		GIDMappings:     identity(ids.GIDMap),
 		Capabilities:    &configs.Capabilities{Bounding: caps, Effective: caps, Permitted: caps},
 		NoNewPrivileges: true,
-		NoNewKeyring:    true, // the runner's is nobody else's; see runner/userns
+		NoNewKeyring:    true, // the runner's own keyring is private already; see runner/userns
 		Hostname:        spec.Hostname,
 		Cgroups:         noCgroup(id),
 		RootlessCgroups: true,
-		// Nothing is mounted on the sandbox's behalf from outside: spares a thread
-		// that joins its mount namespace.
+		// Nothing is mounted from outside on the sandbox's behalf. This saves a thread that joins its mount
+		// namespace.
 		RootlessEUID: true,
 	}
 	if r.noHostname {
@@ -75,9 +75,8 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 	return c
 }
 
-// identity maps every id of the outer user namespace to itself. The first id is an
-// extent of its own: libcontainer takes one extent from 0 for a map that needs
-// newuidmap.
+// identity maps every id of the outer user namespace to itself. The first id is an extent of its own: libcontainer
+// takes a single extent from 0 for a map that needs newuidmap.
 func identity(outer []runner.IDRange) []configs.IDMap {
 	var size int64
 	for _, r := range outer {
@@ -90,8 +89,8 @@ func identity(outer []runner.IDRange) []configs.IDMap {
 	return m
 }
 
-// noCgroup has libcontainer leave control groups alone: the one it would make, below
-// a cgroup2 that is mounted read-only, it may do without. Package limits makes ours.
+// noCgroup keeps libcontainer away from control groups. It may do without the one it would make below a read-only
+// cgroup2. Package limits makes the sandbox's control group.
 func noCgroup(id string) *cgroups.Cgroup {
 	return &cgroups.Cgroup{Name: id, Rootless: true, Resources: &cgroups.Resources{}}
 }

@@ -15,14 +15,14 @@ import (
 	"demesne/runner/store"
 )
 
-// snapshotLife is longer than anybody waits: a snapshot does not expire.
+// snapshotLife is a century: a snapshot does not expire in practice.
 const snapshotLife = 100 * 365 * 24 * time.Hour
 
-// basesMax leaves room for the layers of an image in what overlayfs takes, see layersMax.
+// basesMax leaves room for the layers of an image within the limit of overlayfs, see layersMax.
 const basesMax = 100
 
-// fork has what c asked for in passing removed when c ends, and what has no name unless c has said by then, by a call about
-// it, that somebody was told of it.
+// fork makes a fork for c. It is removed when c ends if it is ephemeral (t.Passing). An unnamed fork is removed,
+// too, unless c has called about it by then, which shows that its id arrived.
 func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	t.Door = c.door
 	f, err := c.e.fork(t)
@@ -43,14 +43,14 @@ func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	return f, nil
 }
 
-// acked is of a sandbox that c has called about.
+// acked records that c has called about sandbox id.
 func (c *caller) acked(id string) {
 	c.mu.Lock()
 	c.untold = slices.DeleteFunc(c.untold, func(of string) bool { return of == id })
 	c.mu.Unlock()
 }
 
-// pass removes what c had in passing, unless c did.
+// pass removes the ephemeral snapshots and unacknowledged forks of c, unless c has removed them.
 func (c *caller) pass() {
 	c.mu.Lock()
 	ids := append(c.ephemeral, c.untold...)
@@ -67,7 +67,7 @@ func (c *caller) pass() {
 	}
 }
 
-// fork makes a sandbox, or a snapshot, of the files of another one: without a copy where nothing runs in that.
+// fork makes a sandbox or snapshot from the files of another. It copies nothing if no process runs in the other.
 func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
@@ -111,8 +111,8 @@ func admitBases(id string, base []string) error {
 	return nil
 }
 
-// haltIdle ends s if nothing runs in it, so that its files can be shared as they are. The next command starts it
-// again. One with a network is none of these: rules that were changed while it lived, and its secrets, are in no file.
+// haltIdle ends s if nothing runs in it, so that its files can be shared without a copy. The next command restarts
+// it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
 func (s *sandbox) haltIdle() bool {
 	s.mu.Lock()
 	idle := !s.ending && len(s.execs) == 0 && s.egress == nil && pause.Alone(s.pid)
@@ -128,7 +128,7 @@ func (s *sandbox) haltIdle() bool {
 	return idle
 }
 
-// admitFork refuses what no fork can be.
+// admitFork rejects an invalid request.
 func (e *Engine) admitFork(t api.ForkRequest) error {
 	if err := validName(t.Name); err != nil {
 		return err
@@ -145,7 +145,8 @@ func (e *Engine) admitFork(t api.ForkRequest) error {
 	return nil
 }
 
-// forked writes the new one down. Its files are all below it, and are locked meanwhile, so they stay.
+// forked writes the record of the new sandbox. All its files are in layers below it, which the caller holds locks
+// on.
 func (e *Engine) forked(d *store.Store, from store.Record, t api.ForkRequest) (runner.Forked, error) {
 	box, err := d.New(newID())
 	if err != nil {

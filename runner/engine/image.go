@@ -23,19 +23,18 @@ import (
 	"demesne/runner/receipt"
 )
 
-// rootCaps are what uid 0 of an image has, and no other user: what package managers do
-// to files and to themselves. They reach as far as the sandbox's own ids (capable_wrt_
-// inode_uidgid in the kernel), and not to the network, mounts, or file capabilities:
-// those would outlive the sandbox on a file in /out.
+// rootCaps are the capabilities of uid 0 of an image, and of no other user. Package managers need them for files
+// and processes. They apply only to the sandbox's own ids (capable_wrt_inode_uidgid in the kernel), not to the
+// network or mounts. CAP_SETFCAP is left out: a file capability in /out would outlive the sandbox.
 var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
 
-// rootCapNames are the same for people and for libcontainer.
+// rootCapNames are the names of rootCaps, for receipts and for libcontainer.
 var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
 
-// layersMax is what overlayfs takes.
+// layersMax is overlayfs's limit on lower layers.
 const layersMax = 500
 
-// admitRootfs refuses what no image is. Only "host" has no Rootfs.
+// admitRootfs rejects an invalid image. Only "host" has no Rootfs.
 func admitRootfs(spec *runner.Spec) error {
 	r := spec.Rootfs
 	invalid := func(format string, a ...any) error {
@@ -63,7 +62,7 @@ func admitRootfs(spec *runner.Spec) error {
 	return nil
 }
 
-// privileges are what a sandbox's commands have, for its receipt.
+// privileges returns the capabilities of a sandbox's commands, for its receipt.
 func privileges(spec runner.Spec) (p receipt.Privileges) {
 	if spec.Nesting {
 		p.Set |= 1 << capSetfcap
@@ -78,7 +77,7 @@ func privileges(spec runner.Spec) (p receipt.Privileges) {
 	return p
 }
 
-// layerKey names the map that layers have to be unpacked under.
+// layerKey names the id mapping that layers must be unpacked under.
 func layerKey(b api.Boot) string {
 	extents := func(ranges []runner.IDRange) (m []layers.IDMap) {
 		for _, r := range ranges {
@@ -89,16 +88,16 @@ func layerKey(b api.Boot) string {
 	return layers.Key(extents(b.UIDMap), extents(b.GIDMap))
 }
 
-// ofImage is what only a sandbox with the tree of an image has.
+// ofImage is the state of a sandbox that has the tree of an image.
 type ofImage struct {
-	layers  []inode       // that a spare was mounted on
-	stacked time.Duration // how long its layers took to be opened and mounted
-	scratch string        // the directory for what is written over it, if that is on a disk
-	upper   *os.File      // that
+	layers  []inode       // that a prepared sandbox was mounted on
+	stacked time.Duration // time to open and mount its layers
+	scratch string        // directory of the writes, if they go to a disk
+	upper   *os.File      // scratch, opened
 }
 
-// mountImage mounts the tree of an image and holds its layers until the sandbox ends; those of a
-// spare, until they are mounted.
+// mountImage mounts the tree of an image and locks its layers until the sandbox ends. A prepared sandbox locks them
+// only until they are mounted.
 func (s *sandbox) mountImage(l rootfs.Layout, m *ipc.Message) (*rootfs.Tree, error) {
 	r, b := s.spec.Rootfs, s.e.boot
 	cache := s.layerCache()
@@ -145,8 +144,8 @@ func (s *sandbox) mountImage(l rootfs.Layout, m *ipc.Message) (*rootfs.Tree, err
 	return t, err
 }
 
-// newScratch makes a directory beside the layers, as a layer that never comes to be: a
-// sweep takes away what a killed runner leaves.
+// newScratch makes a directory beside the layers, as an unfinished layer. A sweep of the store removes it if the
+// runner is killed.
 func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
 	if s.spec.Rootfs.Store == "" {
 		return "", errors.New("no image store")
@@ -166,8 +165,8 @@ func (s *sandbox) newScratch(cache layers.Cache) (string, error) {
 	return w.Dir, nil
 }
 
-// explainInit says so if PID 1 could not be executed for want of the loader that a
-// demesne-init built by a plain `go install` asks for, and that an image need not have.
+// explainInit explains a failure to execute PID 1 for lack of a dynamic loader. A demesne-init built by a plain go
+// install may need one, and an image need not contain it.
 func (s *sandbox) explainInit(err error) error {
 	if s.spec.Rootfs == nil {
 		return err
@@ -187,7 +186,7 @@ func (s *sandbox) explainInit(err error) error {
 	}
 }
 
-// watchScratch has what is written to a disk counted.
+// watchScratch opens the directory of the writes for the disk watchdog.
 func (s *sandbox) watchScratch() (err error) {
 	if s.image.upper, err = os.Open(s.image.scratch); err != nil {
 		return err
@@ -198,7 +197,7 @@ func (s *sandbox) watchScratch() (err error) {
 
 func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) }
 
-// runsAs is whom a command runs as; without asked, the sandbox's user.
+// runsAs returns the account that a command runs as: asked, or the sandbox's user if asked is nil.
 func (s *sandbox) runsAs(asked *runner.User) (rootfs.Account, error) {
 	b := s.e.boot
 	if asked != nil && (asked.UID >= b.UIDs() || asked.GID >= b.GIDs()) {

@@ -4,19 +4,19 @@ import (
 	"os"
 
 	"github.com/opencontainers/runc/libcontainer"
-	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C, before the Go runtime
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C constructor runs before the Go runtime
 	"golang.org/x/sys/unix"
 )
 
-// fdGuest is where libcontainer leaves the first of its Process.ExtraFiles: PID 1's socket.
+// fdGuest is the descriptor of PID 1's socket: libcontainer puts the first of Process.ExtraFiles there.
 const fdGuest = 3
 
-// Inside is libcontainer's half of demesne-runner, which that executes anew for each
-// sandbox and which becomes demesne-init. The calling goroutine has to be locked to the
-// first thread. It does not return.
+// Inside is libcontainer's half of demesne-runner. libcontainer executes it for each sandbox, and it becomes
+// demesne-init. The calling goroutine must be locked to the main thread. Inside does not return.
 //
-// It is started before there is a tree. The mount namespace it has by then is a copy of the runner's, in which
-// what the runner mounts in [Engine.shown] appears; the first packet on PID 1's socket says that it has, and
+// It starts before the tree is mounted. Its mount namespace is a copy of the runner's, in which the runner's mounts
+// in [Engine.shown] appear. The first packet on PID 1's socket says that the tree is there; EOF says that it will
+// not be. libcontainer uses the mounts that it finds from then on.
 // EOF that it will not. libcontainer takes the mounts it finds from there.
 func Inside() {
 	if !isLetIn() {
@@ -26,10 +26,10 @@ func Inside() {
 	libcontainer.Init()
 }
 
-// leaveWithRunner exits when the other end of PID 1's socket is closed. libcontainer waits to be let on in open(2)
-// of a FIFO, from which nothing would wake it were the runner killed, and its reaper too. What comes on the
-// socket is PID 1's to read, as is whether it blocks: so what is waited for is an epoll that has it, whose events
-// of itself are the hang-up and the error.
+// leaveWithRunner exits when the other end of PID 1's socket is closed. libcontainer waits in open(2) of a FIFO,
+// and nothing would wake it if both the runner and its reaper were killed. The data on the socket, and its blocking
+// mode, belong to PID 1. So leaveWithRunner polls an epoll descriptor that watches the socket for EPOLLHUP and
+// EPOLLERR only, which epoll(7) always reports.
 func leaveWithRunner() {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -52,7 +52,7 @@ func leaveWithRunner() {
 	}
 }
 
-// letIn sends what isLetIn waits for.
+// letIn sends the packet that isLetIn waits for, or closes the socket.
 func letIn(guest *os.File, err error) {
 	if err == nil {
 		_, err = guest.Write([]byte{0})

@@ -14,13 +14,14 @@ import (
 	"demesne/runner/store"
 )
 
-// forkRunning copies what s wrote. Its processes hold still twice: for a moment, and for as long as it takes to look at
-// what they changed in between.
+// forkRunning copies the files that s wrote. It pauses the processes twice: for a moment, and then for as long as
+// it takes to find what they changed in between.
 //
-// What s wrote cannot become a layer below both, as it does where nothing runs. The layers of an overlay are those that it was mounted
-// with (Documentation/filesystems/overlayfs.rst: what is below one that is mounted must not be changed). A new overlay would be another
-// file system: the roots, directories, mappings and files that the processes have open would stay in the old one, and Landlock's rules
-// with them, which hold for its inodes.
+// The writes cannot become a layer below both sandboxes, as they do for a sandbox without processes. An overlay
+// keeps the layers that it was mounted with, and a layer below a mounted overlay must not change
+// (Documentation/filesystems/overlayfs.rst). A new overlay would be another file system. The roots, directories,
+// mappings and open files of the processes would stay in the old one, and so would the Landlock rules, which hold
+// for its inodes.
 func (s *sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err
@@ -58,7 +59,7 @@ func (s *sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked,
 	return did, err
 }
 
-// copyRunning makes the copy. Where it cannot be told what is mapped, all of it is made while the processes hold still.
+// copyRunning makes the copy. If the mapped files are unknown, it copies everything while the processes are paused.
 func (s *sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err error) {
 	most := s.spec.Limits.Disk
 	if most <= 0 {
@@ -100,7 +101,7 @@ func (s *sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	return did, err
 }
 
-// whole says whether the files of s are still all there: who removes it begins with saying that it ends.
+// whole returns an error if files of s may be missing. Removing s begins with setting s.ending.
 func (s *sandbox) whole() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,15 +111,15 @@ func (s *sandbox) whole() error {
 	return nil
 }
 
-// livePause is a time in which the processes of a sandbox hold still, and no command begins.
+// livePause is a period in which a sandbox's processes are paused and no command starts.
 type livePause struct {
 	s     *sandbox
-	still *pause.Paused // nil: it is over
+	still *pause.Paused // nil: the pause has ended
 	began time.Time
-	took  time.Duration // when it is over
+	took  time.Duration // set when the pause has ended
 }
 
-// livePause begins one.
+// pauseLive begins a livePause.
 func (s *sandbox) pauseLive() (*livePause, error) {
 	s.starting.Lock()
 	p := &livePause{s: s, began: time.Now()}
@@ -130,7 +131,7 @@ func (s *sandbox) pauseLive() (*livePause, error) {
 	return p, nil
 }
 
-// done ends it. It may be called again.
+// over ends the pause. Further calls do nothing.
 func (p *livePause) over() {
 	if p.still == nil {
 		return

@@ -15,16 +15,16 @@ import (
 	"demesne/runner/ipc"
 )
 
-// sandboxNetwork is the namespace a sandbox is in, its way out if it has one, and the ways in.
-// A nil network, of a sandbox without namespaces, is none of these.
+// sandboxNetwork is the network namespace of a sandbox, its egress and its published ports. It is nil for a sandbox
+// without namespaces.
 type sandboxNetwork struct {
 	ns     *netns.NS
-	out    *network.Egress // nil: none
+	out    *network.Egress // nil: no egress
 	inlets []*network.Forward
 }
 
-// ahead is what the runner begins to make before it is asked for anything: one of the two, for the
-// first sandbox that is of that kind.
+// ahead holds what the runner makes before the first request: a network namespace or a gateway, for the first
+// sandbox that needs it.
 type ahead struct {
 	ns      atomic.Pointer[func() (*netns.NS, error)]
 	gateway atomic.Pointer[func() (*netns.Gateway, error)]
@@ -40,7 +40,7 @@ func (a *ahead) begin(gateway bool) {
 	a.ns.Store(&join)
 }
 
-// begin has produce work on a goroutine of its own; join waits for what it gives.
+// begin runs produce on a goroutine of its own. join waits for its results.
 func begin[T any](produce func() (T, error)) (join func() (T, error)) {
 	var v T
 	var err error
@@ -55,7 +55,7 @@ func begin[T any](produce func() (T, error)) (join func() (T, error)) {
 	}
 }
 
-// first takes what there is ahead, or else produce.
+// first returns the prepared join function, at most once, and otherwise produce.
 func first[T any](there *atomic.Pointer[func() (T, error)], produce func() (T, error)) func() (T, error) {
 	if join := there.Swap(nil); join != nil {
 		return *join
@@ -63,8 +63,7 @@ func first[T any](there *atomic.Pointer[func() (T, error)], produce func() (T, e
 	return produce
 }
 
-// newNetwork starts making a network, with a way out unless that is nil; join waits for
-// it.
+// newNetwork starts making a network, with egress unless w is nil. join waits for it.
 func (e *Engine) newNetwork(w *network.Egress) (join func() (*sandboxNetwork, error)) {
 	return begin(func() (*sandboxNetwork, error) {
 		if w == nil {
@@ -82,8 +81,7 @@ func (e *Engine) newNetwork(w *network.Egress) (join func() (*sandboxNetwork, er
 	})
 }
 
-// wayOut begins the way out of a sandbox that has one. What a spare's is to amount to
-// nobody knows yet.
+// wayOut begins the egress of a sandbox that has one. The rules of a prepared sandbox are not yet known.
 func (s *sandbox) wayOut(m *ipc.Message) *network.Egress {
 	if s.egress == nil {
 		return nil
@@ -96,18 +94,18 @@ func (s *sandbox) wayOut(m *ipc.Message) *network.Egress {
 	return w
 }
 
-// askProxy has the proxy understand what was asked for.
+// askProxy sends the requested rules to the proxy.
 func (s *sandbox) askProxy(w *network.Egress, m *ipc.Message) {
 	s.e.proxy.Program(m.File(api.FileProxy))
-	var ask func(name string, port uint16) // nil: nobody
+	var ask func(name string, port uint16) // nil: there are no questions
 	if s.egress.Ask > 0 {
 		ask = s.ask
 	}
 	w.Begin(&s.e.proxy, s.id, *s.egress, m.File(api.FileLog), ask)
 }
 
-// openNetwork has the sandbox's network served, both ways. admitted says at last whether the
-// proxy does, and whether what it is to let through may be.
+// openNetwork starts serving the sandbox's network in both directions. admitted waits for the proxy and then
+// reports whether it serves and whether its rules are permitted for the sandbox.
 func (s *sandbox) openNetwork(m *ipc.Message) (admitted func() error, _ error) {
 	if err := s.net.publish(s.spec.Publish, m); err != nil {
 		return nil, err
@@ -119,7 +117,7 @@ func (s *sandbox) openNetwork(m *ipc.Message) (admitted func() error, _ error) {
 	var err error
 	over := make(chan struct{})
 	go func() { err = w.Serve(); close(over) }()
-	s.undo.add(func() { <-over }) // or sockets would be closed while they are handed over
+	s.undo.add(func() { <-over }) // otherwise sockets would be closed while they are handed over
 	return func() error {
 		if <-over; err != nil {
 			return err
@@ -152,7 +150,7 @@ func (n *sandboxNetwork) publish(ports []runner.Port, m *ipc.Message) error {
 	return nil
 }
 
-// started gives up what only PID 1 needed. Ways in go by the namespace.
+// started closes what only PID 1 needed. Published ports need the namespace.
 func (n *sandboxNetwork) started() {
 	if len(n.inlets) == 0 {
 		n.ns.Close()
@@ -166,7 +164,8 @@ func (n *sandboxNetwork) close() {
 	n.ns.Close()
 }
 
-// socketsLeft says whether a socket that the caller listened on is still there: we may not remove real root's.
+// socketsLeft reports whether a socket of the caller is still in the file system. The runner may not remove those
+// of real root.
 func (n *sandboxNetwork) socketsLeft() bool {
 	return n != nil && slices.ContainsFunc(n.inlets, (*network.Forward).Left)
 }
@@ -192,7 +191,7 @@ func (n *sandboxNetwork) layers() []runner.Layer {
 	return n.out.Layers()
 }
 
-// word is the receipt's.
+// word returns the receipt's description of the network.
 func (n *sandboxNetwork) word() string {
 	if n == nil || n.out == nil {
 		return "none"
@@ -200,7 +199,7 @@ func (n *sandboxNetwork) word() string {
 	return n.out.Word()
 }
 
-// nameServer is the one a sandbox is told of.
+// nameServer returns the name server in the sandbox's resolv.conf.
 func nameServer(e *runner.Egress) netip.Addr {
 	if e == nil {
 		return netip.Addr{}

@@ -11,7 +11,7 @@ import (
 	"demesne/runner/store"
 )
 
-// claim registers s under its id and name; a name belongs to one sandbox that lives or is kept.
+// claim registers s under its id and name. A name belongs to one live or persistent sandbox.
 func (e *Engine) claim(s *sandbox) error {
 	if s.spec.Name != "" {
 		if rec, err := e.stopped(s.spec.Name); err == nil {
@@ -41,14 +41,14 @@ func nameInUse(s *sandbox, other *runner.Spec, id string) error {
 	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, id)
 }
 
-// left says whether c is gone.
+// left reports whether c has disconnected.
 func (c *caller) left() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone
 }
 
-// adopt makes c the owner of a one-shot sandbox; false if c is gone already.
+// adopt makes c the owner of a one-shot sandbox. It returns false if c has disconnected.
 func (c *caller) adopt(s *sandbox) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,8 +64,7 @@ func (c *caller) disown(s *sandbox) {
 	c.mu.Unlock()
 }
 
-// find returns the sandbox with that id, or that name: one that lives before one that
-// is being forgotten.
+// find returns the sandbox with that id or name. It prefers a live one to one that is being removed from the table.
 func (e *Engine) find(idOrName string) (*sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +97,7 @@ func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
 	return x, nil
 }
 
-// list returns the sandboxes that live or are kept, in the order in which they were made.
+// list returns the live and the persistent sandboxes, oldest first.
 func (e *Engine) list() []runner.Info {
 	e.mu.Lock()
 	var boxes []*sandbox
@@ -108,7 +107,7 @@ func (e *Engine) list() []runner.Info {
 	e.mu.Unlock()
 	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
 	for _, s := range boxes {
-		if s.done() { // it is being forgotten
+		if s.done() { // it is being removed from the table
 			continue
 		}
 		infos, live[s.id] = append(infos, s.info()), true
@@ -118,13 +117,13 @@ func (e *Engine) list() []runner.Info {
 	return infos
 }
 
-// olderFirst compares by the time of making. The id decides between equal times.
+// olderFirst orders by creation time, then by id.
 func olderFirst(a, b runner.Info) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 }
 
-// count is how many of list's stay and are no snapshots. Whoever makes one asks, so it takes no more for those
-// that live than to look at them.
+// count returns the number of persistent sandboxes without snapshots. Every creation calls it, so for live
+// sandboxes it only looks at the table.
 func (e *Engine) count() (n int) {
 	live := map[string]bool{}
 	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
@@ -139,7 +138,7 @@ func (e *Engine) count() (n int) {
 	return n
 }
 
-// validName is what a name may be: it is also a file name and a word in a shell.
+// validName checks a sandbox name, which must also serve as a file name and as a shell word.
 func validName(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	switch {
@@ -153,8 +152,8 @@ func validName(name string) error {
 	return nil
 }
 
-// locate finds the sandbox with that id or name: one that lives, or the record of one that has files and
-// no processes of ours.
+// locate finds the sandbox with that id or name: a live one, or the record of one that has files but no processes
+// of this runner.
 func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
 	for {
 		s, unknown := e.find(idOrName)
@@ -167,18 +166,18 @@ func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
 		}
 		rec, err := d.Find(idOrName)
 		switch {
-		case err != nil && unknown == nil: // it was, a moment ago
+		case err != nil && unknown == nil: // it was there a moment ago
 			return nil, rec, ipc.Errorf(ipc.NoSuchSandbox, "%w", err)
 		case err != nil:
 			return nil, rec, unknown
 		case !e.lives(rec.Info.ID):
 			return nil, rec, nil
 		}
-		idOrName = rec.Info.ID // restarted meanwhile
+		idOrName = rec.Info.ID // it was restarted meanwhile
 	}
 }
 
-// stopped finds a sandbox that has files and no processes of ours.
+// stopped finds a sandbox that has files but no processes of this runner.
 func (e *Engine) stopped(idOrName string) (store.Record, error) {
 	if d, err := e.keeper(); err == nil {
 		rec, err := d.Find(idOrName)
@@ -196,7 +195,7 @@ func (e *Engine) lives(id string) bool {
 	return s != nil && !s.done()
 }
 
-// claimAgain registers s, unless it lives already.
+// claimAgain registers s, unless it is live already. It then returns the live sandbox.
 func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,7 +209,7 @@ func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	return nil, nil
 }
 
-// listAsleep returns what is asleep, for the list of all.
+// listAsleep returns the stopped sandboxes, for list.
 func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 	d, err := e.keeper()
 	if err != nil {
@@ -222,7 +221,7 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 	return infos
 }
 
-// drop takes s out of the table, if it is not the place of one that came after it.
+// drop removes s from the table, unless a successor has taken its entry.
 func (e *Engine) drop(s *sandbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,22 +15,22 @@ import (
 
 const keyMax = 256
 
-// holder is the sandbox that a key names: one that lives, or the record of one that has files and no processes.
+// holder is the sandbox that a key names: a live one, or the record of one that has files but no processes.
 type holder struct {
-	id   string // empty: there is none
+	id   string // empty: no sandbox has the key
 	live *sandbox
 	rec  store.Record
 }
 
-// ofKey finds the door's sandbox with that key. The same key at another door is another sandbox, shared or not. One that
-// another runner has is an error.
+// ofKey finds the door's sandbox with that key. The same key at another door names another sandbox, shared or not.
+// A sandbox of another runner is an error.
 func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
 	if s := e.liveOf(door, key); s != nil {
 		return holder{id: s.id, live: s}, nil
 	}
 	d, err := e.keeper()
 	if err != nil {
-		return holder{}, nil // without a directory there are none
+		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
 	for _, rec := range d.All() {
 		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.lives(rec.Info.ID) {
@@ -44,8 +44,8 @@ func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
 	return holder{}, nil
 }
 
-// fits is an error that names each argument by which h differs from what is asked for. Secrets are compared where a
-// process has them: to a sandbox that is stopped they are given when it starts.
+// fits returns an error that names each argument by which h differs from the request. Secrets are compared only if
+// h has processes: a stopped sandbox gets its secrets when it starts.
 func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	made := h.rec.Info.Spec.Given
 	var diffs []string
@@ -59,8 +59,8 @@ func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s differs from what was asked for: %s", asked.Key, h.id, strings.Join(diffs, "; "))
 }
 
-// differences are the arguments in asked that made has another value of, each in words. Those left out differ from nothing.
-// It is pure.
+// differences describes the arguments in asked that have another value in made. Defaults differ from no value. It
+// is pure.
 func differences(made, asked []runner.Argument) (diffs []string) {
 	for _, a := range asked {
 		if a.Default {
@@ -78,7 +78,7 @@ func differences(made, asked []runner.Argument) (diffs []string) {
 	return diffs
 }
 
-// clipped bounds what an error says of one argument.
+// clipped limits the length of an argument in an error.
 func clipped(s string) string {
 	const most = 200
 	if len(s) <= most {
@@ -95,8 +95,9 @@ func (h holder) remove(e *Engine) error {
 	return e.stopAsleep(h.rec, false)
 }
 
-// findKey answers which sandbox a create call with a key will get; an empty id: it will make one. The listeners of one that is to
-// be replaced are closed, for the caller to open: it loses its processes now, and its files when the new one can be made.
+// findKey reports which sandbox a create call with a key will get; an empty id means a new one. For a sandbox that
+// is to be replaced it closes the listeners, so that the caller can open them. That sandbox loses its processes
+// now, and its files when the new one can be made.
 func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error) {
 	if err := admitKey(spec); err != nil {
 		return nil, err
@@ -116,8 +117,8 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 	return &api.Created{}, nil
 }
 
-// takeKey gives the sandbox of the key of s, or none, for s to be made: one that is to be replaced is removed. The caller has the
-// lock of the key.
+// takeKey returns the existing sandbox of the key of s, or prepares for making s: it removes a sandbox that is to
+// be replaced. The caller holds the lock of the key.
 func (e *Engine) takeKey(s *sandbox, replace bool) (existing string, replaced bool, err error) {
 	h, err := e.ofKey(s.spec.Door, s.spec.Key)
 	switch {
@@ -142,7 +143,7 @@ func admitKey(spec runner.Spec) error {
 	return nil
 }
 
-// liveOf finds the door's live sandbox with that key. One that is ending is waited for.
+// liveOf finds the door's live sandbox with that key. It waits for the end of one that is ending.
 func (e *Engine) liveOf(door runner.Door, key string) *sandbox {
 	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
 		<-s.built
@@ -154,7 +155,7 @@ func (e *Engine) liveOf(door runner.Door, key string) *sandbox {
 	return nil
 }
 
-// ofSpec returns the live sandboxes with such a Spec.
+// ofSpec returns the live sandboxes whose Spec satisfies such.
 func (e *Engine) ofSpec(such func(*runner.Spec) bool) (found []*sandbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +167,7 @@ func (e *Engine) ofSpec(such func(*runner.Spec) bool) (found []*sandbox) {
 	return found
 }
 
-// keyLocks has those who come with the same key wait for each other.
+// keyLocks serializes the requests for each key.
 type keyLocks struct {
 	mu   sync.Mutex
 	held map[string]*keyLock

@@ -12,8 +12,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// caller is one connection. The one-shot sandboxes made through it are its own and
-// end with it.
+// caller is one connection. It owns the one-shot sandboxes made through it, and they end with it.
 type caller struct {
 	e    *Engine
 	peer *ipc.Peer
@@ -22,10 +21,10 @@ type caller struct {
 	mu   sync.Mutex
 	gone bool
 	own  map[*sandbox]bool
-	most *runner.Limits // what all sandboxes may have together; nil: no bound
+	most *runner.Limits // bound on all sandboxes together; nil: no bound
 
-	ephemeral []string // snapshots that go with it
-	untold    []string // forks that go with it until it has called about them
+	ephemeral []string // snapshots that are removed with it
+	untold    []string // forks that are removed with it unless it calls about them
 }
 
 // accept serves callers until the listener is closed.
@@ -45,7 +44,7 @@ func (e *Engine) accept(l *os.File) {
 			return
 		}
 		if aerr != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
+			time.Sleep(10 * time.Millisecond) // probably out of descriptors, and others will be closed
 			continue
 		}
 		f := os.NewFile(uintptr(fd), "caller")
@@ -53,8 +52,8 @@ func (e *Engine) accept(l *os.File) {
 	}
 }
 
-// introduced takes a caller's first message. The socket lies where only its user can
-// search; the user namespace it shows keeps out what that user runs in sandboxes.
+// introduced reads a caller's first message. Only the socket's user can reach the socket. The check of the user
+// namespace rejects that user's workloads in sandboxes.
 func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(initTimeout))
 	defer conn.SetReadDeadline(time.Time{})
@@ -75,8 +74,8 @@ func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 	return intro, err == nil && id == e.boot.Callers
 }
 
-// greet starts serving a connection, unless we are on our way out: then the caller
-// sees EOF before the greeting and starts a runner of its own.
+// greet starts serving a connection. If the runner is ending, it closes the connection: the caller sees EOF before
+// the greeting and starts a new runner.
 func (e *Engine) greet(conn *ipc.Conn) {
 	if !e.enter() {
 		conn.Close()
@@ -98,7 +97,7 @@ func (e *Engine) greet(conn *ipc.Conn) {
 	go c.run()
 }
 
-// run ends when the caller does, however it went, and takes its sandboxes along.
+// run serves until the caller disconnects, then ends the caller's sandboxes.
 func (c *caller) run() {
 	c.peer.Serve()
 	c.peer.Close()
@@ -119,7 +118,7 @@ func (c *caller) run() {
 	c.e.leave()
 }
 
-// enter counts a caller in, or something that has to be finished, unless we are on our way out.
+// enter counts a caller, or work that must be finished. It returns false if the runner is ending.
 func (e *Engine) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,7 +129,7 @@ func (e *Engine) enter() bool {
 	return e.accepting
 }
 
-// leave counts it out.
+// leave undoes enter.
 func (e *Engine) leave() {
 	e.mu.Lock()
 	e.callers--
@@ -138,7 +137,7 @@ func (e *Engine) leave() {
 	e.maybeIdle()
 }
 
-// maybeIdle ends the runner, or lets it linger, when no sandbox is left and no caller.
+// maybeIdle ends the runner, or lets it linger, when no sandbox and no caller is left.
 func (e *Engine) maybeIdle() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,7 +150,7 @@ func (e *Engine) maybeIdle() {
 // serving reports whether there is a caller or a sandbox. e.mu is held.
 func (e *Engine) serving() bool { return e.callers > 0 || len(e.boxes) > 0 }
 
-// goesOn reports whether the runner will be there for another sandbox.
+// goesOn reports whether the runner expects to serve another sandbox.
 func (e *Engine) goesOn() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// defaultTTL is how long a persistent sandbox lives when nobody says otherwise.
+	// defaultTTL is the time to live of a persistent sandbox without a TTL in its Spec.
 	defaultTTL = 48 * time.Hour
-	// untold is how long one stays whose maker died before anybody else knew of it.
+	// untold is how long a sandbox survives whose creator died before another caller learned its id.
 	untold = 30 * time.Second
 )
 
-// life is how long a persistent sandbox stays. All of it is under the sandbox's mu.
+// life is the expiry of a persistent sandbox. The sandbox's mu guards all of it.
 type life struct {
 	expires time.Time
 	ends    time.Time   // expires, or sooner: see bound
-	clock   *time.Timer // until then
-	maker   *caller     // who alone knows of it, until it is opened or used; nil: others do
+	clock   *time.Timer // fires at ends
+	maker   *caller     // the only caller that knows the sandbox, until it is opened or used; nil: others know it
 }
 
-// startClock has s end when its time is up.
+// startClock starts the timer that ends s.
 func (s *sandbox) startClock() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *sandbox) startClock() {
 	s.undo.add(func() { s.life.clock.Stop() })
 }
 
-// tick is the clock going off.
+// tick runs when the timer fires.
 func (s *sandbox) tick() {
 	s.mu.Lock()
 	left := s.due()
@@ -45,7 +45,7 @@ func (s *sandbox) tick() {
 	}
 }
 
-// due is how long s has left, of which a command that runs in it is a use. s.mu is held.
+// due returns the time that s has left. A running command counts as a use. s.mu is held.
 func (s *sandbox) due() time.Duration {
 	switch m := s.life.maker; {
 	case len(s.execs) > 0:
@@ -56,20 +56,20 @@ func (s *sandbox) due() time.Duration {
 	return time.Until(s.life.ends)
 }
 
-// used is told of each use by somebody who knows of s. s.mu is held.
+// used records a use by a caller that knows s. s.mu is held.
 func (s *sandbox) used() {
 	s.life.maker = nil
 	s.renew()
 }
 
-// unknown says that nobody but its maker knows of s.
+// unknown reports whether only its maker knows s.
 func (s *sandbox) unknown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.life.maker != nil
 }
 
-// renew puts the end of s off. s.mu is held.
+// renew postpones the expiry of s. s.mu is held.
 func (s *sandbox) renew() {
 	if s.spec.Lifetime != runner.Persistent || s.ending {
 		return
@@ -78,8 +78,8 @@ func (s *sandbox) renew() {
 	s.bound()
 }
 
-// bound says when s ends that nobody uses: with nobody who knows of it but a maker that died, soon.
-// While the maker lives, that is put off again and again. s.mu is held.
+// bound sets when an unused s ends. If only its maker knows s, that is soon; while the maker is connected, tick
+// postpones it again and again. s.mu is held.
 func (s *sandbox) bound() {
 	s.life.ends = s.life.expires
 	if soon := time.Now().Add(untold); s.life.maker != nil && soon.Before(s.life.ends) {
@@ -92,7 +92,7 @@ func (s *sandbox) bound() {
 	}
 }
 
-// expiry is when a sandbox ends that is used now.
+// expiry returns when a sandbox that is used now expires.
 func expiry(spec runner.Spec, created, now time.Time) time.Time {
 	ttl := time.Duration(spec.TTL)
 	if ttl <= 0 {
