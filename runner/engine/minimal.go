@@ -14,8 +14,8 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// hostReadable is what of the host's own tree a sandbox without namespaces may read
-// and execute: what the host rootfs would have bound, see package rootfs.
+// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute. The host rootfs
+// binds the same ones, see package rootfs.
 var hostReadable = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
@@ -26,10 +26,9 @@ var hostReadable = []string{
 
 var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// makeMinimal makes a sandbox where the machine forbids namespaces: the commands
-// run in the host's tree, and Landlock and seccomp alone hold them. /in, /out and
-// /workspace do not exist; $DEMESNE_IN and the like say where things are. Its
-// processes are descendants of a demesne-init that is a subreaper instead of PID 1.
+// makeMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
+// Landlock and seccomp alone. /in, /out and /workspace do not exist; $DEMESNE_IN and similar variables name their
+// substitutes. The processes are descendants of a demesne-init that is a subreaper instead of PID 1.
 func (s *sandbox) makeMinimal(m *ipc.Message, t *stages) (err error) {
 	if s.spec.Rootfs != nil {
 		return &ipc.Error{
@@ -83,7 +82,7 @@ func (s *sandbox) layOut() (err error) {
 	} else {
 		s.undo.add(func() { os.RemoveAll(dir) })
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "in")); err != nil { // of the last time
+	if err := os.RemoveAll(filepath.Join(dir, "in")); err != nil { // from an earlier run
 		return err
 	}
 	s.paths = paths{
@@ -132,7 +131,7 @@ func (s *sandbox) startPlain() error {
 	s.guest = ipc.NewPeer(ipc.NewConn(ours), s.fromGuest)
 	go s.serveGuest()
 	s.undo.add(func() {
-		// It kills what it started when the socket ends, then itself.
+		// When the socket closes, demesne-init kills what it started and exits.
 		s.guest.Close()
 		cmd.Wait()
 		s.group.Kill()
@@ -140,7 +139,7 @@ func (s *sandbox) startPlain() error {
 	return nil
 }
 
-// minimalSetup is what holds such a sandbox. It is pure.
+// minimalSetup returns the restrictions of a sandbox without namespaces. It is pure.
 func (s *sandbox) minimalSetup() pid1api.Setup {
 	g := pid1api.Setup{
 		Scoped: true, NoTCP: true, Subreaper: true,
@@ -161,8 +160,8 @@ func (s *sandbox) minimalSetup() pid1api.Setup {
 	return g
 }
 
-// rlimits are the group's, less what would count the user's other processes: only a
-// user namespace makes RLIMIT_NPROC a sandbox's own (getrlimit(2)).
+// rlimits returns the group's limits. Without a user namespace it omits RLIMIT_NPROC, which would count the user's
+// other processes (getrlimit(2)).
 func (s *sandbox) rlimits() []pid1api.Rlimit {
 	r := s.group.Rlimits()
 	if s.tree != nil {

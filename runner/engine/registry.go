@@ -33,7 +33,8 @@ func (e *Engine) claim(s *sandbox) error {
 	return nil
 }
 
-// nameInUse is the error about a name that another sandbox has. It does not give a door the id of one it does not see.
+// nameInUse returns the error for a name that another sandbox has. It gives its id only to doors that see that
+// sandbox.
 func nameInUse(s *sandbox, other *runner.Spec, id string) error {
 	if !s.spec.Door.Sees(other) {
 		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.spec.Name)

@@ -10,15 +10,15 @@ import (
 	"demesne/runner/store"
 )
 
-// restart makes a sandbox again whose processes are gone, over the files they left. The caller opened what
-// is shown to it anew.
+// restart makes a sandbox whose processes are gone again, over its remaining files. The caller has opened its
+// directories anew.
 func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	e := c.e
 	live, rec, err := e.locate(t.Sandbox)
 	switch {
 	case err != nil:
 		return api.Opened{}, err
-	case live != nil: // somebody was faster
+	case live != nil: // another caller was faster
 		given.Remove(e.boot.RunDir, t.Granted)
 		return live.open()
 	case rec.Snapshot:
@@ -38,7 +38,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	s.egress, s.created, s.kept.restarted, s.kept.news, s.last = egress, rec.Info.Created, true, !rec.Quiet, rec.Info.Result
 	s.kept.secrets = append(missing(rec.Secrets, t.Secrets), namesOf(t.Secrets)...)
 	s.kept.lacks = missing(rec.Secrets, t.Secrets)
-	s.next = uint64(s.began.UnixMilli()) << 12 // no number of a command is used twice
+	s.next = uint64(s.began.UnixMilli()) << 12 // command numbers are never reused
 	other, err := e.claimAgain(s)
 	if err != nil {
 		return api.Opened{}, err
@@ -54,7 +54,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	return s.open()
 }
 
-// stopped is what a caller is told who wants to use a sandbox that has no processes of ours.
+// stopped returns the error for using a sandbox that has no processes of this runner.
 func stopped(rec store.Record) error {
 	if rec.Snapshot {
 		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
@@ -67,7 +67,7 @@ func stopped(rec store.Record) error {
 	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
 }
 
-// absent answers about a sandbox that does not live here.
+// absent handles a request about a sandbox that is not live in this runner.
 func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error) (any, error) {
 	switch {
 	case unknown == nil && op == api.OpInspect:
@@ -89,7 +89,8 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	return info, nil
 }
 
-// stopAsleep removes the files of a sandbox that has no processes of ours, once it has none at all.
+// stopAsleep removes the files of a sandbox that has no processes of this runner, after ending those of another
+// runner.
 func (e *Engine) stopAsleep(rec store.Record, keepFiles bool) error {
 	d, err := e.keeper()
 	if err != nil {
@@ -114,8 +115,8 @@ func (e *Engine) stopAsleep(rec store.Record, keepFiles bool) error {
 	return nil
 }
 
-// evict ends a sandbox that another runner of this user has: that of a demesne that was replaced meanwhile, mostly,
-// which nobody can ask any more. Without a PID 1 it gives the files up.
+// evict ends a sandbox of another runner of this user. Usually that runner's program has been replaced, and no
+// caller can reach it any more. Without a PID 1 it releases the files.
 func evict(d *store.Store, rec store.Record) error {
 	if err := rec.Init.Kill(); err != nil {
 		return ipc.Errorf(ipc.CodeInternal, "end sandbox %q of another runner: %w", rec.Info.ID, err)
@@ -123,7 +124,7 @@ func evict(d *store.Store, rec store.Record) error {
 	for deadline := time.Now().Add(initTimeout); ; time.Sleep(time.Millisecond) {
 		now, err := d.Find(rec.Info.ID)
 		switch {
-		case err != nil || now.Info.State != runner.Running: // or its time was up
+		case err != nil || now.Info.State != runner.Running: // or it has expired
 			return nil
 		case time.Now().After(deadline):
 			return ipc.Errorf(ipc.CodeBusy, "end sandbox: %w", stopped(now))
@@ -131,7 +132,7 @@ func evict(d *store.Store, rec store.Record) error {
 	}
 }
 
-// stop ends a live sandbox, and removes its files unless they are to stay.
+// stop ends a live sandbox and removes its files unless keepFiles is set.
 func (s *sandbox) stop(keepFiles bool) error {
 	if keepFiles {
 		if err := s.keeps("stop sandbox"); err != nil {

@@ -5,19 +5,19 @@ import (
 	"demesne/runner/ipc"
 )
 
-// endedErr is what is told to who comes too late. s.mu is held, and let go while s ends.
+// endedErr returns the error for a request to an ending sandbox. s.mu is held; it is released while s ends.
 func (s *sandbox) endedErr(what string) error {
 	if !s.kept.stay {
 		return ipc.Errorf(ipc.CodeGone, "%s %q: it has ended", what, s.id)
 	}
 	s.mu.Unlock()
-	<-s.finished // only then can it be restarted
+	<-s.finished // a restart is possible only after that
 	s.mu.Lock()
 	return ipc.Errorf(ipc.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
 }
 
-// done says whether nothing is left of s but its record. Its name is free by then,
-// which who was told its result may know.
+// done reports whether only the record of s is left. Its name is free then, which callers that have its result rely
+// on.
 func (s *sandbox) done() bool {
 	select {
 	case <-s.finished:
@@ -27,7 +27,7 @@ func (s *sandbox) done() bool {
 	}
 }
 
-// terminate ends s for a reason that its commands' results give.
+// terminate ends s for a reason that the results of its commands report.
 func (s *sandbox) terminate(reason runner.Reason, detail string) {
 	s.mu.Lock()
 	if s.verdict == "" {
@@ -37,15 +37,15 @@ func (s *sandbox) terminate(reason runner.Reason, detail string) {
 	s.end(detail)
 }
 
-// end takes s down and forgets it.
+// end tears s down and forgets it.
 func (s *sandbox) end(why string) {
 	if s.teardown(why) {
 		s.e.forget(s)
 	}
 }
 
-// teardown ends first every process, then what they used. It returns when nothing is
-// left, whoever called it first, and says whether that was this call.
+// teardown ends every process and then removes what they used. It returns when nothing is left, and reports whether
+// this call did the work.
 func (s *sandbox) teardown(why string) bool {
 	<-s.built
 	s.mu.Lock()
@@ -63,7 +63,7 @@ func (s *sandbox) teardown(why string) bool {
 	return true
 }
 
-// cleanup is the rest of takeDown, for whoever has set ending.
+// cleanup is the second half of teardown, for the caller that has set ending.
 func (s *sandbox) cleanup() {
 	s.undo.run()
 	s.release()
@@ -82,8 +82,8 @@ func (s *sandbox) cleanup() {
 	close(s.finished)
 }
 
-// undoLate is undo.add for what no result waits for: our own view of the mounts, which goes
-// slowly, and files of our own, which nobody else sees. What is of a disk, others may be waiting for.
+// undoLate adds steps that no result waits for: the slow unmounts of the runner's own view, and files that only the
+// runner sees. With an image or a persistent sandbox they are not late, because others may wait for the disk.
 func (s *sandbox) undoLate(f func()) {
 	if s.spec.Rootfs == nil && s.spec.Lifetime == runner.OneShot {
 		s.late.add(f)
@@ -92,7 +92,7 @@ func (s *sandbox) undoLate(f func()) {
 	s.undo.add(f)
 }
 
-// forget is the last of a sandbox, when its commands' results are told.
+// forget removes a sandbox from the tables, after the results of its commands are sent.
 func (e *Engine) forget(s *sandbox) {
 	s.late.run()
 	if !s.stays() {
