@@ -13,8 +13,8 @@ import (
 	"demesne/runner/network"
 )
 
-// ask puts a name to who made s, and adds a rule of the answer. No answer in time leaves
-// the policy as it is: the name is denied, and asked about the next time.
+// ask asks the creator of s about a name and adds a rule for the answer. Without an answer in time the policy does
+// not change: the name is denied, and the next attempt asks again.
 func (s *sandbox) ask(name string, port uint16) {
 	id, answered := s.net.out.Question()
 	defer s.net.out.Answer(api.Answer{ID: id})
@@ -33,7 +33,7 @@ func (s *sandbox) ask(name string, port uint16) {
 	}
 }
 
-// applyAnswer makes a rule of the answer about a name and port. It is about no other port.
+// applyAnswer adds a rule for the name and port that the answer is about, and for no other port.
 func (s *sandbox) applyAnswer(at string, a api.Answer) {
 	change := runner.EgressChange{Sandbox: s.id}
 	switch {
@@ -47,7 +47,7 @@ func (s *sandbox) applyAnswer(at string, a api.Answer) {
 	s.changeEgress(change)
 }
 
-// answer passes on what somebody said about a name.
+// answer forwards a caller's answer to the sandbox that asked.
 func (e *Engine) answer(a api.Answer) error {
 	s, err := e.find(a.Sandbox)
 	if err != nil {
@@ -59,7 +59,7 @@ func (e *Engine) answer(a api.Answer) error {
 	return nil
 }
 
-// changeEgress changes what a live sandbox may reach.
+// changeEgress changes the egress rules of a live sandbox.
 func (e *Engine) changeEgress(change runner.EgressChange) error {
 	s, err := e.find(change.Sandbox)
 	if err != nil {
@@ -68,10 +68,10 @@ func (e *Engine) changeEgress(change runner.EgressChange) error {
 	if err := s.changeEgress(change); err != nil || !s.stays() {
 		return err
 	}
-	return s.record() // a restart must not take back what was denied
+	return s.record() // a restart must not undo a denial
 }
 
-// way is the way out, once s is made; nil for one without.
+// way waits until s is made and returns its egress, or nil if it has none.
 func (s *sandbox) way() *network.Egress {
 	<-s.built
 	if s.net == nil {
@@ -80,7 +80,7 @@ func (s *sandbox) way() *network.Egress {
 	return s.net.out
 }
 
-// changeEgress adds rules, as far as a Spec could have them.
+// changeEgress adds rules, within the bounds that apply to a Spec.
 func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	refuse := func(err error) error {
 		return ipc.Errorf(ipc.CodeInvalid, "change egress of sandbox %q: %w", s.id, err)
@@ -113,7 +113,7 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	return nil
 }
 
-// withLayers are a receipt's layers with those of the same names replaced. It is pure.
+// withLayers returns the layers of a receipt, with newer ones in place of those of the same names. It is pure.
 func withLayers(all, newer []runner.Layer) []runner.Layer {
 	all = slices.Clone(all)
 	for i, l := range all {

@@ -9,13 +9,13 @@ import (
 	"demesne/runner/userns"
 )
 
-// idle is a sandbox that nobody uses. It is under the sandbox's mu.
+// idle is the automatic pause of an unused sandbox. The sandbox's mu guards it.
 type idle struct {
-	timer  *time.Timer   // until it is frozen
-	frozen *pause.Paused // what holds still
+	timer  *time.Timer   // fires when the sandbox is to be paused
+	frozen *pause.Paused // nil: not paused
 }
 
-// rest starts the time after which a sandbox that nobody uses holds still. s.mu is held.
+// rest starts the timer that pauses an unused sandbox. s.mu is held.
 func (s *sandbox) rest() {
 	after := time.Duration(s.spec.FreezeIdle)
 	if after <= 0 || s.ending || len(s.execs) > 0 || s.e.boot.Mode == userns.ModeMinimal {
@@ -28,7 +28,7 @@ func (s *sandbox) rest() {
 	s.idle.timer.Reset(after)
 }
 
-// holdStill stops what the commands of s left running. What does not let itself be stopped is tried again later.
+// holdStill pauses the processes that the commands of s left. If that fails, it tries again later.
 func (s *sandbox) holdStill() {
 	s.starting.Lock()
 	defer s.starting.Unlock()
@@ -46,7 +46,7 @@ func (s *sandbox) holdStill() {
 	s.idle.frozen = f
 }
 
-// wake lets it go on, before a command is started or when its sandbox ends.
+// wake resumes the processes, before a command starts or when the sandbox ends.
 func (i *idle) wake() {
 	if i.timer != nil {
 		i.timer.Stop()

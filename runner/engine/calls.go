@@ -33,7 +33,7 @@ func (c *caller) dispatch(m *ipc.Message) (any, ipc.Files, error) {
 	return h(c, m)
 }
 
-// decode reads the body of a call to a runner that is ready for it: beside what that does to be so.
+// decode reads the body of a call and then waits until the runner is set up.
 func (c *caller) decode(m *ipc.Message, body any) error {
 	if err := m.Decode(body); err != nil {
 		return err
@@ -41,11 +41,10 @@ func (c *caller) decode(m *ipc.Message, body any) error {
 	return c.e.settled()
 }
 
-// handler serves calls of one operation. The files are a part of the answer, and closed once they were
-// sent.
+// handler serves the calls of one operation. The files are part of the reply and are closed after it is sent.
 type handler func(*caller, *ipc.Message) (reply any, files ipc.Files, err error)
 
-// handlers is where each operation of a caller is served.
+// handlers maps each operation to its handler.
 var handlers = map[ipc.Op]handler{
 	api.OpCreate: of((*caller).create),
 	api.OpKey:    of((*caller).findKey),
@@ -78,7 +77,7 @@ var handlers = map[ipc.Op]handler{
 	api.OpSweep:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),
 }
 
-// withFiles is a handler of calls whose body is a T.
+// withFiles makes a handler for calls with a body of type T.
 func withFiles[T, R any](f func(*caller, T, *ipc.Message) (R, ipc.Files, error)) handler {
 	return func(c *caller, m *ipc.Message) (any, ipc.Files, error) {
 		var body T
@@ -89,7 +88,7 @@ func withFiles[T, R any](f func(*caller, T, *ipc.Message) (R, ipc.Files, error))
 	}
 }
 
-// of is withFiles for answers without any.
+// of makes a handler for calls whose reply has no files.
 func of[T, R any](f func(*caller, T, *ipc.Message) (R, error)) handler {
 	return withFiles(func(c *caller, body T, m *ipc.Message) (R, ipc.Files, error) {
 		reply, err := f(c, body, m)
@@ -97,7 +96,7 @@ func of[T, R any](f func(*caller, T, *ipc.Message) (R, error)) handler {
 	})
 }
 
-// onExec is a handler of calls about a command.
+// onExec makes a handler for calls about a command.
 func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handler {
 	return of(func(c *caller, t api.ExecTarget, _ *ipc.Message) (reply R, err error) {
 		x, err := c.e.findExec(t)
@@ -108,7 +107,7 @@ func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handl
 	})
 }
 
-// onSandbox is a handler of calls about a sandbox, which may live or not.
+// onSandbox makes a handler for calls about a sandbox, live or not.
 func onSandbox[R any](f func(*sandbox, api.Target) (R, error)) handler {
 	return func(c *caller, m *ipc.Message) (any, ipc.Files, error) {
 		var t api.Target
@@ -126,7 +125,7 @@ func onSandbox[R any](f func(*sandbox, api.Target) (R, error)) handler {
 	}
 }
 
-// wait is until a command has ended, or the caller has gone.
+// wait waits until a command has ended or the caller has disconnected.
 func (c *caller) wait(x *execution, _ api.ExecTarget) (*runner.Result, error) {
 	select {
 	case <-x.done:

@@ -9,7 +9,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// check probes the machine for `demesne check`.
+// check probes the machine for demesne check.
 func (e *Engine) check() []runner.Probe {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// undo is a stack of clean-ups: filled while a sandbox is made, by whoever makes a part of it, and
-// run from the top when making it fails, or when it ends.
+// undo is a stack of cleanup steps. Each step of making a sandbox pushes one. They run from the top when making
+// fails or when the sandbox ends.
 type undo struct {
 	mu    sync.Mutex
 	steps []func()
@@ -18,7 +18,7 @@ func (u *undo) add(f func()) {
 	u.steps = append(u.steps, f)
 }
 
-// last adds what is to be undone when all else is.
+// last adds a step that runs after all others.
 func (u *undo) last(f func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

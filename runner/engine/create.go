@@ -51,7 +51,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 			return nil, ipc.ErrClosed
 		}
 	} else {
-		// It is on disk when it has ended: until then its caller knows all about it.
+		// Its owner ends it, so no record of it is needed before its end.
 		s.owner = c
 		close(s.built)
 		if !c.adopt(s) {
@@ -62,8 +62,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 	return made, nil
 }
 
-// launch makes a sandbox for one command and starts that. A sandbox whose command did not start
-// is nobody's: it goes.
+// launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
 		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
@@ -86,7 +85,7 @@ func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.
 
 func codeOf(err error) ipc.Code { return ipc.AsError(err).Code }
 
-// admit refuses what no sandbox can be, and fills in what was left open.
+// admit rejects an invalid Spec and fills in defaults.
 func admit(spec *runner.Spec) error {
 	if err := validName(spec.Name); err != nil {
 		return err
@@ -118,7 +117,7 @@ func admit(spec *runner.Spec) error {
 	return nil
 }
 
-// userFits refuses a user that the id map does not know.
+// userFits rejects a user outside the id map.
 func (s *sandbox) userFits() error {
 	u := s.spec.User
 	if u == nil {

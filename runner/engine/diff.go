@@ -15,7 +15,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// diff tells what a sandbox made of its image, whether it lives or not.
+// diff lists the changes of a sandbox, live or not, against its image.
 func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	s, rec, err := e.locate(idOrName)
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) compare(box *store.Dir, spec runner.Spec, base []string) (*runn
 	return told(changes, all, spec.Rootfs != nil), nil
 }
 
-// uppersOf opens what a sandbox wrote, the earliest first, and holds it until release is called.
+// uppersOf opens the layers that a sandbox wrote, the earliest first, and locks them until release is called.
 func uppersOf(box *store.Dir, base []string) (uppers []*os.File, release func(), err error) {
 	held, err := box.Hold(base)
 	if err != nil {
@@ -74,7 +74,7 @@ func uppersOf(box *store.Dir, base []string) (uppers []*os.File, release func(),
 	}
 	defer tree.Close()
 	uppers = slices.Clone(held.Uppers)
-	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has none
+	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has no upper
 		uppers = append(uppers, up)
 	}
 	return uppers, func() {
@@ -85,7 +85,7 @@ func uppersOf(box *store.Dir, base []string) (uppers []*os.File, release func(),
 	}, nil
 }
 
-// imageFiles opens what a sandbox was made of.
+// imageFiles opens the files that a sandbox was made from.
 func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
 	r := spec.Rootfs
 	if r != nil && r.Dir == "" {
@@ -111,19 +111,20 @@ func (e *Engine) imageFiles(spec runner.Spec) (files []*os.File, release func(),
 	return []*os.File{f}, func() { f.Close() }, nil
 }
 
-// placesOfMounts are made for every tree; so are, in an image, ownEtc. /workspace is a place of work as well, of which a
-// layer has what the sandbox left there.
+// placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
+// is also a working directory: a layer contains what the sandbox left there.
 var (
 	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
 	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
 
-// notItsOwn is of what was made for a sandbox, not by it.
+// notItsOwn reports whether path was made for a sandbox and not by it.
 func notItsOwn(path string, image bool) bool {
 	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
 }
 
-// acked leaves out what the sandbox did not do itself, and marks what a host might execute.
+// told converts changes to a Diff. It omits entries that the sandbox did not make and marks those that a host
+// program might execute.
 func told(changes []upper.Change, all, image bool) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {

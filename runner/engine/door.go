@@ -12,10 +12,10 @@ import (
 	"demesne/runner/ipc"
 )
 
-// atDoor says what a caller of a door other than the command line may ask. An operation that is not here is refused.
+// atDoor lists the operations for callers of any door but the command line. Others are refused.
 var atDoor = map[ipc.Op]struct {
-	named  bool // it is about the sandbox that its body names, which the door has to see
-	shared bool // and may have been shared; otherwise the door has to own it
+	named  bool // the body names a sandbox, which the door must see
+	shared bool // the door may see it by sharing; otherwise the door must own it
 }{
 	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpCount: {}, api.OpCheck: {}, api.OpSweep: {},
 	api.OpOpen: {true, true}, api.OpRestart: {true, true}, api.OpInspect: {true, true}, api.OpAnswer: {true, true},
@@ -24,8 +24,8 @@ var atDoor = map[ipc.Op]struct {
 	api.OpStop: {true, false}, api.OpEgress: {true, false}, api.OpFork: {true, false}, api.OpLayer: {true, false},
 }
 
-// hold holds a call to the sandboxes of its caller's door. It is the one place that does, and every call passes it.
-// What the call names is replaced by an id, so that what is looked up later is what was looked at here.
+// hold restricts a call to the sandboxes of its caller's door. It is the only such check, and every call passes it.
+// It replaces the name in the call by an id, so that later look-ups find the sandbox that was checked here.
 func (c *caller) hold(m *ipc.Message) error {
 	if c.door == runner.DoorCLI {
 		return nil
@@ -54,7 +54,8 @@ func (c *caller) hold(m *ipc.Message) error {
 	return rename(m, id)
 }
 
-// specOf finds what t names: a sandbox that lives, is kept, or has ended, or that of a command. spec is nil if there is no such sandbox.
+// specOf finds the sandbox that t names, or the sandbox of the command that t names: live, stopped or ended. spec
+// is nil if there is no such sandbox.
 func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
 	if x, err := e.findExec(t); err == nil {
 		return x.s.id, &x.s.spec
@@ -73,7 +74,7 @@ func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
 	return info.ID, &info.Spec
 }
 
-// rename has a call name its sandbox by id.
+// rename makes a call name its sandbox by id.
 func rename(m *ipc.Message, id string) error {
 	var body map[string]json.RawMessage
 	err := m.Decode(&body)
@@ -90,7 +91,7 @@ func rename(m *ipc.Message, id string) error {
 	return nil
 }
 
-// list is the sandboxes that c's door sees.
+// list returns the sandboxes that c's door sees.
 func (c *caller) list() []runner.Info {
 	return slices.DeleteFunc(c.e.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
 }

@@ -9,8 +9,8 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// admitEgress is the function of that name. What is asked for in vain is to be well said all
-// the same: the proxy tells.
+// admitEgress calls the function admitEgress with a check by the proxy. Even an Egress that allows nothing must be
+// well formed.
 func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress, error) {
 	return admitEgress(spec, func(asked runner.Egress) error {
 		e.proxy.Program(m.File(api.FileProxy))
@@ -19,10 +19,9 @@ func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress,
 	})
 }
 
-// admitEgress takes out of spec.Egress what is nobody else's business, and gives the whole of
-// it: nil for a sandbox without a way out. What the words mean is for the proxy to say,
-// which is asked while the sandbox is made, see admitPlan; where nothing is allowed,
-// check says whether the rest of it means anything.
+// admitEgress removes the private fields from spec.Egress and returns the whole Egress, or nil for a sandbox
+// without egress. The proxy interprets the rules while the sandbox is made, see admitPlan. If nothing is allowed,
+// check validates the rest.
 func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, error) {
 	asked := spec.Egress
 	if asked == nil {
@@ -49,21 +48,21 @@ func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Eg
 	return nil, nil
 }
 
-// modeNone is the one mode that allows nothing, whatever the proxy knows of others.
+// modeNone is the mode that allows nothing. The runner knows it independently of the proxy.
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
 	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0
 }
 
-// public is what others may see of an Egress.
+// public returns the part of an Egress that other callers may see.
 func public(e *runner.Egress) *runner.Egress {
 	p := *e
 	p.Upstream, p.Secrets = nil, nil
 	return &p
 }
 
-// admitPlan refuses a sandbox that may talk to everybody and has what it must not send.
+// admitPlan rejects a sandbox with open egress that has data of the host.
 func admitPlan(spec *runner.Spec, plan proxyclient.Plan) error {
 	why := leaks(spec, spec.Egress, plan.Open)
 	if why == "" {
@@ -75,7 +74,7 @@ func admitPlan(spec *runner.Spec, plan proxyclient.Plan) error {
 	}
 }
 
-// leaks says why a sandbox that may talk to everybody must not have what spec gives it.
+// leaks says why a sandbox with open egress must not have what spec gives it. It returns "" if it may.
 func leaks(spec *runner.Spec, asked *runner.Egress, open bool) string {
 	if !open || asked.OpenWithInputs && !asked.Learn {
 		return ""

@@ -10,9 +10,8 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// defaultEnv is what every command starts from. Nothing of the caller's
-// own passes by itself: API keys, SSH_AUTH_SOCK, LD_PRELOAD and the like stay
-// outside (escapes.md P14). --env lets single variables in.
+// defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
+// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (escapes.md P14). --env passes single variables.
 var defaultEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",
@@ -21,9 +20,9 @@ var defaultEnv = []string{
 	"DEMESNE_IN=/in",
 	"DEMESNE_OUT=/out",
 	"DEMESNE_WORKSPACE=/workspace",
-	// One query at a time and short waits: a name that is not allowed answers fast.
+	// One query at a time and short waits: a name that is not allowed fails fast.
 	"RES_OPTIONS=single-request-reopen timeout:2 attempts:3",
-	// Tools that phone home stall on hosts they cannot reach.
+	// Tools that report telemetry stall on hosts that they cannot reach.
 	"DO_NOT_TRACK=1",
 	"WRANGLER_SEND_METRICS=false",
 	"WRANGLER_SEND_ERROR_REPORTS=false",
@@ -69,7 +68,7 @@ func (s *sandbox) guestExec(x *execution, req api.ExecRequest) (pid1api.Exec, er
 	return g, nil
 }
 
-// env names the places of a sandbox for its commands.
+// env returns the variables that name a sandbox's directories.
 func (p paths) env() []string {
 	return []string{
 		"HOME=" + p.home, "TMPDIR=" + p.tmp,

@@ -14,7 +14,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// layerCache is where the unpacked layers of a sandbox's image are.
+// layerCache returns the cache of the unpacked layers of a sandbox's image.
 func (s *sandbox) layerCache() layers.Cache {
 	return layers.Open(s.spec.Rootfs.Store, layerKey(s.e.boot))
 }
@@ -27,7 +27,7 @@ func diffIDs(r *runner.Rootfs) []layers.DiffID {
 	return ids
 }
 
-// hold keeps the layers from being removed until what it returns is closed.
+// hold locks the layers against removal until the result is closed.
 func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
 	held, err := cache.Hold(diffIDs(s.spec.Rootfs))
 	var missing *layers.MissingError
@@ -37,7 +37,7 @@ func (s *sandbox) hold(cache layers.Cache) (*layers.Held, error) {
 	return held, err
 }
 
-// unpacked is an error where layers of s are not: their caller unpacks them, and calls again.
+// unpacked returns an error if layers of s are not unpacked. Its caller unpacks them and calls again.
 func (s *sandbox) unpacked() error {
 	if r := s.spec.Rootfs; r == nil || r.Dir != "" {
 		return nil
@@ -49,9 +49,9 @@ func (s *sandbox) unpacked() error {
 	return err
 }
 
-// use keeps the image that the layers are of from being removed until the file is closed. A spare
-// does not: nobody uses it, and who removes the image is not to be told so. It is nil where there is nothing to
-// lock, or it is real root's and we may not open it: the caller holds the image too, while it lives.
+// use locks the image against removal until the returned file is closed. A prepared sandbox does not lock its
+// image, because it is not in use. The result is nil if no lock file exists, or if the runner may not open real
+// root's. The caller then holds a lock itself as long as it lives.
 func (s *sandbox) use() *os.File {
 	r := s.spec.Rootfs
 	_, hex, _ := strings.Cut(r.Digest, ":")
@@ -63,16 +63,16 @@ func (s *sandbox) use() *os.File {
 	return used
 }
 
-// holdAgain takes hold of the layers that a spare was mounted on. It is an error if one of them was
-// removed meanwhile, also if it is there anew: a layer that is removed loses its name first, so what has the
-// name and is the same directory is whole.
+// holdAgain locks the layers that a prepared sandbox was mounted on. It fails if a layer was removed in between,
+// even if it was unpacked again. Removal renames a layer first, so a layer with that name and the same inode is
+// complete.
 func (s *sandbox) holdAgain() error {
 	held, err := s.hold(s.layerCache())
 	if err != nil {
 		return err
 	}
 	used := s.use()
-	release := func() { held.Close(); used.Close() } // to close what is nil does nothing
+	release := func() { held.Close(); used.Close() } // closing nil is a no-op
 	now, err := inodesOf(held.FS)
 	held.CloseFS()
 	if err == nil && !slices.Equal(now, s.image.layers) {
@@ -86,7 +86,7 @@ func (s *sandbox) holdAgain() error {
 	return nil
 }
 
-// inode tells a directory from any other for as long as it is mounted.
+// inode identifies a directory while it is mounted.
 type inode struct{ dev, ino uint64 }
 
 func inodesOf(dirs []*os.File) (list []inode, err error) {

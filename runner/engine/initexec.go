@@ -17,7 +17,6 @@ const fdGuest = 3
 // It starts before the tree is mounted. Its mount namespace is a copy of the runner's, in which the runner's mounts
 // in [Engine.shown] appear. The first packet on PID 1's socket says that the tree is there; EOF says that it will
 // not be. libcontainer uses the mounts that it finds from then on.
-// EOF that it will not. libcontainer takes the mounts it finds from there.
 func Inside() {
 	if !isLetIn() {
 		os.Exit(1)

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// layer writes one of the layers that a sandbox without processes has over its image's.
+// layer writes one of the layers that a stopped sandbox has above its image.
 func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err error) {
 	if to == nil {
 		return did, ipc.Errorf(ipc.CodeInvalid, "write layer: no file")
@@ -41,7 +41,7 @@ func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err
 	if t.Layer < 0 || t.Layer >= did.Layers {
 		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: there are %d", t.Layer, did.Layers)
 	}
-	if len(uppers) == 0 { // a fork that never ran, of what never wrote
+	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
 		return did, nil
 	}
 	image := rec.Info.Spec.Rootfs != nil

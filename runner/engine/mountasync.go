@@ -11,16 +11,16 @@ import (
 	"demesne/runner/network"
 )
 
-// laying is a tree that is being made. PID 1 waits for it when it needs it, see [Inside].
+// laying is a tree in the making. PID 1 waits for it when it needs it, see [Inside].
 type laying struct {
-	done chan struct{} // closed when err and took are known
+	done chan struct{} // closed when err and took are set
 	err  error
 	took time.Duration
 
 	shown sync.Once
 }
 
-// layTree begins to make the tree.
+// layTree starts making the tree.
 func (s *sandbox) layTree(m *ipc.Message, out *network.Egress) *laying {
 	l := &laying{done: make(chan struct{})}
 	began := time.Now()
@@ -39,7 +39,7 @@ func (l *laying) wait() error {
 	return l.err
 }
 
-// show has the tree appear where PID 1 will look for it. It may be called again.
+// show makes the tree appear where PID 1 expects it. Further calls do nothing.
 func (l *laying) show(s *sandbox, ns *netns.NS) error {
 	if err := l.wait(); err != nil {
 		return err
@@ -55,12 +55,12 @@ func (l *laying) show(s *sandbox, ns *netns.NS) error {
 	return l.err
 }
 
-// Where PID 1 finds its tree.
+// root returns the directory where PID 1 finds its tree.
 func (s *sandbox) root() string { return filepath.Join(s.e.shown(), s.id, "root") }
 
 func (s *sandbox) dev() string { return filepath.Join(s.e.shown(), s.id, "dev") }
 
-// makePlace makes the directories for that.
+// makePlace makes the directories root and dev.
 func (s *sandbox) makePlace() error {
 	for _, dir := range []string{filepath.Dir(s.root()), s.root(), s.dev()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -12,14 +12,14 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// tell sends the result to who started the command, if that is how it wants to have it.
+// tell sends the result to the caller that started the command, if it asked for that with a tag.
 func (x *execution) tell() {
 	if x.tag != 0 {
 		x.asker.peer.Event(api.OpEnded, api.ExecEnded{Tag: x.tag, Result: x.result})
 	}
 }
 
-// finish makes x's result; ex is nil if PID 1 could not tell.
+// finish sets x's result; ex is nil if PID 1 did not report the end.
 func (x *execution) finish(ex *pid1api.Exited) {
 	x.once.Do(func() {
 		s := x.s
@@ -38,15 +38,15 @@ func (x *execution) finish(ex *pid1api.Exited) {
 		}
 		x.mu.Unlock()
 		r := outcome(ex, verdict, detail)
-		// Of a sandbox that has ended the kernel's count was read when nothing ran in it any more.
+		// If the sandbox has ended, the kernel's count was read after its last process.
 		suspect := x.primary && verdict == runner.Exited || verdict == "" && r.Signal == int(syscall.SIGKILL)
 		if ex != nil && suspect && s.group.OOMKilled() {
 			r = outcome(ex, runner.OOM, "the memory limit was reached")
 		}
-		if x.primary { // its sandbox is no more
+		if x.primary { // the sandbox has ended with it
 			spoil(r, s.shared.unwashed)
 		}
-		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // or the time zone is read, for this alone
+		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // UTC, because a local time would load the time zone just for this
 		r.Seconds = time.Since(x.started).Seconds()
 		if s.egress != nil {
 			r.Denied, r.EgressLog = network.Since(x.blocked, s.net.blocked()), s.egress.Log
@@ -63,10 +63,10 @@ func (x *execution) finish(ex *pid1api.Exited) {
 	})
 }
 
-// endedMax is how many commands that have ended are remembered, for who asks for the result late.
+// endedMax is the number of ended commands whose results are kept for late requests.
 const endedMax = 1024
 
-// remember notes that a command has ended, and forgets those that ended long ago.
+// remember records that a command has ended, and drops the oldest results.
 func (e *Engine) remember(ended execKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,9 +77,9 @@ func (e *Engine) remember(ended execKey) {
 	}
 }
 
-// outcome decides what a caller is told. What we did to a command (a verdict) goes
-// before what wait(2) says of it; a limit that was reached is never told as a
-// plain signal, an OOM kill never as a timeout. It is pure.
+// outcome computes the result of a command. What the runner did to the command (the verdict) takes precedence over
+// its wait(2) status. A limit that was reached is never reported as a plain signal, nor an OOM kill as a timeout.
+// It is pure.
 func outcome(ex *pid1api.Exited, verdict runner.Reason, detail string) *runner.Result {
 	r := &runner.Result{Reason: runner.Lost, Detail: detail, ExitCode: 125}
 	if ex != nil {

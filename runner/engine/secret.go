@@ -15,7 +15,7 @@ func secretsOf(e *runner.Egress) []runner.Secret {
 	return e.Secrets
 }
 
-// namesOf is all of secrets that a file may have.
+// namesOf returns the names of secrets, the only part that may be written to a file.
 func namesOf(secrets []runner.Secret) (names []string) {
 	for _, k := range secrets {
 		names = append(names, k.Name)
@@ -23,7 +23,7 @@ func namesOf(secrets []runner.Secret) (names []string) {
 	return names
 }
 
-// missing are the names that no secret has. It is pure.
+// missing returns the names without a secret. It is pure.
 func missing(names []string, secrets []runner.Secret) (left []string) {
 	for _, name := range names {
 		if !slices.ContainsFunc(secrets, func(k runner.Secret) bool { return k.Name == name }) {
@@ -33,8 +33,8 @@ func missing(names []string, secrets []runner.Secret) (left []string) {
 	return left
 }
 
-// secretsUnlike says of each secret that s lacks, or has another value of or for another host, that this is so. No value is in
-// what it says.
+// secretsUnlike describes each secret in asked that s lacks or has with another value, host or header. The texts
+// contain no values.
 func (s *sandbox) secretsUnlike(asked []runner.Secret) (diffs []string) {
 	has := secretsOf(s.egress)
 	for _, k := range asked {
@@ -48,8 +48,8 @@ func (s *sandbox) secretsUnlike(asked []runner.Secret) (diffs []string) {
 	return diffs
 }
 
-// hasSecrets refuses a command that is to use secrets which s does not have. They are given to a sandbox when it starts: its
-// programs trust the proxy from then on, or never.
+// hasSecrets rejects a command that requests secrets which s lacks. A sandbox gets its secrets when it starts,
+// because only then can its programs be made to trust the proxy.
 func (s *sandbox) hasSecrets(asked []runner.Secret) error {
 	diffs := s.secretsUnlike(asked)
 	if len(diffs) == 0 {

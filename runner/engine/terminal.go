@@ -11,8 +11,8 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// openTTY makes a terminal in the sandbox's own devpts. The workload sees its inner
-// end only; ours goes to the caller.
+// openTTY opens a terminal in the sandbox's own devpts. The workload sees only its inner end; the other end goes to
+// the caller.
 func (x *execution) openTTY(c *caller, req api.ExecRequest, g *pid1api.Exec) error {
 	if x.s.tree == nil {
 		return ipc.Errorf(ipc.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
@@ -21,7 +21,7 @@ func (x *execution) openTTY(c *caller, req api.ExecRequest, g *pid1api.Exec) err
 	if err != nil {
 		return err
 	}
-	x.s.mu.Lock() // others may look for a terminal already
+	x.s.mu.Lock() // other goroutines may already look for a terminal
 	x.tty, x.screen.holder = master, c
 	x.s.mu.Unlock()
 	g.TTY = &n
@@ -40,7 +40,7 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// control does something to a descriptor that stays non-blocking, which f.Fd would not leave it.
+// control calls do with the descriptor of f and keeps it non-blocking, which f.Fd would not.
 func control(f *os.File, do func(fd uintptr) error) error {
 	rc, err := f.SyscallConn()
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"demesne/runner/limits"
 )
 
-// total is one of the limits whose sum over the sandboxes that live may be bounded.
+// total is a limit whose sum over the live sandboxes can be bounded.
 type total struct {
 	name, flag, unit string
-	of               func(runner.Limits) float64 // below zero: none
+	of               func(runner.Limits) float64 // below zero: no limit
 }
 
 var totals = []total{
@@ -22,8 +22,8 @@ var totals = []total{
 	{"cpus", "--cpus", "processors", func(l runner.Limits) float64 { return l.CPUs }},
 }
 
-// fits refuses a sandbox whose limits, with those of the ones that live, are more than its caller lets
-// all of them have together. A zero in most is no bound. One without a limit takes all there is.
+// fits rejects a sandbox if its limits and those of the live ones together exceed most. A zero in most is no bound.
+// A live sandbox without a limit counts with the whole bound.
 func fits(most, asked runner.Limits, live []runner.Limits) error {
 	for _, t := range totals {
 		bound := t.of(most)
@@ -56,7 +56,7 @@ func tooMuch(t total, bound float64, why string) error {
 
 func number(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// fits is the function of that name, of s and the others that live. e.mu is held.
+// fits calls the function fits for s and the other live sandboxes. e.mu is held.
 func (e *Engine) fits(s *sandbox) error {
 	if s.asker == nil || s.asker.most == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"demesne/runner/limits"
 )
 
-// mount lays the tree out and opens what is read back at the end.
+// mount mounts the tree and opens the directories that teardown reads.
 func (s *sandbox) mount(m *ipc.Message) (err error) {
 	dir := filepath.Join(s.e.dir, s.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -70,8 +70,8 @@ func (s *sandbox) mount(m *ipc.Message) (err error) {
 	return s.openShared()
 }
 
-// inodes bounds what a tree of empty files takes: inodes are kernel memory, which no
-// size= counts.
+// inodes bounds the number of inodes of a tree. Empty files take kernel memory that size= does not count
+// (tmpfs(5)).
 func inodes(bytes int64) int64 {
 	const most = 256 << 10
 	if bytes <= 0 {
@@ -84,12 +84,12 @@ func source(m *ipc.Message, name, path string) rootfs.Source {
 	return rootfs.Source{Path: path, Same: m.File(api.FileSame + name), Mount: m.File(api.FileMount + name)}
 }
 
-// watch starts what looks after the limits that no kernel mechanism holds.
+// watch starts the watchdog for the limits that no kernel mechanism enforces.
 func (s *sandbox) watch() {
 	s.undo.add(s.group.Watch(s.pid, s.watched(), func(r runner.Reason, detail string) { go s.terminate(r, detail) }))
 }
 
-// watched is what of the sandbox no kernel mechanism may hold.
+// watched returns what the watchdog must measure, because no kernel mechanism may enforce it.
 func (s *sandbox) watched() limits.Watched {
 	w := limits.Watched{PIDs: s.tree == nil || s.spec.Rootfs != nil && !s.e.boot.OneID()}
 	for _, d := range []limits.Written{
@@ -102,9 +102,8 @@ func (s *sandbox) watched() limits.Watched {
 	return w
 }
 
-// initProgram is demesne-init, to be bound in a sandbox. Real root's callers send it as a
-// mount, for its path may be one that the runner's ids cannot search: the first one is kept,
-// since a spare has no caller.
+// initProgram returns demesne-init, to be bound in a sandbox. Callers of real root send it as a mount, because the
+// runner's ids may be unable to search its path. The first such mount is kept: a prepared sandbox has no caller.
 func (e *Engine) initProgram(m *ipc.Message) (rootfs.Source, error) {
 	sent := source(m, api.SourceInit, e.boot.Init)
 	e.mu.Lock()

@@ -11,13 +11,12 @@ import (
 	"demesne/runner/network"
 )
 
-// anchors are where a machine keeps the certificates of its own authorities, beside the
-// public ones: Debian's way, and Fedora's.
+// anchors are the directories for a machine's own certificate authorities, on Debian and on Fedora.
 var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
 
-// trust sets whom a sandbox with a way out has to trust besides: the machine's own
-// authorities, which an image knows nothing of and the host's tree has, and the proxy
-// where it ends TLS for secrets. An image without any certificates gets the host's.
+// trust sets the additional certificate authorities of a sandbox with egress. For an image these are the machine's
+// own, which the host's tree already has. With secrets it adds that of the proxy, which terminates TLS for them. An
+// image without certificates gets the host's.
 func (s *sandbox) trust(w *network.Egress) error {
 	if w == nil {
 		return nil
@@ -36,10 +35,10 @@ func (s *sandbox) trust(w *network.Egress) error {
 	return nil
 }
 
-// maxAnchors bounds what is read of all files together.
+// maxAnchors bounds the bytes read from all files together.
 const maxAnchors = 1 << 20
 
-// certificates gives what is in the certificate files below dirs.
+// certificates returns the contents of the certificate files below dirs.
 func certificates(dirs []string) []byte {
 	var all []byte
 	for _, dir := range dirs {

@@ -12,12 +12,13 @@ import (
 	"demesne/runner"
 )
 
-// TakeBack takes back all that sandboxes of a killed runner were given: it settles the directories, with the modes and access
-// lists they had, and removes the sockets. No process of a sandbox may be alive. It runs in the runner's user namespace, or
-// on the host where the records have the ids. stepped says that the clock may have been set. It goes on after a failure.
+// TakeBack takes back all grants of a killed runner's sandboxes. It settles the directories, restores their modes
+// and access lists, and removes the sockets. No process of a sandbox may be alive. It runs in the runner's user
+// namespace, or on the host if the records have the ids. stepped says that the clock may have been set. TakeBack
+// goes on after a failure.
 func TakeBack(run, key string, stepped bool) error {
 	return each(run, key, "", func(r Record) error {
-		if r.IDs == nil && os.Geteuid() != 0 { // outside of the namespace: only the caller's own files can be changed
+		if r.IDs == nil && os.Geteuid() != 0 { // outside of the namespace only the caller's own files can be changed
 			r.IDs = &runner.IDRange{}
 		}
 		err := r.closeSockets()
@@ -28,7 +29,7 @@ func TakeBack(run, key string, stepped bool) error {
 	})
 }
 
-// Sockets removes the sockets of sandboxes that have ended, where their runner may not.
+// Sockets removes the sockets of ended sandboxes whose runner may not remove them.
 func Sockets(run, key string) error { return each(run, key, over, Record.closeSockets) }
 
 func (r Record) closeSockets() (err error) {
@@ -38,7 +39,7 @@ func (r Record) closeSockets() (err error) {
 	return err
 }
 
-// Remove removes the socket if it is still that.
+// Remove removes the socket, unless another file has taken its place.
 func (s Socket) Remove() error {
 	now, err := LookSocket(s.Path)
 	if errors.Is(err, unix.ENOENT) || err == nil && now != s {
@@ -81,7 +82,7 @@ func (d Dir) takeBack(r Record, stepped bool) error {
 	return errors.Join(err, d.Reopen(f))
 }
 
-// has says whether an id below the directory can only be a sandbox's.
+// has reports whether an id below the directory can only belong to the sandbox.
 func (d Dir) has(r Record, id uint32) bool {
 	if d.Shown {
 		return id != 0 && id < r.IDs.Size
@@ -89,7 +90,7 @@ func (d Dir) has(r Record, id uint32) bool {
 	return id > r.IDs.Host && id-r.IDs.Host < r.IDs.Size
 }
 
-// Close lets none but its owner, and root, into a directory.
+// Close denies access to a directory to all users but its owner and root.
 func Close(f *os.File) error {
 	defer runtime.KeepAlive(f)
 	var st unix.Stat_t
@@ -103,7 +104,7 @@ func Close(f *os.File) error {
 	return nil
 }
 
-// Reopen gives a directory that is settled the mode back that it had, if a sandbox made it have another.
+// Reopen restores the mode of a settled directory, if it was changed for the sandbox.
 func (d Dir) Reopen(f *os.File) error {
 	defer runtime.KeepAlive(f)
 	if !d.Restore {

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock says how often the clock of the machine was set, to earlier or later (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
+// Clock counts how often the machine's clock was set (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
 type Clock struct {
 	mu  sync.Mutex
-	fd  int // less than 0: it is not known
+	fd  int // negative: the count is unknown
 	set int
 }
 
-// NewClock counts from now on.
+// NewClock returns a Clock that starts counting now.
 func NewClock() *Clock {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -27,10 +27,10 @@ func NewClock() *Clock {
 	return &Clock{fd: fd}
 }
 
-// Inherited is a clock that another process made. With a descriptor less than 0 every answer differs.
+// Inherited returns a Clock for the descriptor of another process. If fd is negative, every call of Set differs.
 func Inherited(fd int) *Clock { return &Clock{fd: fd} }
 
-// Set is how often the clock was set. Where that is not known, each answer is another one.
+// Set returns the number of times the clock was set. If that is unknown, every call returns another number.
 func (c *Clock) Set() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

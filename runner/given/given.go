@@ -1,13 +1,14 @@
-// Package given records, outside of a sandbox, which directories and sockets of the caller a sandbox was given, so that
-// they can be taken back though its runner was killed:
+// Package given records, outside of a sandbox, which directories and sockets the caller granted to it. The grants
+// can then be taken back even if the runner is killed:
 //
-//	RUN/given/KEY-ID        one sandbox's of the runner KEY, while it may write there
-//	RUN/given/KEY-ID.over   the same when it has ended, and its runner may not remove the sockets: real root's
+//	RUN/given/KEY-ID        the grants of a sandbox of runner KEY, while it may use them
+//	RUN/given/KEY-ID.over   the same after its end, if the runner may not remove the sockets (real root's)
 //
-// The client writes a record with the caller's rights before the sandbox exists; the runner removes it when the
-// directories are settled (package rootfs/upper). What a record asks for is done with the reaper's rights, which may be root's, so
-// it counts only if the caller owns it: real root's runner, which is not root, owns the directory and so can remove
-// records, but cannot make one. A directory is known by its device and inode and not by its path alone.
+// The client writes a record with the caller's rights before the sandbox exists. The runner removes it after the
+// directories are settled (package rootfs/upper). The reaper acts on a record with its own rights, which may be
+// root's, so a record counts only if the caller owns it. Real root's runner is not root. It owns the directory, so
+// it can remove records, but it cannot forge one. A directory is identified by device and inode, not by its path
+// alone.
 package given
 
 import (
@@ -30,17 +31,17 @@ import (
 	"demesne/runner"
 )
 
-// Subdir is where records are, below a run directory.
+// Subdir is the directory of the records, below a run directory.
 const Subdir = "given"
 
-// over is how the name of a record ends whose sandbox has ended.
+// over is the suffix of a record whose sandbox has ended.
 const over = ".over"
 
-// Record is what one sandbox was given.
+// Record lists the grants of one sandbox.
 type Record struct {
 	Dirs    []Dir           `json:"dirs,omitempty"`
 	Sockets []Socket        `json:"sockets,omitempty"`
-	IDs     *runner.IDRange `json:"ids,omitempty"` // of the sandbox, on the host; nil: only its user namespace tells
+	IDs     *runner.IDRange `json:"ids,omitempty"` // the sandbox's ids on the host; nil: known only in its user namespace
 }
 
 // Dir is a directory that the sandbox may write to.
@@ -50,23 +51,23 @@ type Dir struct {
 	Ino     uint64    `json:"ino"`
 	Mode    uint32    `json:"mode"`
 	Owner   uint32    `json:"owner,omitempty"`
-	Since   time.Time `json:"since"` // by its file system's clock; zero: not known
+	Since   time.Time `json:"since"` // by its file system's clock; zero: unknown
 	Access  []byte    `json:"access,omitempty"`
 	Default []byte    `json:"default,omitempty"`
-	// Restore says that its mode is to be put back: it is changed while the sandbox lives.
+	// Restore requests that the mode be restored: it is changed while the sandbox lives.
 	Restore bool `json:"restore,omitempty"`
-	// Shown says that ids are on the host what they are inside: files of its owner may be the sandbox's or not.
+	// Shown says that ids inside equal ids on the host. Files of Owner may then be the sandbox's or not.
 	Shown bool `json:"shown,omitempty"`
 }
 
-// Socket is one that the caller listens on for the sandbox.
+// Socket is a socket on which the caller listens for the sandbox.
 type Socket struct {
 	Path string `json:"path"`
 	Dev  uint64 `json:"dev"`
 	Ino  uint64 `json:"ino"`
 }
 
-// Look describes a directory that is about to be given. f may be an O_PATH descriptor.
+// Look describes a directory that is about to be granted. f may be an O_PATH descriptor.
 func Look(f *os.File) (Dir, error) {
 	d := Dir{Path: f.Name()}
 	var st unix.Stat_t
@@ -78,11 +79,11 @@ func Look(f *os.File) (Dir, error) {
 	if d.Access, d.Default, err = upper.Lists(int(f.Fd())); err != nil {
 		return d, fmt.Errorf("look at %q: %w", d.Path, err)
 	}
-	d.Since, _ = upper.Now(f) // another's, most likely: then no ctime is believed
+	d.Since, _ = upper.Now(f) // fails mostly for another user's directory; no ctime is trusted then
 	return d, nil
 }
 
-// LookSocket describes a socket that was just bound.
+// LookSocket describes a newly bound socket.
 func LookSocket(path string) (Socket, error) {
 	s := Socket{Path: path}
 	var st unix.Stat_t
@@ -93,7 +94,7 @@ func LookSocket(path string) (Socket, error) {
 	return s, nil
 }
 
-// Terms are what its directory is settled by.
+// Terms returns the terms for settling d. stepped says that the clock may have been set.
 func (d Dir) Terms(stepped bool) upper.Terms {
 	t := upper.Terms{Since: d.Since, Stepped: stepped || d.Since.IsZero(), Access: d.Access, Default: d.Default}
 	if d.Shown {
@@ -102,7 +103,7 @@ func (d Dir) Terms(stepped bool) upper.Terms {
 	return t
 }
 
-// Write writes a record of a runner's into a run directory and returns its name.
+// Write writes a record for runner key into a run directory and returns the record's name.
 func (r Record) Write(run, key string) (name string, err error) {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -123,14 +124,14 @@ func (r Record) Write(run, key string) (name string, err error) {
 	return name, nil
 }
 
-// Remove removes a record: nothing of it is given any more. It does nothing for an empty name.
+// Remove removes a record after its grants have ended. It does nothing for an empty name.
 func Remove(run, name string) {
 	if plain(name) {
 		os.Remove(filepath.Join(run, Subdir, name))
 	}
 }
 
-// Over marks a record whose sandbox has ended, see [Sockets].
+// Over marks the record of an ended sandbox, see [Sockets].
 func Over(run, name string) error {
 	if !plain(name) {
 		return nil
@@ -139,7 +140,7 @@ func Over(run, name string) error {
 	return os.Rename(path, path+over)
 }
 
-// Pending says whether a record that was marked is still there.
+// Pending reports whether a marked record still exists.
 func Pending(run, name string) bool {
 	_, err := os.Lstat(filepath.Join(run, Subdir, name+over))
 	return plain(name) && err == nil
@@ -147,17 +148,17 @@ func Pending(run, name string) bool {
 
 func plain(name string) bool { return name != "" && !strings.ContainsAny(name, "/.\x00") }
 
-// recordMax bounds a record's size: two directories and the sockets of one message.
+// recordMax bounds the size of a record: two directories and the sockets of one message.
 const recordMax = 1 << 20
 
-// Left says whether there are records of a runner.
+// Left reports whether records of a runner exist.
 func Left(run, key string) bool {
 	dir, names, _ := list(run, key, "")
 	dir.Close()
 	return len(names) > 0
 }
 
-// list opens the directory and returns the names of a runner's records in it, which end as is said.
+// list opens the directory and returns the names of a runner's records with the suffix end.
 func list(run, key, end string) (dir *os.File, names []string, err error) {
 	dir, err = os.Open(filepath.Join(run, Subdir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -171,7 +172,7 @@ func list(run, key, end string) (dir *os.File, names []string, err error) {
 	return dir, names, err
 }
 
-// each does what is to be done about each record of a runner that the caller wrote, and removes it.
+// each calls do for each record of a runner that the caller wrote, and removes the records.
 func each(run, key, end string, do func(Record) error) error {
 	dir, names, err := list(run, key, end)
 	defer dir.Close()

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// descriptor reads the number of a descriptor that the C half of package userns left in the environment, or returns -1.
+// descriptor returns the number of a descriptor that the C half of package userns left in the environment, or -1.
 func descriptor(name string) int {
 	fd, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {
@@ -19,9 +19,9 @@ func descriptor(name string) int {
 	return fd
 }
 
-// takeBack takes back what the killed runner's sandboxes were given. An ordinary user's files have ids that only the runner's user
-// namespace has: a process of our own joins that. Where it cannot, the caller's own files are settled, which are all that
-// others could use.
+// takeBack takes back the grants of the killed runner's sandboxes. Files of an ordinary user's sandboxes have ids
+// that only the runner's user namespace maps, so a child process joins that namespace. If it cannot, takeBack
+// settles the caller's own files, the only ones that other users could exploit.
 func takeBack(run, key string) error {
 	ns := descriptor(userns.EnvUserns)
 	if os.Getenv(userns.EnvMode) != userns.ModeUser || ns < 0 {
@@ -40,7 +40,7 @@ func settle(run, key string) error {
 	return given.TakeBack(run, key, given.Inherited(descriptor(userns.EnvClock)).Set() > 0)
 }
 
-// settleInside has [Settle] run in a user namespace.
+// settleInside runs [Settle] in a user namespace.
 func settleInside(ns int) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -58,10 +58,10 @@ func settleInside(ns int) error {
 	return cmd.Run()
 }
 
-// Settle is what that process does, and returns its exit code.
+// Settle settles the directories, as the child of settleInside, and returns an exit code.
 func Settle() int { return report(settle(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
-// Tidy removes the sockets of sandboxes that have ended whose runner may not, while that goes on. It returns an exit code.
+// Tidy removes the sockets of ended sandboxes that a live runner may not remove itself. It returns an exit code.
 func Tidy() int { return report(given.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
 func report(err error) int {

@@ -1,10 +1,10 @@
-// Package reap cleans up after a runner that was killed: what the kernel does not take away by itself.
+// Package reap cleans up after a killed runner: it removes what the kernel does not remove by itself.
 //
-// It runs in the process that package userns calls A, with the caller's own rights, and that still
-// holds the runner's lock: no new runner starts before it is through. In this order go the
-// processes that were left to it, the child subreaper; what sandboxes were given, which is settled; the runner's records of what lived; the trees of
-// sandboxes without namespaces; what a check tried; and what A was told to remove, the lock at
-// last. Mounts and namespaces went with the runner.
+// It runs with the caller's rights in the process that package userns calls A. That process still holds the
+// runner's lock, so no new runner starts before reap has finished. Reap works in this order: it kills the processes
+// that it inherited as child subreaper; it settles the directories of sandboxes and removes their sockets; it
+// records the end of the runner's sandboxes; it removes the trees of sandboxes without namespaces and the remains
+// of a check; it removes the paths that A was given, the lock last. Mounts and namespaces ended with the runner.
 package reap
 
 import (
@@ -25,12 +25,12 @@ import (
 	"demesne/runner/userns"
 )
 
-// Run does it, and returns an exit code.
+// Run cleans up and returns an exit code.
 func Run() int {
 	killOrphans()
 	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
 	code := report(takeBack(run, key))
-	store.OpenHistory(filepath.Join(run, "state")) // which buries the runner's sandboxes
+	store.OpenHistory(filepath.Join(run, "state")) // records the end of the runner's sandboxes
 	os.RemoveAll(filepath.Join(run, "scratch", key))
 	for _, dir := range doctor.Left(run, key) {
 		if err := doctor.Remove(dir); err != nil {
@@ -45,12 +45,13 @@ func Run() int {
 	return code
 }
 
-// reapFor bounds the pauses of a reaper. What is busy for longer, such as the group of a process that a dead disk holds,
-// is left to the next runner of the same name.
+// reapFor bounds the total pause of a reaper. A path that is busy for longer is left to the next runner of the
+// same name. An example is the control group of a process that a dead disk blocks.
 const reapFor = time.Minute
 
-// removeAll removes each path, one after the other: the last is the lock. On a starved machine what was killed may take long to be
-// gone, and its control group with it: nobody but us will look after that, so what is busy is tried again, after ever longer pauses.
+// removeAll removes the paths in order; the last is the lock. On a starved machine a killed process, and with it
+// its control group, may take long to go. No other process will remove it, so removeAll retries a busy path after
+// increasing pauses.
 func removeAll(paths []string, remove func(string) error, sleep func(time.Duration)) (errs []error) {
 	slept, pause := time.Duration(0), 10*time.Millisecond
 	for _, path := range paths {
@@ -79,9 +80,8 @@ func removeOne(path string) error {
 	return os.Remove(path)
 }
 
-// killOrphans kills what the kernel left to us, the child subreaper: a PID 1 that
-// was still being made, or the processes of a sandbox without namespaces. The death
-// of one PID 1 is the death of all in its pid namespace.
+// killOrphans kills the processes that this child subreaper inherited: a PID 1 in the making, or the processes of a
+// sandbox without namespaces. The death of a PID 1 kills its whole pid namespace (pid_namespaces(7)).
 func killOrphans() {
 	for {
 		for _, pid := range children() {
