@@ -10,7 +10,8 @@ import (
 	"demesne/runner"
 )
 
-// TestSpoil: a run whose /out could not be settled did not end well, whatever its command said.
+// TestSpoil checks that a run whose /out could not be settled does not count as a success, whatever its command
+// returned.
 func TestSpoil(t *testing.T) {
 	for _, c := range []struct {
 		unwashed error

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Each operation says what a door may do with it.
+// TestDoorOperations checks that atDoor has a row for every operation.
 func TestDoorOperations(t *testing.T) {
 	for op := range handlers {
 		if _, ok := atDoor[op]; !ok {
@@ -24,7 +24,7 @@ func TestDoorOperations(t *testing.T) {
 	}
 }
 
-// A call names its sandbox once, by the id that was looked up.
+// TestDoorRename checks that a renamed call has one sandbox field, with the id that was looked up.
 func TestDoorRename(t *testing.T) {
 	for _, body := range []string{`{"sandbox":"name","exec":7}`, `{"SANDBOX":"other","exec":7,"sandbox":"name"}`, `{"sandbox":"name","exec":7,"Sandbox":"other"}`} {
 		m := &ipc.Message{Op: api.OpExec, Body: json.RawMessage(body)}

@@ -12,14 +12,14 @@ import (
 	"demesne/runner/ipc"
 )
 
-// What allows nothing is no network, and is to be well said all the same.
+// TestAdmitEgress checks that an Egress that allows nothing gives no network and must still be well formed.
 func TestAdmitEgress(t *testing.T) {
 	wrong := errors.New("wrong")
 	for _, c := range []struct {
 		name         string
 		egress       *runner.Egress
 		network, ask bool
-		useless      bool // refused, whatever the answer
+		useless      bool // rejected even if the check passes
 	}{
 		{"nothing said", nil, false, false, false},
 		{"zero", &runner.Egress{}, false, false, false},
@@ -45,8 +45,8 @@ func TestAdmitEgress(t *testing.T) {
 	}
 }
 
-// What the caller's proxy and its credentials are, nobody can read back; and the caller's
-// own Spec stays as it was.
+// TestAdmitEgressForgets checks that the caller's proxy and its credentials cannot be read back, and that the
+// caller's own Spec does not change.
 func TestAdmitEgressForgets(t *testing.T) {
 	asked := &runner.Egress{
 		Mode: "open", Upstream: map[string]string{"HTTPS_PROXY": "http://u:hidden@proxy.test:8080"},
@@ -92,7 +92,7 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// Where there are no namespaces, a network is refused and not left open.
+// TestMinimalRefusesNetworks checks that a network is refused, not left open, on a machine without namespaces.
 func TestMinimalRefusesNetworks(t *testing.T) {
 	for name, s := range map[string]*sandbox{
 		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},

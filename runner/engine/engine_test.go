@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// What libcontainer is told is a golden file for each rung and option, so that a
-// change of it is seen in review.
+// TestConfigGolden compares libcontainer's configuration for each fallback level and option with a golden file, so
+// that a review sees every change.
 func TestConfigGolden(t *testing.T) {
 	single := api.Boot{UIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Inside: 0, Host: 1000, Size: 1}}}
 	multi := api.Boot{

@@ -15,7 +15,7 @@ import (
 	"demesne/runner/store"
 )
 
-// runsIn is a sandbox that has been made, of an engine that has no others.
+// runsIn returns a sandbox that has been made, the only one of its engine.
 func runsIn(t *testing.T) *sandbox {
 	t.Helper()
 	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), accepting: true}
@@ -29,7 +29,7 @@ func runsIn(t *testing.T) *sandbox {
 	return s
 }
 
-// A PID 1 that was brought to answer nothing takes its sandbox along.
+// TestSilentInit checks that a sandbox ends if its PID 1 does not answer.
 func TestSilentInit(t *testing.T) {
 	s := runsIn(t)
 	ours, theirs, err := ipc.Pair()
@@ -45,13 +45,14 @@ func TestSilentInit(t *testing.T) {
 	if ipc.AsError(err).Code != ipc.CodeGone {
 		t.Errorf("error %v", err)
 	}
-	<-s.e.idle // it is forgotten, on disk too
+	<-s.e.idle // closed after it is forgotten, on disk too
 	if s.verdict != runner.Lost {
 		t.Errorf("it ended as %q", s.verdict)
 	}
 }
 
-// P24: a PID 1 that a workload has taken over ends its sandbox, whatever it says and reads, and no call about it takes longer than it was given.
+// TestHostileInit covers P24. A PID 1 under a workload's control ends its sandbox, whatever it sends and reads, and
+// no call about it takes longer than its deadline.
 func TestHostileInit(t *testing.T) {
 	garbage := func(packet []byte) func(*os.File) {
 		return func(f *os.File) {
@@ -87,7 +88,7 @@ func TestHostileInit(t *testing.T) {
 			defer s.guest.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			// More than the socket holds, and more than one call.
+			// More bytes than the socket holds, and more than one call.
 			large := pid1api.Exec{Argv: []ipc.Bytes{make([]byte, 1<<20)}}
 			var calls sync.WaitGroup
 			for range 3 {
@@ -99,12 +100,12 @@ func TestHostileInit(t *testing.T) {
 			}
 			calls.Wait()
 			s.terminate(runner.Lost, "")
-			<-s.e.idle // it is forgotten, on disk too
+			<-s.e.idle // closed after it is forgotten, on disk too
 		})
 	}
 }
 
-// P24: one that says that it killed a command, and not that the command ended.
+// TestLyingInit covers P24. A PID 1 claims to have killed a command and does not report the command's end.
 func TestLyingInit(t *testing.T) {
 	s := runsIn(t)
 	ours, theirs, err := ipc.Pair()
@@ -130,7 +131,7 @@ func TestLyingInit(t *testing.T) {
 	}
 }
 
-// What a runner remembers of commands that have ended does not grow with their number.
+// TestEndedBounded checks that the number of remembered results is bounded.
 func TestEndedBounded(t *testing.T) {
 	s := runsIn(t)
 	for range 3 * endedMax {

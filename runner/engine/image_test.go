@@ -26,7 +26,7 @@ func TestAdmitRootfs(t *testing.T) {
 		name  string
 		image string
 		r     *runner.Rootfs
-		want  string // of the error; "" is none
+		want  string // in the error; "": no error
 	}{
 		{"host", "host", nil, ""},
 		{"unknown", "python", nil, "not known"},
@@ -53,7 +53,7 @@ func TestAdmitRootfs(t *testing.T) {
 	}
 }
 
-// TestGuestSetupOfImages: what commands of an image may do that others may not.
+// TestGuestSetupOfImages checks the additional rights of an image's commands.
 func TestGuestSetupOfImages(t *testing.T) {
 	image := &runner.Rootfs{Dir: "/r"}
 	for _, row := range []struct {
@@ -109,7 +109,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestRunsAs: whom commands run as, on the host's tree and on an image's.
+// TestRunsAs checks the user of commands, with the host's tree and with an image's.
 func TestRunsAs(t *testing.T) {
 	host := &sandbox{e: &Engine{boot: manyMapped}, paths: inside}
 	image := &sandbox{e: &Engine{boot: manyMapped}, paths: inside, spec: runner.Spec{Rootfs: &runner.Rootfs{}}, tree: &rootfs.Tree{

@@ -19,7 +19,7 @@ func TestExpiry(t *testing.T) {
 		name     string
 		ttl, age runner.Duration
 		used     time.Duration
-		want     time.Duration // after it was made
+		want     time.Duration // since its creation
 	}{
 		{"default", 0, 0, 0, 48 * time.Hour},
 		{"unused", hour, 0, 0, time.Hour},
@@ -35,14 +35,14 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestDifferences: what is left out differs from nothing, and each thing that differs is named with both values.
+// TestDifferences checks that an omitted argument differs from nothing, and that each difference names both values.
 func TestDifferences(t *testing.T) {
 	base := func() runner.Spec {
 		return runner.Spec{Image: "host", Limits: runner.Limits{PIDs: 100}, Egress: &runner.Egress{Allow: []string{"b.example", "a.example"}}}
 	}
 	for name, row := range map[string]struct {
 		asked func(*runner.Spec)
-		want  string // of the difference; empty: there is none
+		want  string // the difference; empty: no difference
 	}{
 		"nothing":   {func(s *runner.Spec) { *s = runner.Spec{} }, ""},
 		"the same":  {func(*runner.Spec) {}, ""},
@@ -67,7 +67,7 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
-	// A default differs from nothing, and something from a default.
+	// A default differs from no value; a value differs from a default.
 	none, open := []runner.Argument{{Name: "egress", Value: "none", Default: true}}, []runner.Argument{{Name: "egress", Value: "open"}}
 	if got := differences(open, none); got != nil {
 		t.Errorf("a default: %q", got)
@@ -77,7 +77,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestSecretsUnlike: a secret is the same with the same value, host and header. No value is in what is said.
+// TestSecretsUnlike checks that secrets are equal if value, host and header are, and that no text contains a value.
 func TestSecretsUnlike(t *testing.T) {
 	has := runner.Secret{Name: "T", Value: "hidden", Host: "a.example"}
 	s := &sandbox{id: "s", egress: &runner.Egress{Secrets: []runner.Secret{has}}}
@@ -150,7 +150,7 @@ func TestKeyLocks(t *testing.T) {
 		for range 50 {
 			all.Go(func() {
 				defer k.lock(key)()
-				*count++ // the race detector sees who is not alone
+				*count++ // the race detector reports a second goroutine here
 			})
 		}
 	}
@@ -160,7 +160,7 @@ func TestKeyLocks(t *testing.T) {
 	}
 }
 
-// TestKeeps: of one that ends without its files nobody is told that there was no place for them.
+// TestKeeps checks the code of the error: a sandbox that ended without its files is gone, and never lacked a directory.
 func TestKeeps(t *testing.T) {
 	for _, row := range []struct {
 		name         string

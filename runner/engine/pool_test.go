@@ -16,8 +16,8 @@ func TestShapeOf(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*runner.Spec)
-		fits   bool // some spare
-		same   bool // one of the plain shape
+		fits   bool // a sandbox can be prepared for it
+		same   bool // of the same shape as the plain Spec
 	}{
 		{"nothing", func(*runner.Spec) {}, true, true},
 		{"name", func(s *runner.Spec) { s.Name = "n" }, true, true},
@@ -46,7 +46,7 @@ func TestShapeOf(t *testing.T) {
 	}
 }
 
-// What is allowed does not matter before it is known whose a sandbox will be, and is in no spare.
+// TestShapeOfNetwork checks that the rules are not part of a shape and not in a prepared sandbox.
 func TestShapeOfNetwork(t *testing.T) {
 	one, rest, ok := shapeOf(runner.Spec{}, &runner.Egress{Mode: "open", Allow: []string{"a.test"}, Log: "/l", Upstream: map[string]string{"A": "b"}})
 	if !ok || !reflect.DeepEqual(rest.Egress, &runner.Egress{}) {
@@ -60,7 +60,8 @@ func TestShapeOfNetwork(t *testing.T) {
 	}
 }
 
-// Whether set-user-ID files are refused inside is decided when a sandbox on an image is made.
+// TestShapeOfImage checks that Exposed is part of the shape for an image. It decides whether set-user-ID files are
+// refused inside.
 func TestShapeOfImage(t *testing.T) {
 	spec := runner.Spec{Image: "i", Rootfs: &runner.Rootfs{Layers: []string{"a"}}}
 	one, _, _ := shapeOf(spec, nil)

@@ -9,14 +9,14 @@ import (
 	"demesne/runner"
 )
 
-// fill has p have what it wants, as if made.
+// fill adds the sandboxes that p lacks, as if they had been made.
 func (p *spares) fill() {
 	for sh := p.lacking(); sh != nil; sh = p.lacking() {
 		sh.list = append(sh.list, &spare{shape: sh, made: make(chan struct{})})
 	}
 }
 
-// String is each shape with how many there are of how many wanted.
+// String lists the shapes, each with its numbers of present and wanted sandboxes.
 func (p *spares) String() string {
 	var words []string
 	for _, sh := range p.shapes {
@@ -25,15 +25,15 @@ func (p *spares) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Each shape asked for has one, one more for each time it was missed while there is room, and makes
-// room for another when it was not asked for the longest.
+// TestSparesTake checks the size of the pool. Each requested shape has one sandbox, and one more for each miss
+// while there is room. The least recently requested shape makes room for another.
 func TestSparesTake(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		most  int
-		takes string // shapes, of which f is no shape: the lists are filled then
+		takes string // shapes to take; f is no shape but a call of fill
 		want  string
-		gone  int // how many gave way
+		gone  int // number of sandboxes that made room
 	}{
 		{"a miss", 4, "a", "a 0/1", 0},
 		{"a hit", 4, "afa", "a 0/1", 0},
@@ -64,7 +64,7 @@ func TestSparesTake(t *testing.T) {
 	}
 }
 
-// The oldest is taken first, also while it is made: who takes it waits for that.
+// TestSparesOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
 func TestSparesOldestFirst(t *testing.T) {
 	p := &spares{most: 2}
 	p.take("a", runner.Spec{})
@@ -76,7 +76,7 @@ func TestSparesOldestFirst(t *testing.T) {
 	}
 }
 
-// What was not taken in time was too many, and what cannot be made is not tried again unasked.
+// TestSparesEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
 func TestSparesEnd(t *testing.T) {
 	p := &spares{most: 4}
 	p.take("a", runner.Spec{})
@@ -103,13 +103,14 @@ func TestSparesEnd(t *testing.T) {
 	}
 }
 
-// A spare is made beside nobody who waits, but not put off for ever by commands.
+// TestSparesDisturbing checks that no sandbox is prepared while a caller waits, but that commands cannot postpone
+// it forever.
 func TestSparesDisturbing(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name            string
 		busy            int
-		command, wanted time.Duration // ago
+		command, wanted time.Duration // time since then
 		want            bool
 	}{
 		{"nothing goes on", 0, time.Hour, spareDelay, false},

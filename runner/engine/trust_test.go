@@ -36,7 +36,7 @@ func TestTrust(t *testing.T) {
 	if err := s.trust(nil); err != nil || s.trusts != nil {
 		t.Errorf("a sandbox without a network is to trust %v, %v", s.trusts, err)
 	}
-	// Nobody waits for the proxy's answer when it has no certificate to give.
+	// Without secrets the proxy has no certificate, so trust does not wait for its answer.
 	if err := s.trust(network.NewEgress(*s.egress)); err != nil || len(s.trusts.Extra) != 0 {
 		t.Errorf("without secrets: %v, %v", s.trusts, err)
 	}

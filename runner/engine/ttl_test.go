@@ -7,7 +7,8 @@ import (
 	"demesne/runner"
 )
 
-// What only its maker knows of ends soon after that, and not before; what others know of has its time.
+// TestBound checks that a sandbox known only to its maker ends soon after the maker does, and not before. One that
+// others know lasts its full time.
 func TestBound(t *testing.T) {
 	hour := runner.Duration(time.Hour)
 	for _, row := range []struct {
@@ -16,7 +17,7 @@ func TestBound(t *testing.T) {
 		maker, gone bool
 		do          func(*sandbox)
 		want        time.Duration
-		over        bool // when its clock goes off
+		over        bool // it ends when its timer fires
 	}{
 		{name: "known", ttl: hour, want: time.Hour, over: true},
 		{name: "known to its maker", ttl: hour, maker: true, want: untold},
@@ -39,7 +40,7 @@ func TestBound(t *testing.T) {
 		if d := row.want - left; d < 0 || d > 10*time.Second {
 			t.Errorf("one %s ends in %v, want %v", row.name, left, row.want)
 		}
-		s.life.ends = s.life.ends.Add(-row.want) // its time has come
+		s.life.ends = s.life.ends.Add(-row.want) // let the time pass
 		if s.life.expires = s.life.expires.Add(-row.want); s.due() > 0 == row.over {
 			t.Errorf("one %s: %v are left", row.name, s.due())
 		}

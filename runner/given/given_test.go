@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write records d and makes the run directory it is in.
+// write writes record d and makes its run directory.
 func write(t *testing.T, r Record) (run, name string) {
 	t.Helper()
 	run = t.TempDir()
@@ -37,7 +37,7 @@ func look(t *testing.T, dir string) Dir {
 	return d
 }
 
-// setuid says whether the file in dir still is.
+// setuid reports whether the file in dir still has its set-user-ID bit.
 func setuid(t *testing.T, file string) bool {
 	t.Helper()
 	st, err := os.Stat(file)
@@ -85,7 +85,7 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestAnotherDirectory: what has the path by then, but is not what was given, is not touched, and neither is another socket.
+// TestAnotherDirectory checks that a different directory or socket at the recorded path is not touched.
 func TestAnotherDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir, sock := filepath.Join(parent, "d"), filepath.Join(parent, "s")
@@ -129,11 +129,11 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestForged: a record that the caller does not own, as one would be that real root's runner makes, and a link to
-// one that it does own, ask for nothing.
+// TestForged checks that two records have no effect: one that the caller does not own, as real root's runner could
+// make it, and a link to one that the caller does own.
 func TestForged(t *testing.T) {
 	if os.Geteuid() != 0 {
-		return // it takes two users
+		return // the test takes two users
 	}
 	for _, name := range []string{"another's", "link"} {
 		dir := t.TempDir()
@@ -164,7 +164,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestClock: a clock that was not set says so, and a clock that is missing never does.
+// TestClock checks that an unset clock reports no change, and that a missing clock always reports one.
 func TestClock(t *testing.T) {
 	c := NewClock()
 	if n := c.Set(); n != 0 || c.Set() != n {

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBusy: what is busy is tried again until it is not, or for a minute, and the lock stays the last.
+// TestBusy checks that a busy path is retried until it is removed, for at most a minute, and that the lock remains
+// the last.
 func TestBusy(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
-		busy  int // so often
+		busy  int // number of attempts that fail with EBUSY
 		slept time.Duration
 		errs  int
 	}{{0, 0, 1}, {3, 70 * time.Millisecond, 1}, {1 << 30, reapFor, 2}} {
