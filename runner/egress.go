@@ -12,7 +12,7 @@ import (
 type Egress struct {
 	Mode  string   `json:"mode,omitempty"`  // empty: no mode. The runner adds the rules of the mode; the caller adds mirrors
 	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
-	Deny  []string `json:"deny,omitempty"`  // rules that precede all of Allow
+	Deny  []string `json:"deny,omitempty"`  // take precedence over every rule that allows
 
 	// Mode "open" and Learn let data out to any host. The runner refuses them together with Inputs or a Workspace
 	// of the host. OpenWithInputs lifts that for mode "open", never for Learn.

@@ -6,8 +6,8 @@ import (
 )
 
 // Receipt records what a sandbox was requested to be and what the kernel enforces of it. The status of a layer is
-// [Held] only after a test, or a value read back from the kernel, that distinguishes the sandbox from one without
-// that layer.
+// [Held] only after a test or a value read back from the kernel. That evidence must distinguish the sandbox from
+// one without the layer.
 type Receipt struct {
 	Version     int            `json:"version"` // version of this format: 1
 	Sandbox     string         `json:"sandbox"`

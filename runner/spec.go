@@ -1,6 +1,6 @@
-// Package runner defines the data types of sandboxes: the requested sandbox ([Spec], with [Egress] and [Limits]),
-// the command to execute in it ([Command]), the result of that command ([Result]) and what the kernel enforced
-// ([Receipt]).
+// Package runner defines the data types of sandboxes. [Spec] is the requested sandbox, with [Egress] and [Limits].
+// [Command] is a command to execute in it, [Result] the command's result. [Receipt] records what the kernel
+// enforced.
 //
 // The package has types only, so any package can import it without the implementation. Package client finds or
 // starts demesne-runner and requests sandboxes from it. Package api is the protocol between the two. Package engine

@@ -22,7 +22,7 @@ type shared struct {
 	was      given.Dir    // state of out before the first command
 	workWas  given.Dir    // state of work before the first command
 	sets     int          // number of clock changes at that time
-	takeBack func() error // ends other users' access to /out; nil: none was granted
+	takeBack func() error // revokes the sandbox user's access to /out; nil: none was granted
 	unwashed error        // why files in out may still grant rights; out is then closed to others
 }
 

@@ -61,7 +61,7 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 		GIDMappings:     identity(ids.GIDMap),
 		Capabilities:    &configs.Capabilities{Bounding: caps, Effective: caps, Permitted: caps},
 		NoNewPrivileges: true,
-		NoNewKeyring:    true, // the runner's own keyring is private already; see runner/userns
+		NoNewKeyring:    true, // the runner's session keyring is private; see runner/userns
 		Hostname:        spec.Hostname,
 		Cgroups:         noCgroup(id),
 		RootlessCgroups: true,

@@ -28,7 +28,7 @@ type kept struct {
 	rebooted  bool       // the machine rebooted since then
 
 	restarted bool
-	quiet     bool     // no command ran in it when it was ended
+	quiet     bool     // nothing ran in it when it was ended
 	stay      bool     // keep its files when it ends; guarded by the sandbox's mu
 	news      bool     // report the restart with the next command's result; guarded by the sandbox's mu
 	lacks     []string // names of secrets that the restart lacks; guarded by the sandbox's mu

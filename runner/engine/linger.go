@@ -9,10 +9,10 @@ import (
 	"demesne/runner"
 )
 
-// linger keeps a runner for a while after its last sandbox and caller, with its pool of
-// prepared sandboxes, so that a loop of one-shot runs starts one runner and not many. The caller
-// that came last sets the time. A runner that made no sandbox does not linger, and neither does
-// one whose program was replaced: the next caller starts the new program.
+// linger keeps a runner for a while after its last sandbox and caller, with its pool of prepared sandboxes. A loop
+// of one-shot runs then starts one runner and not many. The caller that came last sets the time. A runner that made
+// no sandbox does not linger, and neither does one whose program was replaced: the next caller starts the new
+// program.
 //
 // Its methods are called with [Engine]'s lock held.
 type linger struct {
@@ -21,8 +21,8 @@ type linger struct {
 	timer  *time.Timer // nil: the runner does not linger now
 }
 
-// begin starts lingering, after which stop is called with the timer that ran out. It returns
-// false if the runner is to end now.
+// begin starts lingering, after which stop is called with the timer that ran out. It returns false if the runner is
+// to end now.
 func (l *linger) begin(stop func(*time.Timer)) bool {
 	if l.length <= 0 || !l.served || replaced() {
 		return false
@@ -71,8 +71,8 @@ func replaced() bool {
 	return unix.Stat("/proc/self/exe", &st) == nil && st.Nlink == 0
 }
 
-// watchProgram ends a runner that lingers when its program is replaced. Without inotify the
-// runner lingers its time out.
+// watchProgram ends a runner that lingers when its program is replaced. Without inotify the runner lingers its time
+// out.
 func (e *Engine) watchProgram() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // The writes cannot become a layer below both sandboxes, as they do for a sandbox without processes. An overlay
 // keeps the layers that it was mounted with, and a layer below a mounted overlay must not change
 // (Documentation/filesystems/overlayfs.rst). A new overlay would be another file system. The roots, directories,
-// mappings and open files of the processes would stay in the old one, and so would the Landlock rules, which hold
-// for its inodes.
+// mappings and open files of the processes would stay in the old one. So would the Landlock rules, which hold for
+// its inodes.
 func (s *sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked, error) {
 	if err := admitBases(s.id, s.kept.base); err != nil {
 		return runner.Forked{}, err

@@ -58,7 +58,7 @@ type Engine struct {
 	host   *limits.Host
 	kernel string
 	state  *store.History
-	life   *os.File // the reaper waits for its end
+	life   *os.File // the reaper waits until this pipe end is closed
 	clock  *given.Clock
 	ready  chan struct{} // closed when setUp has set the fields above, or broken
 	broken error
@@ -206,10 +206,9 @@ func (e *Engine) mountOwn() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts slaves: %w", err)
 	}
-	// libcontainer reads /proc through a clone of the mount if it can get one, and freeing each clone waits for an
-	// RCU grace period of the whole machine. Only the runner mounts here, so the clone protects against nothing.
-	// Where clones are refused, libcontainer does without. A recursive bind of a directory above /proc omits it,
-	// too.
+	// libcontainer reads /proc through a clone of the mount if it can get one. Freeing each clone waits for an RCU
+	// grace period of the whole machine. Only the runner mounts here, so the clone protects against nothing. Where
+	// clones are refused, libcontainer does without. A recursive bind of a directory above /proc omits it, too.
 	unix.Mount("", "/proc", "", unix.MS_UNBINDABLE, "")
 	if err := unix.Mount("demesne", e.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("mount %q: %w", e.dir, err)

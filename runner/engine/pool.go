@@ -14,9 +14,9 @@ import (
 
 // A runner that lingers after a sandbox has ended prepares sandboxes. It creates them in advance, like any other
 // sandbox, restricted and verified, in the shapes that were requested last. Only the owner is left open. When a
-// prepared sandbox is taken, /out and /workspace are mounted in it, and its gateway, if any, goes to the proxy with
-// the caller's rules. Only then does it get a name, an owner and a receipt. A prepared sandbox never had another
-// owner and is used once. No list shows it, and it does not keep the runner alive.
+// prepared sandbox is taken, /out and /workspace are mounted in it. Its gateway, if any, goes to the proxy with the
+// caller's rules. Only then does it get a name, an owner and a receipt. A prepared sandbox never had another owner
+// and is used once. No list shows it, and it does not keep the runner alive.
 //
 // A prepared sandbox does not lock its image, so that removing an image need not wait for unused sandboxes. It
 // locks the layers while it mounts them, and again when it is taken. It is discarded if the layers have changed in

@@ -8,9 +8,9 @@ import (
 	"demesne/runner"
 )
 
-// spares is the pool of a runner: a few prepared sandboxes of each recently requested shape, at most most in all. A
-// shape starts with one. It grows by one each time a request finds none, while the pool has room. A new shape takes
-// its room from the least recently requested one.
+// spares is the pool of a runner: a few prepared sandboxes of each recently requested shape, at most spares.most in
+// all. A shape starts with one. It grows by one each time a request finds none, while the pool has room. A new
+// shape takes its room from the least recently requested one.
 type spares struct {
 	mu      sync.Mutex
 	most    int

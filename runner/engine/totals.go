@@ -23,7 +23,7 @@ var totals = []total{
 }
 
 // fits rejects a sandbox if its limits and those of the live ones together exceed most. A zero in most is no bound.
-// A live sandbox without a limit counts with the whole bound.
+// A live sandbox without a limit counts with the whole bound; a new one without a limit is rejected.
 func fits(most, asked runner.Limits, live []runner.Limits) error {
 	for _, t := range totals {
 		bound := t.of(most)

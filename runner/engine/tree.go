@@ -70,8 +70,7 @@ func (s *sandbox) mount(m *ipc.Message) (err error) {
 	return s.openShared()
 }
 
-// inodes bounds the number of inodes of a tree. Empty files take kernel memory that size= does not count
-// (tmpfs(5)).
+// inodes bounds the number of inodes of a tree. Empty files take kernel memory that size= does not count.
 func inodes(bytes int64) int64 {
 	const most = 256 << 10
 	if bytes <= 0 {

@@ -27,7 +27,8 @@ func NewClock() *Clock {
 	return &Clock{fd: fd}
 }
 
-// Inherited returns a Clock for the descriptor of another process. If fd is negative, every call of Set differs.
+// Inherited returns a Clock for the descriptor of another process. If fd is negative, every call of Set returns
+// another number.
 func Inherited(fd int) *Clock { return &Clock{fd: fd} }
 
 // Set returns the number of times the clock was set. If that is unknown, every call returns another number.
