@@ -2,7 +2,7 @@ package api
 
 import "demesne/runner/ipc"
 
-// The operations of the caller socket. For those of the guest socket see package pid1api.
+// The operations of the caller socket. Package pid1api defines those of demesne-init's socket.
 const (
 	OpHello   ipc.Op = "hello"
 	OpCreate  ipc.Op = "create"

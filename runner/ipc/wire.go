@@ -1,6 +1,6 @@
 // Package ipc carries messages with file descriptors between demesne's programs, over SOCK_SEQPACKET unix sockets.
 //
-//	demesne ──── caller socket ────▶ demesne-runner ──── guest socket ────▶ demesne-init
+//	demesne ──── caller socket ────▶ demesne-runner ──── init socket ─────▶ demesne-init
 //	         Call / Reply / Event                    Call / Reply / Event
 //
 // A message is one JSON object. It is split into packets of at most [packetSize] bytes, because SO_SNDBUF bounds a
@@ -14,7 +14,7 @@
 // reply. Either side may send at any time. [Conn] is safe for one reader and many writers.
 //
 // A sandbox can reach neither socket. The caller socket lives in a directory of mode 0700 that is never mounted. The
-// inner end of the guest socket is close-on-exec, in a process whose memory the workload cannot read. Both sides
+// inner end of the init socket is close-on-exec, in a process whose memory the workload cannot read. Both sides
 // still treat their input as hostile: sizes are bounded, and unexpected descriptors are closed (escapes.md P10).
 package ipc
 

@@ -73,8 +73,8 @@ func (b *Dir) Renew(until time.Time) error {
 // Close unlocks the sandbox for the next Take.
 func (b *Dir) Close() error { return errors.Join(b.root.Close(), b.lock.Close()) }
 
-// Remove removes the sandbox and closes b. If only a part can be removed, for example by a runner without the
-// sandbox's ids, the sandbox no longer exists, and the next sweep continues.
+// Remove removes the sandbox and closes b. A runner without the sandbox's ids, for example, can remove only a part. The
+// sandbox then no longer exists, and the next sweep continues.
 func (b *Dir) Remove() error { return errors.Join(b.remove(), b.d.sweepBases()) }
 
 func (b *Dir) remove() error {

@@ -185,8 +185,8 @@ func (d *History) all() []HistoryRecord {
 	return all
 }
 
-// temporary returns the name of a file that the process who is writing. The name identifies the writer, so files of a
-// killed runner can be told from those of a live one.
+// temporary returns the name of a temporary file. The name identifies the writing process, so files of a killed runner
+// can be told from those of a live one.
 func temporary(who Process, id string) string {
 	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
 }

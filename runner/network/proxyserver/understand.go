@@ -80,8 +80,8 @@ func parseRules(words []string) ([]policy.Rule, error) {
 	return rules, nil
 }
 
-// anybody lists four unrelated addresses that are far apart. A policy that allows all of them does not name
-// particular destinations.
+// Four unrelated addresses that are far apart. A policy that allows all of them does not name particular
+// destinations.
 var anybody = []string{"9.9.9.9", "93.184.216.34", "151.101.1.69", "193.0.6.139"}
 
 // reachesAnybody reports whether rules for addresses amount to the mode "open".
