@@ -50,7 +50,7 @@ var ErrFull = errors.New("too many jobs are queued")
 // Status is the state of a job.
 type Status string
 
-// The possible statuses. A job whose command exited with a nonzero code has still Succeeded.
+// The possible statuses. A job whose command exited with a nonzero code still counts as Succeeded.
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"

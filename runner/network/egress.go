@@ -27,8 +27,8 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Begin, Open,
-// Serve and Close must be called in order.
+// Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Serve must follow
+// Begin and Open.
 type Egress struct {
 	asked   runner.Egress // includes the values that the Spec no longer holds
 	gateway *netns.Gateway
