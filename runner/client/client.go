@@ -190,8 +190,8 @@ func (c *Client) handle(m *ipc.Message) {
 // Create instead removes it with its files, and sets Replaced. Concurrent callers with the same key get the same
 // sandbox, or that error.
 //
-// A persistent sandbox with neither name nor key is removed 30 s after c is closed, because its creator may have died
-// before it could report the id. Opening the sandbox or running a command in it by then prevents this.
+// A persistent sandbox with neither name nor key is removed 30 s after c is closed, unless it was opened or ran a
+// command. Its creator may have died before it could report the id.
 func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
 	if spec.Key != "" {
 		if spec.Given == nil {

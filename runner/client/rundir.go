@@ -28,9 +28,8 @@ import (
 //	scratch/    writable trees of sandboxes that have no mount namespace
 //	given/      a record of the files given to each live sandbox, for the reaper; see package given
 //
-// KEY identifies everything that two callers must have in common to share a runner: their ids, the namespaces through
-// which they see the machine, and the program itself. The part after a dash identifies rights that may differ between
-// callers.
+// KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and demesne
+// programs. The part after a dash identifies rights that may differ between callers.
 type runDir struct {
 	path string
 	key  string

@@ -10,8 +10,8 @@
 //
 // The lock ends with the runner. So an unlocked directory with a spec.json is a sandbox without processes. One
 // without a spec.json was left by a runner that was killed during creation. [Store.Sweep] removes those and expired
-// sandboxes. A directory may disappear while a process waits for its lock, so each lock is checked afterwards: the
-// name must still refer to the locked directory.
+// sandboxes. A directory may disappear while a process waits for its lock. So after locking, the package checks that
+// the name still refers to the locked directory.
 //
 // A sandbox can reach only tree. The package opens nothing in tree except to remove it, by descriptors and without
 // following links. It relies on flock(2) and rename(2). It calls fsync for spec.json but not for tree: a power cut

@@ -11,7 +11,7 @@
 // leave the sandbox.
 //
 // Holes of a file are not sent (content.go) and are holes in the copy. The host's side enforces [Limits] on each
-// copy. A stream that was truncated or exceeds the limits leaves nothing in the sandbox: files get their names only
+// copy. A stream that was truncated or exceeds the limits leaves nothing in the sandbox. Files get their names only
 // when all of them have arrived ([Part]).
 //
 // The package imports no other package of demesne, because PID 1 of every sandbox links it.
