@@ -7,21 +7,21 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Attached is the reply to an attach call, with the terminal as descriptor.
+// Attached is the reply to an attach call. It carries the terminal as a descriptor.
 type Attached struct {
 	Exec   uint64    `json:"exec"`
-	Recent ipc.Bytes `json:"recent,omitempty"` // what was written while nobody had the terminal: the end of it
+	Recent ipc.Bytes `json:"recent,omitempty"` // the end of the output written while no caller had the terminal
 }
 
-// Introduction is the body of a caller's first message. A caller without one is of the command line.
+// Introduction is the body of a caller's first message. A caller that sends none is the command line.
 type Introduction struct {
 	Door   runner.Door    `json:"door,omitempty"`
-	Totals *runner.Limits `json:"totals,omitempty"` // of the limits of all sandboxes, for those it makes; zero: no bound
-	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays after its last caller, if that is this one; nil: [runner.DefaultLinger]
+	Totals *runner.Limits `json:"totals,omitempty"` // bound the sum of all sandboxes' limits, for sandboxes of this caller; zero: unbounded
+	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
 }
 
-// Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
-// of its own programs.
+// Hello is the runner's first message on a new connection. It carries no version: a caller only finds runners that
+// were started from its own build.
 type Hello struct {
 	PID  int    `json:"pid"`
 	Mode string `json:"mode"`
@@ -33,14 +33,14 @@ type Created struct {
 	Level runner.Level   `json:"level"`
 	Trace []runner.Stage `json:"trace"`
 
-	Existing bool `json:"existing,omitempty"` // there is one of the key: open it
-	Replaced bool `json:"replaced,omitempty"` // there was one of the key, and it was removed
+	Existing bool `json:"existing,omitempty"` // a sandbox with the key exists; the caller opens it
+	Replaced bool `json:"replaced,omitempty"` // a sandbox with the key existed and was removed
 }
 
 // Target names a sandbox by id or name.
 type Target struct {
 	Sandbox string `json:"sandbox"`
-	Keep    bool   `json:"keep,omitempty"` // of a stop call: the files stay
+	Keep    bool   `json:"keep,omitempty"` // for a stop call: keep the files
 }
 
 // Opened is the reply to an open or restart call.
@@ -49,10 +49,10 @@ type Opened struct {
 	Level     runner.Level `json:"level"`
 	Out       string       `json:"output_dir"`
 	Restarted bool         `json:"restarted,omitempty"`
-	Lacks     []string     `json:"lacks,omitempty"` // secrets that it was restarted without, by name
+	Lacks     []string     `json:"lacks,omitempty"` // names of secrets that were not available at the restart
 }
 
-// LayerRequest is the body of a layer call; its descriptor is where the layer goes.
+// LayerRequest is the body of a layer call. Its descriptor is the file to which the layer is written.
 type LayerRequest struct {
 	Sandbox string `json:"sandbox"`
 	Layer   int    `json:"layer"`
@@ -63,16 +63,16 @@ type Answer struct {
 	Sandbox string `json:"sandbox"`
 	ID      uint64 `json:"id"`
 	Allow   bool   `json:"allow"`
-	Silent  bool   `json:"silent,omitempty"` // nobody has answered, and nobody will
+	Silent  bool   `json:"silent,omitempty"` // no answer was given, and none will follow
 }
 
-// Restart is the body of a restart call; its descriptors are those of a create call.
+// Restart is the body of a restart call. It carries the same descriptors as a create call.
 type Restart struct {
 	Sandbox string `json:"sandbox"`
-	Exposed bool   `json:"exposed,omitempty"` // as in Spec, found out anew
-	Granted string `json:"granted,omitempty"` // likewise
+	Exposed bool   `json:"exposed,omitempty"` // as in Spec, determined anew
+	Granted string `json:"granted,omitempty"` // as in Spec, determined anew
 
-	// As in Egress: no file has them.
+	// As in Egress. These values are never written to a file.
 	Upstream map[string]string `json:"upstream,omitempty"`
 	Secrets  []runner.Secret   `json:"secrets,omitempty"`
 }
@@ -83,8 +83,8 @@ type ForkRequest struct {
 	Name     string `json:"name,omitempty"`
 	Out      string `json:"out,omitempty"`
 	Snapshot bool   `json:"snapshot,omitempty"`
-	Passing  bool   `json:"passing,omitempty"` // of a snapshot: it goes with the connection
+	Passing  bool   `json:"passing,omitempty"` // for a snapshot: remove it when the connection ends
 
-	Publish []runner.Port `json:"publish,omitempty"` // of a fork: those of the other sandbox are not inherited
-	Door    runner.Door   `json:"-"`                 // the caller's, by the runner: a fork is of the door that forks
+	Publish []runner.Port `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
+	Door    runner.Door   `json:"-"`                 // the caller's door, set by the runner: a fork belongs to the door that makes it
 }

@@ -10,34 +10,33 @@ import (
 	"demesne/runner"
 )
 
-// Boot is what a caller that starts a runner tells it, as a line of JSON after the
-// 'g' of package userns' drawing. The runner cannot find these out by itself: it
-// was not there.
+// Boot is the configuration that a caller sends to a runner it starts. It is one line of JSON after the 'g' in the
+// diagram of package userns. It holds facts that the runner cannot find out by itself.
 type Boot struct {
 	RunDir   string           `json:"run_dir"`
 	Key      string           `json:"key"`
 	Init     string           `json:"init"` // path of demesne-init
-	Mode     string           `json:"mode"` // a userns.Mode…
+	Mode     string           `json:"mode"` // one of the userns.Mode constants
 	UIDMap   []runner.IDRange `json:"uid_map"`
 	GIDMap   []runner.IDRange `json:"gid_map"`
-	MapWhy   string           `json:"map_why,omitempty"`  // why a single id
-	MapFix   string           `json:"map_fix,omitempty"`  //
-	ModeWhy  string           `json:"mode_why,omitempty"` // why no namespaces
+	MapWhy   string           `json:"map_why,omitempty"`  // why only a single id is mapped
+	MapFix   string           `json:"map_fix,omitempty"`  // how to get more
+	ModeWhy  string           `json:"mode_why,omitempty"` // why there are no namespaces
 	ModeFix  string           `json:"mode_fix,omitempty"`
 	CgroupAt []string         `json:"cgroups,omitempty"` // made for this runner by real root
-	Callers  NSID             `json:"callers"`           // the user namespace that callers are in
-	Kept     string           `json:"kept,omitempty"`    // the [client.SandboxRoot]; it need not be there
-	Spares   int              `json:"spares,omitempty"`  // how many sandboxes may be made in advance
-	Network  bool             `json:"network,omitempty"` // the first sandbox is to have a way out, in all likelihood
+	Callers  NSID             `json:"callers"`           // the callers' user namespace
+	Kept     string           `json:"kept,omitempty"`    // the [client.SandboxRoot]; it need not exist
+	Spares   int              `json:"spares,omitempty"`  // maximum number of prepared sandboxes
+	Network  bool             `json:"network,omitempty"` // the first sandbox will probably have a network
 }
 
-// UIDs is how many user ids are mapped.
+// UIDs returns the number of mapped user ids.
 func (b Boot) UIDs() uint32 { return size(b.UIDMap) }
 
-// GIDs is how many group ids are.
+// GIDs returns the number of mapped group ids.
 func (b Boot) GIDs() uint32 { return size(b.GIDMap) }
 
-// OneID says that nobody but uid 0 exists inside.
+// OneID reports whether only a single user id or group id is mapped.
 func (b Boot) OneID() bool { return b.UIDs() == 1 || b.GIDs() == 1 }
 
 func size(m []runner.IDRange) (n uint32) {
@@ -47,18 +46,18 @@ func size(m []runner.IDRange) (n uint32) {
 	return n
 }
 
-// NSID identifies a namespace, namespaces(7).
+// NSID identifies a namespace; see namespaces(7).
 type NSID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
 }
 
-// FileUserNS is the descriptor a caller introduces itself with: its user namespace. A
-// process in a sandbox has none of the host's to show, so the socket is of no use to
-// it, even if it could reach it (escapes.md P9).
+// FileUserNS names the descriptor of a caller's user namespace, with which it identifies itself. A sandboxed process
+// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (escapes.md
+// P9).
 const FileUserNS = "userns"
 
-// Identify returns whose f, an open namespace, is.
+// Identify returns the identity of the namespace that f refers to.
 func Identify(f *os.File) (NSID, error) {
 	var st unix.Stat_t
 	var fs unix.Statfs_t
@@ -71,13 +70,13 @@ func Identify(f *os.File) (NSID, error) {
 	return NSID{uint64(st.Dev), st.Ino}, nil
 }
 
-// Descriptors a runner starts with.
+// Descriptors that a runner inherits when it starts.
 const (
-	FDControl  = 3 // see package userns; then the Boot is read from it
-	FDConn     = 4 // the caller that started it, already connected
+	FDControl  = 3 // see package userns; the Boot follows on it
+	FDConn     = 4 // the caller that started the runner, already connected
 	FDListener = 5 // KEY.sock
 	FDLock     = 6 // KEY.lock, locked
 )
 
-// Backlog is how many callers may wait on the listener until they are accepted.
+// Backlog bounds the callers that wait to be accepted on the listener.
 const Backlog = 4096

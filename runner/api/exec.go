@@ -7,8 +7,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// ExecRequest is the body of an exec call; its descriptors are stdin, stdout and
-// stderr.
+// ExecRequest is the body of an exec call. Its descriptors are stdin, stdout and stderr.
 type ExecRequest struct {
 	Sandbox string          `json:"sandbox"`
 	Argv    []ipc.Bytes     `json:"argv"`
@@ -18,20 +17,21 @@ type ExecRequest struct {
 	Timeout runner.Duration `json:"timeout,omitempty"`
 	TTY     *runner.Winsize `json:"tty,omitempty"`
 
-	// Secrets must be among those that the sandbox was started with.
+	// Secrets must be a subset of the secrets with which the sandbox was started.
 	Secrets []runner.Secret `json:"secrets,omitempty"`
 
-	// Silent is of a command of demesne's own, whose result is not shown: Restarted is left for the next command.
+	// Silent marks one of demesne's own commands, whose result is not shown. It leaves Restarted to be reported by
+	// the next command.
 	Silent bool `json:"silent,omitempty"`
-	// Open asks for what an open call tells, too.
+	// Open asks for the reply of an open call as well.
 	Open bool `json:"open,omitempty"`
-	// Tag is the caller's own number of the command: OpEnded comes with it. 0: it does not come.
+	// Tag is the caller's own number for the command. The OpEnded event carries it; 0 requests no event.
 	Tag uint64 `json:"tag,omitempty"`
-	// Receipt asks for the sandbox's receipt, unless it is still the one of this digest. nil: it does not.
+	// Receipt asks for the sandbox's receipt unless its digest still equals this one. nil requests no receipt.
 	Receipt *string `json:"receipt,omitempty"`
 }
 
-// ExecReply answers it, with the terminal as descriptor if one was asked for.
+// ExecReply is the reply to an exec call. It carries the terminal as a descriptor if the call asked for one.
 type ExecReply struct {
 	Exec  uint64         `json:"exec"`
 	PID   int            `json:"pid"` // inside the sandbox
@@ -39,13 +39,13 @@ type ExecReply struct {
 
 	Restarted bool     `json:"restarted,omitempty"` // see Result
 	Lacks     []string `json:"lacks,omitempty"`     // Result.MissingSecrets
-	Opened    *Opened  `json:"opened,omitempty"`    // if it was asked for
+	Opened    *Opened  `json:"opened,omitempty"`    // set if the call asked for it
 
-	Digest  string          `json:"digest,omitempty"`  // of the receipt, if it was asked for
-	Receipt json.RawMessage `json:"receipt,omitempty"` // if it has another digest than the caller's
+	Digest  string          `json:"digest,omitempty"`  // digest of the receipt, if the call asked for it
+	Receipt json.RawMessage `json:"receipt,omitempty"` // set if its digest differs from the caller's
 }
 
-// ExecEnded is the event that tells how a command with a tag ended.
+// ExecEnded is the event that reports the result of a command with a tag.
 type ExecEnded struct {
 	Tag    uint64         `json:"tag"`
 	Result *runner.Result `json:"result"`
@@ -59,13 +59,13 @@ type ExecTarget struct {
 	TTY     *runner.Winsize `json:"tty,omitempty"`
 }
 
-// RunRequest is the body of a run call. Its descriptors are those of both its halves.
+// RunRequest is the body of a run call. It carries the descriptors of a create call and of an exec call.
 type RunRequest struct {
 	Spec runner.Spec `json:"spec"`
-	Exec ExecRequest `json:"exec"` // with no Sandbox
+	Exec ExecRequest `json:"exec"` // without Sandbox
 }
 
-// RunReply answers it.
+// RunReply is the reply to a run call.
 type RunReply struct {
 	Created Created   `json:"created"`
 	Exec    ExecReply `json:"exec"`

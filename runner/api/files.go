@@ -2,13 +2,12 @@ package api
 
 import "strconv"
 
-// FileLayer is the descriptor of a layer call: what the layer is written to.
+// FileLayer names the descriptor of a layer call to which the layer is written.
 const FileLayer = "layer"
 
-// Descriptor names of a create call. FileSame is the file as the caller opened it:
-// the runner opens the path again in its own mount namespace, where it may bind it,
-// and refuses anything but the same inode. FileMount is a detached mount instead,
-// made by real root, whose files a runner under a high uid could not reach.
+// Descriptor names of a create call. FileSame prefixes a file as the caller opened it. The runner opens the path
+// again in its own mount namespace, where it may bind it, and accepts only the same inode. FileMount prefixes a
+// detached mount made by real root, for files that a runner under a high uid could not reach.
 const (
 	FileSame  = "same."
 	FileMount = "mount."
@@ -19,11 +18,11 @@ const (
 	SourceRootfs    = "rootfs"
 
 	FileLog   = "egress-log" // open for writing
-	FileProxy = "proxy"      // demesne-proxy, for who has an Egress: the first of a runner is the one it executes
+	FileProxy = "proxy"      // demesne-proxy, for a spec with an Egress; a runner executes the first one it receives
 )
 
-// SourceInput names the i-th input.
+// SourceInput returns the name of the i-th input.
 func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 
-// FilePort names the listener of the i-th port to publish.
+// FilePort returns the name of the listener of the i-th published port.
 func FilePort(i int) string { return "port." + strconv.Itoa(i) }

@@ -2,15 +2,15 @@ package api
 
 import "demesne/runner/ipc"
 
-// The caller socket's operations; see package guestapi for the guest's.
+// The operations of the caller socket. Package pid1api defines those of demesne-init's socket.
 const (
 	OpHello   ipc.Op = "hello"
 	OpCreate  ipc.Op = "create"
-	OpKey     ipc.Op = "key" // of a Spec with a Key: what a create call will find
+	OpKey     ipc.Op = "key" // for a Spec with a Key: what a create call will find
 	OpOpen    ipc.Op = "open"
 	OpExec    ipc.Op = "exec"
 	OpRun     ipc.Op = "run"   // create and exec at once
-	OpEnded   ipc.Op = "ended" // an event of the runner's
+	OpEnded   ipc.Op = "ended" // an event sent by the runner
 	OpAttach  ipc.Op = "attach"
 	OpWait    ipc.Op = "wait"
 	OpSignal  ipc.Op = "signal"
@@ -22,10 +22,10 @@ const (
 	OpDiff    ipc.Op = "diff"
 	OpLayer   ipc.Op = "layer"
 	OpList    ipc.Op = "list"
-	OpCount   ipc.Op = "count" // of those that stay
+	OpCount   ipc.Op = "count" // the number of persistent sandboxes
 	OpInspect ipc.Op = "inspect"
 	OpCheck   ipc.Op = "check"
 	OpEgress  ipc.Op = "egress"
-	OpAsk     ipc.Op = "ask" // an event of the runner's
+	OpAsk     ipc.Op = "ask" // an event sent by the runner
 	OpAnswer  ipc.Op = "answer"
 )

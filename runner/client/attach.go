@@ -6,9 +6,9 @@ import (
 	"demesne/runner/api"
 )
 
-// Attach takes over the terminal of the command with one that was started last, once whoever had it has gone. Before it
-// can be read, what was written meanwhile comes in recent. It is an error with ipc.CodeUnknown if no command has a
-// terminal, and with ipc.CodeBusy if somebody has that.
+// Attach takes over the terminal of the most recently started command that has one, after its former user has
+// detached. recent holds the output written in between, which precedes what is read from the terminal. The error has
+// ipc.NoSuchSandbox if no command has a terminal, and ipc.CodeBusy if another caller uses it.
 func (s *Sandbox) Attach(ctx context.Context) (p *Process, recent []byte, err error) {
 	m, err := s.client.peer.CallMessage(ctx, api.OpAttach, api.Target{Sandbox: s.ID}, nil)
 	if err != nil {

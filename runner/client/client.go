@@ -18,25 +18,24 @@ import (
 	"demesne/runner/userns"
 )
 
-// Options says how to find a runner. The zero value is right for a program that
-// lies beside demesne-runner.
+// Options configures [Connect]. The zero value suits a program in the same directory as demesne-runner.
 type Options struct {
 	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
 	Door    runner.Door
-	Network bool // the first sandbox is to have a way out: a runner that has to be started begins with that
+	Network bool // a network is likely to be needed: a runner that must be started prepares it at once
 
-	// Ask decides about a name that no rule of a sandbox with Egress.Ask speaks of. It
-	// may take its time and is called for several at once. What nobody answered is denied, and asked
-	// about the next time; an answer is a rule. nil: nobody answers.
+	// Ask decides about a name that no rule covers, for a sandbox with Egress.Ask. It may block, and is called
+	// concurrently. An answer becomes a rule. A name without an answer is denied now and asked about again next time.
+	// nil: nothing is answered.
 	Ask func(runner.Question) (allow, answered bool)
 
-	// Restart adds to the Spec of a sandbox that is about to be restarted what no file keeps:
-	// Egress.Upstream and Egress.Secrets. Other changes count for nothing. nil: nothing is added.
+	// Restart adds the values that no file keeps to the Spec of a sandbox that is about to be restarted:
+	// Egress.Upstream and Egress.Secrets. Other changes are ignored. nil: nothing is added.
 	Restart func(*runner.Spec)
 }
 
-// Client is a connection to a runner. One-shot sandboxes made through it die with
-// it. It is safe for concurrent use.
+// Client is a connection to a runner. Closing it ends the one-shot sandboxes made through it. It is safe for
+// concurrent use.
 type Client struct {
 	peer  *ipc.Peer
 	dir   *runDir
@@ -44,8 +43,8 @@ type Client struct {
 	init  string
 	proxy string
 	hello api.Hello
-	young atomic.Bool    // we have started it, and not been greeted yet
-	start []runner.Stage // of the runner, if we started it
+	young atomic.Bool    // this client started the runner and has not been greeted yet
+	start []runner.Stage // stages of the runner's start, if this client started it
 	door  runner.Door
 	ask   func(runner.Question) (allow, answered bool)
 	again func(*runner.Spec)
@@ -54,10 +53,10 @@ type Client struct {
 
 	outIDs   func() (*os.File, error) // see outMaps
 	siblings siblings
-	linger   *time.Duration // how long the runner stays after this caller; nil: [runner.DefaultLinger]
+	linger   *time.Duration // how long the runner stays after this client; nil: [runner.DefaultLinger]
 }
 
-// Connect finds a live runner or starts one.
+// Connect connects to a live runner, or starts one.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	progs, err := findPrograms(o.Libexec)
 	if err != nil {
@@ -94,7 +93,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
-		if errors.Is(err, io.EOF) { // it was on its way out when we came
+		if errors.Is(err, io.EOF) { // the runner was already ending
 			conn.Close()
 			continue
 		}
@@ -112,15 +111,16 @@ func (c *Client) serve(conn *ipc.Conn) {
 	go c.peer.Serve()
 }
 
-// introduce shows the runner who we are and takes its greeting, but for one that we have started: that one
-// takes us, and what there is to know of it we know. It finds our first call there when it has come up.
+// introduce identifies the client to the runner and reads its greeting. It does not wait for the greeting of a runner
+// that this client started, whose content is already known. That runner accepts the connection, and finds the first
+// call when it is ready.
 func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l *launcher) error {
 	ns, err := os.Open("/proc/self/ns/user")
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	var intro any // nothing to encode on the way of a run with defaults
+	var intro any // nil for the default options, which saves encoding
 	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil {
 		intro = api.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
 	}
@@ -141,7 +141,7 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 	return m.Decode(&c.hello)
 }
 
-// readLog returns the last line a runner that died young left behind.
+// readLog returns the first line in the log of a runner that died early.
 func readLog(d *runDir) string {
 	f, err := os.Open(d.file(".log"))
 	if err != nil {
@@ -161,16 +161,16 @@ func firstLine(s string) string {
 	return s
 }
 
-// Done is closed when the runner has gone.
+// Done returns a channel that is closed when the runner has ended.
 func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
 
-// Close ends the connection, and with it the one-shot sandboxes made through it.
+// Close closes the connection, which ends the one-shot sandboxes made through it.
 func (c *Client) Close() error {
 	c.closeSiblings()
 	return c.peer.Close()
 }
 
-// handle takes the runner's events.
+// handle processes the runner's events.
 func (c *Client) handle(m *ipc.Message) {
 	defer m.Close()
 	switch m.Op {
@@ -183,21 +183,21 @@ func (c *Client) handle(m *ipc.Message) {
 	}
 }
 
-// Create makes a sandbox. On an error nothing of it is left.
+// Create makes a sandbox. On an error nothing of it remains.
 //
-// With a Key there is one sandbox of the key: if there is one already it is opened, as by Open, and has
-// the /out it had. An argument in Given that it was made with another value of is an error of [ipc.CodeDiffers], and so is
-// a secret that it lives without; with Replace it is removed instead, with its files, and Replaced says so. Callers
-// that come with the same key at the same time get the same sandbox, or that error.
+// At most one sandbox exists per Key. If one exists, Create opens it like Open, and it keeps its /out. If it was made
+// with another value of an argument in Given, or lacks a secret, the error has [ipc.CodeDiffers]. With Replace,
+// Create instead removes it with its files, and sets Replaced. Concurrent callers with the same key get the same
+// sandbox, or that error.
 //
-// One that stays, and has neither name nor key, goes half a minute after c was closed, unless it was opened or a
-// command was started in it by then: its id was told to nobody.
+// A persistent sandbox with neither name nor key is removed 30 s after c is closed, unless it was opened or ran a
+// command. Its creator may have died before it could report the id.
 func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
 	if spec.Key != "" {
 		if spec.Given == nil {
 			spec.Given = runner.Arguments(spec)
 		}
-		// Before anything is opened for a sandbox that need not be made: its ports are listened on already.
+		// This precedes opening any source: an existing sandbox with the key already listens on the ports.
 		var found api.Created
 		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {
@@ -210,7 +210,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	defer files.close()
 	if spec.Lifetime == runner.Persistent && c.dir.kept != "" {
-		// Where it cannot be, the runner finds that out too, and says so in the receipt.
+		// An error is ignored here: the runner fails too and reports it in the receipt.
 		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
 	}
 	var reply api.Created
@@ -229,7 +229,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, client: c}, nil
 }
 
-// existing opens the sandbox of a key.
+// existing opens the sandbox that has the key.
 func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, error) {
 	if err != nil {
 		return nil, c.lost(err)
@@ -241,14 +241,13 @@ func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, 
 	return s, err
 }
 
-// learnTypes has package json look at the types of what follows a client's first call, while that is being
-// served.
+// learnTypes makes package json analyze the types of later messages while the runner handles the client's first call.
 func learnTypes() {
 	ipc.Prewarm(api.RunReply{}, api.ExecEnded{}, api.ExecRequest{})
 }
 
-// Open finds a sandbox by id or name. One that has lost its processes is started again over the
-// files they left, with the same inputs: the error says so if one of them is gone.
+// Open opens a sandbox by id or name. If the sandbox has lost its processes, Open restarts it over its files, with
+// the same inputs. It fails if one of those is missing.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	return c.of(ctx, idOrName).open(ctx, idOrName)
 }
@@ -265,7 +264,7 @@ func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, Lacks: reply.Lacks, client: c}, nil
 }
 
-// Inspect tells of a sandbox, live or recently ended.
+// Inspect describes a live or recently ended sandbox.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
 	return c.of(ctx, idOrName).inspect(ctx, idOrName)
 }
@@ -278,7 +277,7 @@ func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, er
 	return &info, nil
 }
 
-// List tells of all sandboxes that live or are kept, the oldest first.
+// List returns all live and persistent sandboxes, the oldest first.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	var infos []runner.Info
 	if err := c.peer.Call(ctx, api.OpList, nil, nil, &infos); err != nil {
@@ -287,25 +286,25 @@ func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 	return c.listed(ctx, infos), nil
 }
 
-// Count is how many of List's are to stay, whether their processes live or not. Snapshots are not among them.
+// Count returns the number of persistent sandboxes in List, live or not, without snapshots.
 func (c *Client) Count(ctx context.Context) (int, error) {
 	var n int
 	return n, c.lost(c.peer.Call(ctx, api.OpCount, nil, nil, &n))
 }
 
-// Check probes what this machine lets a sandbox have.
+// Check tests which mechanisms this machine supports for sandboxes.
 func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 	var probes []runner.Probe
 	return probes, c.lost(c.peer.Call(ctx, api.OpCheck, nil, nil, &probes))
 }
 
-// Stop ends a sandbox and everything in it, and removes its files.
+// Remove ends all processes of a sandbox and removes its files.
 func (c *Client) Remove(ctx context.Context, idOrName string) error {
 	c = c.of(ctx, idOrName)
 	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName}, nil, nil))
 }
 
-// lost names the failure of a connection for what it is.
+// lost converts the failure of a connection to an error that names its cause.
 func (c *Client) lost(err error) error {
 	if !isGone(err) {
 		return err
@@ -325,22 +324,22 @@ type Sandbox struct {
 	ID      string
 	Level   runner.Level
 	Receipt *runner.Receipt // nil until [Sandbox.Account]
-	Trace   []runner.Stage  // of its making; nil unless this client made it
+	Trace   []runner.Stage  // stages of its creation; nil if another client made it
 	Out     string
 
-	// Restarted says that the sandbox had lost its processes and was started over its files, and that no command's
-	// result has said so since. Copies and [Sandbox.Files] leave it to the next command.
+	// Restarted reports that the sandbox had lost its processes and was restarted over its files, and that no
+	// command's result has reported it since. Copies and [Sandbox.Files] do not count as such commands.
 	Restarted bool
-	Lacks     []string // secrets that it was restarted without, by name, likewise
-	Existing  bool     // it was there when its key was asked for
-	Replaced  bool     // another one of its key was removed for it
+	Lacks     []string // names of secrets missing after the restart, reported likewise
+	Existing  bool     // a sandbox with this key already existed
+	Replaced  bool     // another sandbox with this key was removed for it
 
 	client  *Client
 	account account
 }
 
-// Account fetches the receipt. Nobody else pays for it: to encode and decode it takes as
-// long as all other messages of a run. Results have it by [runner.Command.Account].
+// Account fetches the receipt. It is a separate call because encoding and decoding a receipt takes as long as all
+// other messages of a run. [runner.Command.Account] adds the receipt to results.
 func (s *Sandbox) Account(ctx context.Context) error {
 	if s.Receipt != nil {
 		return nil
@@ -352,5 +351,5 @@ func (s *Sandbox) Account(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the sandbox and everything in it, and removes its files.
+// Stop ends all processes of the sandbox and removes its files.
 func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Remove(ctx, s.ID) }

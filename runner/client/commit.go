@@ -9,8 +9,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Layer writes to a file, as a tar, the nth of the layers that a sandbox has over its image's: 0 is the lowest. There is
-// at least one. The sandbox has no processes: take a [Client.Snapshot] of one that has.
+// Layer writes to a file, as a tar, the nth layer that a sandbox has above its image. 0 is the lowest; at least one
+// exists. The sandbox must have no processes; for a running sandbox use a [Client.Snapshot].
 func (c *Client) Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error) {
 	var l runner.Layered
 	c = c.of(ctx, idOrName)

@@ -18,13 +18,13 @@ import (
 	"demesne/runner/tarball"
 )
 
-// insideProgram is demesne-init in a sandbox, which does there what it is told to.
+// insideProgram is the path of demesne-init in a sandbox, which also performs operations on its files.
 const insideProgram = "/dev/.demesne-init"
 
-// CopyIn copies src, a file or a directory of ours that is no link, to dst in the sandbox,
-// as the sandbox's user. A file goes into dst if that is a directory there or ends in "/";
-// a directory is added to what is at dst. Links below src are copied as links; what else is no file or directory is in
-// the report. Nothing is at dst before all of it has arrived.
+// CopyIn copies src, a file or directory on the host but not a link, to dst in the sandbox, as the sandbox's user. A
+// file goes into dst if that is a directory or ends in "/". A directory is merged into an existing dst. Links below
+// src are copied as links. The report lists special files, which are skipped. Nothing appears at dst before all data
+// has arrived.
 func (s *Sandbox) CopyIn(ctx context.Context, src, dst string, l tarball.Limits) (tarball.Report, error) {
 	root, err := os.OpenRoot(filepath.Dir(src))
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Sandbox) CopyIn(ctx context.Context, src, dst string, l tarball.Limits)
 	return did, err
 }
 
-// CopyOut copies src in the sandbox, a file or a directory, into the directory to, under
-// its last name. Links and special files stay behind and are named in the report; that there was nothing else is an error.
+// CopyOut copies src in the sandbox, a file or a directory, into the directory to, under its last name. Links and
+// special files are skipped and reported. It is an error if nothing else was found.
 func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarball.Limits) (tarball.Report, error) {
 	var did tarball.Report
 	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
@@ -58,7 +58,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 		if did, err = tarball.Unpack(out, to, tarball.Options{Limits: l}); err != nil {
 			return err
 		}
-		// What follows a tar's end is of no interest, but its writer waits for a reader.
+		// The data after a tar's end is irrelevant, but its writer waits for a reader.
 		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
 		return err
 	})
@@ -72,9 +72,9 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, nil
 }
 
-// CopyTo copies src in the sandbox, a file or a directory, to dst in another one, as that one's user. Both are as in
-// CopyIn. The stream passes through here, where names, kinds and amount are checked; neither
-// sandbox learns of the other.
+// CopyTo copies src in the sandbox, a file or a directory, to dst in another sandbox, as that sandbox's user. src and
+// dst are as in CopyIn. The stream passes through the caller, which checks names, types and limits. Neither sandbox
+// learns of the other.
 func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) (tarball.Report, error) {
 	var did tarball.Report
 	var there, passed error
@@ -102,13 +102,13 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
 		return err
 	})
-	if there != nil && !errors.Is(passed, io.ErrUnexpectedEOF) { // then src's end only saw a pipe break
+	if there != nil && !errors.Is(passed, io.ErrUnexpectedEOF) { // src's side then only saw a broken pipe
 		return did, there
 	}
 	return did, err
 }
 
-// stream has a path copied inside, and host take the other ends of the copier's stdin and stdout.
+// stream copies a path inside the sandbox. It passes the host's ends of the copier's stdin and stdout to host.
 func (s *Sandbox) stream(ctx context.Context, verb, what string, host func(in, out *os.File) error) error {
 	if !strings.HasPrefix(what, "/") {
 		return ipc.Errorf(ipc.CodeInvalid, "copy %q: not an absolute path in the sandbox", what)
@@ -116,8 +116,8 @@ func (s *Sandbox) stream(ctx context.Context, verb, what string, host func(in, o
 	return s.inside(ctx, fmt.Sprintf("copy %q", what), runner.Command{Argv: []string{insideProgram, verb, what}, Dir: "/"}, host)
 }
 
-// inside executes cmd, which is insideProgram, and has host take the other ends of its stdin and
-// stdout. When ctx ends, so does what is done inside. An error that was inside begins with what.
+// inside executes cmd, which runs insideProgram, and passes the host's ends of its stdin and stdout to host. The end
+// of ctx also ends the operation. An error from inside the sandbox is prefixed with what.
 func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, host func(in, out *os.File) error) error {
 	var pipes pipes
 	defer pipes.close()
@@ -151,26 +151,26 @@ func (s *Sandbox) inside(ctx context.Context, what string, cmd runner.Command, h
 		return werr
 	case r.ExitCode == 0:
 		return err
-	case err != nil && !cut(err): // the one inside only saw a pipe break
+	case err != nil && !cut(err): // the command inside only saw a broken pipe
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if text := <-said; text != "" { // it knows best
+	if text := <-said; text != "" { // the command's own message is the most precise
 		err = errors.New(text)
-	} else if err == nil || r.Reason == runner.Lost { // we only saw a pipe break
+	} else if err == nil || r.Reason == runner.Lost { // the host only saw a broken pipe
 		err = errors.New(r.Detail)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// cut says that an error of ours is about a pipe, whose other end knows why.
+// cut reports whether a host-side error is about a broken pipe, so that the other end knows the cause.
 func cut(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// pipes are those of one command: the ends it gets, and ours.
+// pipes holds the pipes of one command: the ends for the command, and the host's ends.
 type pipes struct{ theirs, ours []*os.File }
 
-// to makes a pipe that we write to; end becomes the command's end of it.
+// to makes a pipe for the host to write to. *end becomes the command's end.
 func (p *pipes) to(end **os.File) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *pipes) to(end **os.File) (*os.File, error) {
 	return w, nil
 }
 
-// from makes a pipe that we read from.
+// from makes a pipe for the host to read from. *end becomes the command's end.
 func (p *pipes) from(end **os.File) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -190,14 +190,14 @@ func (p *pipes) from(end **os.File) (*os.File, error) {
 	return r, nil
 }
 
-// handOver closes the command's ends: it has its own by now.
+// handOver closes the command's ends, of which the command has copies now.
 func (p *pipes) handOver() {
 	for _, f := range p.theirs {
 		f.Close()
 	}
 }
 
-// close may be called again, and while ours are in use: that ends the use.
+// close may be called repeatedly, and while the host's ends are in use: pending operations then end.
 func (p *pipes) close() {
 	p.handOver()
 	for _, f := range p.ours {

@@ -7,8 +7,8 @@ import (
 	"demesne/runner/api"
 )
 
-// Diff compares a sandbox's files with its image's, whether it runs or not. What it wrote to /out or to a
-// Workspace of the host's is not among them.
+// Diff compares a sandbox's files with those of its image, whether the sandbox runs or not. It excludes files in /out
+// and in a Workspace on the host.
 func (c *Client) Diff(ctx context.Context, idOrName string) (*runner.Diff, error) {
 	var d runner.Diff
 	c = c.of(ctx, idOrName)

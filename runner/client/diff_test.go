@@ -9,7 +9,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// TestKeptDiff: what a sandbox changed is told while it runs, when it is stopped, and of its forks.
+// TestKeptDiff: Diff reports a sandbox's changes while it runs, after it is stopped, and for its forks.
 func TestKeptDiff(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()

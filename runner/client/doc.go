@@ -1,19 +1,19 @@
-// Package client is how a program runs commands in sandboxes:
+// Package client runs commands in sandboxes:
 //
 //	c, err := client.Connect(ctx, client.Options{})      // finds or starts demesne-runner
 //	s, err := c.Create(ctx, runner.Spec{Out: dir})       // a sandbox
 //	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
 //	r, err := p.Wait(ctx)                                // its result
 //
-// It is light, and makes no sandbox itself: that is demesne-runner, package engine, at the other end of a unix
-// socket. What it does do is what only the caller can: write id maps, open the files to be shown to a sandbox, and, as
-// real root, prepare control groups and id-mapped mounts.
+// The package is light and makes no sandboxes itself. That is the task of demesne-runner (package engine), at the
+// other end of a unix socket. The package does what only the caller can do. It writes id maps and opens the files to
+// be mounted in a sandbox. As real root it also prepares control groups and id-mapped mounts.
 //
-//	client.go   calls; process.go  a command; kept.go, copy.go, files.go … those of one kind
-//	launch.go   finds the runner in the run directory (rundir.go), or starts it; idmap.go  and maps its ids
-//	greet.go    gives up on a runner that was stopped; siblings.go  finds the one that has a sandbox
-//	sources.go  opens what is shown to a sandbox; publish.go  and what it is reached by
-//	enter.go    a program of ours in a user namespace like the runner's
+//	client.go   calls; process.go, kept.go, copy.go, files.go … those of one kind
+//	launch.go   finds the runner in the run directory (rundir.go), or starts it; idmap.go maps its ids
+//	greet.go    gives up on a stopped runner; siblings.go finds the runner that has a sandbox
+//	sources.go  opens the files for a sandbox; publish.go opens its listeners
+//	enter.go    starts a program in a user namespace like the runner's
 //
-// A runner that dies takes the connection along: calls then fail with ipc.CodeGone, and a command's result is Lost.
+// When a runner dies, its connection ends. Calls then fail with ipc.CodeGone, and a command's result is Lost.
 package client

@@ -15,19 +15,19 @@ import (
 	"demesne/runner/ipc"
 )
 
-// ChangeEgress adds rules to a live sandbox's. Tunnels that are open stay. A sandbox
-// without a gateway has no egress to change.
+// ChangeEgress adds rules to those of a live sandbox. Open tunnels are not affected. It fails for a sandbox without a
+// gateway.
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
 	c = c.of(ctx, change.Sandbox)
 	return c.lost(c.peer.Call(ctx, api.OpEgress, change, nil, nil))
 }
 
-// openLog makes the log for a sandbox that has one. What is there already is added to.
+// openLog opens the log of a sandbox that has one. It appends to an existing file.
 func (s *sourceFiles) openLog(spec *runner.Spec) error {
 	if spec.Egress == nil || spec.Egress.Log == "" {
 		return nil
 	}
-	own := *spec.Egress // the caller's stays as it was
+	own := *spec.Egress // does not modify the caller's Egress
 	spec.Egress = &own
 	abs, err := absPath(own.Log)
 	if err != nil {
@@ -55,9 +55,9 @@ func (s *sourceFiles) openLog(spec *runner.Spec) error {
 	return nil
 }
 
-// openLocked opens a log to add to, with a lock that lasts as long as anybody has it open.
-// Whoever removes old ones locks them first: one that is going is waited for, and made anew. A
-// file system without locks has none.
+// openLocked opens a log for appending, with a shared lock that lasts until all its descriptors are closed. A process
+// that removes old logs locks them first. openLocked waits up to a second for such a removal and creates the log
+// anew. A file system without locks has no such protection.
 func openLocked(path string) (*os.File, error) {
 	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
@@ -74,8 +74,8 @@ func openLocked(path string) (*os.File, error) {
 	}
 }
 
-// asked hands a question to who was named in Options, and the answer back. Without
-// anybody to ask the answer is no, at once.
+// asked passes a question to Options.Ask and sends the answer back. Without an Ask function, it immediately reports
+// that nothing was answered.
 func (c *Client) asked(m *ipc.Message) {
 	var q runner.Question
 	if err := m.Decode(&q); err != nil {
@@ -86,5 +86,5 @@ func (c *Client) asked(m *ipc.Message) {
 		allow, answered := c.ask(q)
 		a.Allow, a.Silent = allow, !answered
 	}
-	c.peer.Call(context.Background(), api.OpAnswer, a, nil, nil) // too late is no news
+	c.peer.Call(context.Background(), api.OpAnswer, a, nil, nil) // the error of a late answer is ignored
 }

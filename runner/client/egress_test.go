@@ -45,7 +45,7 @@ func TestOpenLog(t *testing.T) {
 	}
 }
 
-// A log is locked for as long as it is open, and one that is being removed is made anew.
+// TestOpenLocked: a log is locked while it is open, and created anew if it is being removed.
 func TestOpenLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := openLocked(path)
@@ -99,7 +99,7 @@ func TestPortOpen(t *testing.T) {
 		{runner.Port{Listen: "unix:" + sock, To: 0}, "port 0 inside"},
 		{runner.Port{Listen: "unix:" + dir, To: 80}, "address already in use"},
 		{runner.Port{Listen: "unix:" + sock, To: 80}, ""},
-		{runner.Port{Listen: "unix:" + sock, To: 80}, "address already in use"}, // somebody listens
+		{runner.Port{Listen: "unix:" + sock, To: 80}, "address already in use"}, // a live listener
 	} {
 		f, err := open(c.port)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
@@ -111,7 +111,7 @@ func TestPortOpen(t *testing.T) {
 	}
 }
 
-// A socket that a killed runner left is taken over.
+// TestPortOpenStale: a socket that a killed runner left is replaced.
 func TestPortOpenStale(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "s")
 	for range 2 {
@@ -119,7 +119,7 @@ func TestPortOpenStale(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Close() // and the file stays
+		f.Close() // the socket's file remains
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(sock, &st); err != nil {

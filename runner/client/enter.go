@@ -19,15 +19,13 @@ import (
 	"demesne/runner/userns"
 )
 
-// Enter starts c as uid 0 of a new user namespace that has the id map a runner of ours
-// would have, with mounts of its own and an empty network. It is what [exec.Cmd.Start]
-// is, and Wait and Process work after it: the program takes the place of the process
-// that was started. c's descriptors, environment and directory reach it as they are.
-// The program must be a binary that everybody may execute, and is killed when the
-// thread that called Enter ends.
+// Enter starts c as uid 0 of a new user namespace with the id map of a runner, its own mounts, and an empty network.
+// It acts like [exec.Cmd.Start], and Wait and Process work after it, because the program replaces the process that
+// was started. c's descriptors, environment and directory reach the program unchanged. The program must be a binary
+// that all users may execute. It is killed when the thread that called Enter ends.
 //
-// Where the machine forbids user namespaces the error is a [ipc.Error] with the
-// diagnosis. After an error c was not started, or has been waited for.
+// If the machine forbids user namespaces, the error is an [ipc.Error] with the diagnosis. After an error, c was
+// either not started or has been waited for.
 func Enter(ctx context.Context, c *exec.Cmd) error {
 	progs, err := findPrograms("")
 	if err != nil {
@@ -49,8 +47,8 @@ func Enter(ctx context.Context, c *exec.Cmd) error {
 	return nil
 }
 
-// PrepareOwned makes dir, in which what [Enter] starts may write: real root's sandboxes
-// have ids of their own, to which the directory is given.
+// PrepareOwned makes a directory to which a program started by [Enter] may write. For real root it gives the
+// directory to the id range of real root's sandboxes.
 func PrepareOwned(dir string) error { return prepareOwned(dir, realRoot()) }
 
 func prepareOwned(dir string, root bool) error {
@@ -70,7 +68,7 @@ func prepareOwned(dir string, root bool) error {
 	return os.Lchown(dir, rootBase, rootBase)
 }
 
-// mappedUserns makes a user namespace with its id map. It needs no process to live.
+// mappedUserns makes a user namespace with its id map. The namespace needs no live process.
 func mappedUserns(program string) (*os.File, error) {
 	ns, err := holdUserns(program, planMaps(realRoot(), false))
 	if errors.Is(err, errHalfMapped) {
@@ -93,7 +91,7 @@ func holdUserns(program string, plan *idPlan) (*os.File, error) {
 		return nil, err
 	}
 	defer h.Wait()
-	defer ctl.Close() // ends it
+	defer ctl.Close() // makes the process exit
 	theirs.Close()
 	switch b, err := readStep(ctl); {
 	case err != nil:
@@ -111,8 +109,8 @@ func holdUserns(program string, plan *idPlan) (*os.File, error) {
 	return os.Open(procFile(h.Process.Pid, "ns/user"))
 }
 
-// enter starts c by way of demesne-runner, which joins ns and executes c's program.
-// The program is opened here: a directory above it may be closed to the ids of ns.
+// enter starts c through demesne-runner, which joins ns and executes c's program. The program is opened here, because
+// the ids of ns may not be able to search a directory above it.
 func enter(ctx context.Context, c *exec.Cmd, program string, ns *os.File) error {
 	target, err := os.OpenFile(c.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -139,7 +137,7 @@ func enter(ctx context.Context, c *exec.Cmd, program string, ns *os.File) error 
 	return nil
 }
 
-// redirect has c execute demesne-runner with c's own program as a descriptor.
+// redirect makes c execute demesne-runner, with c's own program as a descriptor.
 func redirect(c *exec.Cmd, program string, ns, target, ctl *os.File) {
 	mode := userns.ModeUser
 	if realRoot() {
@@ -157,7 +155,7 @@ func redirect(c *exec.Cmd, program string, ns, target, ctl *os.File) {
 	c.Path = program
 }
 
-// entered waits until the program runs: its end of the socket is close-on-exec.
+// entered waits until the program runs. Its end of the socket is close-on-exec.
 func entered(ctl *os.File) error {
 	b, err := readStep(ctl)
 	if err != nil {
@@ -172,7 +170,7 @@ func entered(ctl *os.File) error {
 	return nil
 }
 
-// explainRefused says what refused the outer user namespace, and what lifts that.
+// explainRefused explains why the outer user namespace was refused and how to fix it.
 func explainRefused(r *userns.Refused, program string) (why, fix string) {
 	if r.Step == userns.StepMap && os.Geteuid() == 0 {
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",

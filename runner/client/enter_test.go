@@ -20,7 +20,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// buildRunner makes the program that Enter goes by, unless it is there.
+// buildRunner builds the program that Enter executes, unless it exists.
 func buildRunner(t *testing.T) {
 	t.Helper()
 	if dir := os.Getenv("DEMESNE_BIN"); dir != "" {
@@ -35,7 +35,7 @@ func buildRunner(t *testing.T) {
 	t.Setenv("DEMESNE_LIBEXEC", dir)
 }
 
-// requireEnter skips where the machine forbids user namespaces, except under CI.
+// requireEnter skips the test where the machine forbids user namespaces, except under CI.
 func requireEnter(t *testing.T, err error) {
 	t.Helper()
 	var e *ipc.Error
@@ -83,7 +83,7 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// expectMap is the first line of the map that a runner would have here.
+// expectMap returns the first line of the map that a runner would have here.
 func expectMap(t *testing.T) string {
 	t.Helper()
 	if realRoot() {
@@ -92,13 +92,13 @@ func expectMap(t *testing.T) string {
 	return "0 " + strconv.Itoa(os.Geteuid()) + " 1"
 }
 
-// TestEnterNoNewPrivs has only the one id, unless we are real root.
+// TestEnterNoNewPrivs expects a single id, except as real root.
 func TestEnterNoNewPrivs(t *testing.T) {
 	buildRunner(t)
 	done := make(chan error)
 	var out []byte
 	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else inherits what follows
+		runtime.LockOSThread() // never unlocked, so that the thread ends and no goroutine inherits the setting
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			done <- err
 			return
@@ -134,11 +134,11 @@ func TestEnterErrors(t *testing.T) {
 	cancel()
 	c := exec.Command("sleep", "60")
 	if err := Enter(ctx, c); err == nil {
-		c.Wait() // killed in the moment it was started
+		c.Wait() // it was killed right at its start
 	}
 }
 
-// helperVar makes the test below the caller that is killed.
+// helperVar makes the test below act as the caller that is killed.
 const helperVar = "DEMESNE_TEST_ENTER"
 
 func TestEnterDiesWithCaller(t *testing.T) {

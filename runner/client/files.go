@@ -9,8 +9,8 @@ import (
 	"demesne/runner/files"
 )
 
-// Files does one thing with the files of the sandbox, as its user. A path that is not absolute
-// begins at /out. The answer is the sandbox's word.
+// Files performs one operation on the sandbox's files, as the sandbox's user. A relative path begins at /out. The
+// answer comes from the sandbox and is untrusted.
 func (s *Sandbox) Files(ctx context.Context, r files.Request) (*files.Answer, error) {
 	if err := r.Check(); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// longToCopy is a script that leaves a process and files whose copying can be met half-way.
+// longToCopy is a script that leaves a process and enough files for a test to interrupt their copying.
 const longToCopy = "mkdir /root/e; for i in $(seq 100); do head -c 2000000 /dev/zero > /root/e/$i; done; sleep 1000 > /dev/null 2>&1 &"
 
 // copying waits until files of a sandbox are being copied.
@@ -22,7 +22,7 @@ func (c corner) copying() {
 	})
 }
 
-// TestForkUntold: a fork that is finished when nobody can be told of it is not there.
+// TestForkUntold: a fork is removed if its caller disconnects before the fork is finished.
 func TestForkUntold(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
@@ -35,7 +35,7 @@ func TestForkUntold(t *testing.T) {
 		list, _ := os.ReadDir(c.dir + "/s")
 		return len(list) == 1
 	})
-	// Nor is one whose id came, when who got it dies before saying that it is known.
+	// A snapshot is also removed if its caller received the id but disconnects before it makes a call about it.
 	other = c.connect()
 	for _, known := range []bool{false, true} {
 		f, err := other.Snapshot(ctx, "one", "")
@@ -54,7 +54,7 @@ func TestForkUntold(t *testing.T) {
 	})
 }
 
-// TestForkRemoved: of what is removed meanwhile there is no fork, of a part of its files least of all.
+// TestForkRemoved: removing the source during a fork leaves no fork, not even a partial one.
 func TestForkRemoved(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
@@ -76,7 +76,7 @@ func TestForkRemoved(t *testing.T) {
 	}
 }
 
-// TestStopTwice: who comes second to remove what is asleep, or to use it, is told that it is not there any more.
+// TestStopTwice: concurrent calls that remove or use a stopped sandbox succeed or report that it does not exist.
 func TestStopTwice(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()

@@ -12,7 +12,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// withOne is a corner with a sandbox "one", which is forked, and a client that is closed at the end.
+// withOne returns a corner with a sandbox "one" to be forked, and a client that is closed at the end.
 func withOne(t *testing.T) (corner, *Client, *Sandbox) {
 	t.Helper()
 	c := newCorner(t)
@@ -35,7 +35,7 @@ func (c corner) forkOne(client *Client) (runner.Forked, *Sandbox) {
 	return f, s
 }
 
-// TestFork: a fork has the files, and from then on each its own; their size does not matter.
+// TestFork: a fork has the source's files, later writes stay separate, and the size of the files does not matter.
 func TestFork(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
@@ -87,7 +87,7 @@ func TestFork(t *testing.T) {
 	if i, err := client.Inspect(ctx, "snap"); err != nil || i.State != runner.Snapshot || !i.Expires.IsZero() {
 		t.Errorf("snapshot: %+v, %v", i, err)
 	}
-	// What it is of may go.
+	// The source may be removed.
 	if err := client.Remove(ctx, "one"); err != nil {
 		t.Error(err)
 	}
@@ -102,7 +102,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// TestForkIdle: what nothing runs in is forked without a copy, and nobody notices that it was stopped for it.
+// TestForkIdle: a sandbox without processes is forked without a copy, and its halt is not reported.
 func TestForkIdle(t *testing.T) {
 	c, client, s := withOne(t)
 	for round := range 3 {
@@ -120,11 +120,12 @@ func TestForkIdle(t *testing.T) {
 	}
 }
 
-// TestForkRunning: of a sandbox whose processes write, a fork has the files of one moment, and the processes go on.
+// TestForkRunning: a fork of a sandbox with writing processes has the files of one instant, and the processes
+// continue.
 func TestForkRunning(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
-	// Two files that one process keeps equal, and between whose writes no fork may come that sees a later second one.
+	// One process keeps two files equal. No fork may have a newer second file than first file.
 	c.sh(s, `rm -f /etc/services; mkdir /root/d; cd /root/d; echo 0 > a; echo 0 > b
 		(n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; sleep 0.01; done) >/dev/null 2>&1 &`)
 	const look = "cat /root/d/a; cat /root/d/b; ls /etc/services 2>/dev/null; true"
@@ -139,7 +140,7 @@ func TestForkRunning(t *testing.T) {
 		if n, _ := fmt.Sscan(out, &a, &b); n != 2 || a < b || a > b+1 || out != again || strings.Contains(out, "services") {
 			t.Errorf("the fork has %q, then %q", out, again)
 		}
-		c.sh(s, fmt.Sprintf("while [ $(cat /root/d/b) -le %d ]; do sleep 0.01; done", a)) // it goes on
+		c.sh(s, fmt.Sprintf("while [ $(cat /root/d/b) -le %d ]; do sleep 0.01; done", a)) // it continues
 		if err := client.Remove(ctx, fork.ID); err != nil {
 			t.Error(err)
 		}
@@ -149,8 +150,8 @@ func TestForkRunning(t *testing.T) {
 	}
 }
 
-// TestForkLarge: what is copied while its processes go on is, with all that they changed meanwhile, of one moment; commands that are
-// started and other forks come before or after it.
+// TestForkLarge: processes continue during a large copy, and the fork still has the files of one instant. New
+// commands and other forks run before or after the copy.
 func TestForkLarge(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
@@ -200,7 +201,7 @@ func TestForkLarge(t *testing.T) {
 	<-stopped
 }
 
-// TestForkMapped: what a process stores in a file that it has mapped is in the fork, too.
+// TestForkMapped: a fork includes data that a process stored through a memory mapping.
 func TestForkMapped(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
@@ -235,7 +236,7 @@ E
 	}
 }
 
-// TestForkKilled: a runner that is killed while it forks leaves the fork whole, or none; and the other as it was.
+// TestForkKilled: a runner killed during a fork leaves a complete fork or none, and the source unchanged.
 func TestForkKilled(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -282,7 +283,8 @@ func TestForkKilled(t *testing.T) {
 	client.Close()
 }
 
-// TestForkOfForks: the files of each generation are below the next, through a kill; nothing is left of them at the end.
+// TestForkOfForks: each generation has the files of the one before, across kills of the runner. At the end all files
+// are removed.
 func TestForkOfForks(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -329,7 +331,7 @@ func TestForkOfForks(t *testing.T) {
 	client.Close()
 }
 
-// TestKey: one sandbox of a key, for whoever comes, until it is to be another.
+// TestKey: all callers with one key get the same sandbox, until Replace.
 func TestKey(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -387,7 +389,7 @@ func TestKey(t *testing.T) {
 	if out, _ := c.sh(keyed(nil), "cat /root/f"); out != "kept" {
 		t.Errorf("after all that it has %q", out)
 	}
-	// Replace removes it, whether it lives or not.
+	// Replace removes the sandbox, live or not.
 	port := runner.Port{Listen: "unix:" + c.dir + "/sock", To: 80}
 	replace := func(s *runner.Spec) { s.Limits.PIDs, s.Replace, s.Publish = 64, true, []runner.Port{port} }
 	other := keyed(replace)
@@ -397,7 +399,7 @@ func TestKey(t *testing.T) {
 	if s := keyed(func(s *runner.Spec) { s.Limits.PIDs, s.Publish = 64, []runner.Port{port} }); s.ID != other.ID || s.Replaced || !s.Existing {
 		t.Errorf("with the port that it listens on: %+v", s)
 	}
-	// What cannot be made removes nothing.
+	// A failed creation removes nothing.
 	for what, change := range map[string]func(*runner.Spec){
 		"input": func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: c.dir + "/none", Name: "n"}} },
 		"image": func(s *runner.Spec) {

@@ -15,17 +15,18 @@ import (
 	"demesne/runner/ipc"
 )
 
-// A runner greets a caller at once. One that was stopped (SIGSTOP) never does: the kernel takes the connection in its place. A caller
-// looks once a second whether that is so, and gives up when it was so a few times in turn, or after greetPatience.
+// A runner greets a caller at once. A stopped runner (SIGSTOP) never does, although the kernel accepts the
+// connection. A caller checks every greetLook whether the runner is stopped. It gives up after greetStopped such
+// checks in a row, or after greetPatience.
 const (
 	greetLook     = time.Second
 	greetStopped  = 3
 	greetPatience = 30 * time.Second
-	// startPatience is for the lock of a runner that somebody starts, or that a reaper cleans up after.
+	// startPatience bounds the wait for a lock that a starting runner or a reaper holds.
 	startPatience = 2 * time.Minute
 )
 
-// greeting takes the first message of the runner at the other end of sock.
+// greeting reads the first message of the runner at the other end of sock.
 func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message, error) {
 	defer conn.SetReadDeadline(time.Time{})
 	pid := runnerAt(sock)
@@ -59,7 +60,8 @@ func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message,
 	}
 }
 
-// runnerAt is the process at the other end of sock, if that is a runner: the process that listened last, see package engine.
+// runnerAt returns the pid of the runner at the other end of sock, or 0 if that is no runner. SO_PEERCRED names the
+// process that called listen(2) last, see package engine.
 func runnerAt(sock *os.File) int {
 	rc, err := sock.SyscallConn()
 	if err != nil {
@@ -76,7 +78,7 @@ func runnerAt(sock *os.File) int {
 	return int(peer.Pid)
 }
 
-// isStopped says whether a process is stopped, by a signal or by a tracer.
+// isStopped reports whether a process is stopped by a signal or a tracer.
 func isStopped(pid int) bool {
 	if pid == 0 {
 		return false

@@ -19,8 +19,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// shake is the caller's column of the drawing in package userns. After 'g' comes
-// the Boot as one line of JSON.
+// shake performs the caller's part of the diagram in package userns. After 'g' it sends the Boot as one line of JSON.
 func (l *launcher) shake(ctl *os.File, boot *api.Boot) error {
 	pid, ready := 0, false
 	for pid == 0 || !ready { // A and B do not wait for each other
@@ -43,7 +42,7 @@ func (l *launcher) shake(ctl *os.File, boot *api.Boot) error {
 	return l.release(ctl, pid, boot)
 }
 
-// release lets B go on, with its id map.
+// release writes B's id map and lets B continue.
 func (l *launcher) release(ctl *os.File, pid int, boot *api.Boot) error {
 	if l.mode != userns.ModeMinimal {
 		began := time.Now()
@@ -61,14 +60,14 @@ func (l *launcher) release(ctl *os.File, pid int, boot *api.Boot) error {
 			return err
 		}
 	}
-	// First the word it waits for: its runtime starts while we encode the rest.
+	// The 'g' goes first: the runner's Go runtime starts while the Boot is encoded.
 	if _, err := ctl.Write([]byte{'g'}); err != nil {
 		return err
 	}
 	return json.NewEncoder(ctl).Encode(boot)
 }
 
-// readStep reads a byte of the control socket; an 'e' is its error.
+// readStep reads a byte from the control socket. For an 'e' it returns the error that follows.
 func readStep(ctl *os.File) (byte, error) {
 	var b [1]byte
 	if _, err := io.ReadFull(ctl, b[:]); err != nil {
@@ -84,14 +83,13 @@ func readStep(ctl *os.File) (byte, error) {
 	return 0, &userns.Refused{Step: userns.Step(e[0]), Errno: syscall.Errno(e[1])}
 }
 
-// control is the environment of package userns' C half, when its control socket is the
-// extra'th of the extra files.
+// control returns the environment of the C half of package userns. extra is the index of the control socket in the
+// extra files.
 func control(extra int, mode string) []string {
 	return []string{userns.EnvControl + "=" + strconv.Itoa(3+extra), userns.EnvMode + "=" + mode}
 }
 
-// controlPair is the stream socket of package userns' drawing; the child's end
-// blocks, for C.
+// controlPair makes the stream socket in the diagram of package userns. The child's end is in blocking mode, for C.
 func controlPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,23 +14,22 @@ import (
 	"demesne/runner"
 )
 
-// Real root's sandboxes live in a range of their own, far above the one that
-// useradd(8) hands to the first user, so that root's sandboxes and a user's
-// containers never share an id.
+// Real root's sandboxes use their own id range. It is far above the range that useradd(8) gives the first user, so
+// root's sandboxes and a user's containers never share an id.
 const (
 	rootBase  = 0x70000000
 	rangeSize = 65536
 )
 
-// idMaps is what was written to a runner's uid_map and gid_map.
+// idMaps is the content of a runner's uid_map and gid_map.
 type idMaps struct {
 	UID, GID []runner.IDRange
-	Why      string // of a single id: why not more
+	Why      string // for a single id: the reason
 	Fix      string
 }
 
-// realRoot says whether we are uid 0 of the initial user namespace with the
-// capabilities that go with it. Root of a container is an ordinary user here.
+// realRoot reports whether the process is uid 0 of the initial user namespace and has the usual capabilities. Root in
+// a container counts as an ordinary user.
 func realRoot() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -55,15 +54,14 @@ func effectiveCaps() uint64 {
 	return 0
 }
 
-// idPlan is what a runner's id map is to be, decided while the runner starts.
+// idPlan is the intended id map of a runner, chosen while the runner starts.
 type idPlan struct {
 	idMaps
-	fixed  bool  // real root's range: written by ourselves, and nothing lesser will do
-	lesser error // why not more than a single id
+	fixed  bool  // real root's range: written directly, without a fallback
+	lesser error // why only a single id is possible
 }
 
-// planMaps decides on a range for real root, and else on the user's subordinate ids
-// where there are any.
+// planMaps chooses the fixed range for real root, and otherwise the user's subordinate ids if any.
 func planMaps(root, single bool) *idPlan {
 	if root {
 		m := []runner.IDRange{{Inside: 0, Host: rootBase, Size: rangeSize}}
@@ -73,17 +71,16 @@ func planMaps(root, single bool) *idPlan {
 	return &idPlan{idMaps: maps, lesser: err}
 }
 
-// outMaps is how ids on the host appear through the mount of a /out that is real root's: root's files are the sandbox
-// root's, and all other ids of a sandbox are on the host those of its own range. So no file of another user's there is
-// the sandbox's to change, nor to be settled afterwards.
+// outMaps maps host ids for the mount of an /out that belongs to real root. Root's files appear as the sandbox
+// root's. All other sandbox ids map to the sandbox's own range on the host. So the sandbox cannot change other users'
+// files there, and nothing needs to be settled afterwards.
 func outMaps() *idPlan {
 	m := []runner.IDRange{{Inside: 0, Host: rootBase, Size: 1}, {Inside: rootBase + 1, Host: rootBase + 1, Size: rangeSize - 1}}
 	return &idPlan{idMaps: idMaps{UID: m, GID: m}, fixed: true}
 }
 
-// write maps the ids into pid's new user namespace; where newuidmap(1) does not work,
-// the one id we are. Any failure of newuidmap ends in the single id: it fails under
-// no_new_privs, in bwrap, without a passwd entry, and nested.
+// write maps the ids into pid's new user namespace. Where newuidmap(1) does not work, it falls back to the caller's
+// single id. newuidmap fails under no_new_privs, in bwrap, without a passwd entry, and in nested namespaces.
 func (p *idPlan) write(pid int) (*idMaps, error) {
 	if p.fixed {
 		return &p.idMaps, errors.Join(writeMap(pid, "uid_map", p.UID), writeMap(pid, "gid_map", p.GID))
@@ -103,7 +100,7 @@ func (p *idPlan) write(pid int) (*idMaps, error) {
 		GID: []runner.IDRange{{Host: uint32(os.Getegid()), Size: 1}},
 		Why: why, Fix: fix,
 	}
-	// gid_map of one's own needs setgroups denied first, user_namespaces(7).
+	// Writing one's own gid_map requires denying setgroups first, user_namespaces(7).
 	if err := os.WriteFile(procFile(pid, "setgroups"), []byte("deny"), 0); err != nil {
 		return nil, fmt.Errorf("write id map: %w", err)
 	}
@@ -123,14 +120,14 @@ func writeMap(pid int, name string, m []runner.IDRange) error {
 	return nil
 }
 
-// Why subordinate ids cannot be had.
+// Reasons why subordinate ids are not available.
 var (
 	errNoRange  = errors.New("no subordinate ids")
 	errNoHelper = errors.New("newuidmap is not installed")
 	errNNP      = errors.New("newuidmap cannot gain privileges under no_new_privs")
 	errSingle   = errors.New("newgidmap failed after newuidmap succeeded")
-	// errHalfMapped: one map is written and the other not, and neither can be
-	// written again. The caller starts over with a single id.
+	// errHalfMapped: only one of the maps was written, and a map cannot be written twice. The caller starts over with
+	// a single id.
 	errHalfMapped = errors.New("half of the id map is written")
 )
 
@@ -151,7 +148,7 @@ func userName() string {
 	return strconv.Itoa(os.Geteuid())
 }
 
-// subordinateMaps finds the caller's subordinate ids.
+// subordinateMaps returns maps of the caller's subordinate ids.
 func subordinateMaps(single bool) (m idMaps, err error) {
 	switch {
 	case single:
@@ -166,7 +163,7 @@ func subordinateMaps(single bool) (m idMaps, err error) {
 	return m, err
 }
 
-// runMappers runs newuidmap and newgidmap at the same time.
+// runMappers runs newuidmap and newgidmap concurrently.
 func runMappers(pid int, uid, gid []runner.IDRange) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
@@ -178,7 +175,7 @@ func runMappers(pid int, uid, gid []runner.IDRange) error {
 	}
 	wg.Wait()
 	err := errors.Join(errs...)
-	if errors.Is(err, errNoHelper) { // one package has both: it is told once
+	if errors.Is(err, errNoHelper) { // one package contains both, so report it once
 		return errNoHelper
 	}
 	return err
@@ -202,15 +199,15 @@ func runMapper(name string, pid int, m []runner.IDRange) error {
 	return nil
 }
 
-// subordinate reads the caller's range from a file of subuid(5): the first one with
-// 65535 ids or more.
+// subordinate reads the caller's range from a file in the format of subuid(5). It uses the first range of at least
+// 65535 ids.
 func subordinate(file string, id int) ([]runner.IDRange, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w in %s", errNoRange, file)
 	}
 	uid := strconv.Itoa(os.Geteuid())
-	var name string // looked up only if there is a line that could be ours
+	var name string // looked up only if a line may be the caller's
 	for line := range strings.Lines(string(b)) {
 		who, start, count, ok := parseSubid(line)
 		if !ok || count < rangeSize-1 {

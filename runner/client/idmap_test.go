@@ -28,14 +28,15 @@ func TestParseSubid(t *testing.T) {
 	}
 }
 
-// TestNoMapper: that newuidmap is missing is said once, though newgidmap is, too.
+// TestNoMapper: the error reports a missing newuidmap only once, although newgidmap is missing too.
 func TestNoMapper(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	why, fix := explainSubids(runMappers(os.Getpid(), nil, nil))
 	if why != "newuidmap is not installed" || fix == "" {
 		t.Errorf("%q, %q", why, fix)
 	}
-	// A range that is written here may be another user's already, whose files sandboxes would then share.
+	// The hint must not name a fixed range: it may belong to another user, and sandboxes would then share those
+	// files.
 	if _, fix := explainSubids(errNoRange); fix == "" || strings.Contains(fix, "100000") {
 		t.Errorf("no range: %q", fix)
 	}

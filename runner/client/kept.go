@@ -9,8 +9,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// restart starts a sandbox over its files. What it is shown is opened here, by the caller, as when it
-// was made.
+// restart starts a sandbox over its existing files. The caller opens its sources here, as in Create.
 func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, error) {
 	var reply api.Opened
 	info, err := c.inspect(ctx, idOrName)
@@ -40,23 +39,25 @@ func hasCode(err error, code ipc.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Stop ends the processes of a sandbox and keeps its files, for the next [Client.Open]. It is an error
-// where they are not kept: see "files" in the receipt.
+// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. It fails if the files are not
+// persistent: see "files" in the receipt.
 func (c *Client) Stop(ctx context.Context, idOrName string) error {
 	c = c.of(ctx, idOrName)
 	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
-// Fork makes a sandbox that starts with the files of another one, or of a snapshot; [Client.Open] starts it.
-// What either writes from then on is its own. Its Spec is the other's but for name, which may be empty, out, its own
-// /out, and publish: it inherits no published port. That a port cannot be listened on now is an error.
+// Fork makes a sandbox that starts with the files of another sandbox or of a snapshot; [Client.Open] starts it. Later
+// writes of either one do not affect the other. The new sandbox has the Spec of its source except for its name (which
+// may be empty), its own /out and publish. It inherits no published port. Fork fails if a port in publish cannot be
+// listened on now.
 //
-// One without a name goes with c unless c has made a call about it, such as Inspect: whoever dies before anybody was told
-// of it leaves none.
+// A fork without a name is removed when c is closed, unless c has made a call about it, such as Inspect. So a caller
+// that dies before it reports the fork leaves nothing behind.
 //
-// A sandbox in which nothing runs is halted, and the files are shared, so their size does not matter: that it is started
-// again by its next command is not told (but what was in /dev/shm is gone). One that has processes holds still
-// (SIGSTOP, see package freeze) while what it wrote is copied; a file system that can share contents (btrfs, xfs) does.
+// If the source runs no process and has no network, Fork halts it and the two share the files, so their size does not
+// matter. The next command starts the source again without reporting a restart, but the content of /dev/shm is lost.
+// Otherwise the source is paused (SIGSTOP, see package pause) while its files are copied. A file system with shared
+// extents (btrfs, xfs) shares the contents instead.
 func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error) {
 	out, err := absPath(out)
 	if err == nil {
@@ -68,14 +69,14 @@ func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish .
 	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Out: out, Publish: publish})
 }
 
-// Snapshot keeps the files of a sandbox as they are, to fork from. It is made as by Fork, does not expire, and
-// is removed by Stop.
+// Snapshot keeps the current files of a sandbox, as a source for Fork. It is made like a fork and does not expire;
+// [Client.Remove] removes it.
 func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error) {
 	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
 }
 
-// PassingSnapshot is a Snapshot without a name that is removed when c is closed, or whoever made it is
-// killed. If the runner is killed, the next one removes it.
+// PassingSnapshot makes a Snapshot without a name that is removed when c is closed or its process is killed. If the
+// runner is killed, the next runner removes it.
 func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
 	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
 }
@@ -87,8 +88,8 @@ func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, 
 	return f, home.lost(err)
 }
 
-// GC removes the kept sandboxes that have expired, and what killed runners left. Every runner
-// does so when it starts; the ids are those that this call removed.
+// GC removes expired persistent sandboxes and the remains of killed runners. Every runner also does so at start.
+// removed lists the sandboxes that this call removed.
 func (c *Client) GC(ctx context.Context) (removed []string, err error) {
 	return removed, c.lost(c.peer.Call(ctx, api.OpSweep, nil, nil, &removed))
 }

@@ -19,14 +19,14 @@ import (
 	"demesne/runner/ipc"
 )
 
-// corner is a run directory, a home and kept sandboxes of a test's own.
+// corner is a test's own run directory, home and directory of persistent sandboxes.
 type corner struct {
 	*testing.T
 	dir string
 }
 
-// newCorner builds the programs and removes everything at the end, by way of a runner: files of
-// subordinate ids only that can remove.
+// newCorner builds the programs. At the end it removes everything through a runner, which alone can remove files of
+// subordinate ids.
 func newCorner(t *testing.T) corner {
 	t.Helper()
 	buildPrograms(t)
@@ -43,13 +43,13 @@ func newCorner(t *testing.T) corner {
 		client := c.connect()
 		all, err := client.List(context.Background())
 		for _, i := range all {
-			if serr := client.Remove(context.Background(), i.ID); code(serr) != ipc.NoSuchSandbox { // a one-shot may be ending
+			if serr := client.Remove(context.Background(), i.ID); code(serr) != ipc.NoSuchSandbox { // a one-shot sandbox may be ending
 				err = errors.Join(err, serr)
 			}
 		}
 		client.Close()
 		c.eventually("the runner to end", func() bool { _, err := os.Lstat(c.lock()); return err != nil })
-		if left := c.boxes(); err != nil || len(left) > 0 { // a runner removes what it has begun to remove before it ends
+		if left := c.boxes(); err != nil || len(left) > 0 { // a runner finishes its removals before it ends
 			t.Errorf("left: %q, %v", left, err)
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -59,7 +59,7 @@ func newCorner(t *testing.T) corner {
 	return c
 }
 
-// buildPrograms makes what Connect starts, unless it is there.
+// buildPrograms builds the programs that Connect starts, unless they exist.
 func buildPrograms(t *testing.T) {
 	t.Helper()
 	if os.Getenv("DEMESNE_BIN") != "" {
@@ -86,7 +86,7 @@ func (c corner) connect() *Client {
 	return client
 }
 
-// lock is the file that a runner, or its reaper, has.
+// lock returns the path of the file that a runner or its reaper has locked.
 func (c corner) lock() string {
 	found, _ := filepath.Glob(c.dir + "/demesne/*.lock")
 	if len(found) == 0 {
@@ -95,7 +95,7 @@ func (c corner) lock() string {
 	return found[0]
 }
 
-// boxes are the names in the directory of kept sandboxes.
+// boxes returns the names in the directory of persistent sandboxes.
 func (c corner) boxes() (names []string) {
 	list, _ := os.ReadDir(c.dir + "/s")
 	for _, e := range list {
@@ -139,7 +139,7 @@ func (c corner) create(client *Client, spec runner.Spec) *Sandbox {
 	return s
 }
 
-// sh runs a script and returns what it said and its result.
+// sh runs a script and returns its output and its result.
 func (c corner) sh(s *Sandbox, script string) (string, *runner.Result) {
 	c.Helper()
 	out, r, err := trySh(s, script)
@@ -165,7 +165,7 @@ func trySh(s *Sandbox, script string) (string, *runner.Result, error) {
 	return strings.TrimSpace(string(out)), result, err
 }
 
-// kill kills the runner and waits until its reaper is through.
+// kill kills the runner and waits until its reaper has finished.
 func (c corner) kill(client *Client) {
 	c.Helper()
 	if err := syscall.Kill(client.hello.PID, syscall.SIGKILL); err != nil {
@@ -183,7 +183,7 @@ func code(err error) ipc.Code {
 	return ""
 }
 
-// TestKeptKilled: a runner that is killed takes the processes along and leaves the files, in 20 rounds.
+// TestKeptKilled: a killed runner takes the processes along but leaves the files, in 20 rounds.
 func TestKeptKilled(t *testing.T) {
 	c := newCorner(t)
 	client := c.connect()
@@ -211,7 +211,7 @@ func TestKeptKilled(t *testing.T) {
 	client.Close()
 }
 
-// TestKeptHalt: to stop and keep is another thing than to stop.
+// TestKeptHalt: Stop keeps a sandbox's files, and Remove does not.
 func TestKeptHalt(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -228,11 +228,11 @@ func TestKeptHalt(t *testing.T) {
 	if _, err := client.Create(ctx, runner.Spec{Name: "box", Out: t.TempDir()}); code(err) != ipc.CodeExists {
 		t.Errorf("the name twice: %v", err)
 	}
-	// The same Sandbox goes on.
+	// The same Sandbox value still works.
 	if out, r := c.sh(s, "cat /root/f"); out != "kept" || !r.Restarted {
 		t.Errorf("after a halt: %q %+v", out, r)
 	}
-	// It is news once.
+	// The restart is reported once.
 	if _, r := c.sh(s, "true"); r.Restarted {
 		t.Errorf("the second command after a halt: %+v", r)
 	}
@@ -259,7 +259,7 @@ func TestKeptHalt(t *testing.T) {
 	}
 }
 
-// TestKeptInputs: what a sandbox is shown is opened again, and must be there.
+// TestKeptInputs: a restart opens the sandbox's inputs again, and requires them to exist.
 func TestKeptInputs(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -291,7 +291,7 @@ func TestKeptInputs(t *testing.T) {
 	}
 }
 
-// TestKeptMany: those who come at the same time get the same sandbox, started once.
+// TestKeptMany: concurrent callers get the same sandbox, started once.
 func TestKeptMany(t *testing.T) {
 	c := newCorner(t)
 	client := c.connect()
@@ -329,7 +329,7 @@ func TestKeptMany(t *testing.T) {
 	}
 }
 
-// TestKeptTTL: the time to live is renewed by use, counts for a sandbox that nobody runs, and an age does not care.
+// TestKeptTTL: use renews the time to live but not MaxAge, and a sandbox without processes also expires.
 func TestKeptTTL(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -355,7 +355,7 @@ func TestKeptTTL(t *testing.T) {
 		t.Errorf("an age of a minute ends in %v", left)
 	}
 	brief := c.create(client, runner.Spec{TTL: runner.Duration(3 * time.Second)})
-	c.sh(brief, "sleep 3.2") // a command that runs is a use
+	c.sh(brief, "sleep 3.2") // a running command counts as use
 	c.kill(client)
 	client = c.connect()
 	defer client.Close()
@@ -372,7 +372,7 @@ func TestKeptTTL(t *testing.T) {
 	}
 }
 
-// TestKeptDisk: what is kept counts against the disk limit, also what was there before.
+// TestKeptDisk: persistent files count against the disk limit, including those from before a restart.
 func TestKeptDisk(t *testing.T) {
 	c := newCorner(t)
 	client := c.connect()
@@ -389,7 +389,7 @@ func TestKeptDisk(t *testing.T) {
 	}
 }
 
-// busybox is a directory to be /, with a shell and little else.
+// busybox returns a directory with a shell and little else, to be used as /.
 func busybox(t *testing.T) string {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
@@ -411,7 +411,7 @@ func busybox(t *testing.T) string {
 	return dir
 }
 
-// TestKeptImage: the same over an image, which stays as it was.
+// TestKeptImage: files over an image persist too, and the image does not change.
 func TestKeptImage(t *testing.T) {
 	c := newCorner(t)
 	ctx := context.Background()
@@ -437,7 +437,7 @@ func TestKeptImage(t *testing.T) {
 	}
 }
 
-// TestKeptApart: no sandbox is given the others' to write to.
+// TestKeptApart: no sandbox may get write access to the directory of the others.
 func TestKeptApart(t *testing.T) {
 	c := newCorner(t)
 	client := c.connect()

@@ -19,30 +19,30 @@ import (
 	"demesne/runner/userns"
 )
 
-// launcher starts a runner, or finds the one that is alive.
+// launcher connects to the live runner, or starts one.
 type launcher struct {
 	dir    *runDir
 	progs  programs
 	root   bool
 	spares int
 	totals *runner.Limits // see [EnvTotalMemory]
-	// network says that the first sandbox is to have one.
+	// network says that the first sandbox will have a network.
 	network bool
-	// started says that the runner is ours, not one that was there.
+	// started says that this launcher started the runner.
 	started bool
-	pid     int // of one that is ours
+	pid     int // of a runner that this launcher started
 	trace   []runner.Stage
-	single  bool // newgidmap failed half-way before
+	single  bool // newgidmap failed after newuidmap succeeded
 	ids     *idPlan
-	mode    string // of userns
-	why     string // of ModeMinimal
+	mode    string // a userns mode
+	why     string // the reason for ModeMinimal
 	fix     string
 }
 
-// errRetry says that the runner we found was on its way out.
+// errRetry is the error for a runner that was already ending.
 var errRetry = errors.New("runner ended meanwhile")
 
-// connect returns a connection to a live runner, starting one if there is none.
+// connect returns a connection to a live runner. It starts one if none is live.
 func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 	for began := time.Now(); ; {
 		conn, err := dialRunner(l.dir)
@@ -57,7 +57,8 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			return nil, err
 		}
 		if lock != nil {
-			// Of a runner that was killed together with its reaper, if of any: what the caller itself can settle.
+			// A runner may have been killed together with its reaper. This takes back what the caller can settle
+			// itself.
 			given.TakeBack(l.dir.path, l.dir.key, false)
 			conn, err := l.start(lock)
 			lock.Close()
@@ -67,7 +68,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			}
 			continue
 		}
-		// Somebody is starting or ending; both are over in milliseconds.
+		// Another process is starting or ending a runner; both take milliseconds.
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for runner: %w", ctx.Err())
@@ -76,8 +77,8 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// sockaddr names the socket through its directory's descriptor: sun_path holds 107
-// bytes, a home directory may be longer.
+// sockaddr names the socket through a descriptor of its directory. sun_path holds 107 bytes, and the path of a home
+// directory may be longer.
 func sockaddr(d *runDir) (*unix.SockaddrUnix, *os.File, error) {
 	dir, err := os.Open(d.path)
 	if err != nil {
@@ -96,7 +97,8 @@ func dialRunner(d *runDir) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// Of a runner that was stopped, the queue of callers may be full: connect(2) would wait for ever, and now ends with EAGAIN.
+	// A stopped runner's queue of callers may be full. connect(2) would then block forever; with a timeout it fails
+	// with EAGAIN.
 	patience := unix.NsecToTimeval(greetPatience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience); err != nil {
 		unix.Close(fd)
@@ -110,9 +112,8 @@ func dialRunner(d *runDir) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "runner"), nil
 }
 
-// tryLock returns the locked lock file, or nil while somebody else holds it. The
-// reaper of a runner that ended removes the file, so the one we locked must still
-// be the one that is there.
+// tryLock returns the locked lock file, or nil if another process holds it. The reaper of an ended runner removes the
+// file, so the locked file must still be the one at the path.
 func (l *launcher) tryLock() (*os.File, error) {
 	path := l.dir.file(".lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -125,7 +126,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 		return nil, nil
 	case err != nil:
 		f.Close()
-		os.Remove(path) // nobody can have locked it
+		os.Remove(path) // no process can have locked it
 		return nil, &ipc.Error{
 			Code: ipc.CodeInternal, Text: fmt.Sprintf("lock runner: lock %q: %v", path, err),
 			Hint: "XDG_RUNTIME_DIR names another directory, on a file system that has locks",
@@ -140,7 +141,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 	return f, nil
 }
 
-// start starts a runner with namespaces, or without where the machine forbids them.
+// start starts a runner with namespaces, or without them where the machine forbids them.
 func (l *launcher) start(lock *os.File) (*os.File, error) {
 	conn, err := l.spawn(lock)
 	var refused *userns.Refused
@@ -155,11 +156,11 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	default:
 		return nil, err
 	}
-	// What is lower is kept for the next try; the lock is not, the reaper removed it.
+	// The lowered settings are kept for the next try. The lock is not: the reaper has removed it.
 	return nil, errRetry
 }
 
-// ends are the sockets of a runner that is being started: the first two are ours, the others its own.
+// ends holds the sockets of a starting runner: the first two are the caller's, the others the runner's.
 type ends struct{ conn, ctl, theirConn, theirCtl, listener *os.File }
 
 func (l *launcher) open() (e ends, err error) {
@@ -176,21 +177,20 @@ func (l *launcher) open() (e ends, err error) {
 	return e, err
 }
 
-// close closes all but our connection.
+// close closes all sockets but the caller's connection.
 func (e ends) close() {
 	for _, f := range []*os.File{e.ctl, e.theirConn, e.theirCtl, e.listener} {
-		f.Close() // of what is closed, or nil, does nothing
+		f.Close() // harmless on closed or nil files
 	}
 }
 
-// unlisten takes back what a runner that did not start was to answer on.
+// unlisten removes the socket of a runner that failed to start.
 func (l *launcher) unlisten(e ends) {
 	e.conn.Close()
 	os.Remove(l.dir.file(".sock"))
 }
 
-// spawn executes demesne-runner and brings it through the hand-shake that package
-// userns draws.
+// spawn executes demesne-runner and performs the handshake that package userns shows.
 func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	e, err := l.open()
 	if err != nil {
@@ -215,8 +215,8 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
-	// After the reaper is there to take them away: we may be killed at any moment.
-	// What could not be made shows in the receipt, as a limit that something lesser holds.
+	// The reaper must already exist to remove the control groups, because the caller may be killed at any moment. A
+	// group that cannot be made shows in the receipt as a limit enforced by a fallback.
 	if namespaces {
 		boot.CgroupAt, _ = cgroup.Prepare(l.dir.key, rootBase)
 	}
@@ -226,19 +226,19 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 		l.ids = planMaps(l.root, l.single)
 	}
 	if err := l.shake(e.ctl, &boot); err != nil {
-		// The reaper takes away what was made for this runner, under names that the
-		// next one has too: it must be through before there is a next one.
+		// The reaper removes what was made for this runner. The next runner uses the same names, so the reaper must
+		// finish first.
 		e.ctl.Close()
 		<-ended
-		// It may have been through before these were there.
+		// The reaper may have finished before these existed.
 		cgroup.Reap(boot.CgroupAt)
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
 	return e.conn, nil
 }
 
-// collect takes the exit status of a process when it has ended. The reaper outlives us, or ends
-// when the runner does; if we are still here then, somebody has to.
+// collect waits for a process and reaps it. The reaper outlives the caller, or ends when the runner does; in that
+// case a live caller must reap it.
 func collect(pid int) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -277,8 +277,8 @@ func (l *launcher) listen() (*os.File, error) {
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "listener")
-	// Before it has a name: real root's run directory can be searched by others, and whoever may write to the
-	// file may connect.
+	// The mode is set before the socket has a name. Others can search real root's run directory, and a process that
+	// may write to the file may connect.
 	if err := errors.Join(unix.Fchmod(fd, 0o600), unix.Bind(fd, addr), unix.Listen(fd, api.Backlog)); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for callers: %w", err)
@@ -286,10 +286,9 @@ func (l *launcher) listen() (*os.File, error) {
 	return f, nil
 }
 
-// execute starts the runner as a process of its own session: a Ctrl-C at our terminal
-// is ours to handle. It gets nothing of our environment but where to find the user's
-// session bus, for cgroups. Not os/exec: that first makes a process to see whether
-// pidfds work, which costs as much as the start itself.
+// execute starts the runner in its own session, so that Ctrl-C at the caller's terminal does not reach it. The runner
+// gets only PATH, HOME, GODEBUG and the location of the user's session bus, for cgroups. os/exec is not used: it
+// first starts a process to test for pidfds, which costs as much as the start itself.
 func (l *launcher) execute(cgroups []string, ctl, conn, listener, lock *os.File) (pid int, err error) {
 	log, err := os.OpenFile(l.dir.file(".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {

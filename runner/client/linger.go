@@ -13,15 +13,15 @@ import (
 	"demesne/runner/ipc"
 )
 
-// EnvLinger names the variable that says how long a runner stays after its last sandbox and
-// caller, with its prepared sandboxes, for the next caller: a duration from 0 to
-// [runner.MaxLinger]. The caller that leaves last decides.
+// EnvLinger names the variable for how long a runner stays after its last sandbox and caller, with its prepared
+// sandboxes, for the next caller. It is a duration from 0 to [runner.MaxLinger]. The setting of the last caller
+// applies.
 const EnvLinger = "DEMESNE_LINGER"
 
-// retireTime bounds how long [Retire] waits for one runner.
+// retireTime bounds the time that [Retire] waits for one runner.
 const retireTime = 2 * time.Second
 
-// lingerWanted returns what [EnvLinger] says, or nil without it.
+// lingerWanted returns the value of [EnvLinger], or nil if it is not set.
 func lingerWanted() (*time.Duration, error) {
 	text := os.Getenv(EnvLinger)
 	if text == "" {
@@ -37,8 +37,8 @@ func lingerWanted() (*time.Duration, error) {
 	return &d, nil
 }
 
-// Retire ends the runners of this user that linger, of whatever build, and starts none. It
-// returns how many sandboxes the other runners have: those runners end with them.
+// Retire ends this user's lingering runners, of any build, and starts none. It returns the number of sandboxes in the
+// other runners, which end together with their sandboxes.
 func Retire(ctx context.Context) (sandboxes int, err error) {
 	seen := map[string]bool{}
 	for _, dir := range runDirs() {
@@ -62,7 +62,7 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
-// retire connects to a runner as a caller that wants no lingering, and leaves again.
+// retire connects to a runner as a caller that asks for no lingering, and disconnects.
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	sock, err := dialRunner(d)
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"demesne/runner/ipc"
 )
 
-// endings are the commands that a client has started and not been told the end of.
+// endings holds the commands of a client whose end has not been reported.
 type endings struct {
 	mu   sync.Mutex
 	last uint64
 	open map[uint64]*ending
 }
 
-// ending is one of them.
+// ending is one such command.
 type ending struct {
 	tag    uint64
-	done   chan struct{} // closed when result is there
+	done   chan struct{} // closed when result is set
 	result *runner.Result
 }
 
@@ -40,7 +40,7 @@ func (e *endings) expect() *ending {
 	return end
 }
 
-// take returns an ending that is not expected any more, or nil.
+// take removes and returns the ending with that tag, or returns nil.
 func (e *endings) take(tag uint64) *ending {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,14 +60,14 @@ func (e *endings) told(m *ipc.Message) {
 	}
 }
 
-// account is a sandbox's receipt as its caller has it.
+// account is the caller's copy of a sandbox's receipt.
 type account struct {
 	mu      sync.Mutex
 	digest  string
 	receipt *runner.Receipt
 }
 
-// known is what the runner need not send again.
+// known returns the digest of the receipt that the runner need not send again.
 func (a *account) known() *string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +75,7 @@ func (a *account) known() *string {
 	return &digest
 }
 
-// settle returns the receipt that r is about, which may be the one that is known.
+// settle returns the receipt for the reply r. It stores a new receipt, or returns the stored one.
 func (a *account) settle(r *api.ExecReply) (*runner.Receipt, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +89,7 @@ func (a *account) settle(r *api.ExecReply) (*runner.Receipt, error) {
 	return a.receipt, nil
 }
 
-// request is a command as it travels.
+// request converts a command to an exec call and its descriptors.
 func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.Files) {
 	req := api.ExecRequest{
 		Argv: ipc.ByteStrings(cmd.Argv), Env: ipc.ByteStrings(cmd.Env),
@@ -104,17 +104,17 @@ func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.
 	return req, ipc.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
 }
 
-// Exec is [Client.Open] and [Sandbox.Exec]: in one call, if the sandbox lives.
+// Exec combines [Client.Open] and [Sandbox.Exec], in one call if the sandbox is live.
 func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, *Process, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, nil, err
 	}
 	c = c.of(ctx, idOrName)
-	ctx = context.WithoutCancel(ctx) // as Sandbox.Exec
+	ctx = context.WithoutCancel(ctx) // as in Sandbox.Exec
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
 	m, err := s.call(ctx, &cmd, end, how{open: true})
-	if hasCode(err, ipc.NoSuchSandbox) || hasCode(err, ipc.CodeStopped) { // Open knows why, or what to do
+	if hasCode(err, ipc.NoSuchSandbox) || hasCode(err, ipc.CodeStopped) { // open reports the reason, or restarts it
 		if s, err = c.open(ctx, idOrName); err != nil {
 			return nil, nil, err
 		}
@@ -128,11 +128,11 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	return s, p, err
 }
 
-// Exec starts a command, and the sandbox again if it has lost its processes. The error is a *ipc.Error with CodeNotFound or
-// CodeNotExecutable where the command is at fault. It may be called from several goroutines.
+// Exec starts a command. It first restarts the sandbox if that has lost its processes. The error is an *ipc.Error
+// with CommandNotFound or CodeNotExecutable if the command is at fault. Exec is safe for concurrent use.
 //
-// Whoever has asked for a command is told of it, also when ctx ends meanwhile: in a sandbox that stays it would run on, and
-// nobody could say what is to be signalled.
+// Exec waits for the reply even if ctx ends meanwhile. Otherwise the command could run on in a persistent sandbox,
+// and no caller would know its number to signal it.
 func (s *Sandbox) Exec(ctx context.Context, cmd runner.Command) (*Process, error) {
 	return s.exec(ctx, cmd, how{})
 }
@@ -156,10 +156,10 @@ func (s *Sandbox) exec(ctx context.Context, cmd runner.Command, h how) (*Process
 	return s.started(m, end)
 }
 
-// how says what a call of a command is besides: see api.ExecRequest.
+// how holds the options of an exec call: see api.ExecRequest.
 type how struct{ open, silent bool }
 
-// call is the call of a command, of which nothing is expected when it fails.
+// call sends the exec call of a command. If it fails, call removes end.
 func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*ipc.Message, error) {
 	req, files := request(cmd, &s.account, end.tag)
 	req.Sandbox, req.Open, req.Silent = s.ID, h.open, h.silent
@@ -171,7 +171,7 @@ func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h 
 	return m, s.client.lost(err)
 }
 
-// started is what m tells of.
+// started returns the process that the reply m describes.
 func (s *Sandbox) started(m *ipc.Message, end *ending) (*Process, error) {
 	defer m.Close()
 	var reply api.ExecReply
@@ -184,9 +184,9 @@ func (s *Sandbox) started(m *ipc.Message, end *ending) (*Process, error) {
 	return s.process(&reply, m, end)
 }
 
-// Run makes a sandbox that is OneShot and starts a command in it: Create and Exec in one
-// call. Where that fails, nothing of the sandbox is left. That the runner ended is an error of
-// CodeGone only if it never heard of the call: then it may be made again.
+// Run makes a one-shot sandbox and starts a command in it: Create and Exec in one call. If it fails, nothing of the
+// sandbox remains. If the runner ended, the error has CodeGone only if the runner never received the call, so that
+// the call may be repeated.
 func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) (*Sandbox, *Process, error) {
 	files, err := c.sources(&spec)
 	if err != nil {
@@ -218,7 +218,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	return s, p, err
 }
 
-// process is what was started, by the reply m.
+// process returns the Process for the reply m, whose body holds r.
 func (s *Sandbox) process(r *api.ExecReply, m *ipc.Message, end *ending) (*Process, error) {
 	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.Lacks, end: end, tty: m.File("tty")}
 	var err error
@@ -238,12 +238,11 @@ type Process struct {
 	restarted bool
 	lacks     []string
 	receipt   *runner.Receipt
-	end       *ending // nil: somebody else started it
+	end       *ending // nil: another client started it
 	tty       *os.File
 }
 
-// Terminal is the controlling end of the command's terminal, nil without one. The
-// caller closes it.
+// Terminal returns the controlling end of the command's terminal, or nil if it has none. The caller closes it.
 func (p *Process) Terminal() *os.File { return p.tty }
 
 // Signal sends sig to the command's process group.
@@ -252,15 +251,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), api.OpSignal, t, nil, nil))
 }
 
-// Resize tells the command's terminal its new size.
+// Resize sets the size of the command's terminal.
 func (p *Process) Resize(w runner.Winsize) error {
 	t := api.ExecTarget{Sandbox: p.sandbox.ID, Exec: p.exec, TTY: &w}
 	return p.sandbox.client.lost(p.sandbox.client.peer.Call(context.Background(), api.OpResize, t, nil, nil))
 }
 
-// Wait returns how the command ended. When the sandbox is OneShot it is gone by
-// then: no process of it is left and /out is settled. A runner that died meanwhile
-// makes a Result with Reason Lost, not an error.
+// Wait waits for the command to end and returns its result. A one-shot sandbox is gone by then: no process of it
+// remains and /out is settled. If the runner died meanwhile, Wait returns a Result with Reason Lost instead of an
+// error.
 func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 	r, err := p.wait(ctx)
 	if errors.Is(err, ipc.ErrClosed) {
@@ -276,7 +275,7 @@ func (p *Process) Wait(ctx context.Context) (*runner.Result, error) {
 	return &r, nil
 }
 
-// wait is until the event comes or, for somebody else's command, the answer.
+// wait waits for the event or, for another client's command, calls the runner.
 func (p *Process) wait(ctx context.Context) (r runner.Result, err error) {
 	peer := p.sandbox.client.peer
 	if p.end == nil {
@@ -291,7 +290,7 @@ func (p *Process) wait(ctx context.Context) (r runner.Result, err error) {
 	case <-peer.Done():
 	}
 	select {
-	case <-p.end.done: // the last that it said
+	case <-p.end.done: // the event may have arrived just before the end
 		return *p.end.result, nil
 	default:
 		return r, ipc.ErrClosed

@@ -13,7 +13,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// told is what a client is told of an end.
+// told returns the message that reports the end of a command.
 func told(t *testing.T, body any) *ipc.Message {
 	t.Helper()
 	raw, err := json.Marshal(body)
@@ -23,7 +23,7 @@ func told(t *testing.T, body any) *ipc.Message {
 	return &ipc.Message{Op: api.OpEnded, Body: raw}
 }
 
-// TestEndings: an end is told once, to who expects it; what nobody expects, or is no end, does nothing.
+// TestEndings: an end is delivered once, to the caller that expects it. Unexpected or invalid messages are ignored.
 func TestEndings(t *testing.T) {
 	var e endings
 	one, two := e.expect(), e.expect()
@@ -47,7 +47,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// TestAccountSettle: a receipt is decoded when it is another one.
+// TestAccountSettle: a receipt is decoded only if it has changed.
 func TestAccountSettle(t *testing.T) {
 	var a account
 	if d := a.known(); *d != "" {
@@ -65,7 +65,7 @@ func TestAccountSettle(t *testing.T) {
 	}
 }
 
-// TestRun: a sandbox and its command in one call, which leaves nothing when it fails.
+// TestRun: one call makes a sandbox and starts its command; a failed call leaves nothing behind.
 func TestRun(t *testing.T) {
 	c := newCorner(t)
 	client, ctx := c.connect(), context.Background()
@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // to ask again is free
+	for range 2 { // Wait may be repeated
 		r, err := p.Wait(ctx)
 		if err != nil || r.ExitCode != 7 || r.Sandbox != s.ID || r.Receipt == nil || r.Receipt.Sandbox != s.ID {
 			t.Fatalf("%+v, %v", r, err)
@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 	if text, err := os.ReadFile(out + "/f"); string(text) != "x\n" {
 		t.Errorf("/out/f: %q, %v", text, err)
 	}
-	var r runner.Result // whoever knows the number may ask, too
+	var r runner.Result // any caller that knows the number may wait
 	if err := client.peer.Call(ctx, api.OpWait, api.ExecTarget{Sandbox: s.ID, Exec: p.exec}, nil, &r); err != nil || r.ExitCode != 7 {
 		t.Errorf("wait: %+v, %v", r, err)
 	}
@@ -108,8 +108,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestRunnerGone: a command whose runner was killed is lost; a call that the runner never heard of may be
-// made again.
+// TestRunnerGone: a command whose runner was killed is Lost. A call that the runner never received may be repeated.
 func TestRunnerGone(t *testing.T) {
 	c := newCorner(t)
 	client, ctx := c.connect(), context.Background()
@@ -126,8 +125,8 @@ func TestRunnerGone(t *testing.T) {
 	}
 }
 
-// TestRunnerYoung: one that is killed before it has greeted who started it is gone as any other; what one said that
-// did not come up is told.
+// TestRunnerYoung: a runner that is killed before its greeting yields CodeGone like any other. For a runner that
+// fails to start, the error is the first line of its log.
 func TestRunnerYoung(t *testing.T) {
 	c := newCorner(t)
 	for range 10 {
@@ -154,8 +153,7 @@ func TestRunnerYoung(t *testing.T) {
 	}
 }
 
-// TestExecOpens: a command in a sandbox that was not opened, by its name and its id; one that has lost its processes is
-// started for it.
+// TestExecOpens: Exec opens a sandbox by its name or id, and restarts one that has lost its processes.
 func TestExecOpens(t *testing.T) {
 	c := newCorner(t)
 	client := c.connect()
@@ -188,7 +186,7 @@ func TestExecOpens(t *testing.T) {
 	}
 }
 
-// TestExecAccount: the receipt is sent with the first command that asks for it; later ones have it too.
+// TestExecAccount: the receipt is sent with the first command that asks for it, and later commands return it too.
 func TestExecAccount(t *testing.T) {
 	c := newCorner(t)
 	client, ctx := c.connect(), context.Background()
@@ -217,7 +215,7 @@ func TestExecAccount(t *testing.T) {
 	}
 }
 
-// TestExecCancelled: whoever asked for a command is told of it, or there is none; nothing runs that nobody can name.
+// TestExecCancelled: a cancelled Exec either returns the command or starts none, so no unknown command keeps running.
 func TestExecCancelled(t *testing.T) {
 	c, client, s := withOne(t)
 	for how, exec := range map[string]func(context.Context, runner.Command) (*Process, error){

@@ -16,8 +16,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// listen opens the listeners of ports, as the caller: the runner could not open a socket
-// in a directory of real root's.
+// listen opens the listeners of ports with the caller's rights. The runner could not open a socket in a directory of
+// real root's.
 func (s *sourceFiles) listen(ports []runner.Port) error {
 	for i, p := range ports {
 		f, err := open(p)
@@ -38,14 +38,14 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 	return nil
 }
 
-// unlisten removes the sockets that were bound for a call that is not made.
+// unlisten removes the sockets of a call that made no sandbox.
 func (s *sourceFiles) unlisten() {
 	for _, bound := range s.given.Sockets {
 		bound.Remove()
 	}
 }
 
-// canListen opens the listeners of ports and closes them again.
+// canListen checks that ports can be listened on, by opening and closing their listeners.
 func canListen(ports []runner.Port) error {
 	var s sourceFiles
 	s.byName = ipc.Files{}
@@ -54,11 +54,12 @@ func canListen(ports []runner.Port) error {
 	return s.listen(ports)
 }
 
-// firstFree is a port that every user may listen on, unless the machine is told otherwise
+// firstFree is the first port on which every user may listen, unless the machine is configured otherwise
 // (ip_unprivileged_port_start, ip(7)).
 const firstFree = 1024
 
-// another is the hint for who may not listen on a port because of its number, or because somebody does. It is pure.
+// another returns a hint for a caller that may not listen on a port because of its number, or because it is in use.
+// It is pure.
 func another(p runner.Port, err error) string {
 	at, bad := netip.ParseAddrPort(p.Listen)
 	if bad == nil && errors.Is(err, unix.EADDRINUSE) {
@@ -115,7 +116,7 @@ func listenAt(family int, at unix.Sockaddr) (*os.File, error) {
 	return f, nil
 }
 
-// dead says that a socket's listener is gone: it was killed, and could not remove it.
+// dead reports whether no process listens on a socket: its listener was killed and could not remove it.
 func dead(at *unix.SockaddrUnix) bool {
 	var st unix.Stat_t
 	if err := unix.Lstat(at.Name, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {

@@ -18,27 +18,27 @@ import (
 	"demesne/runner/ipc"
 )
 
-// A run directory holds what live sandboxes need to be found again:
+// runDir is a run directory, through which callers find live sandboxes:
 //
 //	KEY.sock    the caller socket of a live runner
 //	KEY.lock    flock(2)ed while that runner, or its reaper, lives
-//	KEY.log     what the runner says; removed when it ends well
-//	state/      a file for each sandbox, NAME.json, see package engine
+//	KEY.log     the runner's stderr; removed after a normal end
+//	state/      a file ID.json for each sandbox, see package store
 //	mnt/        always empty: a runner mounts its own tmpfs here, in its own namespace
 //	scratch/    writable trees of sandboxes that have no mount namespace
-//	given/      what each live sandbox was given, for the reaper; see package given
+//	given/      a record of the files given to each live sandbox, for the reaper; see package given
 //
-// KEY stands for everything two callers must share to share a runner: who they
-// are, the namespaces they see the machine through, and the program itself; behind a dash, the rights that not every caller has.
+// KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and demesne
+// programs. The part after a dash identifies rights that may differ between callers.
 type runDir struct {
 	path string
 	key  string
-	kept string // the [SandboxRoot]; empty if there is none
+	kept string // the [SandboxRoot]; empty: none
 }
 
-// SandboxRoot is where the files of Persistent sandboxes are, a directory for each, as package
-// keep draws it: $DEMESNE_SANDBOXES or ~/.demesne/sandboxes, for real root /var/lib/demesne/sandboxes.
-// Its content belongs to the ids of sandboxes: only a runner can remove it.
+// SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOXES or
+// ~/.demesne/sandboxes, for real root /var/lib/demesne/sandboxes. Its content belongs to the sandboxes' ids, so only
+// a runner can remove it.
 func SandboxRoot() (string, error) {
 	return sandboxRoot(realRoot())
 }
@@ -70,7 +70,7 @@ func OutputRoot() (string, error) {
 	return filepath.Join(home, ".demesne", "out"), nil
 }
 
-// runDirs lists the places a run directory may be, best first.
+// runDirs lists candidates for the run directory, best first.
 func runDirs() []string {
 	var dirs []string
 	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
@@ -83,7 +83,7 @@ func runDirs() []string {
 	return append(dirs, "/run/demesne-"+uid, "/tmp/demesne-"+uid)
 }
 
-// openRunDir finds or makes the run directory and the key of programs p.
+// openRunDir finds or creates the run directory and computes the key for the programs p.
 func openRunDir(p programs, root bool) (*runDir, error) {
 	var tried []string
 	for _, named := range runDirs() {
@@ -93,7 +93,7 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			continue
 		}
 		kept, err := sandboxRoot(root)
-		if err == nil { // without one, sandboxes are not kept
+		if err == nil { // on an error, no sandboxes are persistent
 			kept = withoutLinks(kept)
 		}
 		key, err := runnerKey(p, dir, kept)
@@ -105,7 +105,8 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
 
-// withoutLinks resolves as much of path, which is absolute, as there is: callers who name one place differently share a runner.
+// withoutLinks resolves the links in the existing part of path, which is absolute. So callers that name one place
+// differently share a runner.
 func withoutLinks(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
 		return real
@@ -113,10 +114,10 @@ func withoutLinks(path string) string {
 	return filepath.Join(withoutLinks(filepath.Dir(path)), filepath.Base(path))
 }
 
-// prepareRunDir makes dir fit, and returns it without symbolic links in its path, behind which libcontainer takes no
-// root file system. A runner started by real root is somebody else (a high uid), who must be able to search its way to mnt/.
+// prepareRunDir creates dir and returns its path without symbolic links, because libcontainer refuses a root file
+// system behind one. A runner started by real root has another, high uid. It must be able to search the path to mnt/.
 func prepareRunDir(dir string, root bool) (real string, err error) {
-	if strings.ContainsRune(dir, '\n') { // the reaper's list of files has a line for each
+	if strings.ContainsRune(dir, '\n') { // the reaper's list of files has one per line
 		return "", fmt.Errorf("use %q: has a newline", dir)
 	}
 	mode := fs.FileMode(0o700)
@@ -129,7 +130,7 @@ func prepareRunDir(dir string, root bool) (real string, err error) {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return "", err
 	}
-	if root { // what was not there may be another's by now, or our own for outputs
+	if root { // MkdirAll or another process may have created parents that are not searchable
 		if err := searchable(filepath.Dir(dir)); err != nil {
 			return "", err
 		}
@@ -140,8 +141,9 @@ func prepareRunDir(dir string, root bool) (real string, err error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// takeRunDir gives dir its mode and what is in it, if it is ours. One of real root's is not that of root in a user namespace, whose
-// own the first one is too: it is known by its state, which is the high uid's.
+// takeRunDir sets the mode of dir and creates its subdirectories, if the caller owns dir. Root in a user namespace
+// also appears to own real root's run directory. takeRunDir then recognizes it by its state directory, which belongs
+// to the high uid.
 func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 	st, err := ours(dir)
 	if err != nil {
@@ -164,7 +166,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 	if !root {
 		return nil
 	}
-	// Its own, though the reaper, which is root, writes there too.
+	// The runner owns it, although the reaper, which is root, also writes there.
 	if err := os.Mkdir(filepath.Join(state, "ended"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -172,7 +174,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 		os.Lchown(filepath.Join(dir, given.Subdir), rootBase, rootBase))
 }
 
-// ours is a directory that is ours, and no link to one.
+// ours returns information about dir. It fails unless dir is a directory, not a link, that the caller owns.
 func ours(dir string) (fs.FileInfo, error) {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -184,9 +186,8 @@ func ours(dir string) (fs.FileInfo, error) {
 	return st, nil
 }
 
-// outside refuses a path that would show a sandbox the run directory: whoever can
-// connect to the socket there commands the runner, and a read-only mount does not
-// keep connect(2) away (escapes.md F1, P9).
+// outside refuses a path that would expose the run directory to a sandbox. A process that can connect to the socket
+// there controls the runner, and a read-only mount does not prevent connect(2) (escapes.md F1, P9).
 func (d *runDir) outside(path string) error {
 	run, err := filepath.EvalSymlinks(d.path)
 	if err != nil {
@@ -203,12 +204,12 @@ func (d *runDir) outside(path string) error {
 	return err
 }
 
-// apart refuses a directory to be written to that has kept sandboxes in it, or is in one: what is to be shown to
-// a sandbox when it is restarted is written there.
+// apart refuses a writable directory that contains persistent sandboxes or lies inside one. Their records decide
+// which files a restarted sandbox gets.
 func (d *runDir) apart(path string) error {
 	kept, err := filepath.EvalSymlinks(d.kept)
 	if err != nil {
-		return nil // there are none
+		return nil // no sandboxes exist
 	}
 	inside, err := overlap(kept, path)
 	if inside {
@@ -221,19 +222,18 @@ func (d *runDir) apart(path string) error {
 	return err
 }
 
-// overlap says whether one of dir, which has no links in it, and path is within the other.
+// overlap reports whether dir is within path or path within dir. dir has no links in it.
 func overlap(dir, path string) (bool, error) {
 	real, err := filepath.EvalSymlinks(path)
 	return err == nil && (within(dir, real) || within(real, dir)), err
 }
 
-// within says whether path is dir or below it; both are clean.
+// within reports whether path is dir or below it. Both must be clean.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// searchable says whether everybody may pass through each component of dir that
-// exists already; those that do not will be made so.
+// searchable checks that all users may search every existing component of dir. MkdirAll creates the others that way.
 func searchable(dir string) error {
 	for p := dir; ; p = filepath.Dir(p) {
 		st, err := os.Stat(p)
@@ -250,11 +250,11 @@ func searchable(dir string) error {
 	}
 }
 
-// keySeparator parts the two halves of a key: see siblings.
+// keySeparator separates the two parts of a key: see siblings.
 const keySeparator = "-"
 
-// runnerKey hashes who we are and how we see the machine. The run directory is in
-// it because the key also names control groups, which all run directories share.
+// runnerKey hashes the caller's identity and its view of the machine. The hash includes the run directory, because
+// the key also names control groups, which all run directories share.
 func runnerKey(p programs, dir, kept string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", dir, kept)
@@ -274,8 +274,8 @@ func runnerKey(p programs, dir, kept string) (string, error) {
 		sys := st.Sys().(*syscall.Stat_t)
 		fmt.Fprintln(h, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
 	}
-	// A process whose rights were narrowed must not lend itself to a runner that
-	// has more (or the reverse): no_new_privs decides about newuidmap.
+	// A caller with reduced rights must not share a runner with a caller that has more: no_new_privs decides whether
+	// newuidmap works.
 	rights := sha256.New()
 	fmt.Fprintln(rights, noNewPrivs(), narrowed())
 	return hex.EncodeToString(h.Sum(nil)[:8]) + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
@@ -286,8 +286,8 @@ func noNewPrivs() bool {
 	return err == nil && nnp == 1
 }
 
-// narrowed lists those of our resource limits that not every caller has, and that a runner
-// we start would have for all of them.
+// narrowed lists the resource limits of this process that are below common values. A runner that it starts would
+// impose them on all callers.
 func narrowed() (low []uint64) {
 	for _, r := range []struct {
 		resource int
@@ -299,7 +299,7 @@ func narrowed() (low []uint64) {
 		}
 		value := l.Cur
 		if r.resource == unix.RLIMIT_NOFILE {
-			value = l.Max // Go programs raise theirs to it
+			value = l.Max // Go programs raise their soft limit to it
 		}
 		if value < r.enough {
 			low = append(low, uint64(r.resource), value)
@@ -310,18 +310,18 @@ func narrowed() (low []uint64) {
 
 func (d *runDir) file(suffix string) string { return filepath.Join(d.path, d.key+suffix) }
 
-// programs are the paths of the other programs.
+// programs holds the paths of demesne's other programs.
 type programs struct{ runner, init, proxy string }
 
-// findPrograms looks in libexec, in $DEMESNE_LIBEXEC, beside the running program
-// and in ../libexec/demesne, in that order; the first that is named decides.
+// findPrograms looks in libexec, or else in $DEMESNE_LIBEXEC. If neither is set, it looks beside the running program
+// and then in ../libexec/demesne.
 func findPrograms(libexec string) (programs, error) {
 	path, err := findProgram("demesne-runner", libexec)
 	dir := filepath.Dir(path)
 	return programs{path, filepath.Join(dir, "demesne-init"), filepath.Join(dir, "demesne-proxy")}, err
 }
 
-// FindProgram finds another program of demesne's as [Connect] finds the runner.
+// FindProgram finds another of demesne's programs in the same way as [Connect] finds the runner.
 func FindProgram(name string) (string, error) { return findProgram(name, "") }
 
 func findProgram(name, libexec string) (string, error) {

@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// Of real root's run directory a part is its runners' own, who are not root: a link they put there leads root to nothing else.
+// TestRunDirLinks: runners without root's uid own a part of real root's run directory. A link that one makes there
+// must not make root chown its target.
 func TestRunDirLinks(t *testing.T) {
 	if os.Getuid() != 0 {
-		return // only root gives anything away
+		return // only root can chown
 	}
 	victim := filepath.Join(t.TempDir(), "root's")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {

@@ -11,18 +11,19 @@ import (
 	"demesne/runner/ipc"
 )
 
-// A caller whose rights are narrower than another's, by no_new_privs (a systemd unit, an agent's shell) or by resource limits, has a
-// runner of its own: what the two make differs. What one of them made, the other may use: both are the same user, in the same namespaces, with the same
-// programs. So a call about a sandbox goes to the runner in which that lives, over a connection of its own.
+// A caller may have fewer rights than another, because of no_new_privs (a systemd unit, an agent's shell) or resource
+// limits. It then has its own runner, because the sandboxes that the two runners make differ. But each caller may use
+// the other's sandboxes: both are the same user, in the same namespaces, with the same programs. So a call about a
+// sandbox goes to the runner that has it, over a separate connection.
 
-// siblings are the connections of a client to such runners.
+// siblings holds a client's connections to such runners.
 type siblings struct {
 	mu    sync.Mutex
 	conns map[string]*Client // by key
-	homes map[string]*Client // by id or name of what was found
+	homes map[string]*Client // by id or name of a sandbox that was found
 }
 
-// of is the client of the runner in which a sandbox lives, and c if that is in none.
+// of returns the client of the runner that has a sandbox, or c if no runner has it.
 func (c *Client) of(ctx context.Context, idOrName string) *Client {
 	c.siblings.mu.Lock()
 	defer c.siblings.mu.Unlock()
@@ -43,7 +44,7 @@ func (c *Client) of(ctx context.Context, idOrName string) *Client {
 	return c
 }
 
-// made notes where a sandbox was made.
+// made records which client's runner has a new sandbox.
 func (c *Client) made(id string, home *Client) {
 	if home == c || id == "" {
 		return
@@ -53,7 +54,7 @@ func (c *Client) made(id string, home *Client) {
 	c.remember(id, home)
 }
 
-// remember is made while siblings.mu is held.
+// remember records a sandbox's runner. siblings.mu is held.
 func (c *Client) remember(idOrName string, home *Client) {
 	if c.siblings.homes == nil {
 		c.siblings.homes = map[string]*Client{}
@@ -61,7 +62,7 @@ func (c *Client) remember(idOrName string, home *Client) {
 	c.siblings.homes[idOrName] = home
 }
 
-// holds says whether a sandbox lives in c's own runner.
+// holds reports whether a sandbox is live in c's own runner.
 func (c *Client) holds(ctx context.Context, idOrName string) bool {
 	var reply api.Opened
 	return c.peer.Call(ctx, api.OpOpen, api.Target{Sandbox: idOrName}, nil, &reply) == nil
@@ -76,7 +77,7 @@ func (c *Client) ended() bool {
 	}
 }
 
-// sibling is the connection to the runner with that key, or nil if none answers. siblings.mu is held.
+// sibling returns a connection to the runner with that key, or nil if none answers. siblings.mu is held.
 func (c *Client) sibling(ctx context.Context, key string) *Client {
 	if other := c.siblings.conns[key]; other != nil && !other.ended() {
 		return other
@@ -102,7 +103,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	return other
 }
 
-// closeSiblings ends all connections of siblings.
+// closeSiblings closes all connections to siblings.
 func (c *Client) closeSiblings() {
 	c.siblings.mu.Lock()
 	defer c.siblings.mu.Unlock()
@@ -112,7 +113,8 @@ func (c *Client) closeSiblings() {
 	c.siblings.conns, c.siblings.homes = nil, nil
 }
 
-// listed adds what lives in siblings to infos: their own word replaces what their files say.
+// listed adds the live sandboxes of siblings to infos. A sibling's live information replaces the information from
+// files.
 func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info {
 	c.siblings.mu.Lock()
 	defer c.siblings.mu.Unlock()
@@ -134,7 +136,7 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 			switch {
 			case !known:
 				infos = append(infos, info)
-			case info.PID != 0: // it lives there
+			case info.PID != 0: // it is live there
 				infos[i] = info
 			}
 		}
@@ -142,7 +144,7 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 	return infos
 }
 
-// siblings are the keys of the runners that differ from d's in rights alone.
+// siblings returns the keys of the runners that differ from d's only in rights.
 func (d *runDir) siblings() (keys []string) {
 	same, _, _ := strings.Cut(d.key, keySeparator)
 	dir, err := os.Open(d.path)

@@ -16,10 +16,10 @@ import (
 	"demesne/runner/userns"
 )
 
-// sourceFiles are the descriptors of one create call.
+// sourceFiles holds the descriptors of one create call.
 type sourceFiles struct {
 	byName ipc.Files
-	given  given.Record // what of them is to be taken back
+	given  given.Record // the changes that must be taken back at the end
 	ids    *os.File     // the runner's user namespace
 }
 
@@ -27,10 +27,10 @@ func (s *sourceFiles) close() {
 	for _, f := range s.byName {
 		f.Close()
 	}
-	s.ids.Close() // of nil does nothing
+	s.ids.Close() // Close of nil does nothing
 }
 
-// sources opens what spec names, once. Paths in spec become absolute.
+// sources opens each file that spec names, once. It makes the paths in spec absolute.
 func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	s := &sourceFiles{byName: ipc.Files{}}
 	defer func() {
@@ -39,7 +39,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			s.close()
 		}
 	}()
-	spec.Inputs = slices.Clone(spec.Inputs) // the caller's stay as they were
+	spec.Inputs = slices.Clone(spec.Inputs) // does not modify the caller's slice
 	for i := range spec.Inputs {
 		in := &spec.Inputs[i]
 		if err := c.source(s, api.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
@@ -54,7 +54,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
 	if spec.Rootfs != nil {
-		own := *spec.Rootfs // so does the caller's
+		own := *spec.Rootfs // does not modify the caller's Rootfs
 		spec.Rootfs = &own
 		if err := c.source(s, api.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)
@@ -64,7 +64,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 		return nil, fmt.Errorf("make egress log: %w", err)
 	}
 	if spec.Egress != nil {
-		if f, err := openSource(c.proxy, false); err == nil { // without one, no network can be made, and the runner says so
+		if f, err := openSource(c.proxy, false); err == nil { // without the file no network can be made, which the runner reports
 			s.byName[api.FileProxy] = f
 		}
 	}
@@ -86,11 +86,11 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	return s, c.record(s, spec)
 }
 
-// record writes down what the sandbox may change of the caller's, see package given.
+// record writes down which of the caller's files the sandbox may change, see package given.
 func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
 		f := s.byName[api.FileSame+name]
-		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // which is not settled
+		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // such a workspace is not settled
 			continue
 		}
 		d, err := given.Look(f)
@@ -112,7 +112,8 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 	return err
 }
 
-// refused removes the sockets and the record of a call that made no sandbox. Where the runner ended instead, its reaper does.
+// refused removes the sockets and the record of a call that made no sandbox. If the runner has ended, its reaper
+// removes them instead.
 func (c *Client) refused(s *sourceFiles, spec runner.Spec, err error) {
 	if err != nil && !isGone(err) {
 		s.unlisten()
@@ -157,9 +158,9 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 	return nil
 }
 
-// openSource opens what the caller looked at. A path of the caller's has no link left in
-// it: what is one now was put there since, maybe by a sandbox that has the directory
-// (escapes.md F2, F13).
+// openSource opens the file that the caller named. If named is set, the path must not contain symbolic links: the
+// caller has resolved them. A link there is newer and may come from a sandbox that has the directory (escapes.md F2,
+// F13).
 func openSource(path string, named bool) (*os.File, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
 	if named {
@@ -172,8 +173,8 @@ func openSource(path string, named bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// exposed says whether anybody else, root aside, can reach a directory: unless one on
-// the way to it is closed to all but its owner, who is us or root.
+// exposed reports whether any user other than the caller and root can reach the directory. It is false if a directory
+// on the path denies search to group and others and belongs to the caller or root.
 func exposed(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -193,8 +194,8 @@ func exposed(path string) bool {
 	}
 }
 
-// idsOf is the user namespace whose id map the mount of a source gets: see [outMaps] for a /out that is root's, else
-// the runner's.
+// idsOf returns the user namespace whose id map the mount of a source gets. For an /out that belongs to root see
+// [outMaps]; all others use the runner's.
 func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error) {
 	if name == api.SourceOut {
 		var st unix.Stat_t
@@ -215,10 +216,9 @@ func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error
 	return s.ids, err
 }
 
-// detach clones the mount below f with attr, its owners shifted into the user
-// namespace ns, so that root's files are the sandbox root's and what
-// that one writes is root's again. A filesystem that knows no id-mapped mounts
-// (mount_setattr(2) has the list) is bound as it is when it is only read.
+// detach clones the mount at f with attr and with ids mapped by the user namespace ns. Root's files then appear as
+// the sandbox root's, and files that it writes belong to root. A read-only source on a file system without id-mapped
+// mounts (listed in mount_setattr(2)) is bound without a map.
 func detach(f, ns *os.File, attr uint64) (*os.File, error) {
 	for _, recursive := range []uint{unix.AT_RECURSIVE, 0} {
 		m, err := openTree(f, recursive)
@@ -256,7 +256,7 @@ func openTree(f *os.File, recursive uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// absPath makes path absolute without asking the runner's working directory.
+// absPath makes path absolute, relative to the caller's working directory rather than the runner's.
 func absPath(path string) (string, error) {
 	if path == "" || filepath.IsAbs(path) {
 		return filepath.Clean(path), nil

@@ -11,7 +11,7 @@ import (
 )
 
 func TestExposed(t *testing.T) {
-	// Below a directory that everybody can search, wherever the tests' own is.
+	// The directory above must be searchable by all users, unlike the test's own temporary directory.
 	base, err := os.MkdirTemp("/var/tmp", "demesne-test")
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestExposed(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(t.TempDir(), "link") // in a closed directory, which says nothing about dir
+	link := filepath.Join(t.TempDir(), "link") // the link is in a closed directory, which must not count
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// A path in which somebody put a link, since the caller looked, is not followed.
+// TestOpenSource: a link that was put into the caller's path is not followed.
 func TestOpenSource(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -71,7 +71,7 @@ func TestOpenSource(t *testing.T) {
 		{"/real/sub", true, nil},
 		{"/way/sub", true, syscall.ELOOP},
 		{"/real/last", true, syscall.ELOOP},
-		{"/way/sub", false, nil}, // our own program may be installed through links
+		{"/way/sub", false, nil}, // demesne's own programs may be installed through links
 	} {
 		f, err := openSource(dir+row.path, row.given)
 		if !errors.Is(err, row.want) {
@@ -83,7 +83,7 @@ func TestOpenSource(t *testing.T) {
 	}
 }
 
-// TestSourcesOwn: a relative path is made absolute for the runner, and not in what the caller has.
+// TestSourcesOwn: relative paths become absolute for the runner, but not in the caller's own values.
 func TestSourcesOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := t.TempDir()

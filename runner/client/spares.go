@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// EnvSpares says, of the caller that starts a runner, how many sandboxes that may make in
-// advance while it goes on: from 0 to [MaxSpares].
+// EnvSpares names the variable for the number of prepared sandboxes that a runner may keep: from 0 to [MaxSpares].
+// The value is read by the caller that starts the runner.
 const EnvSpares = "DEMESNE_SPARES"
 
-// MaxSpares bounds what spares cost, each of them about 1 MiB. Without [EnvSpares] there
-// are defaultSpares at the most.
+// MaxSpares bounds the cost of prepared sandboxes, of about 1 MiB each. Without [EnvSpares] the number is
+// defaultSpares.
 const (
 	MaxSpares     = 16
 	defaultSpares = 4

@@ -10,9 +10,8 @@ import (
 	"demesne/runner"
 )
 
-// Variables that bound the sum of the limits of all sandboxes that live, for those that this
-// client makes. Without one of them that sum has no bound; what the machine runs short of, the
-// runner looks after. See package limits.
+// Variables that bound the sum of the limits of all live sandboxes, applied to sandboxes that this client creates.
+// Without a variable that sum is unbounded. The runner handles real shortages of the machine; see package limits.
 const (
 	EnvTotalMemory = "DEMESNE_MAX_TOTAL_MEMORY" // 16g
 	EnvTotalDisk   = "DEMESNE_MAX_TOTAL_DISK"
@@ -20,7 +19,7 @@ const (
 	EnvTotalCPUs   = "DEMESNE_MAX_TOTAL_CPUS"
 )
 
-// totals reads the variables; nil if none is set. A value that is no limit is an error, not no limit.
+// totals reads the variables. It returns nil if none is set, and an error for an invalid value.
 func totals(env func(string) string) (*runner.Limits, error) {
 	var l runner.Limits
 	for _, v := range []struct {
@@ -44,7 +43,8 @@ func totals(env func(string) string) (*runner.Limits, error) {
 	return &l, nil
 }
 
-// amount reads a number above zero, with a unit of bytes: 512m, 16g. Empty is 0.
+// amount reads a positive number, with an optional unit of bytes such as 512m or 16g if unit is set. An empty text is
+// 0.
 func amount(text string, unit bool) (float64, error) {
 	if text == "" {
 		return 0, nil

@@ -1,9 +1,9 @@
 package ipc
 
-// Bytes is text that need not be UTF-8 (an argument, a path): it travels as base64.
+// Bytes is text that need not be valid UTF-8, such as an argument or a path. It is encoded as base64.
 type Bytes []byte
 
-// ByteStrings converts argv or an environment for travelling.
+// ByteStrings converts argv or an environment to Bytes.
 func ByteStrings(s []string) []Bytes {
 	out := make([]Bytes, len(s))
 	for i := range s {
@@ -12,7 +12,7 @@ func ByteStrings(s []string) []Bytes {
 	return out
 }
 
-// Strings is the way back.
+// Strings reverses [ByteStrings].
 func Strings(b []Bytes) []string {
 	out := make([]string, len(b))
 	for i := range b {

@@ -10,8 +10,8 @@ import (
 // ErrClosed is returned by a call whose connection ended before the reply.
 var ErrClosed = errors.New("connection closed")
 
-// Peer is a Conn on which both sides make calls: it numbers them, matches replies
-// to them and hands everything else to Handle, in order of arrival.
+// Peer is a Conn on which both sides make calls. It numbers outgoing calls and matches replies to them. It passes
+// everything else to the handler, in order of arrival.
 type Peer struct {
 	conn   *Conn
 	handle func(*Message)
@@ -22,14 +22,13 @@ type Peer struct {
 	done    chan struct{}
 }
 
-// NewPeer wraps conn. handle gets the calls and events of the other side, one at a
-// time and on the goroutine of [Peer.Serve]: it starts its own for anything slow.
-// It owns each message and closes it.
+// NewPeer wraps conn. Serve passes the calls and events of the other side to handle, one at a time and on its own
+// goroutine. So handle must start a goroutine for anything slow. handle owns each message and closes it.
 func NewPeer(conn *Conn, handle func(*Message)) *Peer {
 	return &Peer{conn: conn, handle: handle, waiting: map[uint64]chan *Message{}, done: make(chan struct{})}
 }
 
-// Serve reads until the connection ends, then fails the calls still open.
+// Serve reads until the connection ends. Open calls then fail with [ErrClosed].
 func (p *Peer) Serve() error {
 	defer close(p.done)
 	for {
@@ -37,7 +36,7 @@ func (p *Peer) Serve() error {
 		switch {
 		case m == nil:
 			return err
-		case err != nil && m.Op == "": // a reply: who waits for it is told
+		case err != nil && m.Op == "": // a reply: its caller gets the error
 			m.Error = AsError(err)
 		case err != nil && m.ID == 0:
 			return err
@@ -63,15 +62,14 @@ func (p *Peer) Serve() error {
 	}
 }
 
-// Done is closed when Serve has returned.
+// Done returns a channel that is closed when Serve has returned.
 func (p *Peer) Done() <-chan struct{} { return p.done }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *Peer) Close() error { return p.conn.Close() }
 
-// Call sends op and decodes the reply's body into reply, if that is not nil. The
-// error is an *Error when the other side gave one. Files of the reply are closed;
-// use [Peer.CallMessage] to take them.
+// Call sends op and decodes the body of the reply into reply, unless reply is nil. The error is an *Error if the
+// other side returned one. Call closes the reply's descriptors; use [Peer.CallMessage] to keep them.
 func (p *Peer) Call(ctx context.Context, op Op, body any, files Files, reply any) error {
 	m, err := p.CallMessage(ctx, op, body, files)
 	if err != nil {
@@ -84,7 +82,8 @@ func (p *Peer) Call(ctx context.Context, op Op, body any, files Files, reply any
 	return m.Decode(reply)
 }
 
-// CallMessage is Call with the whole reply, which the caller closes. A deadline of ctx bounds the sending too.
+// CallMessage is like Call but returns the whole reply, which the caller closes. A deadline in ctx also bounds
+// sending.
 func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*Message, error) {
 	ch := make(chan *Message, 1)
 	p.mu.Lock()
@@ -136,7 +135,7 @@ func (p *Peer) Fail(m *Message, err error) error {
 	return p.conn.Send(Message{ID: m.ID, Error: AsError(err)}, nil, nil)
 }
 
-// Event sends op without expecting a reply.
+// Event sends op and expects no reply.
 func (p *Peer) Event(op Op, body any) error {
 	return p.conn.Send(Message{Op: op}, body, nil)
 }

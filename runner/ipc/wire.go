@@ -1,26 +1,21 @@
-// Package wire is how demesne's programs talk: messages with descriptors over
-// SOCK_SEQPACKET unix sockets.
+// Package ipc carries messages with file descriptors between demesne's programs, over SOCK_SEQPACKET unix sockets.
 //
-//	demesne ──── caller socket ────▶ demesne-runner ──── guest socket ────▶ demesne-init
+//	demesne ──── caller socket ────▶ demesne-runner ──── init socket ─────▶ demesne-init
 //	         Call / Reply / Event                    Call / Reply / Event
 //
-// A message is one JSON object. It is cut into packets of at most [packetSize]
-// bytes, because the kernel bounds a SEQPACKET datagram by SO_SNDBUF; the first
-// byte of a packet says whether another one follows. Descriptors ride on the
-// first packet and are known by name, never by position:
+// A message is one JSON object. It is split into packets of at most [packetSize] bytes, because SO_SNDBUF bounds a
+// SEQPACKET datagram. The first byte of a packet says whether another packet follows. Descriptors travel with the
+// first packet and are identified by name, never by position:
 //
 //	packet:  more(1) | fragment of JSON
 //	JSON:    {"id":7,"op":"exec","body":{…},"files":["stdin","stdout","stderr"]}
 //
-// A side numbers the calls it makes; the reply carries the number. An event has
-// no number and expects no reply. Either side may send at any time; [Conn] is
-// safe for one reader and many writers.
+// Each side numbers the calls it makes, and the reply carries the same number. An event has no number and expects no
+// reply. Either side may send at any time. [Conn] is safe for one reader and many writers.
 //
-// Neither socket is reachable from inside a sandbox: the caller socket lives in a
-// directory of mode 0700 that is never mounted, and the guest socket's inner end
-// is close-on-exec in a process whose memory the workload cannot read. Both are
-// parsed as hostile all the same: sizes are bounded, unexpected descriptors are
-// closed (escapes.md P10).
+// A sandbox can reach neither socket. The caller socket lives in a directory of mode 0700 that is never mounted. The
+// inner end of the init socket is close-on-exec, in a process whose memory the workload cannot read. Both sides
+// still treat their input as hostile: sizes are bounded, and unexpected descriptors are closed (escapes.md P10).
 package ipc
 
 import (
@@ -36,13 +31,13 @@ import (
 )
 
 const (
-	// packetSize leaves room below the smallest default of net.core.wmem_default
-	// (212992 bytes, of which the kernel's own book-keeping takes a part).
+	// packetSize stays below the smallest default of net.core.wmem_default (212992 bytes, part of which the kernel
+	// uses for bookkeeping).
 	packetSize = 64 << 10
-	// MaxMessage bounds a whole message: ARG_MAX is 2 MiB by default, base64 and
-	// the rest of a command fit twice over.
+	// MaxMessage bounds a whole message, in bytes. ARG_MAX is 2 MiB by default: its base64 form and the rest of a
+	// command fit twice.
 	MaxMessage = 8 << 20
-	// MaxFiles is what one message may carry; SCM_MAX_FD is 253.
+	// MaxFiles is the number of descriptors that one message may carry. The kernel's SCM_MAX_FD is 253.
 	MaxFiles = 250
 
 	flagLast = 0
@@ -52,22 +47,22 @@ const (
 // ErrTooLong is returned for a message over [MaxMessage] or with too many files.
 var ErrTooLong = errors.New("message too long")
 
-// Op names a call or an event. Which there are, packages protocol and guestapi say.
+// Op names a call or an event. Packages api and pid1api define the operations.
 type Op string
 
-// Message is the envelope of everything that travels.
+// Message is the envelope of every call, reply and event.
 type Message struct {
-	ID    uint64          `json:"id,omitempty"`    // of a call and its reply; 0 is an event
-	Op    Op              `json:"op,omitempty"`    // of a call or an event; empty in a reply
-	Body  json.RawMessage `json:"body,omitempty"`  // shape by Op
-	Error *Error          `json:"error,omitempty"` // of a reply
-	Names []string        `json:"files,omitempty"` // one for each descriptor, in order
+	ID    uint64          `json:"id,omitempty"`    // number of a call and its reply; 0 for an event
+	Op    Op              `json:"op,omitempty"`    // set in a call or an event; empty in a reply
+	Body  json.RawMessage `json:"body,omitempty"`  // its type depends on Op
+	Error *Error          `json:"error,omitempty"` // only in a reply
+	Names []string        `json:"files,omitempty"` // one name per descriptor, in order
 
 	files []*os.File
 }
 
-// File takes the descriptor called name out of m, or returns nil. The caller owns
-// it from then on; [Message.Close] closes those nobody took.
+// File removes the named descriptor from m and returns it, or returns nil. The caller then owns the descriptor.
+// [Message.Close] closes the descriptors that remain.
 func (m *Message) File(name string) *os.File {
 	for i, n := range m.Names {
 		if n == name && m.files[i] != nil {
@@ -79,7 +74,7 @@ func (m *Message) File(name string) *os.File {
 	return nil
 }
 
-// Close closes the descriptors that were not taken.
+// Close closes the descriptors that File has not removed.
 func (m *Message) Close() {
 	for i, f := range m.files {
 		if f != nil {
@@ -89,7 +84,7 @@ func (m *Message) Close() {
 	}
 }
 
-// Decode reads the body into v.
+// Decode unmarshals the body into v. An empty body leaves v unchanged.
 func (m *Message) Decode(v any) error {
 	if len(m.Body) == 0 {
 		return nil
@@ -100,36 +95,36 @@ func (m *Message) Decode(v any) error {
 	return nil
 }
 
-// Prewarm has package json look at the types of values while there is nothing else to do: the
-// first message of a type costs up to ten times the second.
+// Prewarm makes package json analyze the types of values ahead of time. Encoding the first message of a type costs up
+// to ten times as much as the second.
 func Prewarm(values ...any) {
 	for _, v := range values {
 		_, _ = json.Marshal(v)
 	}
 }
 
-// Files names descriptors for sending. The sender keeps its copies.
+// Files maps names to the descriptors to send. The sender keeps its own copies open.
 type Files map[string]*os.File
 
-// Conn is one end of a socket. Writers may be many, the reader is one.
+// Conn is one end of a socket. It allows many concurrent writers but only one reader.
 type Conn struct {
 	f  *os.File
-	mu sync.Mutex // one message's packets are never interleaved with another's
+	mu sync.Mutex // keeps the packets of one message together
 }
 
-// packet is what is read at once, and its control message. A connection on which nothing
-// comes has none: there are many of those.
+// packet is the buffer for one packet and its control message. Buffers are pooled, so the many idle connections hold
+// none.
 type packet struct {
 	data [packetSize + 1]byte
-	oob  [1024]byte // of which unix.CmsgSpace(4*MaxFiles) are used
+	oob  [1024]byte // unix.CmsgSpace(4*MaxFiles) bytes of it are used
 }
 
 var packets = sync.Pool{New: func() any { return new(packet) }}
 
-// NewConn takes over f, a SOCK_SEQPACKET socket in blocking or non-blocking mode.
+// NewConn takes ownership of f, a SOCK_SEQPACKET socket in blocking or non-blocking mode.
 func NewConn(f *os.File) *Conn { return &Conn{f: f} }
 
-// Pair returns two connected sockets, both close-on-exec.
+// Pair returns two connected sockets, both close-on-exec and non-blocking.
 func Pair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -138,19 +133,19 @@ func Pair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "socketpair"), os.NewFile(uintptr(fds[1]), "socketpair"), nil
 }
 
-// Close closes the socket; a blocked Recv returns.
+// Close closes the socket. A blocked Recv then returns.
 func (c *Conn) Close() error { return c.f.Close() }
 
-// SetReadDeadline bounds Recv on a socket that does not block; the zero time lifts it.
+// SetReadDeadline sets a deadline for Recv on a non-blocking socket. The zero time removes it.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.f.SetReadDeadline(t) }
 
-// Send writes one message. body may be nil. Files are duplicated by the kernel.
+// Send writes one message. body may be nil. The kernel duplicates the descriptors in files.
 func (c *Conn) Send(m Message, body any, files Files) error {
 	return c.SendBefore(time.Time{}, m, body, files)
 }
 
-// SendBefore is Send on a socket that does not block, and gives up at a time: the other side may have stopped reading. A message
-// that was sent in part ends the connection. The zero time is Send.
+// SendBefore is like Send on a non-blocking socket, but gives up at limit, because the other side may have stopped
+// reading. It closes the connection if the message was sent only in part. A zero limit means no deadline.
 func (c *Conn) SendBefore(limit time.Time, m Message, body any, files Files) error {
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -209,9 +204,9 @@ func (c *Conn) SendBefore(limit time.Time, m Message, body any, files Files) err
 	}
 }
 
-// Recv reads one message. io.EOF says the other side is gone, however it went. A message whose
-// descriptors are more than this process may open comes without them, and with an error that is EMFILE:
-// the connection can go on.
+// Recv reads one message. It returns io.EOF when the other side is gone for any reason. If a message carries more
+// descriptors than this process may open, Recv returns the message without them and an error that wraps EMFILE. The
+// connection remains usable.
 func (c *Conn) Recv() (*Message, error) {
 	var raw []byte
 	var files []*os.File
@@ -238,7 +233,7 @@ func (c *Conn) Recv() (*Message, error) {
 		case n == 0:
 			closeAll()
 			return nil, io.EOF
-		case n == 1 && !last: // or one message could go on for ever
+		case n == 1 && !last: // otherwise one message could go on forever
 			closeAll()
 			return nil, errors.New("receive: an empty fragment")
 		case !first && len(got) > 0:
@@ -280,14 +275,14 @@ func (c *Conn) write(p, oob []byte) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return err
-	case err != nil: // it was closed
+	case err != nil: // the connection was closed
 		return os.ErrClosed
 	}
 	return werr
 }
 
-// read reads one packet of n bytes. p is from packets, or nil, and the caller's. cut says that not
-// all descriptors could be received.
+// read reads one packet of n bytes. p comes from the pool or is nil; the caller returns it to the pool. cut reports
+// that some descriptors could not be received.
 func (c *Conn) read() (p *packet, n int, files []*os.File, cut bool, err error) {
 	rc, err := c.f.SyscallConn()
 	if err != nil {

@@ -85,8 +85,8 @@ func TestFilesByName(t *testing.T) {
 	}
 }
 
-// A sender that names fewer descriptors than it sends, or more, is refused and
-// nothing stays open (escapes.md P10).
+// TestUnnamedDescriptorIsRefused: a message that names fewer or more descriptors than it carries is refused, and all
+// its descriptors are closed (escapes.md P10).
 func TestUnnamedDescriptorIsRefused(t *testing.T) {
 	a, b, err := Pair()
 	if err != nil {
@@ -220,7 +220,7 @@ func FuzzRecv(f *testing.F) {
 	})
 }
 
-// A connection on which nothing comes keeps no buffer: a runner has two for each sandbox.
+// TestIdleConnIsSmall: an idle connection holds no buffer. A runner has two connections per sandbox.
 func TestIdleConnIsSmall(t *testing.T) {
 	const n = 200
 	var before, after runtime.MemStats
@@ -237,27 +237,27 @@ func TestIdleConnIsSmall(t *testing.T) {
 		<-received
 	}
 	runtime.GC()
-	runtime.GC() // what is in a pool goes with the second
+	runtime.GC() // the second collection empties the pool
 	runtime.ReadMemStats(&after)
 	if each := int64(after.HeapAlloc-before.HeapAlloc) / n; each > packetSize/4 {
 		t.Errorf("%d bytes each", each)
 	}
 }
 
-// Prewarm is for what is to come: what cannot travel at all is found out then, not here.
+// TestLearn: Prewarm ignores values that cannot be encoded.
 func TestLearn(t *testing.T) {
 	Prewarm(nil, Message{}, make(chan int), func() {})
 }
 
-// TestTooFewDescriptors sends more descriptors than may be opened: that call fails, on either way, and the
-// connection goes on.
+// TestTooFewDescriptors sends more descriptors than may be opened, in either direction. That call fails, and the
+// connection continues.
 func TestTooFewDescriptors(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		a, b := pair(t)
 		files := Files{"x": os.Stdin, "y": os.Stdout, "z": os.Stderr}
 		var callee *Peer
 		callee = NewPeer(b, func(m *Message) {
-			m.Close() // before the caller goes on, and counts descriptors
+			m.Close() // before the caller continues and counts descriptors
 			if back {
 				callee.Reply(m, nil, files)
 				return
@@ -286,7 +286,7 @@ func TestTooFewDescriptors(t *testing.T) {
 	}
 }
 
-// oneMoreDescriptor lets this process open one more until restore is called.
+// oneMoreDescriptor allows this process to open one more descriptor, until restore is called.
 func oneMoreDescriptor(t *testing.T) (restore func()) {
 	t.Helper()
 	next, err := unix.Dup(0)

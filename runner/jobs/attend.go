@@ -16,15 +16,15 @@ import (
 	"demesne/runner"
 )
 
-// Run does what a job asks. It ends early when ctx does, and what it returns is the
-// job's result; out and errs take the command's output.
+// Run performs a job's request. It returns early when ctx ends, and its result becomes the job's. out and errs
+// receive the command's output.
 type Run func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error)
 
-// errCancelled is why the context of a cancelled job ended.
+// errCancelled is the cause with which a cancelled job's context ends.
 var errCancelled = errors.New("cancelled")
 
-// Attend is the whole life of a job's process: it waits for a slot, runs the job, and
-// writes down how it ended. keep bounds what is kept of each stream, in bytes.
+// Attend is the main function of a job's process. It waits for a slot, runs the job and writes the result. keep
+// bounds the retained end of each output stream, in bytes.
 func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) error {
 	dir, err := s.path(id, "")
 	if err != nil {
@@ -87,8 +87,8 @@ func (s *Store) attend(ctx context.Context, turn *ticketlock.Turn, dir string, w
 	return ended{Status: Succeeded, Message: res.Detail, Result: res}
 }
 
-// listen has cancelled called at the first byte that comes through the FIFO. Opened for
-// both directions it never ends, and never keeps us waiting for a writer.
+// listen calls cancelled when the first byte arrives through the FIFO. The FIFO is opened for both directions, so it
+// never reports EOF and opening it does not wait for a writer.
 func listen(path string, cancelled func()) error {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -104,8 +104,8 @@ func listen(path string, cancelled func()) error {
 	return nil
 }
 
-// slot waits until no job that came earlier waits for a slot, and then for the first that is
-// free: at any time only one process looks for one.
+// slot waits for all earlier jobs in the queue, and then for the first free slot. At any time only one process looks
+// for a slot.
 func (s *Store) slot(ctx context.Context, turn *ticketlock.Turn) (*os.File, error) {
 	defer turn.Leave()
 	if err := turn.Wait(ctx); err != nil {
@@ -130,16 +130,17 @@ func (s *Store) slot(ctx context.Context, turn *ticketlock.Turn) (*os.File, erro
 	}
 }
 
-// Log keeps the end of a stream in a file. What came before becomes a hole, so a position
-// in the file is one in the stream, and the file's size the stream's.
+// Log keeps the end of a stream in a file. The older part becomes a hole, so offsets and size of the file equal those
+// of the stream.
 type Log struct {
 	f    *os.File
 	keep int64
 	all  int64
-	hole int64 // up to here
+	hole int64 // end of the hole
 }
 
-// NewLog keeps the last bytes that are written to it in f, keep of them or a little more.
+// NewLog returns a Log that keeps at least the last keep bytes in f, or 2 MiB if keep is less. It may keep up to 1
+// MiB more.
 func NewLog(f *os.File, keep int64) *Log { return &Log{f: f, keep: max(keep, 2*holeStep)} }
 
 func openLog(path string, keep int64) (*Log, error) {
@@ -147,11 +148,10 @@ func openLog(path string, keep int64) (*Log, error) {
 	return NewLog(f, keep), err
 }
 
-// holeStep is how much is given back at once.
+// holeStep is the smallest amount that is punched out at once, in bytes.
 const holeStep = 1 << 20
 
-// Write never fails: a full disk must not end the command. What could not be kept is a
-// hole too.
+// Write never fails, because a full disk must not end the command. Data that could not be written becomes a hole too.
 func (l *Log) Write(b []byte) (int, error) {
 	l.f.WriteAt(b, l.all)
 	l.all += int64(len(b))
@@ -162,7 +162,7 @@ func (l *Log) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Flush gives the file the stream's size, which it has not when the disk was full.
+// Flush sets the file's size to the stream's. They differ if the disk was full.
 func (l *Log) Flush() error { return l.f.Truncate(l.all) }
 
 func (l *Log) close() int64 {

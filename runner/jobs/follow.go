@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Follow writes what a job has written, and what it goes on to write, until it has ended or ctx does; it
-// begins n bytes before the end of each stream. The job is as it was at last; ctx's end is no error. Who is so
-// slow that a part is gone when it is to be read gets NUL bytes for it.
+// Follow copies a job's output to out and errs until the job or ctx ends. It starts n bytes before the current end of
+// each stream. It returns the last known state of the job; the end of ctx is no error. A reader that is too slow gets
+// NUL bytes for output that has been discarded.
 func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Writer) (*Job, error) {
 	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
 	for i, pause := 0, 5*time.Millisecond; ; i++ {
-		// Asked before what there is is read: of a job that was over by then, that is all.
+		// The status is read before the output. So once the job has ended, one copy gets everything.
 		j, err := s.Get(id)
 		if err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Wri
 	}
 }
 
-// follower is one stream and how far it has been read.
+// follower copies one stream and remembers its position.
 type follower struct {
 	stream string
 	to     io.Writer
@@ -57,7 +57,7 @@ func (f *follower) copy(s *Store, id string, n int64) (int64, error) {
 		return 0, err
 	}
 	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) { // it has not begun
+	if errors.Is(err, fs.ErrNotExist) { // the job has not begun
 		return 0, nil
 	}
 	if err != nil {

@@ -1,26 +1,25 @@
-// Package jobs keeps commands that run in the background. A job is a directory, written
-// before anybody is told of it, and a process of its own that looks after it:
+// Package jobs runs commands in the background. A job is a directory, written before its id is returned, and a
+// process that attends to it:
 //
 //	DIR/job-UUID/
-//	    job.json      what was asked; never changes
-//	    lock          flock(2)ed by the job's process while that lives
-//	    control       FIFO that the process reads: to write to it is to cancel
-//	    alive         FIFO that the process has open: whoever waits for it reads to the end
-//	    started       when the job left the queue; not there before
+//	    job.json      the request; never changes
+//	    lock          flock(2)ed by the job's process while it lives
+//	    control       FIFO that the process reads; a write cancels the job
+//	    alive         FIFO that the process keeps open; a waiter reads it to its end
+//	    started       when the job left the queue; absent before
 //	    stdout.log stderr.log
-//	    result.json   how it ended; never changes
-//	    room          space for it, until then
-//	    log           what the process said beside that, as its last words; mostly empty
-//	DIR/slots/N       flock(2)ed by a job that runs: their number bounds how many do
-//	DIR/queue         those who wait for a slot, in the order they came; see package turns
+//	    result.json   the outcome; never changes
+//	    room          space reserved for the result, until it is written
+//	    log           the process's own stderr; usually empty
+//	DIR/slots/N       flock(2)ed by a running job; their number bounds the running jobs
+//	DIR/queue         the jobs that wait for a slot, in order of arrival; see package ticketlock
 //
-// So there is no daemon, and whoever started the job may end. What a job is can always be
-// said from its directory: with a result it has ended; without one, and with the lock
-// held, it is queued or running; without either its process was killed, and the job has
-// failed. The lock passes from the starter to the process as an open file, so there is no
-// moment at which a job that is being started looks dead.
+// So there is no daemon, and the process that started a job may exit. The directory alone determines the status. A
+// job with a result has ended. Without a result but with the lock held, it is queued or running. With neither, its
+// process was killed and the job has failed. The starter passes the lock to the process as an open file, so a
+// starting job never looks dead.
 //
-// The package does not know what a job does: that is the function given to [Store.Attend].
+// The package does not know what a job does: the caller passes that function to [Store.Attend].
 package jobs
 
 import (
@@ -42,17 +41,16 @@ import (
 	"demesne/runner"
 )
 
-// ErrUnknown says that an id is no job's.
+// ErrUnknown is the error for an id that belongs to no job.
 var ErrUnknown = errors.New("job not found")
 
-// ErrFull says that too many jobs wait already.
+// ErrFull is the error for a full queue.
 var ErrFull = errors.New("too many jobs are queued")
 
-// Status of a job.
+// Status is the state of a job.
 type Status string
 
-// The statuses there are. A job whose command ended with another code than 0 succeeded in
-// running it.
+// The possible statuses. A job whose command exited with a nonzero code still counts as Succeeded.
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
@@ -61,10 +59,10 @@ const (
 	Cancelled Status = "cancelled"
 )
 
-// Over says whether a job with this status has ended.
+// Over reports whether a job with this status has ended.
 func (s Status) Over() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Job is what there is to know of one.
+// Job describes a job.
 type Job struct {
 	ID      string          `json:"id"`
 	Status  Status          `json:"status"`
@@ -73,13 +71,13 @@ type Job struct {
 	Created time.Time       `json:"created"`
 	Started time.Time       `json:"started,omitzero"`
 	Ended   time.Time       `json:"ended,omitzero"`
-	Message string          `json:"message,omitempty"` // why it failed, how many are before it
+	Message string          `json:"message,omitempty"` // why it failed, or how many jobs are before it
 	Result  *runner.Result  `json:"result,omitempty"`
-	Stdout  int64           `json:"stdout_bytes"` // written, kept or not
+	Stdout  int64           `json:"stdout_bytes"` // bytes written, kept or not
 	Stderr  int64           `json:"stderr_bytes"`
 }
 
-// request is job.json.
+// request is the content of job.json.
 type request struct {
 	Version int             `json:"version"` // 1
 	Door    runner.Door     `json:"door,omitempty"`
@@ -87,7 +85,7 @@ type request struct {
 	Request json.RawMessage `json:"request"`
 }
 
-// ended is result.json.
+// ended is the content of result.json.
 type ended struct {
 	Status  Status         `json:"status"`
 	Ended   time.Time      `json:"ended"`
@@ -97,19 +95,17 @@ type ended struct {
 	Stderr  int64          `json:"stderr_bytes"`
 }
 
-// Store is a directory of jobs, shared by all processes of a user. The zero Limits are
-// those of [Open].
+// Store is a directory of jobs, shared by all processes of a user. [Open] sets the default limits.
 type Store struct {
 	dir string
-	// Slots is how many jobs run at once; others wait in the order they came. Queue is how
-	// many may wait.
+	// Slots bounds the running jobs. Other jobs wait in order of arrival; Queue bounds their number.
 	Slots, Queue int
-	// Door is whose jobs are started here. A door other than the command line has no others: [Store.Get] and what
-	// stands on it do not know them.
+	// Door owns the jobs that this Store starts. Any door other than the command line sees only its own jobs: for the
+	// others, [Store.Get] and the methods built on it return ErrUnknown.
 	Door runner.Door
 }
 
-// DefaultDir is ~/.demesne/jobs.
+// DefaultDir returns ~/.demesne/jobs.
 func DefaultDir() (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -118,7 +114,7 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".demesne", "jobs"), nil
 }
 
-// Open makes dir if it is missing. It has 64 slots and a queue of 1000.
+// Open opens the store in dir and creates dir if it is missing. The store has 64 slots and a queue of 1000.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "slots"), 0o700); err != nil {
 		return nil, fmt.Errorf("open jobs: %w", err)
@@ -128,7 +124,7 @@ func Open(dir string) (*Store, error) {
 
 const prefix = "job-"
 
-// newID is random, for it is also how two stores never mean the same job.
+// newID returns a random id, so that two stores never use the same one.
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -136,7 +132,7 @@ func newID() string {
 	return prefix + strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }
 
-// path is the directory of a job, whose id may come from anywhere.
+// path returns a path in the directory of a job. It validates the id, which may be untrusted.
 func (s *Store) path(id, name string) (string, error) {
 	rest, ok := strings.CutPrefix(id, prefix)
 	if !ok || len(rest) != 36 || strings.Trim(rest, "0123456789abcdef-") != "" {
@@ -145,7 +141,7 @@ func (s *Store) path(id, name string) (string, error) {
 	return filepath.Join(s.dir, id, name), nil
 }
 
-// Get tells of a job.
+// Get returns a job by its id.
 func (s *Store) Get(id string) (*Job, error) {
 	dir, err := s.path(id, "")
 	if err != nil {
@@ -165,7 +161,7 @@ func (s *Store) Get(id string) (*Job, error) {
 	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
 		j.Status = Running
 	}
-	// The order counts: a process writes its result before it gives up the lock.
+	// The order matters: a process writes its result before it releases the lock.
 	alive, err := held(filepath.Join(dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("read job %q: %w", id, err)
@@ -185,8 +181,7 @@ func (s *Store) Get(id string) (*Job, error) {
 	return j, nil
 }
 
-// bury writes the result of a job whose process was killed, so that it ended once and for
-// all who ask.
+// bury writes the result of a job whose process was killed, so that every later reader sees the same end.
 func (s *Store) bury(j *Job, dir string) (*Job, error) {
 	e := ended{
 		Status: Failed, Ended: time.Now(), Message: "the process that ran the job was killed",
@@ -201,7 +196,7 @@ func (s *Store) bury(j *Job, dir string) (*Job, error) {
 	switch err := writeResult(dir, e); {
 	case err == nil || errors.Is(err, fs.ErrExist):
 		return s.Get(j.ID)
-	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT): // who asks later tries again
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT): // a later call tries again
 		j.Status, j.Ended, j.Message, j.Stdout, j.Stderr = e.Status, e.Ended, e.Message, e.Stdout, e.Stderr
 		return j, nil
 	default:
@@ -209,8 +204,8 @@ func (s *Store) bury(j *Job, dir string) (*Job, error) {
 	}
 }
 
-// firstWords is the first line that a job's process wrote to stderr. One that was killed
-// wrote nothing; one that ended by itself, without a result, said why.
+// firstWords returns the first line that a job's process wrote to its own stderr. A killed process wrote nothing. A
+// process that ended by itself without a result said why.
 func firstWords(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -222,7 +217,7 @@ func firstWords(path string) string {
 	return line
 }
 
-// List tells of all jobs, the oldest first. One that cannot be read is left out.
+// List returns all jobs, the oldest first. It skips jobs that cannot be read.
 func (s *Store) List() ([]*Job, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -238,7 +233,7 @@ func (s *Store) List() ([]*Job, error) {
 	return jobs, nil
 }
 
-// Prune removes jobs that ended before t.
+// Prune removes the jobs that ended before t.
 func (s *Store) Prune(t time.Time) (removed int, err error) {
 	jobs, err := s.List()
 	if err != nil {
@@ -253,7 +248,7 @@ func (s *Store) Prune(t time.Time) (removed int, err error) {
 	return removed, err
 }
 
-// Free says whether a job could run now: there is a slot that no other has.
+// Free reports whether a slot is free, so that a new job could start at once.
 func (s *Store) Free() bool {
 	for n := range s.Slots {
 		if taken, _ := held(filepath.Join(s.dir, "slots", fmt.Sprint(n))); !taken {
@@ -263,7 +258,7 @@ func (s *Store) Free() bool {
 	return false
 }
 
-// held says whether somebody has the lock at path.
+// held reports whether another open file holds the lock at path.
 func held(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -293,7 +288,7 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// writeJSON makes dir/name with its whole content, or fails with fs.ErrExist: link(2)
+// writeJSON creates dir/name with its whole content. It fails with fs.ErrExist if the name exists, because link(2)
 // does not replace.
 func writeJSON(dir, name string, v any) error {
 	b, err := json.Marshal(v)

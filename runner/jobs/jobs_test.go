@@ -19,7 +19,7 @@ import (
 	"demesne/runner"
 )
 
-// dirVar tells the test binary that it is a job's process, and where the store is.
+// dirVar names the store's directory and makes the test binary act as a job's process.
 const dirVar = "DEMESNE_TEST_JOBS"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// work does what a test asked for.
+// work performs the request of a test.
 func work(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var text string
 	if err := json.Unmarshal(what, &text); err != nil {
@@ -98,7 +98,7 @@ func wait(t *testing.T, s *Store, id string) *Job {
 	return j
 }
 
-// awaitStatus waits until a job has got that far.
+// awaitStatus waits until a job has the status want.
 func awaitStatus(t *testing.T, s *Store, id string, want Status) {
 	t.Helper()
 	for {
@@ -147,7 +147,7 @@ func TestHowJobsEnd(t *testing.T) {
 	}
 }
 
-// The log's size is the stream's, its end is the stream's, and its beginning is given back.
+// TestLogKeepsTheEnd: a log has the stream's size and its end, and its beginning takes no space.
 func TestLogKeepsTheEnd(t *testing.T) {
 	s := store(t, 1)
 	j := wait(t, s, start(t, s, "flood").ID)
@@ -184,7 +184,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestFollow: who follows a job has all of it when it ends, and no end keeps it from that.
+// TestFollow: Follow returns all output of a job that ends, and always returns at its end.
 func TestFollow(t *testing.T) {
 	s := store(t, 2)
 	j := start(t, s, "stay")
@@ -255,7 +255,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// A job whose process is killed at any moment has failed, and says so to whoever asks.
+// TestKilled: a job whose process is killed at any moment has failed, as seen by every caller.
 func TestKilled(t *testing.T) {
 	s := store(t, 8)
 	var wg sync.WaitGroup
@@ -273,7 +273,7 @@ func TestKilled(t *testing.T) {
 	wg.Wait()
 }
 
-// kill ends the process whose last argument is the job's id.
+// kill kills the process whose last argument is the job's id.
 func kill(t *testing.T, id string) {
 	for {
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -290,7 +290,7 @@ func kill(t *testing.T, id string) {
 	}
 }
 
-// Whoever started a job may be killed the moment it was told of it.
+// TestStarterMayEnd: a job survives when its starter is killed right after Start returns.
 func TestStarterMayEnd(t *testing.T) {
 	if os.Getenv("DEMESNE_TEST_STARTER") != "" {
 		s, err := Open(os.Getenv("DEMESNE_TEST_STARTER"))
@@ -332,8 +332,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestResultOnce: of those who come at once with a result one has the last word, whole, by the space that was reserved or without, and
-// nothing else stays.
+// TestResultOnce: of several concurrent results exactly one is written, complete, with or without reserved space.
+// Nothing else remains.
 func TestResultOnce(t *testing.T) {
 	for _, reserved := range []bool{true, false} {
 		dir := t.TempDir()

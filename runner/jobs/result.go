@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job that runs while the disk fills up has a result all the same: the space for it is taken when the job is made.
+// A job must have a result even if the disk fills up while it runs. So the space for the result is reserved when the
+// job is created.
 const (
 	roomFile = "room"
-	roomSize = 64 << 10 // most results have less
+	roomSize = 64 << 10 // bytes; most results are smaller
 )
 
-// reserve takes the space. Where a file system cannot promise any, there is none.
+// reserve allocates the space. It reserves nothing on a file system without fallocate(2).
 func reserve(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, roomFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -31,8 +32,8 @@ func reserve(dir string) error {
 	return nil
 }
 
-// writeResult writes the result of a job, whole, or fails with fs.ErrExist. One of those who come at once has the space that was
-// reserved, and the others what is left on the disk.
+// writeResult writes the result of a job as a whole, or fails with fs.ErrExist. Of several concurrent writers, one
+// uses the reserved space and the others use free disk space.
 func writeResult(dir string, e ended) error {
 	b, err := json.Marshal(e)
 	if err != nil {

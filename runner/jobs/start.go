@@ -16,14 +16,14 @@ import (
 	"demesne/internal/ticketlock"
 )
 
-// Where a job's process finds what it was handed: its lock, and its place in the queue.
+// Descriptors that a job's process inherits: its lock, and its place in the queue.
 const (
 	FDLock = 3
 	FDTurn = 4
 )
 
-// Start writes a job to disk and starts the process that attends to it: argv followed by
-// the job's id. When it returns, the job is there for everybody, whatever becomes of us.
+// Start writes a job to disk and starts its process: argv followed by the job's id. When Start returns, the job is
+// visible to all processes and outlives the caller.
 func (s *Store) Start(argv []string, what any) (*Job, error) {
 	raw, err := json.Marshal(what)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) Start(argv []string, what any) (*Job, error) {
 	return s.Get(id)
 }
 
-// begin gives the job its directory, its place in the queue and its process.
+// begin creates the job's directory, its place in the queue and its process.
 func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error {
 	lock, err := s.lay(dir, raw)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error 
 	if err != nil {
 		return err
 	}
-	defer turn.File().Close() // the process has it too
+	defer turn.File().Close() // the process has its own copy
 	if err := launch(append(argv[:len(argv):len(argv)], id), dir, lock, turn.File()); err != nil {
 		turn.Leave()
 		return err
@@ -60,12 +60,12 @@ func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error 
 	return nil
 }
 
-// queue is the directory of those who wait for a slot.
+// queue returns the directory of the jobs that wait for a slot.
 func (s *Store) queue() string { return filepath.Join(s.dir, "queue") }
 
 const queueName = "jobs"
 
-// room refuses a job that too many are before.
+// room returns ErrFull if the queue is full.
 func (s *Store) room() error {
 	waiting, err := ticketlock.Count(s.queue(), queueName)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Store) room() error {
 	return nil
 }
 
-// lay makes the directory of a job. job.json comes last: without it there is no job.
+// lay creates the directory of a job and returns its lock. It writes job.json last: a directory without it is no job.
 func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	return lock, nil
 }
 
-// launch starts a process in a session of its own, with files from FDLock on. Its last words
-// go to DIR/log.
+// launch starts a process in its own session, with files as descriptors from FDLock on. The process's stderr goes to
+// DIR/log.
 func launch(argv []string, dir string, files ...*os.File) error {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -122,7 +122,7 @@ func launch(argv []string, dir string, files ...*os.File) error {
 	return nil
 }
 
-// Wait returns the job when it has ended, or as it is when most is over or ctx ends.
+// Wait returns the job once it has ended. It returns the job as it is when the time most has passed or ctx ends.
 func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -131,8 +131,8 @@ func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, 
 		if err != nil || j.Status.Over() {
 			return j, err
 		}
-		// As long as its process lives this does not return. Until that is up, and when it is
-		// gone without a result, it does, at once.
+		// Gone blocks while the job's process lives. It returns at once if the process has not opened the FIFO yet,
+		// or ended without a result.
 		began := time.Now()
 		ticketlock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
 		if time.Since(began) > pause && ctx.Err() == nil {
@@ -146,15 +146,15 @@ func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, 
 	}
 }
 
-// Cancel ends a job and everything it started. It returns when the job has ended, and may
-// be repeated: a job that has ended stays as it is.
+// Cancel ends a job and all processes it started. It returns when the job has ended, or after a minute at most. It
+// does nothing to a job that has already ended.
 func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	j, err := s.Get(id)
 	if err != nil || j.Status.Over() {
 		return j, err
 	}
 	path, _ := s.path(id, "control")
-	// Its process opens the FIFO first thing; until then nobody reads (ENXIO).
+	// The process opens the FIFO first. Until then the FIFO has no reader (ENXIO).
 	for pause := time.Millisecond; ; pause = min(pause*2, 50*time.Millisecond) {
 		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err == nil {

@@ -15,7 +15,7 @@ func (s *Store) Tail(id, stream string, n int64) (string, error) {
 		return "", err
 	}
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) { // it has not begun
+	if errors.Is(err, fs.ErrNotExist) { // the job has not begun
 		return "", nil
 	}
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// Changing has whoever else changes w wait until done is called.
+// Changing makes other changes to w wait until done is called.
 func (w *Egress) Changing() (done func()) {
 	w.changing.Lock()
 	return w.changing.Unlock
 }
 
-// With is what is asked for, and c besides. It is for [Egress.Change].
+// With returns the current rules with those of c added, as an argument for [Egress.Change].
 func (w *Egress) With(c runner.EgressChange) runner.Egress {
 	e := w.outlet.Egress()
 	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
@@ -21,7 +21,7 @@ func (w *Egress) With(c runner.EgressChange) runner.Egress {
 	return e
 }
 
-// Change has e hold for what comes next. plan is what the proxy says that e amounts to.
+// Change applies e to new connections. plan is the proxy's plan for e.
 func (w *Egress) Change(e runner.Egress, plan proxyclient.Plan) error {
 	if err := w.follow(plan.Ports); err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "%w", err)
@@ -29,7 +29,7 @@ func (w *Egress) Change(e runner.Egress, plan proxyclient.Plan) error {
 	return w.outlet.Change(e, plan)
 }
 
-// follow opens what ports a changed policy is about, where each has to be opened.
+// follow opens sockets for the ports of a changed policy, on a kernel without tproxy.
 func (w *Egress) follow(ports []uint16) error {
 	if w.gateway.NamedErr == nil {
 		return nil
@@ -41,7 +41,7 @@ func (w *Egress) follow(ports []uint16) error {
 	return w.outlet.Add(opened)
 }
 
-// Question numbers a new one. Exactly one answer comes, or none.
+// Question registers a new question and returns its number. At most one answer arrives on the channel.
 func (w *Egress) Question() (id uint64, answered <-chan api.Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *Egress) Question() (id uint64, answered <-chan api.Answer) {
 	return w.number, ch
 }
 
-// Answer tells who waits for it, if anybody still does.
+// Answer delivers an answer to the waiting question. It ignores an answer to any other question.
 func (w *Egress) Answer(a api.Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

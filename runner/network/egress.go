@@ -1,18 +1,18 @@
-// Package wayout is how a sandbox with a network reaches it: its gateway, which is the runner's, and what
-// serves that, in another process.
+// Package network connects a sandbox to the network. Each sandbox with egress has a gateway, which belongs to the
+// runner. Another process, demesne-proxy, serves the gateway's sockets.
 //
 //	sandbox ── veth ── gateway's sockets ── demesne-proxy ── the host's network
 //
 //	w := network.NewEgress(asked)
-//	w.Begin(proxy, …)     // the proxy understands what is allowed
-//	w.Publish(network.Gateway) // the gateway, whose namespace the sandbox is made in: beside that, or before
-//	w.Serve()             // the proxy has the sockets
+//	w.Begin(proxy, …)       // the proxy parses the policy
+//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before Begin or beside it
+//	w.Serve()               // the proxy receives the sockets
 //	defer w.Close()
 //
-// The sockets are there before the sandbox and wait for the proxy. When the runner is killed its descriptors
-// are closed, and gateway and connections with them. What the receipt says of a way out ([Egress.Layers]) was
-// tried: see netns.Gateway.Verify. What is allowed is package outlet's to send and the proxy's to decide;
-// whether a sandbox may have it, package engine's.
+// The sockets exist before the sandbox and wait for the proxy. If the runner is killed, the kernel closes its
+// descriptors, and with them the gateway and its connections. The receipt's claims about egress ([Egress.Layers])
+// were tested by netns.Gateway.Verify. Package proxyclient sends the policy and the proxy decides by it. Package
+// engine decides whether a sandbox may have that policy.
 package network
 
 import (
@@ -27,31 +27,32 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// Egress is one sandbox's. Its methods may be called by several goroutines, those that make it in their order.
+// Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Serve must follow
+// Begin and Open.
 type Egress struct {
-	asked   runner.Egress // with what is in no Spec any more
+	asked   runner.Egress // includes the values that the Spec no longer holds
 	gateway *netns.Gateway
-	golang  *os.File      // the listener of a Go module proxy inside; nil: none
-	ports   []uint16      // served by name, where the kernel has no tproxy
-	ported  []*os.File    // the sockets of those
-	done    chan struct{} // closed when the proxy has answered; nil: it was not asked yet
+	golang  *os.File      // listener of the sandbox's Go module proxy; may be nil
+	ports   []uint16      // served by name, on a kernel without tproxy
+	ported  []*os.File    // the sockets of ports
+	done    chan struct{} // closed when the proxy has answered; nil before Begin
 	outlet  *proxyclient.ProxySession
 	err     error
 
-	changing sync.Mutex // one change at a time
+	changing sync.Mutex // serializes changes
 
 	mu      sync.Mutex
-	used    bool                         // by a command
-	waiting map[uint64]chan<- api.Answer // by question
+	used    bool                         // set by the first command
+	waiting map[uint64]chan<- api.Answer // by question number
 	number  uint64
 }
 
-// NewEgress is a way out for what was asked for; of that only GoProxy has to be known before [Egress.Begin].
+// NewEgress returns an Egress for asked. Of asked, only GoProxy must be final before [Egress.Begin].
 func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }
 
-// Begin asks p what the way out amounts to. log may be nil, and is closed with the way out; ask may be nil.
+// Begin asks p for the plan of asked. Close closes log, which may be nil. ask may be nil.
 func (w *Egress) Begin(p *proxyclient.Proxy, id string, asked runner.Egress, log *os.File, ask func(name string, port uint16)) {
 	w.asked, w.done = asked, make(chan struct{})
 	v4, v6 := netns.Pools()
@@ -61,7 +62,7 @@ func (w *Egress) Begin(p *proxyclient.Proxy, id string, asked runner.Egress, log
 	}()
 }
 
-// Settled waits for the proxy's answer.
+// Settled waits for the proxy's answer and returns its plan.
 func (w *Egress) Settled() (proxyclient.Plan, error) {
 	<-w.done
 	if w.err != nil {
@@ -70,7 +71,8 @@ func (w *Egress) Settled() (proxyclient.Plan, error) {
 	return w.outlet.Plan(), nil
 }
 
-// Gateway makes a gateway, and verifies that its sockets are reached from inside. It is what [Egress.Publish] takes.
+// Gateway makes a gateway and verifies that its sockets can be reached from inside. It is an argument for
+// [Egress.Open].
 func Gateway() (*netns.Gateway, error) {
 	g, err := netns.NewGateway()
 	if err != nil {
@@ -86,7 +88,8 @@ func Gateway() (*netns.Gateway, error) {
 	return g, nil
 }
 
-// Publish takes the gateway that [Gateway] gives, or gave ahead. The sandbox is to be in ns.
+// Open takes the gateway that the function returns, for example [Gateway] or a gateway made in advance. The sandbox
+// must be created in ns.
 func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err error) {
 	if w.gateway, err = gateway(); err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	return w.gateway.Sandbox, err
 }
 
-// Serve has the proxy serve the gateway's sockets, once it has answered.
+// Serve passes the gateway's sockets to the proxy, once the proxy has answered.
 func (w *Egress) Serve() error {
 	plan, err := w.Settled()
 	if err != nil {
@@ -116,7 +119,7 @@ func (w *Egress) Serve() error {
 	return w.outlet.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
 }
 
-// Close ends what the sandbox has open, and its gateway.
+// Close closes the sandbox's connections and its gateway.
 func (w *Egress) Close() {
 	if w.done != nil {
 		if _, err := w.Settled(); err == nil {
@@ -127,23 +130,23 @@ func (w *Egress) Close() {
 		w.gateway.Close()
 	}
 	for _, f := range append(w.ported, w.golang) {
-		f.Close() // of one that is nil does nothing
+		f.Close() // Close of a nil *os.File does nothing
 	}
 }
 
-// Blocked is what the sandbox did not get, so far.
+// Blocked returns the connections and lookups that were denied to the sandbox so far. The first call returns nil.
 func (w *Egress) Blocked() []runner.Blocked {
 	w.mu.Lock()
 	used := w.used
 	w.used = true
 	w.mu.Unlock()
-	if !used { // by the first command: nobody wanted anything before
+	if !used { // the first command: no request can precede it
 		return nil
 	}
 	return w.outlet.Blocked()
 }
 
-// Since is what came to be blocked between two answers of [Egress.Blocked]. It is pure.
+// Since returns the entries that were blocked between two results of [Egress.Blocked]. It is pure.
 func Since(before, now []runner.Blocked) []runner.Blocked {
 	type key struct {
 		host, reason string
@@ -162,7 +165,7 @@ func Since(before, now []runner.Blocked) []runner.Blocked {
 	return all
 }
 
-// Word is the receipt's word for it.
+// Word returns the receipt's word for the plan, such as "open".
 func (w *Egress) Word() string {
 	return word(w.outlet.Plan())
 }

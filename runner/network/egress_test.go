@@ -47,11 +47,11 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-// A question is answered once, by whoever is first; nobody waits for a late answer.
+// TestQuestions: a question gets one answer, the first one; later answers do not block.
 func TestQuestions(t *testing.T) {
 	o := NewEgress(runner.Egress{})
 	id, answered := o.Question()
-	o.Answer(api.Answer{ID: id + 1}) // there is no such question
+	o.Answer(api.Answer{ID: id + 1}) // no such question
 	o.Answer(api.Answer{ID: id, Allow: true})
 	o.Answer(api.Answer{ID: id})
 	if a := <-answered; !a.Allow || len(o.waiting) != 0 {

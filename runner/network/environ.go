@@ -8,21 +8,22 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// certVariables name a file of certificates to programs that would not look at the
-// system's: OpenSSL, curl, git, Python's requests, Node, cargo, Deno, the AWS tools.
+// certVariables name a certificate file for programs that ignore the system's: OpenSSL, curl, git, Python's requests,
+// Node, cargo, Deno and the AWS tools.
 var certVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
 }
 
-// goProxy is where a sandbox finds its own Go module proxy: jbeshir/demesne's address.
+// goProxy is the address of the Go module proxy inside a sandbox, the same as in jbeshir/demesne.
 var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
 
-// Env tells programs of the proxy, and has the placeholders of secrets. javaStore is certFile as Java wants it; where that is empty, none is named.
+// Env returns environment variables that name the proxy and hold the secrets' placeholders. javaStore is the Java
+// trust store for certFile. If certFile is empty, no certificate variable is set.
 func (w *Egress) Env(certFile, javaStore string) []string {
 	return environ(certFile, javaStore, w.golang != nil, w.outlet.Plan().Env)
 }
 
-// environ tells programs of the proxy. Those that do not ask find their way by names.
+// environ returns the variables of [Egress.Env]. Programs that ignore them are served by name instead.
 func environ(certFile, javaStore string, golang bool, placeholders []proxyclient.Var) []string {
 	at := "http://" + netns.ProxyAddr().String()
 	var env []string

@@ -1,10 +1,10 @@
-// Package inlet is a way into a sandbox: it joins connections to a listener of the caller's with a
-// server on the sandbox's loopback.
+// Publishing joins connections to one of the caller's listeners with a server on the sandbox's loopback.
 //
-// The listener was opened by the caller, with the caller's rights, so who may connect is the
-// caller's to say. The connection inside is made in the sandbox's network namespace, to 127.0.0.1
-// alone. The sandbox gets no way out by it: what it sends goes to who connected. Nothing here reads
-// what passes. TestEgressPublish of integration has the whole way.
+// The caller opened the listener with its own rights, so the caller decides who may connect. The inner connection is
+// made in the sandbox's network namespace, to 127.0.0.1 only. It gives the sandbox no egress: its data goes only to
+// the peer that connected. This code does not interpret the data. TestEgressPublish in package integration tests the
+// whole path.
+
 package network
 
 import (
@@ -20,23 +20,23 @@ import (
 	"demesne/netns"
 )
 
-// Forward is one such listener.
+// Forward joins one listener to one port in a sandbox.
 type Forward struct {
 	listener net.Listener
-	path     string // of a unix socket
+	path     string // of a unix socket, else empty
 	ns       *netns.NS
 	to       netip.AddrPort
 	slots    chan struct{}
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // nil: closed
+	conns map[net.Conn]bool // nil after Close
 }
 
-// most bounds the connections through one inlet at once.
+// most bounds the concurrent connections through one Forward.
 const most = 256
 
-// Publish serves a listening socket, which it takes over, until Close. path is that of a unix socket,
-// which goes with it, or empty; ns must stay open as long.
+// Publish takes ownership of a listening socket and serves it until Close. path is the path of a unix socket, which
+// Close removes, or empty. ns must stay open until then.
 func Publish(listener *os.File, path string, ns *netns.NS, port uint16) (*Forward, error) {
 	l, err := net.FileListener(listener)
 	listener.Close()
@@ -51,14 +51,14 @@ func Publish(listener *os.File, path string, ns *netns.NS, port uint16) (*Forwar
 	return in, nil
 }
 
-// serve accepts until close.
+// serve accepts connections until Close.
 func (in *Forward) serve() {
 	for {
 		c, err := in.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		} else if err != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
+			time.Sleep(10 * time.Millisecond) // probably out of descriptors, until other connections close
 			continue
 		}
 		in.slots <- struct{}{}
@@ -69,8 +69,7 @@ func (in *Forward) serve() {
 	}
 }
 
-// join copies both ways between c and the server inside. A server that is not there
-// shows as a connection that ends.
+// join copies both ways between c and the server in the sandbox. If the server does not listen, c is closed.
 func (in *Forward) join(c net.Conn) {
 	if !in.keep(c) {
 		return
@@ -89,7 +88,7 @@ func (in *Forward) join(c net.Conn) {
 	<-done
 }
 
-// half copies one way and passes the end on.
+// half copies one way and passes on the end of the stream.
 func half(to, from net.Conn) {
 	io.Copy(to, from)
 	if w, ok := to.(interface{ CloseWrite() error }); ok {
@@ -115,7 +114,7 @@ func (in *Forward) drop(c net.Conn) {
 	delete(in.conns, c)
 }
 
-// Left says whether the path of a unix socket is still taken after Close.
+// Left reports whether the path of a unix socket still exists after Close.
 func (in *Forward) Left() bool {
 	if in.path == "" {
 		return false
@@ -124,11 +123,11 @@ func (in *Forward) Left() bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// Close ends it, and every connection through it.
+// Close closes the listener and every connection through it, and removes the path of a unix socket.
 func (in *Forward) Close() {
 	in.listener.Close()
 	if in.path != "" {
-		os.Remove(in.path) // where we may: the next one to listen there does it otherwise
+		os.Remove(in.path) // may be forbidden; the next process that listens there removes it instead
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// listen gives a listening socket as a caller sends it.
+// listen returns a listening socket as a caller sends it.
 func listen(t *testing.T, network, at string) (*os.File, net.Addr) {
 	t.Helper()
 	l, err := net.Listen(network, at)
@@ -27,7 +27,7 @@ func listen(t *testing.T, network, at string) (*os.File, net.Addr) {
 	return f, l.Addr()
 }
 
-// TestClose: nobody gets in after it, and of a unix socket no name is left.
+// TestClose: after Close no connection is accepted, and a unix socket's path is removed.
 func TestClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	for network, at := range map[string]string{"unix": path, "tcp": "127.0.0.1:0"} {
@@ -51,7 +51,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// short is a listener that fails once for want of descriptors.
+// short is a listener that fails once, as if out of descriptors.
 type short struct {
 	net.Listener
 	failed bool
@@ -65,8 +65,8 @@ func (s *short) Accept() (net.Conn, error) {
 	return s.Listener.Accept()
 }
 
-// TestWithoutDescriptors: who connects while there are none is served when there are some again. Here that is to be
-// turned away, as by any inlet that is closed.
+// TestWithoutDescriptors: a connection that arrives while no descriptor is free is handled once one is. This Forward
+// is closed, so it then closes the connection.
 func TestWithoutDescriptors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestWithoutDescriptors(t *testing.T) {
 	go func() {
 		select {
 		case <-served:
-			c.Close() // nobody is left to turn it away
+			c.Close() // serve has ended and will not close it
 		case <-t.Context().Done():
 		}
 	}()

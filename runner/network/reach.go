@@ -9,11 +9,11 @@ import (
 	"demesne/runner"
 )
 
-// mostPorts bounds the ports that are served by name where the kernel has no tproxy. Each has a
-// socket for IPv4 and one for IPv6, and all of them go to a new proxy in one message.
+// mostPorts bounds the ports that are served by name on a kernel without tproxy. Each port has an IPv4 and an IPv6
+// socket, and a new proxy receives all of them in one message.
 const mostPorts = 56
 
-// listenOn opens sockets for those ports that have none yet, as far as mostPorts goes.
+// listenOn opens sockets for those of ports that have none yet, up to mostPorts in total.
 func (w *Egress) listenOn(ports []uint16) (opened []*os.File, err error) {
 	for _, port := range missing(w.ports, ports) {
 		files, err := w.gateway.Listen(port)
@@ -26,7 +26,7 @@ func (w *Egress) listenOn(ports []uint16) (opened []*os.File, err error) {
 	return opened, nil
 }
 
-// missing are the ports that are to be opened besides those there are. It is pure.
+// missing returns the wanted ports that are not yet open, up to mostPorts in total. It is pure.
 func missing(there, wanted []uint16) (all []uint16) {
 	for _, port := range wanted {
 		if !slices.Contains(there, port) && len(there)+len(all) < mostPorts {
@@ -36,8 +36,7 @@ func missing(there, wanted []uint16) (all []uint16) {
 	return all
 }
 
-// Layers are the receipt's lines about a way out. What they say was tried: see
-// netns.Gateway.Verify.
+// Layers returns the receipt's layers for egress. Their claims were tested by netns.Gateway.Verify.
 func (w *Egress) Layers() []runner.Layer {
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}

@@ -16,8 +16,8 @@ import (
 	"demesne/rootfs"
 )
 
-// NewBase makes a base of what fill puts into it: of the files of a sandbox that goes on. No sweep removes it before release
-// is called; by then a record has to name it. What is left of a killed one, the next sweep takes.
+// NewBase makes a base from the files of a sandbox that continues to run; fill copies them. Sweep keeps the base
+// until release is called; by then a record must name it. The next sweep removes what a killed NewBase left.
 func (d *Store) NewBase(fill func(tree *os.File) error) (name string, release func(), err error) {
 	id := newHex()
 	b, err := d.making(oldPrefix + id)
@@ -40,12 +40,12 @@ func newHex() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Pause makes what the sandbox wrote a base of it, and of whoever else gets r.Base. r is what Take returned,
-// and is written. It takes a rename, whatever the size, and a kill at any moment loses nothing: the
-// record names the base before it is there.
+// Pause turns the sandbox's tree into a base of this sandbox and of any fork that gets r.Base. r is the record that
+// Take returned; Pause writes it. It takes one rename, whatever the size. A kill at any moment loses nothing, because
+// the record names the base before it exists.
 func (b *Dir) Pause(r *Record) error {
 	if _, err := b.root.Lstat(filepath.Join(treeDir, "up")); errors.Is(err, fs.ErrNotExist) {
-		return nil // frozen already, and not run since
+		return nil // already a base, and not run since
 	}
 	r.Freezing = basePrefix + newHex()
 	if err := b.Write(*r); err != nil {
@@ -54,10 +54,10 @@ func (b *Dir) Pause(r *Record) error {
 	if err := b.d.root.Rename(filepath.Join(b.id, treeDir), r.Freezing); err != nil {
 		return fmt.Errorf("freeze sandbox %q: %w", b.id, err)
 	}
-	return b.settle(r) // on the disk the next one who takes it does that
+	return b.settle(r) // on disk, the next Take does this
 }
 
-// settle finds out whether a tree became the base that it was about to.
+// settle records whether the tree has become the base that r.Freezing names.
 func (b *Dir) settle(r *Record) error {
 	if r.Freezing == "" {
 		return nil
@@ -73,13 +73,13 @@ func (b *Dir) settle(r *Record) error {
 	return nil
 }
 
-// Held are bases that no sweep removes before Close, or the death of the process.
+// Held is a set of bases that Sweep does not remove until Close or the end of the process.
 type Held struct {
-	Uppers []*os.File // O_PATH, in the order that was asked for
+	Uppers []*os.File // O_PATH, in the requested order
 	locks  []*os.File
 }
 
-// Hold keeps bases where they are.
+// Hold locks bases against removal.
 func (b *Dir) Hold(bases []string) (*Held, error) {
 	h := &Held{}
 	for _, name := range bases {
@@ -109,7 +109,7 @@ func (h *Held) add(d *Store, name string) error {
 	return nil
 }
 
-// CloseUppers closes the descriptors, and holds on.
+// CloseUppers closes the uppers' descriptors but keeps the locks.
 func (h *Held) CloseUppers() {
 	for _, f := range h.Uppers {
 		f.Close()
@@ -117,7 +117,7 @@ func (h *Held) CloseUppers() {
 	h.Uppers = nil
 }
 
-// Close lets go.
+// Close releases the locks.
 func (h *Held) Close() {
 	for _, f := range h.locks {
 		f.Close()
@@ -125,8 +125,8 @@ func (h *Held) Close() {
 	h.locks = nil
 }
 
-// sweepBases removes the bases that no sandbox has below it. With a record that cannot be read, of a later
-// historyVersion, nobody knows.
+// sweepBases removes the bases that no sandbox uses. It removes none while a record cannot be read, such as one of a
+// later version.
 func (d *Store) sweepBases() error {
 	list, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
@@ -142,7 +142,8 @@ func (d *Store) sweepBases() error {
 		case errors.Is(err, ErrBusy) || errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil && d.uses(e.Name()):
-			// Asked twice: while a fork is written and what it is of removed, one look may miss both.
+			// The check is repeated under the lock. While a fork is written and its source removed, a single check
+			// may miss both.
 			err = b.Close()
 		case err == nil:
 			err = b.remove()
@@ -152,7 +153,7 @@ func (d *Store) sweepBases() error {
 	return errors.Join(errs...)
 }
 
-// uses says whether a sandbox has the base below it, or may have.
+// uses reports whether a sandbox uses the base, or may use it.
 func (d *Store) uses(base string) bool {
 	for _, id := range d.names() {
 		r, err := d.read(id)

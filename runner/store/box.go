@@ -13,10 +13,10 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// Tree is where the directory is that belongs to the sandbox.
+// Tree returns the path of the directory with the sandbox's own files.
 func (b *Dir) Tree() string { return filepath.Join(b.d.path, b.id, treeDir) }
 
-// OpenTree opens it, and makes it where a fork took the last one.
+// OpenTree opens the tree, and creates it if a fork turned the last one into a base.
 func (b *Dir) OpenTree() (*os.File, error) {
 	if err := b.root.Mkdir(treeDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
@@ -24,7 +24,7 @@ func (b *Dir) OpenTree() (*os.File, error) {
 	return b.root.Open(treeDir)
 }
 
-// Write records the sandbox: from the first time on it is one that is kept.
+// Write records the sandbox. The first Write makes it a persistent sandbox.
 func (b *Dir) Write(r Record) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,7 @@ func (b *Dir) Write(r Record) error {
 	return nil
 }
 
-// replace writes a file so that a power cut leaves the old one or the new one.
+// replace writes a file so that a power cut leaves either the old content or the new.
 func (b *Dir) replace(name string, text []byte) error {
 	tmp := name + ".tmp"
 	f, err := b.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -57,7 +57,7 @@ func (b *Dir) replace(name string, text []byte) error {
 	return b.root.Rename(tmp, name)
 }
 
-// Renew says when the sandbox expires. It may be called at any time, from any goroutine.
+// Renew sets the time at which the sandbox expires. It is safe for concurrent use.
 func (b *Dir) Renew(until time.Time) error {
 	err := b.root.Chtimes(untilFile, until, until)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -70,15 +70,15 @@ func (b *Dir) Renew(until time.Time) error {
 	return errors.Join(f.Close(), b.root.Chtimes(untilFile, until, until))
 }
 
-// Close leaves the sandbox to whoever takes it next.
+// Close unlocks the sandbox for the next Take.
 func (b *Dir) Close() error { return errors.Join(b.root.Close(), b.lock.Close()) }
 
-// Remove removes the sandbox, and closes b. Where only a part of it can be removed, as by a runner that
-// has not the sandbox's ids, it is no sandbox any more, and the next sweep goes on.
+// Remove removes the sandbox and closes b. A runner without the sandbox's ids, for example, can remove only a part. The
+// sandbox then no longer exists, and the next sweep continues.
 func (b *Dir) Remove() error { return errors.Join(b.remove(), b.d.sweepBases()) }
 
 func (b *Dir) remove() error {
-	old := oldPrefix + b.id + "-" + strconv.FormatUint(rand.Uint64(), 36) // an earlier one of the name may be there still
+	old := oldPrefix + b.id + "-" + strconv.FormatUint(rand.Uint64(), 36) // an earlier one of this name may still exist
 	if err := b.d.root.Rename(b.id, old); err != nil {
 		b.Close()
 		return fmt.Errorf("remove sandbox %q: %w", b.id, err)
@@ -99,5 +99,5 @@ func (b *Dir) removeAs(name string) error {
 	return nil
 }
 
-// ID is the sandbox's.
+// ID returns the sandbox's id.
 func (b *Dir) ID() string { return b.id }

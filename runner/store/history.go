@@ -1,12 +1,12 @@
-// Package state is what is on disk about the sandboxes of a user, for whoever asks what became of one:
+// [History] records live and recently ended sandboxes of a user, so that commands can report how a sandbox ended:
 //
-//	DIR/ID.json         of one that lives
-//	DIR/ended/ID.json   of one of the last that ended
+//	DIR/ID.json         a live sandbox
+//	DIR/ended/ID.json   one of the last sandboxes that ended
 //
-// A file is written whole or not at all, and outlives its runner: what was killed says who that
-// was, and [OpenHistory] marks its sandboxes as ended. All of it is a convenience. No sandbox needs it,
-// what can not be written is logged, and what can not be read does not exist. Files that a sandbox
-// keeps are elsewhere, in package keep.
+// Each file is written atomically and outlives its runner. It names that runner, so [OpenHistory] can mark the
+// sandboxes of killed runners as ended. The history is only informative. No sandbox depends on it, failed writes are
+// logged, and unreadable files are ignored. A [Store] holds the files of persistent sandboxes.
+
 package store
 
 import (
@@ -27,22 +27,21 @@ import (
 	"demesne/runner/ipc"
 )
 
-// historyVersion is of the files' format. A file of another version is not read.
+// historyVersion is the format version of the files. Files of another version are ignored.
 const historyVersion = 1
 
-// keepEnded is how many sandboxes that ended can be inspected at the least; a few
-// times as many are kept.
+// keepEnded is the minimum number of ended sandboxes that can be inspected. A few times as many are usually kept.
 const keepEnded = 64
 
-// Store is the directory. It is safe for use by several goroutines, and processes.
+// History is the directory. It is safe for concurrent use by several goroutines and processes.
 type History struct {
 	mu   sync.Mutex
 	path string
 	root *os.Root
-	self Process // we
+	self Process // this process
 }
 
-// HistoryRecord is a file's content.
+// HistoryRecord is the content of a file.
 type HistoryRecord struct {
 	Version int         `json:"version"`
 	Runner  Process     `json:"runner"`
@@ -58,7 +57,7 @@ func fileOf(i runner.Info) string {
 	return i.ID + ".json"
 }
 
-// OpenHistory opens a directory that exists, and marks what dead runners left in it as ended.
+// OpenHistory opens an existing directory and marks the sandboxes of dead runners as ended.
 func OpenHistory(path string) (*History, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -98,11 +97,10 @@ func (d *History) put(i runner.Info) error {
 	return d.root.Rename(tmp, fileOf(i))
 }
 
-// Self is the process that writes here.
+// Self returns the process that writes to this history.
 func (d *History) Self() Process { return d.self }
 
-// giveTo makes a file the directory's owner's: real root's reaper writes for runners
-// that have another id.
+// giveTo gives a file to the directory's owner: real root's reaper writes for runners with another uid.
 func (d *History) giveTo(name string) error {
 	st, err := d.root.Stat(".")
 	if err != nil {
@@ -114,8 +112,8 @@ func (d *History) giveTo(name string) error {
 	return nil
 }
 
-// Ended records the end, and forgets the oldest when many have gathered. Records
-// that ended lie apart, so that forgetting needs no reading.
+// Ended records the end of a sandbox and sometimes removes the oldest records. Ended records have their own
+// directory, so removing old ones requires no parsing.
 func (d *History) Ended(i runner.Info) {
 	i.State = runner.Ended
 	d.Write(i)
@@ -123,7 +121,7 @@ func (d *History) Ended(i runner.Info) {
 	defer d.mu.Unlock()
 	d.root.Remove(i.ID + ".json")
 	if rand.N(keepEnded/4) != 0 {
-		return // now and then is enough
+		return // an occasional cleanup suffices
 	}
 	entries, err := fs.ReadDir(d.root.FS(), endedDir)
 	if err != nil || len(entries) < 2*keepEnded {
@@ -157,8 +155,8 @@ func (d *History) read(name string) (HistoryRecord, error) {
 	return r, nil
 }
 
-// Find returns what is recorded under an id or, the newest, under a name. Its error is a
-// [ipc.Error], of CodeUnknown.
+// Find returns the record with that id or name; of several it returns the newest. The error is an [ipc.Error] with
+// [ipc.NoSuchSandbox].
 func (d *History) Find(idOrName string) (*runner.Info, error) {
 	var found *runner.Info
 	for _, r := range d.all() {
@@ -187,13 +185,13 @@ func (d *History) all() []HistoryRecord {
 	return all
 }
 
-// temporary names a file that is being written by who, so that what a killed runner
-// was writing is told from what a live one is.
+// temporary returns the name of a temporary file. The name identifies the writing process, so files of a killed runner
+// can be told from those of a live one.
 func temporary(who Process, id string) string {
 	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
 }
 
-// bury marks what runners that are dead left as running.
+// bury marks the sandboxes that dead runners left as running, and removes their temporary files.
 func (d *History) bury(why string) {
 	entries, _ := fs.ReadDir(d.root.FS(), ".")
 	for _, e := range entries {

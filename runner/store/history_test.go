@@ -22,11 +22,11 @@ func TestHistory(t *testing.T) {
 	if _, err := d.Find("nope"); ipc.AsError(err).Code != ipc.NoSuchSandbox {
 		t.Errorf("err = %v", err)
 	}
-	d.bury("killed") // the runner that wrote it, us, is alive
+	d.bury("killed") // the writer is this process, which is alive
 	if got, _ := d.Find("aa"); got.State != runner.Running {
 		t.Error("a live runner's sandbox was buried")
 	}
-	d.self.Start++ // now it is another's
+	d.self.Start++ // now the writer is a different process
 	d.Write(runner.Info{ID: "bb", State: runner.Running})
 	d.bury("killed")
 	if got, _ := d.Find("bb"); got.State != runner.Ended || got.Result == nil || got.Result.Reason != runner.Lost {

@@ -1,20 +1,21 @@
-// Package keep is the directory of sandboxes whose files outlive their processes:
+// Package store keeps sandboxes on disk. A [Store] is the directory of persistent sandboxes, whose files outlive
+// their processes:
 //
-//	DIR/ID/            flock(2)ed by the runner that has the sandbox, from before it is made
-//	DIR/ID/spec.json   a [HistoryRecord]; written whole or not at all, as the last step of making one
-//	DIR/ID/until       empty; its mtime is when the sandbox expires: renewing that is one system call
-//	DIR/ID/tree/       what the sandbox wrote: the upper of its overlay, see package rootfs
+//	DIR/ID/            flock(2)ed by the runner that has the sandbox, from creation on
+//	DIR/ID/spec.json   a [Record]; written atomically, as the last step of creation
+//	DIR/ID/until       empty; its mtime is the expiry time, so one system call renews it
+//	DIR/ID/tree/       files the sandbox wrote: the upper of its overlay, see package rootfs
 //	DIR/.old-…         being removed
-//	DIR/base-HEX/      a tree that forks share: it is below theirs, and never changes again
+//	DIR/base-HEX/      a tree shared by forks: a lower of their overlays, never modified again
 //
-// The lock goes with the runner. So a directory that nobody locks is a sandbox without processes,
-// or, without a spec.json, what a runner left that was killed while it made one; [Store.Sweep] takes
-// that away, and what has expired. As a directory may go while somebody waits for its lock, each lock is
-// checked afterwards: the name must still lead to what was locked.
+// The lock ends with the runner. So an unlocked directory with a spec.json is a sandbox without processes. One
+// without a spec.json was left by a runner that was killed during creation. [Store.Sweep] removes those and expired
+// sandboxes. A directory may disappear while a process waits for its lock. So after locking, the package checks that
+// the name still refers to the locked directory.
 //
-// Only tree is within reach of a sandbox, and nothing here looks into it but to remove it, by
-// descriptors and following no link. The kernel's part is flock(2) and rename(2). The package calls fsync for
-// spec.json and not for tree: a power cut may cost a sandbox its last writes, never its identity.
+// A sandbox can reach only tree. The package opens nothing in tree except to remove it, by descriptors and without
+// following links. It relies on flock(2) and rename(2). It calls fsync for spec.json but not for tree: a power cut
+// may lose a sandbox's last writes, but never its identity.
 package store
 
 import (
@@ -33,7 +34,7 @@ import (
 	"demesne/runner"
 )
 
-// historyVersion is of spec.json's format. Another version's sandbox is neither listed nor removed.
+// version is the format version of spec.json. A sandbox with another version is neither listed nor removed.
 const version = 1
 
 const (
@@ -44,38 +45,39 @@ const (
 	basePrefix = "base-"
 )
 
-// ErrBusy says that another runner has the sandbox.
+// ErrBusy is the error for a sandbox that another runner has.
 var ErrBusy = errors.New("another runner has it")
 
-// HistoryRecord is what is known of a sandbox that has no processes.
+// Record describes a sandbox that has no processes.
 type Record struct {
 	Version int         `json:"version"`
-	Info    runner.Info `json:"info"`              // as it was; State and Expires are filled in when read
-	Map     string      `json:"map"`               // names the id map that its files have
+	Info    runner.Info `json:"info"`              // its last state; State and Expires are set on reading
+	Map     string      `json:"map"`               // identifies the id map of its files
 	Init    Process     `json:"init"`              // its last PID 1
-	Base    []string    `json:"base,omitempty"`    // names of base-HEX that are below its tree, the lowest first
-	Secrets []string    `json:"secrets,omitempty"` // names of the secrets it was started with; no file has their values
+	Base    []string    `json:"base,omitempty"`    // names of the base-HEX below its tree, the lowest first
+	Secrets []string    `json:"secrets,omitempty"` // names of the secrets it was started with; no file holds their values
 
-	// Freezing is a base that its tree is about to become, or has: whether it is there decides.
+	// Freezing names the base that its tree is becoming. If the base exists, the rename has happened.
 	Freezing string `json:"freezing,omitempty"`
-	// Quiet says that the next start loses no process: nothing ran in it when it was stopped, or it is a fork that never ran.
+	// Quiet says that the next start loses no process. The sandbox ran none when it was stopped, or it is a fork that
+	// never ran.
 	Quiet bool `json:"quiet,omitempty"`
-	// Unsettled is since when its /out may have files of its that are not the caller's yet; nil: it has none.
+	// Unsettled is the time since when its /out may contain files that the caller does not own yet; nil: none.
 	Unsettled *time.Time `json:"unsettled,omitempty"`
-	// Snapshot says that it never runs, only its forks do, and that it does not expire.
+	// Snapshot marks a snapshot: it never runs, only its forks do, and it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Maker is of what is there for a moment only: the runner without which it is swept away.
+	// Maker is set for an ephemeral snapshot. Sweep removes it once this runner is gone.
 	Maker Process `json:"maker,omitzero"`
 }
 
-// Store is a directory of sandboxes. It has no state of its own, and is safe for any number of
+// Store is a directory of sandboxes. It has no state of its own and is safe for concurrent use by any number of
 // goroutines and processes.
 type Store struct {
 	path string
 	root *os.Root
 }
 
-// OpenHistory opens a directory that is there.
+// Open opens an existing directory.
 func Open(path string) (*Store, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -84,16 +86,16 @@ func Open(path string) (*Store, error) {
 	return &Store{path: path, root: root}, nil
 }
 
-// Store is one sandbox's directory, locked until Close.
+// Dir is the directory of one sandbox, locked until Close.
 type Dir struct {
 	d    *Store
 	id   string
 	lock *os.File
 	root *os.Root
-	mu   sync.Mutex // of Write
+	mu   sync.Mutex // held by Write
 }
 
-// New makes the directory of a new sandbox, which is none before [Store.Write].
+// New creates and locks the directory of a new sandbox. The sandbox exists only after [Dir.Write].
 func (d *Store) New(id string) (*Dir, error) {
 	b, err := d.making(id)
 	if err != nil {
@@ -105,14 +107,14 @@ func (d *Store) New(id string) (*Dir, error) {
 	return b, nil
 }
 
-// making makes a directory and locks it.
+// making creates a directory and locks it.
 func (d *Store) making(name string) (*Dir, error) {
 	for try := range 1000 {
 		if err := d.root.Mkdir(name, 0o700); err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
 			return nil, err
 		}
 		b, err := d.lock(name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBusy) { // a sweep was faster than the lock
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrBusy) { // a sweep removed or locked it first
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -121,11 +123,11 @@ func (d *Store) making(name string) (*Dir, error) {
 	return nil, ErrBusy
 }
 
-// Take locks a sandbox that was kept. The error is fs.ErrNotExist if there is none, and [ErrBusy] if another
-// runner has it.
+// Take locks a persistent sandbox and returns its record. The error is fs.ErrNotExist if it does not exist, and
+// [ErrBusy] if another runner has it.
 func (d *Store) Take(id string) (*Dir, Record, error) {
 	b, err := d.lock(id)
-	// Who only looks has the lock for a moment, and who was killed for one more.
+	// A reader holds the lock for a moment, and a killed runner may hold it slightly longer.
 	for range 1000 {
 		if !errors.Is(err, ErrBusy) {
 			break
@@ -147,7 +149,7 @@ func (d *Store) Take(id string) (*Dir, Record, error) {
 	return b, r, nil
 }
 
-// lock locks a directory, and makes sure that the name still leads to it.
+// lock locks a directory and verifies that the name still refers to it.
 func (d *Store) lock(name string) (*Dir, error) {
 	f, err := d.open(name, unix.LOCK_EX)
 	if err != nil {
@@ -192,7 +194,7 @@ func (d *Store) leads(name string, f *os.File) error {
 	return err
 }
 
-// read returns a sandbox's record, as it is without processes.
+// read returns a sandbox's record, in the state without processes.
 func (d *Store) read(id string) (Record, error) {
 	var r Record
 	b, err := d.root.ReadFile(filepath.Join(id, specFile))
@@ -216,10 +218,10 @@ func (d *Store) read(id string) (Record, error) {
 	return r, nil
 }
 
-// All returns the sandboxes that have not expired. One that a runner has is in the state Running.
+// All returns the sandboxes that have not expired. A sandbox that a runner has is in the state Running.
 func (d *Store) All() []Record { return d.Others(nil) }
 
-// Others is All without the sandboxes with these ids, of which nothing is read.
+// Others is like All but skips the sandboxes with these ids, without reading them.
 func (d *Store) Others(ids map[string]bool) []Record {
 	var all []Record
 	for _, name := range d.names() {
@@ -242,8 +244,8 @@ func (d *Store) Others(ids map[string]bool) []Record {
 	return all
 }
 
-// Find returns the sandbox with that id or, the newest, with that name. The error is fs.ErrNotExist
-// if there is none.
+// Find returns the sandbox with that id, or else the newest with that name. The error is fs.ErrNotExist if neither
+// exists.
 func (d *Store) Find(idOrName string) (Record, error) {
 	var found Record
 	for _, r := range d.All() {
@@ -274,7 +276,7 @@ func (d *Store) names() []string {
 	return names
 }
 
-// Sweep removes what has expired and what killed runners left. It goes on after an error, and returns the ids
+// Sweep removes expired sandboxes and the remains of killed runners. It continues after an error and returns the ids
 // of the sandboxes it removed.
 func (d *Store) Sweep() (removed []string, err error) {
 	list, err := fs.ReadDir(d.root.FS(), ".")
@@ -309,7 +311,7 @@ func (d *Store) Sweep() (removed []string, err error) {
 	return removed, errors.Join(append(errs, d.sweepBases())...)
 }
 
-// sweep removes what is still to be removed, now that it is locked.
+// sweep checks again, under the lock, whether the directory must be removed, and removes it.
 func (b *Dir) sweep() (gone bool, err error) {
 	if strings.HasPrefix(b.id, oldPrefix) {
 		return true, b.removeAs(b.id)
@@ -330,7 +332,7 @@ func (d *Store) expired(name string) bool {
 	return err == nil && st.ModTime().Before(time.Now())
 }
 
-// orphaned is of what had a maker, and has none any more.
+// orphaned reports whether the sandbox had a maker that is no longer alive.
 func (d *Store) orphaned(name string) bool {
 	r, err := d.read(name)
 	return err == nil && r.Maker != Process{} && !r.Maker.Alive()

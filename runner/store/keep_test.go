@@ -24,7 +24,7 @@ func open(t *testing.T) *Store {
 	return d
 }
 
-// add makes a sandbox that expires when life is over, still locked.
+// add creates a sandbox that expires after life. It is still locked.
 func add(t *testing.T, d *Store, id, name string, life time.Duration) *Dir {
 	t.Helper()
 	b, err := d.New(id)
@@ -96,7 +96,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNewest: of two with a name, which a runner of another id map may have made, the later counts.
+// TestNewest: of two sandboxes with one name the newer counts. A runner with another id map may have made the second.
 func TestNewest(t *testing.T) {
 	d := open(t)
 	add(t, d, "aa", "web", time.Hour).Close()
@@ -159,7 +159,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestTorn: a record that is not whole is no sandbox, and nobody stumbles over it.
+// TestTorn: an incomplete record is no sandbox and disturbs no other operation.
 func TestTorn(t *testing.T) {
 	d := open(t)
 	for id, text := range map[string]string{
@@ -182,7 +182,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestAtOnce: however many come, one has a sandbox; and a sweep takes none that is being made.
+// TestAtOnce: many goroutines create and remove sandboxes during sweeps. A sweep removes none that is being created.
 func TestAtOnce(t *testing.T) {
 	d := open(t)
 	var all sync.WaitGroup
@@ -228,7 +228,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestProcess: a pid alone is nobody.
+// TestProcess: a pid alone does not identify a process.
 func TestProcess(t *testing.T) {
 	me, err := Identify(os.Getpid())
 	if err != nil || !me.Alive() {
@@ -243,7 +243,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// write fills the tree of a sandbox as an overlay would.
+// write fills the tree of a sandbox like an overlay.
 func write(t *testing.T, b *Dir, name string) {
 	t.Helper()
 	tree, err := b.OpenTree()
@@ -265,7 +265,7 @@ func TestFreeze(t *testing.T) {
 	r.Base = nil
 	for i := range 3 {
 		write(t, b, fmt.Sprint(i))
-		for range 2 { // the second time there is nothing new
+		for range 2 { // the second time nothing has changed
 			if err := b.Pause(&r); err != nil || len(r.Base) != i+1 || r.Freezing != "" {
 				t.Fatalf("%+v, %v", r, err)
 			}
@@ -293,7 +293,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// TestNewBase: a base is there whole, or not at all, and stays as long as it is held or used.
+// TestNewBase: a base is complete or absent, and remains while it is held or used.
 func TestNewBase(t *testing.T) {
 	d := open(t)
 	fill := func(tree *os.File) error {
@@ -329,7 +329,7 @@ func TestNewBase(t *testing.T) {
 	}
 }
 
-// TestFreezeKilled: the two moments at which a kill leaves a name that is there, or is not.
+// TestFreezeKilled covers a kill before and after the rename, when the record names a missing or an existing base.
 func TestFreezeKilled(t *testing.T) {
 	const base = basePrefix + "0123"
 	for _, moved := range []bool{false, true} {
@@ -364,7 +364,7 @@ func TestFreezeKilled(t *testing.T) {
 	}
 }
 
-// TestOrphan: what was there for a moment goes when its maker has, and not before.
+// TestOrphan: an ephemeral snapshot is removed when its maker has ended, and not before.
 func TestOrphan(t *testing.T) {
 	d := open(t)
 	self, err := Identify(os.Getpid())

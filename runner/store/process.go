@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process tells a process from any other there ever was on this machine
-// (escapes.md P18): a pid alone is used again.
+// Process identifies a process uniquely among all that ever ran on this machine (escapes.md P18). A pid alone can be
+// reused.
 type Process struct {
 	Boot  string `json:"boot_id"`
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start_time"` // clock ticks after boot, proc_pid_stat(5)
 }
 
-// Identify reads who pid is now.
+// Identify returns the identity of the process that has pid now.
 func Identify(pid int) (Process, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -27,7 +27,7 @@ func Identify(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	// The command's name may contain anything; fields count from the last ')'.
+	// The command name may contain any bytes, so fields are counted from the last ')'.
 	rest := string(stat)
 	if i := strings.LastIndex(rest, ") "); i >= 0 {
 		rest = rest[i+2:]
@@ -36,18 +36,19 @@ func Identify(pid int) (Process, error) {
 	if len(f) < 20 {
 		return Process{}, errors.New("read stat: too short")
 	}
-	if f[0] == "Z" || f[0] == "X" { // only its parent has not noticed yet
+	if f[0] == "Z" || f[0] == "X" { // dead, but its parent has not waited for it
 		return Process{}, errors.New("read stat: it is dead")
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return Process{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
 }
 
-// Kill ends it with SIGKILL, and nobody that has its pid since. That it is gone already is no error.
+// Kill ends the process with SIGKILL, but never another process that has reused its pid. It returns nil if the
+// process is already gone.
 func (p Process) Kill() error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return nil // no process has it
+		return nil // no process has this pid
 	}
 	defer unix.Close(fd)
 	if !p.Alive() {
@@ -56,7 +57,7 @@ func (p Process) Kill() error {
 	return os.NewSyscallError("pidfd_send_signal", unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 }
 
-// Alive says whether it still is.
+// Alive reports whether the process is still running.
 func (p Process) Alive() bool {
 	now, err := Identify(p.PID)
 	return err == nil && now == p

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file with holes is an ordinary member with two PAX records: its size and its number of extents. The member's bytes are
-// the extents, 16 bytes each, and then their data. archive/tar writes no sparse files; those that it reads count in full.
+// A file with holes is an ordinary member with two PAX records: its size and its number of extents. The member's
+// bytes are the extents, 16 bytes each, followed by their data. archive/tar cannot write sparse files, and counts
+// those it reads in full.
 const (
 	sizeRecord    = "DEMESNE.size"
 	extentsRecord = "DEMESNE.extents"
@@ -21,8 +22,8 @@ const (
 )
 
 const (
-	block      = 4096    // extents begin and end at multiples of it, so that each byte sent takes one byte on the disk
-	maxExtents = 1 << 20 // of one file; beyond that, small holes are sent as zeros
+	block      = 4096    // extents are aligned to it, so each byte sent takes one byte on disk
+	maxExtents = 1 << 20 // of one file; beyond it, small holes are sent as zeros
 )
 
 var errExtents = errors.New("invalid list of extents")
@@ -39,7 +40,7 @@ type extent struct{ at, length int64 }
 
 func whole(size int64) content { return content{size: size, data: size, extents: []extent{{0, size}}} }
 
-// contentOf returns the content of a file of that size. Without a file system's help it has no holes.
+// contentOf returns the content of a file with that info. If the file system does not report holes, it has none.
 func contentOf(f *os.File, info os.FileInfo) content {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || st.Blocks*512 >= info.Size() {
@@ -56,13 +57,13 @@ func contentOf(f *os.File, info os.FileInfo) content {
 	return c
 }
 
-// scan lists where a file has data (lseek(2)), in whole blocks.
+// scan lists a file's data extents (lseek(2)), in whole blocks.
 func scan(fd int, size int64) ([]extent, error) {
 	var list []extent
 	gap := int64(block)
 	for at := int64(0); at < size; {
 		from, err := unix.Seek(fd, at, unix.SEEK_DATA)
-		if err == unix.ENXIO { // none from here on
+		if err == unix.ENXIO { // no data after at
 			break
 		}
 		if err != nil {
@@ -101,7 +102,7 @@ func joinAll(list []extent, gap int64) []extent {
 	return joined
 }
 
-// describe adds the content to the header of its member.
+// describe adds the content's description to the header of its member.
 func (c content) describe(h *tar.Header) {
 	h.Size = c.data
 	if !c.sparse {
@@ -128,7 +129,8 @@ func (c content) writeExtents(w io.Writer) error {
 	return err
 }
 
-// readContent returns what the member is the content of, within limits, which it reduces. The data remains to be read from r.
+// readContent returns the content that the member describes and subtracts it from left. The data remains to be read
+// from r.
 func readContent(h *tar.Header, r io.Reader, left *budget) (content, error) {
 	if h.PAXRecords[sizeRecord] == "" && h.PAXRecords[extentsRecord] == "" {
 		return whole(h.Size), left.file(h.Size, h.Size)
@@ -149,7 +151,7 @@ func readContent(h *tar.Header, r io.Reader, left *budget) (content, error) {
 	return c, c.parse(list)
 }
 
-// parse reads extents, which must be in order, aligned, inside the file, and as long as the data.
+// parse reads extents. They must be in order, aligned and inside the file, and their lengths must add up to the data.
 func (c *content) parse(list []byte) error {
 	var end, data int64
 	for ; len(list) > 0; list = list[extentSize:] {
@@ -169,7 +171,7 @@ func (c *content) parse(list []byte) error {
 	return nil
 }
 
-// restore writes the content, whose data r has, into an empty file. All between the extents remains a hole.
+// restore writes the content into an empty file, with the data from r. The gaps between the extents remain holes.
 func (c content) restore(f *os.File, r io.Reader) error {
 	if c.sparse {
 		if err := f.Truncate(c.size); err != nil {
@@ -188,13 +190,13 @@ func (c content) restore(f *os.File, r io.Reader) error {
 	return nil
 }
 
-// in returns the data that f, which has this content, holds.
+// in returns a reader for the data of f, which has this content.
 func (c content) in(f io.ReaderAt) io.Reader { return &extents{f: f, list: c.extents} }
 
 type extents struct {
 	f    io.ReaderAt
 	list []extent
-	read int64 // of the first
+	read int64 // of the first extent
 }
 
 func (x *extents) Read(p []byte) (int, error) {
@@ -211,7 +213,7 @@ func (x *extents) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
-		err = errChanged // it has become shorter
+		err = errChanged // the file has become shorter
 	}
 	return 0, err
 }

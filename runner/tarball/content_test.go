@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Holes are not in the stream, and are holes in the copy, also through a relay.
+// TestSparse: holes are not sent and are holes in the copy, also through a relay.
 func TestSparse(t *testing.T) {
 	from, src := rooted(t)
 	f, err := os.Create(src + "/f")
@@ -63,7 +63,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// member makes a stream of one file with holes.
+// member returns a stream of one file with holes.
 func member(size string, data int, list ...int64) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -80,7 +80,7 @@ func member(size string, data int, list ...int64) []byte {
 	return b.Bytes()
 }
 
-// F25: lists of extents that no Pack makes.
+// TestSparseHostile: lists of extents that Pack never writes (escapes.md F25).
 func TestSparseHostile(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream []byte
@@ -117,7 +117,7 @@ func TestSparseHostile(t *testing.T) {
 	}
 }
 
-// A file of very many extents is sent with its small holes filled.
+// TestJoin: a file with very many extents is sent with its small holes filled.
 func TestJoin(t *testing.T) {
 	var list []extent
 	for i := range int64(10) {
@@ -132,7 +132,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A stream that was cut between two entries is not taken for a whole one.
+// TestCut: a stream that is truncated between two entries is detected.
 func TestCut(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/d/zeros", strings.Repeat("\x00", 8192), 0o600)
@@ -149,7 +149,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// What fails half-way leaves nothing where it was to go.
+// TestInsideHalfway: a copy that fails halfway leaves nothing at its destination.
 func TestInsideHalfway(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/d/a", "new", 0o600)
@@ -173,7 +173,7 @@ func TestInsideHalfway(t *testing.T) {
 	}
 }
 
-// A link to a directory stays one when something is merged into it: it is the sandbox's own.
+// TestInsideThroughLink: a merge into a link to a directory keeps the link, which belongs to the sandbox.
 func TestInsideThroughLink(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/d/lib/f", "new", 0o600)

@@ -16,15 +16,14 @@ const (
 	Get   = "get"
 )
 
-// Inside is the sandbox's side: demesne-init executed as a command there, with these
-// arguments, copying between a tar stream and the sandbox's files.
+// Inside is the sandbox's side: demesne-init, executed there as a command with these arguments. It copies between a
+// tar stream and the sandbox's files.
 //
 //	put PATH     a file on stdin → PATH, or into PATH if that is a directory or ends in /
-//	merge PATH   a directory on stdin → PATH, added to what is there
+//	merge PATH   a directory on stdin → PATH, merged into an existing directory
 //	get PATH     PATH → stdout, under its last name
 //
-// Directories above PATH are made. It returns an exit status; what went wrong is one line
-// on errs.
+// It creates missing directories above PATH. It returns an exit status and writes errors to errs as one line.
 func Inside(args []string, in io.Reader, out, errs io.Writer) int {
 	if err := inside(args[0], args[1], in, out); err != nil {
 		fmt.Fprintln(errs, err)
@@ -65,7 +64,7 @@ func put(name string, into bool, in io.Reader) error {
 	return stage(dir, as, in, mover.moveAll)
 }
 
-// merge adds a directory to one that is there.
+// merge merges a directory into an existing one.
 func merge(dir string, in io.Reader) error {
 	const all = "all"
 	return stage(dir, all, in, func(m mover, part, to *os.Root) error {
@@ -78,8 +77,8 @@ func merge(dir string, in io.Reader) error {
 	})
 }
 
-// stage unpacks in beside where it goes, and has deliver move it there when all of it has come. In a sandbox links are
-// followed: they are its own.
+// stage unpacks in into a Part of dir. When everything has arrived, it calls deliver to move it to its place. In a
+// sandbox it follows links, which belong to the sandbox.
 func stage(dir, as string, in io.Reader, deliver func(m mover, part, to *os.Root) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -97,7 +96,7 @@ func stage(dir, as string, in io.Reader, deliver func(m mover, part, to *os.Root
 	return deliver(mover{links: true}, part.Dir, root)
 }
 
-// get follows a link, the one time that anybody does: the sandbox, in the sandbox.
+// get resolves the links in name. It runs inside the sandbox, on the sandbox's own links; the host never follows them.
 func get(name string, out io.Writer) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pack writes name, a file or a directory with everything below it, as a tar stream in which it is called as. Links are
-// written as links, never followed. What is neither file, directory nor link is only named in the stream; if name is, it is
-// a [*SpecialError]. The stream has its end mark only if all went well.
+// Pack writes name, a file or a directory tree, as a tar stream in which it is called as. Links are written as links
+// and never followed. Of a special file only the name and kind are written; if name itself is one, the error is a
+// [*SpecialError]. The stream gets its end mark only on success.
 func Pack(w io.Writer, root *os.Root, name, as string, l Limits) (Report, error) {
 	p := &packer{w: tar.NewWriter(w), left: l.budget()}
 	if err := p.pack(root, name, as, 0); err != nil {
@@ -31,8 +31,8 @@ type packer struct {
 	did  Report
 }
 
-// pack writes base, which is in root itself: what is below is packed below the directory that was opened, wherever
-// somebody moves that, and whatever is put in its place.
+// pack writes base, a direct child of root. It reads children below the directory that it opened, even if that
+// directory is moved or replaced meanwhile.
 func (p *packer) pack(root *os.Root, base, as string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("pack %q: nested too deeply", as)
@@ -67,13 +67,13 @@ func (p *packer) pack(root *os.Root, base, as string, depth int) error {
 	return nil
 }
 
-// leftHeader names something that is not in the stream.
+// leftHeader returns the header of an entry that is not in the stream.
 func leftHeader(name, kind string, t time.Time) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeFifo, Name: name, ModTime: t, Format: tar.FormatPAX, PAXRecords: map[string]string{kindRecord: kind}}
 }
 
-// errChanged: what has the name is not what had it. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as
-// that is below it.
+// errChanged means that a name now refers to another file. An os.Root follows a link that leads below it, even with
+// O_NOFOLLOW.
 var errChanged = errors.New("changed while it was read")
 
 func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int) error {
@@ -102,7 +102,7 @@ func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int
 	return nil
 }
 
-// list reads a directory, which must be the one that info is of.
+// list reads a directory. It fails unless the directory is the one that info describes.
 func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -116,12 +116,12 @@ func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 }
 
 const (
-	small   = 64 << 10 // a file of at most this size is read before its header is written
-	maxBlob = 1 << 20  // the most that is read of a file that claims to have no size, as those of /proc do
+	small   = 64 << 10 // bytes; a file of at most this size is read before its header is written
+	maxBlob = 1 << 20  // bytes; bounds a file that reports size 0, like those of /proc
 )
 
-// file writes the file that info is of, or what has replaced it since. A file that shrinks while it is in the stream is an
-// error; a small one is copied as it was read.
+// file writes the file that info describes, or its replacement. It is an error if a file shrinks while it is
+// streamed. A small file is copied as it was read.
 func (p *packer) file(root *os.Root, base, as string, info fs.FileInfo) error {
 	f, now, err := openFile(root, base, info)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *packer) file(root *os.Root, base, as string, info fs.FileInfo) error {
 	return p.write(h, contentOf(f, now), nil, f)
 }
 
-// write writes a file, whose content is text or in f.
+// write writes a file. Its content is text, or is read from f if that is not nil.
 func (p *packer) write(h *tar.Header, c content, text []byte, f *os.File) error {
 	if err := p.left.file(c.data, c.size); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (p *packer) write(h *tar.Header, c content, text []byte, f *os.File) error 
 	return err
 }
 
-// readSmall reads a file to its end. Files that the kernel makes when they are read say that they have no bytes, or a page of
-// them, and have others.
+// readSmall reads a file to its end. Files that the kernel generates on reading report a size of 0 or of a page,
+// whatever their content.
 func readSmall(f *os.File, size int64) ([]byte, error) {
 	most := size
 	if size == 0 {
@@ -176,7 +176,7 @@ func readSmall(f *os.File, size int64) ([]byte, error) {
 	buf := make([]byte, min(most, small))
 	for int64(len(text)) < most {
 		n, rerr := 0, error(nil)
-		// Not by f.Read: where nothing is to be read now (EAGAIN), that would wait.
+		// f.Read would wait if no data is available now (EAGAIN).
 		err := rc.Read(func(fd uintptr) bool {
 			n, rerr = unix.Read(int(fd), buf[:min(int64(len(buf)), most-int64(len(text)))])
 			return true
@@ -198,10 +198,11 @@ func readSmall(f *os.File, size int64) ([]byte, error) {
 	return text, nil
 }
 
-// looks is how often a file is looked at that others replace all the time.
+// looks bounds the attempts to open a file that is being replaced continuously.
 const looks = 100
 
-// openFile opens the regular file that has the name, which info was of a moment ago.
+// openFile opens the regular file with that name, which info described a moment ago. It retries if the file was
+// replaced.
 func openFile(root *os.Root, base string, info fs.FileInfo) (*os.File, fs.FileInfo, error) {
 	for range looks {
 		f, err := root.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file writes one that has no name (O_TMPFILE) and then gives it its own: whoever is killed meanwhile leaves nothing.
-// Where the file system has no such files, it is written beside its name and renamed.
+// file writes a nameless file (O_TMPFILE) and then links it to its name, so a killed process leaves nothing behind.
+// If the file system does not support O_TMPFILE, it writes beside the name and renames.
 func (u *unpacker) file(name string, mode fs.FileMode, c content, r io.Reader) error {
 	dir := path.Dir(name)
 	if err := u.root.MkdirAll(dir, 0o755); err != nil {
@@ -21,7 +21,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, c content, r io.Reader) e
 	}
 	f, err := u.root.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, mode)
 	switch {
-	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR): // as open(2) has it; the latter is of old kernels
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR): // see open(2); old kernels return EISDIR
 		err = u.beside(name, mode, c, r)
 	case err == nil:
 		if err = fill(f, mode, c, r); err == nil {
@@ -36,13 +36,13 @@ func (u *unpacker) file(name string, mode fs.FileMode, c content, r io.Reader) e
 	return err
 }
 
-// fill writes all of the content, no less.
+// fill writes the complete content and sets the mode.
 func fill(f *os.File, mode fs.FileMode, c content, r io.Reader) error {
 	return errors.Join(c.restore(f, r), f.Chmod(mode))
 }
 
-// settle gives a nameless file its name. If something has that already, it gets one beside it for the moment that a rename
-// takes. Landlock before its ABI 2 lets no file be linked: then a copy gets the name.
+// settle gives a nameless file its name. If the name exists, the file briefly gets a temporary name and replaces it
+// by rename. Landlock before ABI 2 does not allow links between directories, so settle then copies the file.
 func (u *unpacker) settle(f *os.File, name string, mode fs.FileMode, c content) error {
 	err := u.link(f, name)
 	switch {
@@ -68,7 +68,7 @@ func (u *unpacker) link(f *os.File, name string) error {
 	return nil
 }
 
-// beside writes a file under another name first.
+// beside writes a file under a temporary name and renames it.
 func (u *unpacker) beside(name string, mode fs.FileMode, c content, r io.Reader) error {
 	return u.replace(name, func(temp string) error {
 		f, err := u.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -79,7 +79,7 @@ func (u *unpacker) beside(name string, mode fs.FileMode, c content, r io.Reader)
 	})
 }
 
-// replace has make make a file of another name beside name, and renames it.
+// replace calls make for a temporary name beside name, and renames the result to name.
 func (u *unpacker) replace(name string, make func(temp string) error) error {
 	dir := path.Dir(name)
 	if err := u.root.MkdirAll(dir, 0o755); err != nil {

@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// Relay is a stream that is passed on from one who is not trusted to another: entry for entry, each as
-// [Unpack] would take it, within limits.
+// Relay passes a stream from one untrusted side to another. It passes each entry as [Unpack] would accept it, within
+// limits.
 type Relay struct {
-	Dir bool // what is copied is a directory
+	Dir bool // the stream contains a directory
 
 	r     *reader
 	first *tar.Header
@@ -18,7 +18,7 @@ type Relay struct {
 	did   Report
 }
 
-// NewRelay reads r as far as it takes to know what it begins with. io.EOF says that it has nothing.
+// NewRelay reads the first entry of r. It returns io.EOF if r has no entry.
 func NewRelay(r io.Reader, l Limits) (*Relay, error) {
 	tr := newReader(r)
 	h, err := tr.Next()
@@ -31,8 +31,8 @@ func NewRelay(r io.Reader, l Limits) (*Relay, error) {
 	return &Relay{Dir: h.Typeflag == tar.TypeDir, r: tr, first: h, left: l.budget()}, nil
 }
 
-// Pass writes the stream to w. Files, directories and symbolic links are passed on, with their names,
-// modes, times and contents; nothing else is.
+// Pass writes the stream to w. It passes on files, directories and symbolic links, with their names, modes, times and
+// contents. It skips all other entries.
 func (y *Relay) Pass(w io.Writer) (Report, error) {
 	tw := tar.NewWriter(w)
 	h, err := y.first, error(nil)

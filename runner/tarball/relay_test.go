@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pass relays a stream, and returns what is read at the other end.
+// pass relays a stream and returns what arrives at the other end.
 func pass(stream []byte, l Limits) (dir bool, entries []tar.Header, content string, err error) {
 	y, err := NewRelay(bytes.NewReader(stream), l)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// Streams that no Pack makes: F2, F17, P16, P17.
+// TestRelayHostile: streams that Pack never writes (escapes.md F2, F17, P16, P17).
 func TestRelayHostile(t *testing.T) {
 	one := func(h tar.Header) []byte {
 		var b bytes.Buffer

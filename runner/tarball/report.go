@@ -7,13 +7,14 @@ import (
 	"io/fs"
 )
 
-// Limits bounds one copy. The zero value is 64 GiB in a million entries.
+// Limits bounds one copy. The zero value allows 64 GiB in 1<<20 entries.
 type Limits struct {
-	Bytes   int64 // of data; a hole counts nothing
-	Entries int   // files, directories and all else
+	Bytes   int64 // of data, in bytes; holes do not count
+	Entries int   // files, directories and all others
 }
 
-// maxSizes bounds the sizes of all files of a copy, holes included: a program that does not know holes reads as much.
+// maxSizes bounds the total file size of a copy in bytes, including holes. A program that ignores holes reads that
+// much.
 const maxSizes = 1 << 44
 
 // Errors of a copy, besides those of the file system.
@@ -25,10 +26,10 @@ var (
 // A LimitError is an [ErrTooLarge] that names the limit.
 type LimitError struct {
 	Limit int64
-	Of    string // what is limited, one of the words below
+	Of    string // the limited quantity, one of the constants below
 }
 
-// What is limited.
+// Limited quantities.
 const (
 	OfBytes   = "bytes"
 	OfEntries = "files and directories"
@@ -38,7 +39,7 @@ const (
 func (e *LimitError) Error() string { return fmt.Sprintf("too large: more than %d %s", e.Limit, e.Of) }
 func (e *LimitError) Unwrap() error { return ErrTooLarge }
 
-// budget is what is left of [Limits] during a copy.
+// budget holds the remainder of [Limits] during a copy.
 type budget struct {
 	limits       Limits
 	bytes, sizes int64
@@ -63,7 +64,7 @@ func (b *budget) entry() error {
 	return nil
 }
 
-// file counts a file's data and its size with holes.
+// file counts a file's data and its size including holes.
 func (b *budget) file(data, size int64) error {
 	if b.bytes -= data; b.bytes < 0 {
 		return &LimitError{b.limits.Bytes, OfBytes}
@@ -74,18 +75,18 @@ func (b *budget) file(data, size int64) error {
 	return nil
 }
 
-// Report says what a copy did.
+// Report describes the result of a copy.
 type Report struct {
 	Files   int
 	Bytes   int64     // of data
-	Left    []LeftOut // what was not copied; the first 100
-	LeftAll int       // how many there were
+	Left    []LeftOut // the first 100 entries that were skipped
+	LeftAll int       // number of skipped entries
 }
 
-// LeftOut is something that was not copied.
+// LeftOut is an entry that was not copied.
 type LeftOut struct {
 	Path string `json:"path"`
-	Kind string `json:"kind"` // such as "a named pipe"
+	Kind string `json:"kind"` // for example "a named pipe"
 }
 
 // maxLeft bounds [Report.Left].
@@ -97,7 +98,7 @@ func (r *Report) leave(name, kind string) {
 	}
 }
 
-// Kinds of what is not copied.
+// Kinds of entries that are not copied.
 const (
 	aLink   = "a link"
 	aPipe   = "a named pipe"
@@ -106,10 +107,11 @@ const (
 	special = "a special file"
 )
 
-// kindRecord is the PAX record that says what the entry of a special file stands for: tar has no type for sockets.
+// kindRecord is the PAX record for the kind of a special file, because tar has no type for sockets.
 const kindRecord = "DEMESNE.kind"
 
-// leftKind returns the kind of an entry that is not copied. The stream may be hostile: only the words above are returned.
+// leftKind returns the kind of an entry that is not copied. The stream may be hostile, so only the constants above
+// are returned.
 func leftKind(h *tar.Header) string {
 	switch k := h.PAXRecords[kindRecord]; k {
 	case aPipe, aSocket, aDevice:
@@ -138,7 +140,7 @@ func specialKind(mode fs.FileMode) string {
 	return special
 }
 
-// A SpecialError says that what was to be copied is neither file nor directory.
+// A SpecialError is the error for copying something that is neither a file nor a directory.
 type SpecialError struct{ Kind string }
 
 func (e *SpecialError) Error() string {

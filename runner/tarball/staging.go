@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Part is a directory in which something is put together that then goes, by renames, to its place beside it: a name there
-// is a whole file, or none. It is flock(2)ed while its maker lives; what one left that was killed, the next one removes.
+// A Part is a staging directory. Its complete content is moved by renames to its place in the parent directory, so a
+// name there is a complete file or absent. The Part is flock(2)ed while its maker lives. The next NewPart removes
+// Parts of dead makers.
 type Part struct {
 	Dir    *os.Root
 	parent *os.Root
@@ -24,16 +25,16 @@ type Part struct {
 
 const partPrefix = ".demesne-cp-"
 
-// NewPart makes one in a directory, which stays the caller's to close.
+// NewPart makes a Part in parent. The caller still closes parent.
 func NewPart(parent *os.Root) (*Part, error) {
-	sweepParts(parent) // what cannot be removed is no reason not to copy
+	sweepParts(parent) // failing to remove old Parts must not prevent a copy
 	for {
 		name := fmt.Sprintf("%s%016x", partPrefix, rand.Uint64())
 		if err := parent.Mkdir(name, 0o700); err != nil {
 			return nil, err
 		}
 		lock, err := lockPart(parent, name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) { // somebody swept it away before it was locked
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) { // another process swept it away before it was locked
 			continue
 		}
 		if err != nil {
@@ -48,7 +49,7 @@ func NewPart(parent *os.Root) (*Part, error) {
 	}
 }
 
-// lockPart locks a directory that the name still leads to.
+// lockPart locks a directory and verifies that the name still refers to it.
 func lockPart(parent *os.Root, name string) (*os.File, error) {
 	f, err := parent.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -72,7 +73,7 @@ func lockPart(parent *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// sweepParts removes those whose makers are dead.
+// sweepParts removes the Parts of dead makers.
 func sweepParts(parent *os.Root) error {
 	names, err := namesIn(parent)
 	if err != nil {
@@ -83,23 +84,23 @@ func sweepParts(parent *os.Root) error {
 			continue
 		}
 		if lock, err := lockPart(parent, name); err == nil {
-			parent.RemoveAll(name) // what cannot go is no reason not to copy
+			parent.RemoveAll(name) // failing to remove it must not prevent a copy
 			lock.Close()
 		}
 	}
 	return nil
 }
 
-// Deliver moves name in the part to the name as beside it. A directory is added to one that is there.
+// Deliver moves name in the Part to as in the parent directory. A directory is merged into an existing one.
 func (p *Part) Deliver(name, as string) error { return mover{}.move(p.Dir, name, p.parent, as) }
 
 // A mover moves files into directories.
 type mover struct {
-	links bool // a link to a directory, in the place of a directory, is one
+	links bool // treat a link to a directory at the destination as a directory
 }
 
-// move moves what is name in from itself to the name as in to itself. A sandbox may be writing to either: it goes on in the directories
-// that were looked at, wherever they are by now, and not in what has been put in their place.
+// move moves name in the directory from to as in the directory to. A sandbox may write to both at the same time. move
+// continues in the directories that it opened, even if they have been moved or replaced.
 func (m mover) move(from *os.Root, name string, to *os.Root, as string) error {
 	look := to.Lstat
 	if m.links {
@@ -129,7 +130,7 @@ func (m mover) move(from *os.Root, name string, to *os.Root, as string) error {
 	return m.moveAll(source, target)
 }
 
-// moveAll moves what is in one directory into another.
+// moveAll moves the content of one directory into another.
 func (m mover) moveAll(from, to *os.Root) error {
 	names, err := namesIn(from)
 	if err != nil {
@@ -143,7 +144,7 @@ func (m mover) moveAll(from, to *os.Root) error {
 	return nil
 }
 
-// rename is renameat(2), which follows no link that has one of the names.
+// rename calls renameat(2), which does not follow a link at either name.
 func rename(from *os.Root, name string, to *os.Root, as string) error {
 	a, err := from.Open(".")
 	if err != nil {
@@ -161,7 +162,7 @@ func rename(from *os.Root, name string, to *os.Root, as string) error {
 	return nil
 }
 
-// recopy copies what cannot be moved, for it goes to another mount.
+// recopy copies a file or directory that cannot be renamed, because the destination is on another mount.
 func (m mover) recopy(from *os.Root, name string, to *os.Root, as string) error {
 	r, w := io.Pipe()
 	go func() {
@@ -182,7 +183,7 @@ func namesIn(dir *os.Root) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Remove removes the part, with what was not delivered.
+// Remove removes the Part, including undelivered content.
 func (p *Part) Remove() {
 	p.Dir.Close()
 	p.parent.RemoveAll(p.name)

@@ -40,7 +40,8 @@ func openRoot(t *testing.T, dir string) *os.Root {
 	return root
 }
 
-// TestPartDeliver: what is there is added to, or replaced whole; a file never takes a directory's place, or the other way.
+// TestPartDeliver: an existing directory is merged with and an existing file is replaced. Files and directories never
+// replace each other.
 func TestPartDeliver(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -77,7 +78,7 @@ func TestPartDeliver(t *testing.T) {
 	}
 }
 
-// TestPartSwapped: somebody puts a link to a neighbour in the place of a directory that is being copied to. Nothing lands there.
+// TestPartSwapped: a directory is replaced by a link to another one during delivery. Nothing is written there.
 func TestPartSwapped(t *testing.T) {
 	dir := t.TempDir()
 	mkdirs(t, dir, "as/sub", "other")
@@ -116,7 +117,7 @@ func mkdirs(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// TestPartSweep: one that nobody has goes, one that somebody has stays, and a link is not followed.
+// TestPartSweep: a Part without an owner is removed, a locked one is not, and a link is not followed.
 func TestPartSweep(t *testing.T) {
 	dir, victim := t.TempDir(), t.TempDir()
 	root := openRoot(t, dir)
@@ -144,7 +145,7 @@ func TestPartSweep(t *testing.T) {
 		t.Error(err)
 	}
 	live.Remove()
-	// Many at once, of which none loses its own.
+	// With many concurrent makers, none loses its own Part.
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Go(func() {

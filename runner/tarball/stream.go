@@ -5,11 +5,12 @@ import (
 	"io"
 )
 
-// endMark is how many zero bytes end a stream. The padding before them is shorter than a block of 512.
+// endMark is the number of zero bytes that end a stream. The padding before them is shorter than a block of 512
+// bytes.
 const endMark = 1024
 
-// A reader reads the entries of a stream. One that ends without the mark was cut: an [io.ErrUnexpectedEOF], where
-// archive/tar sees the end between two entries.
+// A reader reads the entries of a stream. For a stream that ends without the mark it returns [io.ErrUnexpectedEOF],
+// because the stream was truncated. archive/tar treats any end between two entries as io.EOF.
 type reader struct {
 	*tar.Reader
 	src *zeros
@@ -20,7 +21,7 @@ func newReader(r io.Reader) *reader {
 	return &reader{tar.NewReader(src), src}
 }
 
-// Next goes to the next entry. All of the one before must have been read.
+// Next returns the next entry. The previous entry must have been read completely.
 func (r *reader) Next() (*tar.Header, error) {
 	r.src.n = 0
 	h, err := r.Reader.Next()
@@ -30,7 +31,7 @@ func (r *reader) Next() (*tar.Header, error) {
 	return h, err
 }
 
-// zeros counts the zero bytes that were read last.
+// zeros counts the zero bytes at the end of the data read so far.
 type zeros struct {
 	r io.Reader
 	n int

@@ -1,21 +1,20 @@
-// Package tarball copies a file or a directory as a tar stream: out of a directory that
-// somebody else may be changing, and into one from a stream that somebody else made.
+// Package tarball copies a file or a directory as a tar stream. The source directory may change during the copy, and
+// the stream may come from an untrusted sender.
 //
 //	host                                        sandbox
 //	Pack(w, root, "data", …)  ──stdin──▶   demesne-init put PATH: Unpack
 //	Unpack(r, root, …)        ◀──stdout──  demesne-init get PATH: Pack
 //
-// Both sides are this code. Inside, it runs as the sandbox's user, under everything that
-// confines a command there; so the host never opens a path of the sandbox's, and what it
-// gets is a stream with limits (escapes.md F2, F17, P16). On the host every name is used
-// below an os.Root, a file is never created through a link, and links, devices and
-// set-user-id bits do not come out.
+// Both sides run this code. Inside, it runs as the sandbox's user, confined like any command there. So the host never
+// opens a path of the sandbox, and only receives a stream, with limits (escapes.md F2, F17, P16). On the host every
+// name is used below an os.Root, and no file is created through a link. Links, devices and set-user-id bits never
+// leave the sandbox.
 //
-// Holes of a file are not in the stream (content.go), and are holes in the copy. What a copy may hold is bounded by
-// [Limits], on whichever side is the host's. A stream that was cut, or exceeds them, leaves nothing inside: its files
-// get their names when all of them are there ([Part]).
+// Holes of a file are not sent (content.go) and are holes in the copy. The host's side enforces [Limits] on each
+// copy. A stream that was truncated or exceeds the limits leaves nothing in the sandbox. Files get their names only
+// when all of them have arrived ([Part]).
 //
-// The package imports nothing of ours: PID 1 of every sandbox has it.
+// The package imports no other package of demesne, because PID 1 of every sandbox links it.
 package tarball
 
 import (
@@ -28,19 +27,19 @@ import (
 	"strings"
 )
 
-// maxDepth bounds the directories above a file.
+// maxDepth bounds the number of directories above a file.
 const maxDepth = 255
 
-// Options say how to unpack.
+// Options configures [Unpack].
 type Options struct {
-	Links  bool   // create symbolic links as they are; otherwise they are skipped
-	As     string // takes the place of each name's first component, unless empty
+	Links  bool   // create symbolic links unchanged; otherwise they are skipped
+	As     string // replaces the first component of each name, unless empty
 	Limits Limits
 }
 
-// Unpack creates what the stream holds below root. What is neither file, directory nor,
-// with Links, symbolic link is skipped. A file has a name once it is whole, see place.go; one that exists is
-// replaced by rename. A directory that exists is added to.
+// Unpack creates the entries of the stream below root. It skips all but files, directories and, with Links, symbolic
+// links. A file gets its name when it is complete, see place.go, and replaces an existing file by rename. An existing
+// directory is merged with.
 func Unpack(r io.Reader, root *os.Root, o Options) (Report, error) {
 	u := &unpacker{root: root, Options: o, left: o.Limits.budget()}
 	tr := newReader(r)
@@ -96,7 +95,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// clean is the name of an entry as one below a root.
+// clean validates the name of an entry and returns it relative to a root.
 func clean(name string) (string, error) {
 	c := path.Clean(name)
 	if name == "" || path.IsAbs(name) || c == ".." || strings.HasPrefix(c, "../") || strings.ContainsRune(name, 0) || strings.Count(c, "/") > maxDepth {

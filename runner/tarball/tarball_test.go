@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Streams that no Pack makes.
+// TestUnpackHostile: streams that Pack never writes.
 func TestUnpackHostile(t *testing.T) {
 	type entry = tar.Header
 	for _, c := range []struct {
@@ -102,8 +102,8 @@ func TestUnpackHostile(t *testing.T) {
 	}
 }
 
-// A link that is in the way is replaced, not written through; one that leads out of the
-// root is no way for a directory either.
+// TestUnpackThroughLinks: Unpack replaces a link at a file's name instead of writing through it. It creates no
+// directory through a link that leads out of the root.
 func TestUnpackThroughLinks(t *testing.T) {
 	_, outside := rooted(t)
 	write(t, outside+"/victim", "safe", 0o600)
@@ -128,7 +128,7 @@ func TestUnpackThroughLinks(t *testing.T) {
 	}
 }
 
-// looker looks at a directory in the middle of a stream.
+// looker inspects a directory in the middle of a stream.
 type looker struct {
 	io.Reader
 	look func()
@@ -139,7 +139,8 @@ func (l looker) Read(b []byte) (int, error) {
 	return l.Reader.Read(b[:min(len(b), 1<<10)])
 }
 
-// TestUnpackWhole: a name is one of a whole file at any moment, and no other is there, whatever was before.
+// TestUnpackWhole: at any moment a name refers to a complete file, no other name exists, and existing files may be
+// replaced.
 func TestUnpackWhole(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/d/a", strings.Repeat("x", 100<<10), 0o640)
@@ -168,8 +169,8 @@ func TestUnpackWhole(t *testing.T) {
 	}
 }
 
-// TestUnpackThroughLinkInside: a link to a directory that does not lead out is a way for files, too; and an error names no file
-// but the one that could not be made.
+// TestUnpackThroughLinkInside: files may be created through a link to a directory inside the root. An error names
+// only the file that could not be created.
 func TestUnpackThroughLinkInside(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/d/way/f", "x", 0o600)
@@ -188,7 +189,7 @@ func TestUnpackThroughLinkInside(t *testing.T) {
 	if got, err := os.ReadFile(dir + "/d/real/f"); string(got) != "x" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if err := os.RemoveAll(dir); err != nil { // nothing can be made in what is gone
+	if err := os.RemoveAll(dir); err != nil { // nothing can be created in a removed directory
 		t.Fatal(err)
 	}
 	u := &unpacker{root: root}
@@ -197,7 +198,7 @@ func TestUnpackThroughLinkInside(t *testing.T) {
 	}
 }
 
-// TestUnpackOverDirectory: a file does not take the place of a directory, and leaves nothing.
+// TestUnpackOverDirectory: a file does not replace a directory, and leaves nothing behind.
 func TestUnpackOverDirectory(t *testing.T) {
 	from, src := rooted(t)
 	write(t, src+"/f", "x", 0o600)
@@ -215,7 +216,7 @@ func TestUnpackOverDirectory(t *testing.T) {
 	}
 }
 
-// TestBeside: where nothing nameless can be made it is done by rename.
+// TestBeside: beside writes by rename, for file systems without O_TMPFILE.
 func TestBeside(t *testing.T) {
 	root, dir := rooted(t)
 	u := &unpacker{root: root}
@@ -292,7 +293,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// whenever calls do before it passes on what has text in it, once.
+// whenever calls do once, before it writes data that contains text.
 type whenever struct {
 	io.Writer
 	text string
@@ -307,8 +308,8 @@ func (w *whenever) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// TestPackSwapped: somebody puts a link to a neighbour in the place of a directory, when it is about to be opened and
-// when it is being read. What is the neighbour's is not packed.
+// TestPackSwapped: a directory is replaced by a link to another one just before it is opened, or while it is read.
+// The other directory is not packed.
 func TestPackSwapped(t *testing.T) {
 	for _, when := range []string{"mine/d/\x00", "of mine"} {
 		root, dir := rooted(t)
@@ -330,7 +331,7 @@ func TestPackSwapped(t *testing.T) {
 	}
 }
 
-// TestPackReplaced: a file that others replace all the time is packed as it was at some time.
+// TestPackReplaced: a file that is replaced continuously is packed as one of its versions.
 func TestPackReplaced(t *testing.T) {
 	root, dir := rooted(t)
 	write(t, filepath.Join(dir, "mine/f"), "one", 0o644)

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Become is what C of the second drawing does in Go, to be the program: argv is the program's own. It returns only with an exit code. It must run
-// on the main thread, whose settings execve keeps.
+// Become is the Go half of process C in the second diagram: it replaces itself with the program whose arguments are
+// argv. It returns only on failure, with exit code 125. It must run on the main thread, because execve keeps that
+// thread's settings.
 func Become(argv []string) int {
 	ctl, err1 := strconv.Atoi(os.Getenv(EnvControl))
 	program, err2 := strconv.Atoi(os.Getenv(EnvProgram))
@@ -33,8 +34,8 @@ func become(ctl, program int, argv []string) (failed Step, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return stepPrivate, err
 	}
-	// After the ids were changed, which clears it. A caller that died before this
-	// moment does not hear the 'd'.
+	// This follows the id change, which clears the setting (PR_SET_PDEATHSIG, prctl(2)). A caller that died before
+	// this point does not read the 'd'.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return StepExecute, err
 	}

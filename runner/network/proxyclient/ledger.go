@@ -7,22 +7,22 @@ import (
 	"demesne/runner"
 )
 
-// ledgers are what a process has noted, by sandbox.
+// ledgers holds the notes of one process, by sandbox.
 type ledgers struct {
 	mu  sync.Mutex
 	all map[string]*ledger
 }
 
 type ledger struct {
-	denied []runner.Blocked // by this process
-	spent  []Spent          // by all
+	denied []runner.Blocked // denied by this process
+	spent  []Spent          // spent with all processes so far
 }
 
-// mostNoted bounds the kinds of denials and the rules of a ledger, whatever the process says. It
-// counts fewer of the former, and a policy with more budgets would be an odd one.
+// mostNoted bounds the kinds of denials and the rules in a ledger, no matter how many the process sends. The process
+// itself lists fewer denials, and a policy with more budgets is unlikely.
 const mostNoted = 1024
 
-// note takes what a process says.
+// note records n.
 func (l *ledgers) note(n Note) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *ledgers) note(n Note) {
 	}
 }
 
-// take gives what was noted about a sandbox, once.
+// take removes and returns the ledger of a sandbox.
 func (l *ledgers) take(sandbox string) ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *ledgers) take(sandbox string) ledger {
 	return *b
 }
 
-// most has what either has, and of what both have the larger number. It is pure.
+// most returns the entries of a and b; for an entry in both it keeps the larger count. It is pure.
 func most(a, b []runner.Blocked) []runner.Blocked {
 	all := slices.Clone(a)
 	for _, x := range b {
@@ -67,7 +67,7 @@ func most(a, b []runner.Blocked) []runner.Blocked {
 	return all
 }
 
-// merge adds what two processes counted. It is pure.
+// merge returns the entries of a and b; for an entry in both it adds the counts. It is pure.
 func merge(a, b []runner.Blocked) []runner.Blocked {
 	all := slices.Clone(a)
 	for _, x := range b {
@@ -84,7 +84,7 @@ func indexOf(all []runner.Blocked, x runner.Blocked) int {
 	return slices.IndexFunc(all, func(y runner.Blocked) bool { return x.Host == y.Host && x.Port == y.Port && x.Reason == y.Reason })
 }
 
-// spentMost has of each rule the most that either knows of. It is pure.
+// spentMost returns the rules of a and b; for a rule in both it keeps the larger amounts. It is pure.
 func spentMost(a, b []Spent) []Spent {
 	all := slices.Clone(a)
 	for _, x := range b {

@@ -12,7 +12,7 @@ func blocked(host string, times int) runner.Blocked {
 	return runner.Blocked{Host: host, Port: 443, Reason: "no rule", Times: times}
 }
 
-// What a process noted is there once, with the most of each.
+// TestLedger: a ledger has one entry per denial and rule, with the largest amounts, and is taken only once.
 func TestLedger(t *testing.T) {
 	var l ledgers
 	for _, times := range []int{1, 2, 4} {
@@ -33,7 +33,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// A process that says too much does not fill the runner.
+// TestLedgerBounded: a proxy that sends too many notes does not exhaust the runner's memory.
 func TestLedgerBounded(t *testing.T) {
 	var l ledgers
 	for i := range 2 * mostNoted {
@@ -45,8 +45,8 @@ func TestLedgerBounded(t *testing.T) {
 	}
 }
 
-// Over three processes, of which two were killed: what was asked for counts exactly, what was only noted
-// as noted.
+// TestInherit covers three processes, two of which were killed. Reported counts are exact; otherwise the counts of
+// the notes apply.
 func TestInherit(t *testing.T) {
 	o := &ProxySession{id: "s"}
 	note := func(p *process, b runner.Blocked, bytes int64) {

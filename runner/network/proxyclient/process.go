@@ -12,21 +12,21 @@ import (
 	"demesne/runner/ipc"
 )
 
-// FDRunner is where demesne-proxy finds its socket.
+// FDRunner is the descriptor on which demesne-proxy finds its socket.
 const FDRunner = 3
 
-// process is a demesne-proxy.
+// process is one demesne-proxy process.
 type process struct {
 	peer  *ipc.Peer
 	pid   int
 	began time.Time
-	after int           // so many that died at once
-	gone  chan struct{} // closed when it is, and was waited for
+	after int           // number of predecessors in a row that died at once
+	gone  chan struct{} // closed when the process has ended and been reaped
 	noted ledgers       // complete when peer is done
 }
 
-// start executes program. It gets nothing of our environment but what the runtime and
-// tests of it look at.
+// start executes program. From the runner's environment the process gets only GODEBUG, which the Go runtime and tests
+// read.
 func start(program *os.File, after int, handle func(*ipc.Peer, *ipc.Message)) (*process, error) {
 	ours, theirs, err := ipc.Pair()
 	if err != nil {
@@ -49,7 +49,7 @@ func start(program *os.File, after int, handle func(*ipc.Peer, *ipc.Message)) (*
 	return p, nil
 }
 
-// take notes what is to be noted, in the order it came, and hands on the rest.
+// take records notes in order of arrival and passes other messages to handle.
 func (p *process) take(m *ipc.Message, handle func(*ipc.Peer, *ipc.Message)) {
 	if m.Op != OpNote {
 		handle(p.peer, m)
@@ -62,8 +62,8 @@ func (p *process) take(m *ipc.Message, handle func(*ipc.Peer, *ipc.Message)) {
 	}
 }
 
-// execute starts the program from a thread that then waits for its end: the kernel takes
-// the end of that thread for its parent's (PR_SET_PDEATHSIG, prctl(2)).
+// execute starts the program from a thread that then waits for its end. The kernel treats the end of that thread as
+// the end of the parent (PR_SET_PDEATHSIG, prctl(2)).
 func (p *process) execute(program, null, socket *os.File) error {
 	started := make(chan error, 1)
 	go func() {
@@ -95,7 +95,7 @@ func environ() []string {
 	return []string{}
 }
 
-// end ends the process and waits for that.
+// end ends the process and waits for its exit, with SIGKILL after 5 s.
 func (p *process) end() {
 	p.peer.Close()
 	late := time.AfterFunc(5*time.Second, func() { unix.Kill(p.pid, unix.SIGKILL) })
@@ -103,7 +103,8 @@ func (p *process) end() {
 	late.Stop()
 }
 
-// tries is how many died at once, in a row, p not included if it lived.
+// tries returns the number of processes that died at once, in a row, before p. It returns 0 if p lived longer than a
+// second.
 func (p *process) tries() int {
 	if time.Since(p.began) > time.Second {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"demesne/runner"
 )
 
-// One that dies at once is replaced later each time, and never later than in a second.
+// TestPause: the delay before the next process grows with each one that dies at once, up to a second.
 func TestPause(t *testing.T) {
 	for tries, want := range map[int]time.Duration{0: 0, 1: 2 * time.Millisecond, 5: 32 * time.Millisecond, 10: time.Second, 1 << 30: time.Second} {
 		if got := pause(tries); got != want {
@@ -18,7 +18,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A program that cannot be executed, ends before it answers, or is not there makes no way out.
+// TestOpenFails: Open fails if the program is missing, cannot be executed, or exits before it answers.
 func TestOpenFails(t *testing.T) {
 	for name, path := range map[string]string{"none": "", "no program": "/etc/hostname", "ends": "/bin/true"} {
 		var p Proxy

@@ -14,21 +14,21 @@ import (
 	"demesne/runner/ipc"
 )
 
-// callTime bounds one call. It is for a machine that stalls, not a budget.
+// callTime bounds one call. It allows for a stalled machine; it is not a latency target.
 const callTime = 30 * time.Second
 
-// Proxy is the demesne-proxy of a runner. The zero value has no process yet: the first
-// sandbox starts it. It is safe for concurrent use.
+// Proxy manages the demesne-proxy process of a runner. The zero value has no process; the first sandbox starts one.
+// It is safe for concurrent use.
 type Proxy struct {
 	mu      sync.Mutex
 	program *os.File
 	now     *process
 	outlets map[string]*ProxySession
-	tries   int // of processes that died at once, in a row, before now
+	tries   int // processes that died at once, in a row, before now
 	closed  bool
 }
 
-// ProxySession is the way out of one sandbox.
+// ProxySession is the egress of one sandbox.
 type ProxySession struct {
 	p      *Proxy
 	id     string
@@ -37,26 +37,26 @@ type ProxySession struct {
 	ask    func(name string, port uint16)
 
 	mu      sync.Mutex
-	egress  runner.Egress // that holds
+	egress  runner.Egress // current rules
 	plan    Plan
-	listen  *Listen // nil: not yet
+	listen  *Listen // nil until Listen
 	sockets ipc.Files
-	named   int              // of sockets, those for names
-	before  []runner.Blocked // by processes that are gone
-	now     []runner.Blocked // by the one that serves, when it was last asked
-	spent   []Spent          // by processes that are gone
+	named   int              // how many of sockets are for names
+	before  []runner.Blocked // by processes that have ended
+	now     []runner.Blocked // by the current process, at its last report
+	spent   []Spent          // with processes that have ended
 }
 
-// Config is what an ProxySession is made of.
+// Config configures a ProxySession.
 type Config struct {
 	Sandbox string
 	Egress  runner.Egress // with Upstream and Secrets, which stay in memory
 	V4, V6  netip.Prefix
-	Log     *os.File                       // nil: none. It is the ProxySession's
-	Ask     func(name string, port uint16) // called where Egress.Ask is set; it returns when the policy is what it is to be
+	Log     *os.File                       // may be nil; the ProxySession owns it
+	Ask     func(name string, port uint16) // called if Egress.Ask is set; returns when the policy is up to date
 }
 
-// Program gives p what to execute. The first one stays; the others are closed. nil is none.
+// Program sets the program to execute. Proxy keeps the first one and closes later ones. f may be nil.
 func (p *Proxy) Program(f *os.File) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,8 +67,7 @@ func (p *Proxy) Program(f *os.File) {
 	}
 }
 
-// Open makes a way out that nothing is served on yet. An error that is the Egress's has
-// [ipc.CodeInvalid].
+// Open makes a session that serves no sockets yet. An error caused by the Egress has [ipc.CodeInvalid].
 func (p *Proxy) Open(c Config) (*ProxySession, error) {
 	o := &ProxySession{p: p, id: c.Sandbox, log: c.Log, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
 	for tries := 1; ; tries++ {
@@ -86,7 +85,7 @@ func (p *Proxy) Open(c Config) (*ProxySession, error) {
 	}
 }
 
-// keep registers o, unless now is not what serves any more.
+// keep registers o and reports true, unless now is no longer the current process.
 func (p *Proxy) keep(o *ProxySession, now *process) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,13 +99,13 @@ func (p *Proxy) keep(o *ProxySession, now *process) bool {
 	return true
 }
 
-// Plan says what an Egress amounts to.
+// Plan returns the plan for an Egress.
 func (p *Proxy) Plan(e runner.Egress) (plan Plan, err error) {
 	err = p.call(OpPlan, e, nil, &plan)
 	return plan, err
 }
 
-// Close ends the process. There is no other after it.
+// Close ends the process and starts no other one.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -117,7 +116,7 @@ func (p *Proxy) Close() {
 	}
 }
 
-// live gives the process that serves, and starts one if there is none.
+// live returns the current process. It starts one if none is running.
 func (p *Proxy) live() (*process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +146,7 @@ func (p *Proxy) live() (*process, error) {
 	return now, nil
 }
 
-// inherit has all sandboxes take over what a process noted that is gone, if there was one.
+// inherit makes all sandboxes take over the notes of a process that has ended. gone may be nil.
 func (p *Proxy) inherit(gone *process) {
 	for _, o := range p.outlets {
 		if gone != nil {
@@ -165,8 +164,8 @@ func ended(p *process) bool {
 	}
 }
 
-// attend replaces a process that died while there are sandboxes that need one. One that dies
-// at once is replaced later each time.
+// attend replaces a process that died while sandboxes need one. It waits longer each time that a process dies at
+// once.
 func (p *Proxy) attend(now *process) {
 	<-now.peer.Done()
 	now.end()
@@ -183,14 +182,14 @@ func (p *Proxy) attend(now *process) {
 	}
 }
 
-// needed says that somebody waits for what comes after old.
+// needed reports whether old is still the current process and sandboxes need a successor.
 func (p *Proxy) needed(old *process) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.closed && p.now == old && len(p.outlets) > 0
 }
 
-// pause is how long to wait after so many processes that died at once, in a row. It is pure.
+// pause returns the delay after that many processes in a row died at once. It is pure.
 func pause(tries int) time.Duration {
 	if tries == 0 {
 		return 0
@@ -198,7 +197,7 @@ func pause(tries int) time.Duration {
 	return min(time.Millisecond<<min(tries, 20), time.Second)
 }
 
-// handle takes the proxy's calls.
+// handle answers the proxy's calls.
 func (p *Proxy) handle(peer *ipc.Peer, m *ipc.Message) {
 	defer m.Close()
 	var q Question
@@ -216,8 +215,7 @@ func (p *Proxy) handle(peer *ipc.Peer, m *ipc.Message) {
 	}()
 }
 
-// call asks the process that serves, or the one after it if that one dies. Every call can
-// be made twice.
+// call calls the current process, or its successor if that one dies. Every call is idempotent.
 func (p *Proxy) call(op ipc.Op, body any, files ipc.Files, reply any) error {
 	for range 3 {
 		now, err := p.live()
@@ -231,7 +229,7 @@ func (p *Proxy) call(op ipc.Op, body any, files ipc.Files, reply any) error {
 	return fmt.Errorf("ask demesne-proxy: %w", ipc.ErrClosed)
 }
 
-// call gives ipc.ErrClosed when the process is gone.
+// call returns ipc.ErrClosed when the process has ended.
 func (p *process) call(op ipc.Op, body any, files ipc.Files, reply any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()

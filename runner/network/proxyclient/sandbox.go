@@ -9,7 +9,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// serve tells now of o.
+// serve registers o with the process now and returns its plan.
 func (o *ProxySession) serve(now *process) (plan Plan, err error) {
 	o.mu.Lock()
 	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent}
@@ -18,7 +18,7 @@ func (o *ProxySession) serve(now *process) (plan Plan, err error) {
 	return plan, err
 }
 
-// again tells now of o, which another process served.
+// again registers o with the process now, which replaces the one that served o.
 func (o *ProxySession) again(now *process) error {
 	plan, err := o.serve(now)
 	if err != nil {
@@ -34,22 +34,21 @@ func (o *ProxySession) again(now *process) error {
 	return now.call(OpListen, *listen, sockets, nil)
 }
 
-// Plan is what holds.
+// Plan returns the current plan.
 func (o *ProxySession) Plan() Plan {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.plan
 }
 
-// Egress is what holds, as words.
+// Egress returns the current rules as text.
 func (o *ProxySession) Egress() runner.Egress {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.egress
 }
 
-// Listen has sockets served, and those that are for names. They stay the caller's, who keeps
-// them open until Close.
+// Listen makes the proxy serve sockets, and named for names. The caller owns them and keeps them open until Close.
 func (o *ProxySession) Listen(l Listen, sockets ipc.Files, named []*os.File) error {
 	l.Sandbox = o.id
 	sockets = maps.Clone(sockets)
@@ -62,11 +61,11 @@ func (o *ProxySession) Listen(l Listen, sockets ipc.Files, named []*os.File) err
 	return o.p.call(OpListen, l, sockets, nil)
 }
 
-// Add has further sockets for names served, after Listen and on its terms.
+// Add makes the proxy serve further sockets for names, after Listen and with its settings.
 func (o *ProxySession) Add(named []*os.File) error {
 	sockets := ipc.Files{}
 	o.mu.Lock()
-	whole := maps.Clone(o.sockets) // another process may be being told of them
+	whole := maps.Clone(o.sockets) // a concurrent restart may be sending the old map
 	for i, f := range named {
 		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
 		whole[fmt.Sprintf("%s%d", FileNamed, o.named+i)] = f
@@ -78,7 +77,7 @@ func (o *ProxySession) Add(named []*os.File) error {
 	return o.p.call(OpListen, l, sockets, nil)
 }
 
-// Change makes e hold, which plan is of.
+// Change applies e. plan is the proxy's plan for e.
 func (o *ProxySession) Change(e runner.Egress, plan Plan) error {
 	o.mu.Lock()
 	o.egress = e
@@ -87,8 +86,8 @@ func (o *ProxySession) Change(e runner.Egress, plan Plan) error {
 	return o.p.call(OpChange, Change{Sandbox: o.id, Egress: e}, nil, nil)
 }
 
-// Blocked lists what the sandbox did not get so far. Of what a process denied that was killed nothing is
-// missing; how often is known to the last power of two, and from the log.
+// Blocked lists what was denied to the sandbox so far. It also lists every denial by a process that was killed. For
+// those, the counts are exact only to the last power of two; the log is exact.
 func (o *ProxySession) Blocked() []runner.Blocked {
 	var now []runner.Blocked
 	if o.p.has(o) && o.p.call(OpBlocked, Target{o.id}, nil, &now) == nil {
@@ -105,7 +104,7 @@ func (o *ProxySession) learn(now []runner.Blocked) {
 	o.now = now
 }
 
-// inherit takes over what a process noted that is gone. The second time there is nothing.
+// inherit takes over the notes of a process that has ended. A second call adds nothing.
 func (o *ProxySession) inherit(gone *process) {
 	l := gone.noted.take(o.id)
 	o.mu.Lock()
@@ -120,7 +119,7 @@ func (p *Proxy) has(o *ProxySession) bool {
 	return p.outlets[o.id] == o
 }
 
-// Close ends what the sandbox has open. Everything is in the log when it returns.
+// Close closes the sandbox's connections. When it returns, the log is complete.
 func (o *ProxySession) Close() {
 	o.p.mu.Lock()
 	delete(o.p.outlets, o.id)

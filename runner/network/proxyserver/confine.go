@@ -13,31 +13,33 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
-// readable is what resolving names (hosts, resolv.conf, nsswitch.conf, which may be links
-// to what writes them) and verifying certificates take. What is not there is left out.
+// readable lists the paths for resolving names (hosts, resolv.conf, nsswitch.conf, which may link to generated files)
+// and for verifying certificates. Missing paths are skipped.
 var readable = []string{
 	"/etc", "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
 	"/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/usr/share/pki", "/usr/lib/ssl", "/usr/share/zoneinfo",
 }
 
-// linked are files of /etc that are links to elsewhere on some systems (NixOS): the
-// directories they lead to are readable too.
+// linked lists files of /etc that are links to other directories on some systems (NixOS). Those directories become
+// readable too.
 var linked = []string{
 	"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf",
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
 }
 
-// Confine takes from the process, for ever, every capability, new privileges, all system calls but
-// those that [seccomp.Server] names, all files but the readable ones, listening on TCP ports (not MPTCP's, which Landlock knows nothing of), and signals and abstract sockets of others. Its
-// memory is closed to all in its user namespace, though not to who owns that: the caller on the host, user_namespaces(7). What of Landlock this kernel does not know
-// is not held: what could be done without it is done by the user namespace, where the
-// process has no rights that the caller has not. Descriptors that are open stay so.
+// Confine irrevocably restricts the process. It drops all capabilities and forbids new privileges. Only the system
+// calls in [seccomp.Server] remain, and only the readable files. Landlock forbids listening on TCP ports (it does not
+// cover MPTCP), signals to other processes, and abstract sockets of others.
+//
+// Other processes in the user namespace cannot read its memory. The namespace's owner, the caller on the host, still
+// can (user_namespaces(7)). Parts of Landlock that this kernel lacks are not enforced. The user namespace then limits
+// the process: it has no rights there that the caller lacks. Open descriptors remain open.
 func Confine() error {
-	os.WriteFile("/proc/self/comm", []byte("demesne-proxy"), 0) // it was executed by a number
+	os.WriteFile("/proc/self/comm", []byte("demesne-proxy"), 0) // it was executed through /proc/self/fd
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	// On every thread, which is what libcap's psx is for.
+	// psx makes the call on every thread.
 	if _, _, e := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return fmt.Errorf("confine: no new privileges: %w", e)
 	}
@@ -50,8 +52,8 @@ func Confine() error {
 	return filter()
 }
 
-// filter leaves the system calls that serving takes; psx cannot be used after it, as nothing is left
-// that would have to be done on every thread.
+// filter allows only the system calls that serving needs. psx cannot be used afterwards, so calls that every thread
+// must make come first.
 func filter() error {
 	prog, err := seccomp.Server(os.Getpid())
 	if err == nil {
@@ -73,10 +75,10 @@ func dropCaps() error {
 	return nil
 }
 
-// restrict applies Landlock to every thread, as far as this kernel knows it.
+// restrict applies Landlock to every thread, as far as this kernel supports it.
 func restrict() error {
 	c := landlock.V11
-	c.HandledAccessNet = ll.AccessNetBindTCP // where to connect is what the policies are about
+	c.HandledAccessNet = ll.AccessNetBindTCP // the policies control where to connect
 	var rules []landlock.Rule
 	for _, path := range paths() {
 		rules = append(rules, landlock.PathAccess(ll.AccessFSReadFile|ll.AccessFSReadDir, path).IgnoreIfMissing())

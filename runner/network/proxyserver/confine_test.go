@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConfine confines a process of its own and tries what is left to it.
+// TestConfine confines a separate process and tests what it may still do.
 func TestConfine(t *testing.T) {
 	dir := os.Getenv("DEMESNE_TEST_CONFINE")
 	if dir == "" {
@@ -54,7 +54,7 @@ func TestConfine(t *testing.T) {
 				l.Close()
 			}
 			if abi < 4 {
-				return unix.EACCES // this kernel knows no rule for it
+				return unix.EACCES // this kernel has no Landlock rule for it
 			}
 			return err
 		},
@@ -87,8 +87,7 @@ func TestConfine(t *testing.T) {
 	}
 }
 
-// refusedCalls have arguments with which an ordinary process is allowed them, or is told of a mistake
-// other than EPERM.
+// refusedCalls have arguments for which an unconfined process succeeds or gets an error other than EPERM.
 var refusedCalls = map[string][5]uintptr{
 	"execve":            {unix.SYS_EXECVE},
 	"execveat":          {unix.SYS_EXECVEAT},
@@ -117,7 +116,7 @@ var refusedCalls = map[string][5]uintptr{
 	"a raw socket":      {unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP},
 }
 
-// Whatever leads out of /etc can be followed.
+// TestPaths: links that lead out of /etc can be followed.
 func TestPaths(t *testing.T) {
 	for _, p := range paths() {
 		if !strings.HasPrefix(p, "/") || p == "/" {

@@ -2,19 +2,19 @@ package proxyserver
 
 import "golang.org/x/sys/unix"
 
-// What a tunnel takes while it moves much: two sockets, and two pipes to splice through.
+// perTunnel is the number of descriptors of a busy tunnel: two sockets, and two pipes to splice through.
 const perTunnel = 6
 
-// mostConnections is what one sandbox may have at once, of all kinds.
+// mostConnections bounds the concurrent connections of one sandbox, of all kinds.
 const mostConnections = 512
 
-// connections is how many a sandbox may have where a process may open so many descriptors: a
-// quarter of them at most, so that what one holds open leaves others theirs. It is pure.
+// connections returns the limit for one sandbox in a process with that descriptor limit. One sandbox uses at most a
+// quarter of the descriptors, so that others can connect too. It is pure.
 func connections(descriptors uint64) int {
 	return int(min(mostConnections, max(descriptors/4/perTunnel, 1)))
 }
 
-// descriptors is how many this process may open. The Go runtime has raised that to the hard limit.
+// descriptors returns the descriptor limit of this process. The Go runtime has raised it to the hard limit.
 func descriptors() uint64 {
 	var l unix.Rlimit
 	if unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &l) != nil {

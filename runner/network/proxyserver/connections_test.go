@@ -2,7 +2,7 @@ package proxyserver
 
 import "testing"
 
-// Three sandboxes that hold all they can leave a fourth its connections, with whatever limit.
+// TestConnections: with any descriptor limit, three sandboxes at their maximum leave a fourth its connections.
 func TestConnections(t *testing.T) {
 	for limit, want := range map[uint64]int{0: 1, 256: 10, 1024: 42, 4096: 170, 20000: 512, 1 << 20: 512, ^uint64(0): 512} {
 		n := connections(limit)

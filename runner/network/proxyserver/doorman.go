@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// doorman waits at the sockets of all sandboxes, and has one served when somebody comes to it for the first
-// time. Most never see anybody: a socket that is served takes up to 7 KiB for its goroutine and what that has, and
-// a sandbox has five; one that is waited at takes 0.2 KiB.
+// doorman waits on the sockets of all sandboxes and starts serving each one at its first connection. Most sockets
+// never get one. A served socket takes up to 7 KiB for its goroutine and its state, and a sandbox has five. A waiting
+// socket takes 0.2 KiB.
 type doorman struct {
 	fd   int // of epoll(7)
 	file *os.File
@@ -21,7 +21,7 @@ type doorman struct {
 	doors map[int32]door
 }
 
-// door is a socket that nobody has come to yet.
+// door is a socket that has had no connection yet.
 type door struct {
 	f     *os.File
 	serve func(*os.File)
@@ -30,7 +30,7 @@ type door struct {
 func newDoorman() (*doorman, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
-		err = unix.SetNonblock(fd, true) // or the runtime would give it a thread to wait on
+		err = unix.SetNonblock(fd, true) // otherwise the runtime would block a thread on it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait at sockets: %w", os.NewSyscallError("epoll_create1", err))
@@ -40,8 +40,8 @@ func newDoorman() (*doorman, error) {
 	return d, nil
 }
 
-// wait takes f over, a socket in whatever mode, and calls serve with it once, on a goroutine of its own, when
-// something has come. The number is for leave.
+// wait takes ownership of f, a socket in blocking or non-blocking mode. At the first event it calls serve with f,
+// once and on a new goroutine. The number is the argument for leave.
 func (d *doorman) wait(f *os.File, serve func(*os.File)) (number int32, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,14 +57,14 @@ func (d *doorman) wait(f *os.File, serve func(*os.File)) (number int32, err erro
 	return d.last, nil
 }
 
-// leave closes a socket, unless it is served already.
+// leave closes a socket, unless it is already being served.
 func (d *doorman) leave(number int32) {
 	if at, ok := d.take(number); ok {
 		at.f.Close()
 	}
 }
 
-// take ends the waiting at a socket. Closing would not: the runner has it open too.
+// take stops waiting on a socket. Closing the socket would not, because the runner also has it open.
 func (d *doorman) take(number int32) (at door, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +75,7 @@ func (d *doorman) take(number int32) (at door, ok bool) {
 	return at, ok
 }
 
-// work goes on as long as the process does.
+// work runs until the process ends.
 func (d *doorman) work() {
 	raw, err := d.file.SyscallConn()
 	for err == nil {
@@ -93,7 +93,7 @@ func (d *doorman) work() {
 	}
 }
 
-// come is epoll_pwait(2), which the runtime calls too, and which so is in the filter of every architecture.
+// come calls epoll_pwait(2). The runtime uses the same call, so the seccomp filter allows it on every architecture.
 func (d *doorman) come(events []unix.EpollEvent) int {
 	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(d.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 	if e != 0 {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listening is a socket as the runner sends it, which has it open too, and its address.
+// listening returns a socket as sent by the runner, which keeps it open too, and its address.
 func listening(t *testing.T) (f *os.File, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -23,8 +23,8 @@ func listening(t *testing.T) (f *os.File, at string) {
 	return f, l.Addr().String()
 }
 
-// A socket is served when somebody comes to it, also if that was before it was waited at, and once; those nobody
-// comes to take no goroutine.
+// TestDoorman: a socket is served once, at its first connection, even one that came before wait. Unused sockets have
+// no goroutine.
 func TestDoorman(t *testing.T) {
 	d, err := newDoorman()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestDoorman(t *testing.T) {
 	for range 100 {
 		f, at := listening(t)
 		if len(all) == 0 {
-			dial(t, at) // it is early
+			dial(t, at) // it connects before wait
 		}
 		if _, err := d.wait(f, func(f *os.File) { served <- at; f.Close() }); err != nil {
 			t.Fatal(err)
@@ -58,8 +58,8 @@ func TestDoorman(t *testing.T) {
 	}
 }
 
-// What is left is closed, and nobody is served there, though the runner has it open still; what is served is not
-// closed.
+// TestDoormanLeave: leave closes a waiting socket, which is then not served although the runner still has it open. It
+// does not close a socket that is being served.
 func TestDoormanLeave(t *testing.T) {
 	d, err := newDoorman()
 	if err != nil {
@@ -105,7 +105,7 @@ func dial(t *testing.T, at string) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// A socket for which there is no descriptor left is served when there is one, or given up with its sandbox.
+// TestServedSoon: without a free descriptor, served retries until one is free or the sandbox is closed.
 func TestServedSoon(t *testing.T) {
 	b := &box{}
 	tries := 0

@@ -1,13 +1,13 @@
-// Package serve is the work of demesne-proxy: it serves the ways out of all sandboxes of one
-// runner, as package outlet draws it. Each has a proxy of its own (package proxy); a
-// sandbox is who its sockets belong to.
+// Package proxyserver is the work of demesne-proxy: it serves the egress of all sandboxes of one runner, as the
+// diagram in package proxyclient shows. Each sandbox has its own proxy (package proxy). The sockets identify the
+// sandbox.
 //
-//	err := proxyserver.Confine()  // for ever
-//	err = proxyserver.Run(socket) // until the runner is gone
+//	err := proxyserver.Confine()  // irrevocable
+//	err = proxyserver.Run(socket) // until the runner ends
 //
-// The process is in the host's network namespace and in the runner's user namespace. It has
-// no capability, writes to nothing but the descriptors it is given, and reads nothing but
-// what resolving names and verifying certificates take: see [Confine].
+// The process is in the host's network namespace and in the runner's user namespace. It has no capability and writes
+// only to descriptors that it receives. It reads only what resolving names and verifying certificates need: see
+// [Confine].
 package proxyserver
 
 import (
@@ -28,7 +28,7 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// server is what one runner has.
+// server serves one runner.
 type server struct {
 	peer    *ipc.Peer
 	doorman *doorman
@@ -37,7 +37,7 @@ type server struct {
 	boxes map[string]*box
 }
 
-// box is the way out of one sandbox.
+// box is the egress of one sandbox.
 type box struct {
 	proxy *proxy.Proxy
 	log   *os.File
@@ -45,10 +45,10 @@ type box struct {
 	mu     sync.Mutex
 	serves bool
 	closed bool
-	waits  []int32 // at sockets; see doorman
+	waits  []int32 // numbers of sockets with the doorman
 }
 
-// Run serves the runner at the other end of socket, and returns when that is gone.
+// Run serves the runner at the other end of socket, and returns when the runner ends.
 func Run(socket *os.File) error {
 	d, err := newDoorman()
 	if err != nil {
@@ -59,8 +59,8 @@ func Run(socket *os.File) error {
 	return s.peer.Serve()
 }
 
-// calls that are answered at once are answered in the order they came in; closing waits for
-// what is open.
+// handle answers most calls in order of arrival. A close call waits for open connections, so it runs on its own
+// goroutine.
 func (s *server) handle(m *ipc.Message) {
 	if m.Op == proxyclient.OpClose {
 		go s.answer(m)
@@ -151,14 +151,14 @@ func (s *server) newBox(b proxyclient.Serve, log *os.File) (*box, *proxyclient.P
 	return &box{proxy: p, log: log}, plan, nil
 }
 
-// note has the runner told of what must not be lost with this process.
+// note makes the proxy send the runner the state that must survive this process.
 func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
 	for _, x := range b.Spent {
 		c.Spent = append(c.Spent, audit.Spent(x))
 	}
 	c.Spend = func(x audit.Spent) {
 		spent := proxyclient.Spent(x)
-		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Spent: &spent}) // or there is no runner any more
+		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Spent: &spent}) // fails only if the runner has ended
 	}
 	c.Denied = func(x audit.Blocked) {
 		denied := runner.Blocked(x)
@@ -166,11 +166,11 @@ func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
 	}
 }
 
-// asker has the runner ask about names, and waits until the policy is what it is to be.
+// asker returns an Approver that makes the runner ask about a name. It returns when the policy is up to date.
 func (s *server) asker(sandbox string) proxy.Approver {
 	return func(ctx context.Context, name policy.Name, port uint16) {
 		q := proxyclient.Question{Sandbox: sandbox, Name: name.String(), Port: port}
-		s.peer.Call(ctx, proxyclient.OpAsk, q, nil, nil) // or nobody answered
+		s.peer.Call(ctx, proxyclient.OpAsk, q, nil, nil) // on an error nothing was answered
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *server) find(sandbox string) (*box, error) {
 	return nil, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
 }
 
-// listen serves the sockets of m from here on.
+// listen starts serving the sockets of m.
 func (s *server) listen(l proxyclient.Listen, m *ipc.Message) error {
 	b, err := s.find(l.Sandbox)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *server) listen(l proxyclient.Listen, m *ipc.Message) error {
 	}
 }
 
-// listenOnce is for the sockets that a sandbox has one of.
+// listenOnce serves the sockets of which a sandbox has one each.
 func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error {
 	if l.NoIPv6 {
 		b.proxy.V6 = netip.Prefix{}
@@ -224,7 +224,7 @@ func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error 
 	return err
 }
 
-// wait has f served when somebody comes. b is locked.
+// wait serves f from its first connection on. b is locked.
 func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
 	if f == nil {
 		return os.ErrInvalid
@@ -236,7 +236,7 @@ func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
 	return err
 }
 
-// tcp gives what serves a listening socket.
+// tcp returns a function that serves a listening socket.
 func (b *box) tcp(serve func(net.Listener) error) func(*os.File) {
 	return func(f *os.File) { served(b, f, net.FileListener, serve) }
 }
@@ -245,7 +245,7 @@ func (b *box) udp(serve func(net.PacketConn) error) func(*os.File) {
 	return func(f *os.File) { served(b, f, net.FilePacketConn, serve) }
 }
 
-// served turns f into what serve takes. Where there are no descriptors left for that, there will be.
+// served converts f for serve. If the process is out of descriptors, it retries until some are free.
 func served[T any](b *box, f *os.File, open func(*os.File) (T, error), serve func(T) error) {
 	defer f.Close()
 	for !b.over() {
@@ -292,8 +292,8 @@ func (b *box) blocked() (all []runner.Blocked) {
 	return all
 }
 
-// close ends what a sandbox has open, and gives what was blocked up to then. One that is not
-// there has nothing.
+// close closes a sandbox's connections and returns what was blocked until then. It returns nil for an unknown
+// sandbox.
 func (s *server) close(sandbox string) []runner.Blocked {
 	s.mu.Lock()
 	b := s.boxes[sandbox]

@@ -14,7 +14,7 @@ import (
 	"demesne/runner/network/proxyclient"
 )
 
-// egress is a runner.Egress, understood.
+// egress is a parsed runner.Egress.
 type egress struct {
 	open     bool
 	policy   policy.Policy
@@ -41,8 +41,8 @@ func understand(asked runner.Egress) (*egress, error) {
 	return e, nil
 }
 
-// policyOf gives the policy that the words of an Egress are, and whether it is open to
-// everybody: by its mode, to learn, or by rules for all addresses.
+// policyOf parses the rules of an Egress. open reports whether they reach everything: by the mode, by Learn, or by
+// rules for all addresses.
 func policyOf(asked runner.Egress) (p policy.Policy, open bool, err error) {
 	mode := preset.Mode{}
 	if asked.Mode != "" {
@@ -80,11 +80,11 @@ func parseRules(words []string) ([]policy.Rule, error) {
 	return rules, nil
 }
 
-// anybody are addresses of four strangers, far from each other. A policy that lets a
-// sandbox talk to all of them was not written with any in mind.
+// Four unrelated addresses that are far apart. A policy that allows all of them does not name particular
+// destinations.
 var anybody = []string{"9.9.9.9", "93.184.216.34", "151.101.1.69", "193.0.6.139"}
 
-// reachesAnybody says that rules for addresses amount to the mode "open".
+// reachesAnybody reports whether rules for addresses amount to the mode "open".
 func reachesAnybody(p policy.Policy) bool {
 	return slices.ContainsFunc([]uint16{22, 53, 80, 443}, func(port uint16) bool {
 		return !slices.ContainsFunc(anybody, func(a string) bool {
@@ -93,7 +93,7 @@ func reachesAnybody(p policy.Policy) bool {
 	})
 }
 
-// planOf answers the question what an Egress would amount to.
+// planOf returns the plan for an Egress.
 func planOf(asked runner.Egress) (*proxyclient.Plan, error) {
 	e, err := understand(asked)
 	if err != nil {
@@ -110,11 +110,11 @@ func (e *egress) plan() *proxyclient.Plan {
 	return p
 }
 
-// memory is what a process tells the one that replaces it, through the runner.
+// memory is the state that a process passes to its successor through the runner.
 type memory struct {
-	Generation   int      `json:"generation"`             // processes so far
+	Generation   int      `json:"generation"`             // number of processes so far
 	Placeholders []string `json:"placeholders,omitempty"` // of the secrets, in their order
-	CA           []byte   `json:"ca,omitempty"`           // proxy.Authority's
+	CA           []byte   `json:"ca,omitempty"`           // as returned by Proxy.Authority
 }
 
 func recall(text []byte) (m memory, err error) {
@@ -127,7 +127,7 @@ func recall(text []byte) (m memory, err error) {
 	return m, nil
 }
 
-// hold gives secrets the placeholders that the sandbox has already.
+// hold gives secrets the placeholders that the sandbox already has.
 func (e *egress) hold(m memory) {
 	for i, p := range m.Placeholders {
 		if i < len(e.secrets) {
@@ -141,6 +141,6 @@ func (e *egress) remember(ca []byte, generation int) []byte {
 	for _, s := range e.secrets {
 		m.Placeholders = append(m.Placeholders, s.Placeholder())
 	}
-	text, _ := json.Marshal(m) // no field can fail
+	text, _ := json.Marshal(m) // cannot fail
 	return text
 }

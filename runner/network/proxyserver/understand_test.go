@@ -52,7 +52,7 @@ func TestPlanOf(t *testing.T) {
 	}
 }
 
-// The runner knows one mode by its name: it makes no network for it.
+// TestModeNone: the runner knows only the mode "none" by name, because it makes no network for it.
 func TestModeNone(t *testing.T) {
 	m, err := preset.Parse("none")
 	if err != nil || len(m.Rules()) != 0 || m.Everything() {
@@ -60,7 +60,7 @@ func TestModeNone(t *testing.T) {
 	}
 }
 
-// What the next process is told makes the same of it.
+// TestMemory: a process with the memory of its predecessor uses the same placeholders.
 func TestMemory(t *testing.T) {
 	asked := runner.Egress{Mode: "open", Secrets: []runner.Secret{{Name: "A", Value: "hidden", Host: "a.test"}, {Name: "B", Value: "hidden", Host: "b.test"}}}
 	first, err := understand(asked)

@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Package constructor is the C half of package userns. A program gets it, and
-// with it the behaviour drawn there, by importing it for its side effect.
+// Package constructor is the C half of package userns. A program imports it for its side effect: the behaviour shown
+// in the diagrams of that package.
 package constructor
 
 /*
