@@ -22,10 +22,11 @@ type Written struct {
 // disk is one watched directory.
 //
 // It combines two measurements. A walk over the directory finds named files; a search of the sandbox's
-// processes finds open files without a name. Together they give an exact count, but they miss files that are
-// mapped and closed, files in transit through a socket, and files moved during the walk. The second measurement
-// is how much space the file system lost since the sandbox began. It misses nothing, but includes the writes of
-// other programs.
+// processes finds open files without a name. Together they give an exact count. They miss files that are mapped
+// and closed, files in transit through a socket, and files moved during the walk.
+//
+// The second measurement is how much space the file system lost since the sandbox began. It misses nothing, but
+// includes the writes of other programs.
 //
 // The exact count applies while the sandbox has no place to hide files. The file system's further loss is then
 // attributed to other programs for good. While files can be hidden, that loss counts as the sandbox's.
@@ -174,8 +175,9 @@ func (w *watch) inexact(d *disk) {
 	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): the growth of its whole file system counts", d.name, maxEntries)
 }
 
-// due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit, while
-// the count is in doubt, when the file system is nearly full and changed, and at least every diskAnew.
+// due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit and
+// while the count is in doubt. It also does when the file system is nearly full and changed, and after diskAnew
+// without a measurement.
 func (d *disk) due(now space, limit tally, t time.Time) bool {
 	if t.Before(d.next) {
 		return false

@@ -73,7 +73,7 @@ var mechanisms = []mechanism{
 // watchdog remain. It opens the directories it will need, so the caller may mount over /sys/fs/cgroup
 // afterwards.
 //
-// prepared reports whether real root made groups for key. A search for such groups costs one mount for each
+// prepared means that real root made groups for key. A search for such groups costs one mount for each
 // hierarchy, so Open searches only if prepared is set.
 func Open(key string, prepared bool) *Host {
 	if prepared {

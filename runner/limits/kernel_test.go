@@ -55,9 +55,9 @@ func requireRoot(t *testing.T) {
 	}
 }
 
-// asRunner re-executes the calling test in a runner's environment: root of a user namespace, with the given uid
-// on the host, and its own mount and cgroup namespaces. In that process in is true. With groups, it prepares
-// groups first and requires that they are empty afterwards.
+// asRunner re-executes the calling test in a runner's environment: root of a user namespace with its own mount
+// and cgroup namespaces. uid is that root's id on the host. In that process in is true. With groups, asRunner
+// prepares groups first and requires that they are empty afterwards.
 func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 	t.Helper()
 	if key := os.Getenv(keyVar); key != "" {
@@ -131,8 +131,8 @@ func ordinary(t *testing.T) bool {
 	return in
 }
 
-// sandbox is a process that stands in for a sandbox: a shell as PID 1 of nested user and pid namespaces, under
-// the limits of g.
+// sandbox is a process that stands in for a sandbox. It is a shell, PID 1 of nested user and pid namespaces,
+// under the limits of g.
 type sandbox struct {
 	t   *testing.T
 	cmd *exec.Cmd

@@ -57,8 +57,8 @@ const (
 // number the caller asked for.
 const ownThreads = 16
 
-// Default returns the limits that replace a zero: half of the machine's memory, at most the memory limit of the
-// runner itself; 512 processes; 2 GiB of disk. Processors have no default limit.
+// Default returns the limits that replace a zero: half of the machine's memory, 512 processes and 2 GiB of
+// disk. The memory limit does not exceed the runner's own. Processors have no default limit.
 func Default() runner.Limits {
 	return runner.Limits{Memory: halfMemory(), PIDs: defaultPIDs, Disk: defaultDisk}
 }

@@ -26,10 +26,10 @@ const lookAnew = 2 * time.Second
 
 // watch polls the machine's available memory, which is cheap and shared by all sandboxes. It examines the
 // sandbox when that value falls. It also does so every lookAnew, in case memory freed by other programs hides
-// what this sandbox took.
+// the sandbox's growth.
 //
 // It does not examine the sandbox at the start, when PID 1 is alone. A look leaves dentries for the threads of
-// PID 1 in the kernel, and the exit of PID 1 waits until these are gone: 6 ms of a run on a busy machine.
+// PID 1 in the kernel. The exit of PID 1 waits until these are gone: 6 ms of a run on a busy machine.
 func (u *uses) watch() {
 	p := &u.w.g.host.pressure
 	p.join(u.w.g, u.pid1)

@@ -27,8 +27,9 @@ type Watched struct {
 	PIDs bool // count processes: RLIMIT_NPROC does not bound all of the sandbox's
 }
 
-// Watch enforces limits that the kernel does not. It watches memory without a cgroup, kills in a cgroup that
-// does not end all its processes, process counts, writes to directories, and memory shortage of the machine.
+// Watch enforces limits that the kernel does not. It watches memory without a cgroup, and kills in a cgroup
+// that does not end all its processes. It also watches process counts, writes to directories, and memory
+// shortage of the machine.
 //
 // When a limit is exceeded, Watch calls over once, on its own goroutine; over must end the sandbox. Watch
 // duplicates the directories. A reason names a directory by the last element of its name, as the sandbox sees

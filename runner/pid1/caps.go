@@ -16,12 +16,12 @@ type capSets struct{ effective, permitted, inheritable uint64 }
 
 // dropCaps reduces every thread's capabilities to ownCaps and keep. It also empties the sets that commands
 // inherit from: the bounding set (except keep), the inheritable set and the ambient set. execve gives uid 0
-// "bounding ∩ permitted", which is keep, and gives other users nothing; [guest.attr] shows how these get keep.
+// "bounding ∩ permitted", which is keep. It gives other users nothing; [guest.attr] shows how they get keep.
 // The bounding set matters only at execve, and only the spawner's children call it. So only the spawner's
 // bounding set is dropped.
 //
-// The kernel requires CAP_SETPCAP for that. A sandbox without namespaces, run by an ordinary user, lacks it,
-// but has nothing to drop either: no_new_privs keeps execve from adding to an empty permitted set.
+// The kernel requires CAP_SETPCAP for that. A sandbox without namespaces, run by an ordinary user, lacks it. It
+// has nothing to drop either: no_new_privs keeps execve from adding to an empty permitted set.
 func dropCaps(keep []uint) error {
 	kept := mask(keep)
 	have, err := getCaps()

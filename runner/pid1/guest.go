@@ -18,8 +18,8 @@
 //
 // # What a command inherits
 //
-// A command inherits three descriptors, the environment in its request, umask 022, default signal dispositions,
-// its own session and process group, the Landlock domain, the seccomp filter, and no_new_privs. It gets no
+// A command gets three descriptors, the environment in its request, umask 022, default signal dispositions, and
+// its own session and process group. It inherits the Landlock domain, the seccomp filter and no_new_privs, but no
 // capability. The spawner's bounding set is empty, except for KeepCaps and RootCaps of pid1api.Setup, so execve
 // gives uid 0 nothing else. PID 1 itself keeps CAP_SETUID, CAP_SETGID and CAP_KILL to start and end commands of
 // other users.

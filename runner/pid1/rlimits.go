@@ -8,10 +8,10 @@ import (
 )
 
 // rlimits are the limits set so far. Limits belong to a process. Between fork and execve a Go program cannot
-// run its own code in the child, and setting limits on the child afterwards would miss its first instructions.
-// So PID 1 sets them on itself, soft and hard, before the first command, and every command inherits them. They
-// are the same for all commands of a sandbox. The kernel refuses a later, higher value; a lower one applies
-// from then on.
+// run its own code in the child. Setting limits on the child afterwards would miss its first instructions. So
+// PID 1 sets them on itself, soft and hard, before the first command, and every command inherits them. They are
+// the same for all commands of a sandbox. The kernel refuses a later, higher value; a lower one applies from
+// then on.
 type rlimits map[int]uint64
 
 // floors are the minimum values PID 1 needs, for the limits that apply to it. RLIMIT_NPROC has no minimum: see

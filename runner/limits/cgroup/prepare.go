@@ -137,8 +137,9 @@ func (d *Dir) Enable() []string {
 	return on
 }
 
-// Enter moves the runner into the version 2 groups among dirs, because only a member may later move processes
-// between their subgroups. Call it after the fork of the runner and before the runner calls limits.Open.
+// Enter moves the runner into the version 2 groups among dirs. The runner's children then start in its group,
+// and delegation lets the runner move them only within that subtree. Call Enter after the fork of the runner
+// and before the runner calls limits.Open.
 func Enter(dirs []string, pid int) error {
 	var errs []error
 	for _, path := range dirs {
