@@ -17,8 +17,8 @@
 // the files that set the limits. This matters because those files belong to the runner's user id, which is also
 // the sandbox's.
 //
-// A kernel limit is exact; a watchdog reacts late. It polls every 50 ms to 1 s. It does not count memory in
-// memfds, pipes and System V segments that no process maps. The receipt reports such a limit as "degraded".
+// A kernel limit is exact; a watchdog reacts late. The memory watchdog polls every 50 ms to 1 s. It does not count
+// memory in memfds, pipes and System V segments that no process maps. The receipt reports such a limit as "degraded".
 //
 // When the host itself runs short of memory or processes, the largest sandbox ends, even with control groups.
 // This bounds all sandboxes together, independent of their limits.

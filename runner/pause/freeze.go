@@ -17,8 +17,8 @@
 // users have no delegated group. With one mechanism a sandbox behaves alike on every machine, and the kernel
 // ends it as usual when the runner or PID 1 dies.
 //
-// A stopped process writes no more, in any of its threads. It can still be killed, and it can arrange to be
-// continued; [Paused.Held] detects both.
+// A stopped process writes no more, in any of its threads. It can still be killed. It can also arrange to be
+// continued, which [Paused.Held] detects.
 package pause
 
 import (

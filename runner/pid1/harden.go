@@ -52,7 +52,7 @@ func harden() {
 
 // noCores prevents core dumps of crashed commands, even where the pattern of core(5) names a program. The
 // kernel starts that program as root in the host's namespaces and lets it read all memory of the process. A
-// limit of 0 bounds only core files. A limit of 1 stops both: it is the limit of the program itself, which ends
+// limit of 0 bounds only core files. A limit of 1 stops both: the kernel sets it for the program itself, to end
 // the recursion (fs/coredump.c).
 //
 // A caller whose own hard limit is 0 keeps 0. The filter later refuses changes of the limit. No limit stops a
