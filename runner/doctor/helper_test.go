@@ -14,17 +14,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stage says how far a test's process is from where its body runs.
+// stage is the environment variable that tells a test process how far it is from the test's body.
 const stage = "DEMESNE_TEST_STAGE"
 
-// start is how the user namespace of a test is made.
+// start describes the user namespace of a test.
 type start struct {
 	ids   int    // mapped, from 0; 0: no user namespace
-	shell string // done inside, before the test: "mount …"
+	shell string // run inside, before the test: "mount …"
 }
 
-// asRootAndUser runs the calling test again in namespaces made as start says, by
-// root and by an ordinary user, and body there.
+// asRootAndUser runs the calling test again in the namespaces of s, as root and as an ordinary user, and calls
+// body there.
 func asRootAndUser(t *testing.T, s start, body func(t *testing.T)) {
 	switch os.Getenv(stage) {
 	case "body":
@@ -42,7 +42,7 @@ func asRootAndUser(t *testing.T, s start, body func(t *testing.T)) {
 	}
 }
 
-// reexec runs the test t is part of in a child: in the namespaces, or as who.
+// reexec runs t's test in a child, in the namespaces of s or as the user who.
 func reexec(t *testing.T, next string, s start, who *syscall.Credential) {
 	t.Helper()
 	if s.ids > 1 && os.Getuid() != 0 {
@@ -50,7 +50,7 @@ func reexec(t *testing.T, next string, s start, who *syscall.Credential) {
 	}
 	name, _, _ := strings.Cut(t.Name(), "/")
 	args := []string{"-test.run=^" + name + "$", "-test.v=" + strconv.FormatBool(testing.Verbose())}
-	exe, err := os.Open("/proc/self/exe") // its directory is closed to others
+	exe, err := os.Open("/proc/self/exe") // other users cannot enter its directory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// probeIDMapped is about how real root's directories get into a sandbox. The
-// caller, not the runner, makes those mounts; a tmpfs shows whether the kernel can.
+// probeIDMapped tests the mounts by which real root's directories enter a sandbox. The caller makes those
+// mounts, not the runner; a tmpfs shows whether the kernel supports them.
 func probeIDMapped(ctx context.Context, e *Env) []answer {
 	child, _, err := e.startNested(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func probeIDMapped(ctx context.Context, e *Env) []answer {
 	return []answer{held("tmpfs")}
 }
 
-// idmapTmpfs makes a tmpfs attached nowhere and maps it with pid's user namespace.
+// idmapTmpfs makes a detached tmpfs mount and maps it with pid's user namespace.
 func idmapTmpfs(pid int) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// disks are where overlayfs is tried, below a run directory: a runner of real root may write to the
-// second only.
+// disks returns the directories below a run directory for the overlayfs test. A runner of real root may write
+// only to the second.
 func disks(run string) []string {
 	if run == "" {
 		return nil
@@ -16,11 +16,11 @@ func disks(run string) []string {
 	return []string{filepath.Join(run, "scratch"), filepath.Join(run, "state")}
 }
 
-// prefix is of what the runner with that key makes there.
+// prefix is the name prefix of the temporary directories of the runner with that key.
 func prefix(key string) string { return "." + key + ".probe-" }
 
-// Left finds what the checks of a runner have not removed: they answer in time, whatever hangs, and
-// a runner may be killed.
+// Left lists the temporary directories that checks of a runner left behind. They remain if a probe hangs past
+// the time limit or the runner is killed.
 func Left(run, key string) (left []string) {
 	for _, dir := range disks(run) {
 		entries, _ := os.ReadDir(dir)
@@ -33,7 +33,7 @@ func Left(run, key string) (left []string) {
 	return left
 }
 
-// Remove removes one of what [Left] finds: a tree with overlayfs' work directory in it, which has mode 0.
+// Remove removes a directory that [Left] found. It contains overlayfs' work directory, which has mode 0.
 func Remove(dir string) error {
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

@@ -13,7 +13,7 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// probeMaps is about how the runner itself was started.
+// probeMaps reports on the runner's own user namespace.
 func probeMaps(_ context.Context, e *Env) []answer {
 	return []answer{e.userns(), e.idMaps(), e.appArmor()}
 }
@@ -22,8 +22,8 @@ func (e *Env) userns() answer {
 	if e.Minimal {
 		return answer{runner.Missing, "Landlock and seccomp alone", e.ModeWhy, e.ModeFix}
 	}
-	// Rights are shown by using one: mount needs CAP_SYS_ADMIN over the namespace,
-	// which a namespace under AppArmor's restriction does not give.
+	// unshare needs CAP_SYS_ADMIN over the namespace, which AppArmor's restriction removes. So a success proves
+	// the rights of the namespace.
 	err := lockedthread.Run(func() error {
 		return os.NewSyscallError("unshare mount namespace", unix.Unshare(unix.CLONE_NEWNS))
 	})
@@ -33,7 +33,7 @@ func (e *Env) userns() answer {
 	return held("with the right to mount")
 }
 
-// idMaps gives an anonymous file to the last id: the kernel takes mapped ids only.
+// idMaps gives an anonymous file to the last id; the kernel accepts only mapped ids.
 func (e *Env) idMaps() answer {
 	if e.Minimal {
 		return answer{}
@@ -47,7 +47,7 @@ func (e *Env) idMaps() answer {
 	}
 	why, fix := diagnose.IDMaps(errors.New("one id is mapped"), *e.Facts)
 	if e.MapWhy != "" {
-		why = e.MapWhy // what newuidmap itself said, where it came to that
+		why = e.MapWhy // newuidmap's own message, if it ran
 	}
 	if fix == "" {
 		fix = e.MapFix
@@ -67,7 +67,7 @@ func giveAway(uid, gid int) error {
 	return nil
 }
 
-// total counts the ids of a map; an unknown map has one.
+// total counts the ids of a map; an unknown map counts as one id.
 func total(m []runner.IDRange) int {
 	n := 0
 	for _, r := range m {
@@ -76,7 +76,7 @@ func total(m []runner.IDRange) int {
 	return max(n, 1)
 }
 
-// appArmor has a line only where Ubuntu's restriction exists.
+// appArmor returns a line only where Ubuntu's restriction exists.
 func (e *Env) appArmor() answer {
 	switch {
 	case e.Facts.AppArmor == "":
@@ -89,8 +89,8 @@ func (e *Env) appArmor() answer {
 	return e.judge(runner.Missing, "", diagnose.Userns, unix.EPERM)
 }
 
-// probeLimits reports what was found when the runner started: asking systemd for a
-// cgroup a second time would give a second one.
+// probeLimits reports the result from the runner's start. Asking systemd for a cgroup again would create a
+// second one.
 func probeLimits(_ context.Context, e *Env) []answer {
 	l := e.Limits
 	switch {

@@ -18,15 +18,15 @@ import (
 // childName is argv[0] of the probe's child.
 const childName = "demesne-probe"
 
-// report is what the child found, as JSON on its stdout. 0 is success.
+// report is the child's result, as JSON on its stdout. An errno of 0 means success.
 type report struct {
 	PID      int           `json:"pid"`
 	Proc     syscall.Errno `json:"proc"`
 	Hostname syscall.Errno `json:"hostname"`
 }
 
-// Reexec never returns in the child that a probe started, and does nothing in any
-// other process.
+// Reexec runs the child's part and never returns in a child that a probe started. In other processes it does
+// nothing.
 func Reexec() {
 	if len(os.Args) == 0 || os.Args[0] != childName {
 		return
@@ -34,12 +34,12 @@ func Reexec() {
 	if err := json.NewEncoder(os.Stdout).Encode(look()); err != nil {
 		os.Exit(1)
 	}
-	// Our namespaces are needed until the parent kills us, or dies.
+	// The parent needs these namespaces until it kills the child or dies.
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// look tries what PID 1 of a sandbox needs, in the child.
+// look tests, in the child, the operations that PID 1 of a sandbox needs.
 func look() report {
 	r := report{PID: os.Getpid()}
 	r.Proc = errno(mountProc())
@@ -51,8 +51,8 @@ func look() report {
 	return r
 }
 
-// mountProc mounts a /proc attached nowhere. The kernel answers as it would for one
-// at /proc: it compares with what is mounted in this namespace.
+// mountProc makes a detached mount of /proc. The kernel applies the same check as for a mount at /proc: it
+// compares with the mounts in this namespace.
 func mountProc() error {
 	ctx, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -85,7 +85,7 @@ func errno(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// probeNested starts the child in the namespaces of a sandbox and asks it.
+// probeNested starts the child in the namespaces of a sandbox and reads its report.
 func probeNested(ctx context.Context, e *Env) []answer {
 	child, out, err := e.startNested(ctx)
 	if err != nil {
@@ -111,8 +111,7 @@ func probeNested(ctx context.Context, e *Env) []answer {
 	return []answer{nested, proc, name}
 }
 
-// startNested runs this program again. The child closes nothing and opens nothing
-// of ours: it has three descriptors and no environment.
+// startNested runs this program again. The child inherits three descriptors and no environment.
 func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, out io.Reader, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{childName}
@@ -125,7 +124,7 @@ func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, out io.Reader, err 
 		GidMappings:                nestedMap(total(e.GIDMap)),
 		GidMappingsEnableSetgroups: total(e.GIDMap) > 1,
 	}
-	// Its stdin ends when we do, and it with it.
+	// Its stdin ends with this process, which ends the child too.
 	if _, err = cmd.StdinPipe(); err != nil {
 		return nil, nil, err
 	}
@@ -135,7 +134,7 @@ func (e *Env) startNested(ctx context.Context) (_ *exec.Cmd, out io.Reader, err 
 	return cmd, out, cmd.Start()
 }
 
-// stop ends a child, which is PID 1 of its namespace, and takes its exit status.
+// stop kills a child, which is PID 1 of its namespace, and reaps it.
 func stop(child *exec.Cmd) {
 	child.Process.Kill()
 	child.Wait()

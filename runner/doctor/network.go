@@ -9,7 +9,7 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// probeNetwork makes the network namespace of a sandbox, which verifies itself.
+// probeNetwork creates the network namespace of a sandbox, which verifies itself.
 func probeNetwork(_ context.Context, e *Env) []answer {
 	n, err := netns.New()
 	if err != nil {

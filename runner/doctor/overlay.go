@@ -15,7 +15,7 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// probeOverlay tries overlayfs on a tmpfs of its own.
+// probeOverlay tests overlayfs on its own tmpfs.
 func probeOverlay(_ context.Context, e *Env) []answer {
 	dir := e.Dir
 	if dir == "" {
@@ -33,7 +33,7 @@ func probeOverlay(_ context.Context, e *Env) []answer {
 	return []answer{held("tmpfs")}
 }
 
-// probeOverlayDisk tries it on the file system that demesne's own files are on.
+// probeOverlayDisk tests overlayfs on the file system with demesne's files.
 func probeOverlayDisk(_ context.Context, e *Env) []answer {
 	dir, err := tempDir(disks(e.RunDir), prefix(e.Key))
 	switch {
@@ -42,8 +42,8 @@ func probeOverlayDisk(_ context.Context, e *Env) []answer {
 	case dir == "":
 		return []answer{{}}
 	}
-	// The thread's mount goes with the thread, a moment later than it; in another
-	// mount namespace it does not hinder removal.
+	// The thread's mount ends shortly after the thread. It is in another mount namespace and does not prevent
+	// the removal.
 	defer os.RemoveAll(dir)
 	if err := inMountNS(func() error { return useOverlay(dir) }); err != nil {
 		return []answer{e.judge(runner.Degraded, "tmpfs or copies", overlayDiagnosis(err), err)}
@@ -51,7 +51,7 @@ func probeOverlayDisk(_ context.Context, e *Env) []answer {
 	return []answer{held(filepath.Dir(dir))}
 }
 
-// errMountNS is about the thread, not about overlayfs.
+// errMountNS marks errors about the thread's mount namespace instead of overlayfs.
 var errMountNS = errors.New("make mount namespace")
 
 func overlayDiagnosis(err error) diagnosis {
@@ -61,7 +61,7 @@ func overlayDiagnosis(err error) diagnosis {
 	return diagnose.Overlay
 }
 
-// tempDir makes a directory in the first of dirs that allows it; "" without any.
+// tempDir makes a directory in the first of dirs that allows it. It returns "" if dirs is empty.
 func tempDir(dirs []string, prefix string) (string, error) {
 	var errs []error
 	for _, d := range dirs {
@@ -74,8 +74,7 @@ func tempDir(dirs []string, prefix string) (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// inMountNS runs f on a thread with a mount namespace of its own, from which
-// nothing propagates.
+// inMountNS runs f on a thread with its own mount namespace. Mounts do not propagate out of it.
 func inMountNS(f func() error) error {
 	return lockedthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -88,9 +87,8 @@ func inMountNS(f func() error) error {
 	})
 }
 
-// useOverlay makes a tree below dir and does to it what sandboxes do to images.
-// Each of these can end in EIO on a mount that succeeded, where overlayfs cannot
-// write its user.overlay.* attributes.
+// useOverlay makes a tree below dir and applies the operations of sandboxes on images. Each can fail with EIO,
+// even on a successful mount, if overlayfs cannot write its user.overlay.* attributes.
 func useOverlay(dir string) error {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, d := range []string{"lower/dir", "upper", "work", "merged"} {
@@ -136,7 +134,7 @@ func appendTo(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// readBack fails unless merged has the changes and lower none of them.
+// readBack fails unless merged shows the changes and lower shows none.
 func readBack(merged, lower string) error {
 	inside, err := os.ReadDir(filepath.Join(merged, "dir"))
 	if err != nil || len(inside) > 0 {

@@ -1,31 +1,30 @@
-// Package probe is `demesne check`: it finds out what this machine lets demesne do,
-// by doing it, and says what to type where the answer is no.
+// Package doctor implements `demesne check`. It tests which features this machine offers to demesne by using
+// them, and suggests a fix for each missing one.
 //
-// A version number says little: distributions patch features in and lock them
-// away, containers filter them. So each probe makes the real thing, uses it once
-// and takes it down again:
+// A version number is a poor guide: distributions backport features and disable them, and containers filter
+// them. So each probe creates the real object, uses it once and removes it:
 //
-//	user namespace          the runner is in one: has it the rights that go with it?
-//	id maps                 a file is given to the last id that is mapped
-//	apparmor                Ubuntu's restriction: is it on, and is it on us?
+//	user namespace          the runner is in one: does it have the rights of one?
+//	id maps                 a file is given to the last mapped id
+//	apparmor                Ubuntu's restriction: is it on, and does it apply to the runner?
 //	nested user namespace   a child in user, mount, pid, uts, ipc and cgroup namespaces
 //	fresh /proc             that child mounts one and finds itself in it as 1
-//	hostname                that child names itself
+//	hostname                that child sets its hostname
 //	idmapped mounts         a tmpfs seen through that child's ids (real root only)
-//	overlay                 write, rename and rmdir of what is below, on tmpfs
-//	overlay on disk         the same where demesne keeps its state
+//	overlay                 write, rename and rmdir on the lower, with a tmpfs
+//	overlay on disk         the same on the disk with demesne's state
 //	network namespace       loopback alone, read back (package netns)
 //	read-only /sys          of that namespace
 //	egress path             veth, AnyIP, tproxy: a connection arrives (package netns)
-//	landlock                a thread forbids itself to list / and then cannot
-//	seccomp                 a thread forbids itself a system call and then cannot
-//	cgroups                 what package limits found when the runner started
+//	landlock                a thread forbids itself to list / and is then refused
+//	seccomp                 a thread forbids itself a system call and is then refused
+//	cgroups                 the result of package limits at the runner's start
 //
-// The process that runs this has live sandboxes. Nothing here changes what belongs
-// to the process: a probe spends a thread of its own, which ends with it, or a
-// child. No probe leaves a mount, a process or a file, and none reaches a network.
+// The process that calls [Run] has live sandboxes, so no probe changes the state of the process. A probe uses a
+// thread that ends with it, or a child. No probe leaves a mount, a process or a file behind, and none accesses
+// a real network.
 //
-// The program that calls [Run] must call [Reexec] first thing in main.
+// The program that calls [Run] must call [Reexec] at the start of main.
 package doctor
 
 import (
@@ -37,50 +36,50 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// Env is what a runner knows and cannot find out again. Zero fields are unknown.
+// Env holds facts that a runner knows and a probe cannot find again. Zero fields are unknown.
 type Env struct {
-	Minimal          bool   // no user namespace could be made,
-	ModeWhy, ModeFix string // for this reason
+	Minimal          bool   // no user namespace could be made
+	ModeWhy, ModeFix string // the reason, and its fix
 
 	UIDMap, GIDMap []runner.IDRange // of the outer user namespace
-	MapWhy, MapFix string           // why they are not more; empty: they are
-	RealRoot       bool             // the caller is root of the machine
+	MapWhy, MapFix string           // why the maps are not larger; empty: they are complete
+	RealRoot       bool             // the caller is real root
 
 	Limits Limits
-	Dir    string // an existing directory, to mount on in a namespace of our own
-	RunDir string // the runner's, on a disk; see [Left]
-	Key    string // the runner's
-	Runner string // path of demesne-runner; empty: /proc/self/exe's
+	Dir    string // an existing directory for mounts in a probe's own namespace
+	RunDir string // the runner's directory on disk; see [Left]
+	Key    string // the runner's key
+	Runner string // path of demesne-runner; empty: /proc/self/exe
 
-	// Facts, unless nil, stand for the machine's own.
+	// Facts replaces the machine's own facts unless nil.
 	Facts *diagnose.Facts
 }
 
-// Limits is what package limits found.
+// Limits is the result of package limits.
 type Limits struct {
 	Mechanism string // cgroup2, cgroup1, rlimits, …
-	Why, Fix  string // why it is not the best there is; empty: it is
+	Why, Fix  string // why it is not the best mechanism; empty: it is
 }
 
-// probeTime bounds Run. All probes together take some 20 ms, and on a machine that has other work a
-// hundred times that; only a person waits for one that hangs.
+// probeTime bounds Run. All probes together take about 20 ms, and up to a hundred times that on a loaded
+// machine. Only a probe that hangs reaches the bound.
 const probeTime = 5 * time.Second
 
-// group is probes that share their doing. do answers in the order of names.
+// group is a set of probes with a shared test. do returns answers in the order of names.
 type group struct {
 	names []string
 	bare  bool // works without a user namespace
-	root  bool // concerns real root alone
+	root  bool // concerns real root only
 	do    func(context.Context, *Env) []answer
 }
 
-// answer is a runner.Probe that does not know its name.
+// answer is a runner.Probe without its name.
 type answer struct {
 	status           runner.Status
 	detail, why, fix string
 }
 
-// groups is the table, in the order of the output.
+// groups lists the probes in output order.
 var groups = []group{
 	{names: []string{"user namespace", "id maps", "apparmor"}, bare: true, do: probeMaps},
 	{names: []string{"nested user namespace", "fresh /proc", "hostname"}, do: probeNested},
@@ -94,8 +93,8 @@ var groups = []group{
 	{names: []string{"cgroups"}, bare: true, do: probeLimits},
 }
 
-// Run does all probes at the same time and answers within five seconds, whatever hangs.
-// A probe that has nothing to say on this machine has no line.
+// Run runs all probes concurrently and returns within five seconds, even if a probe hangs. A probe that does
+// not apply to this machine has no line.
 func Run(ctx context.Context, env Env) []runner.Probe {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -113,7 +112,7 @@ func Run(ctx context.Context, env Env) []runner.Probe {
 			continue
 		case <-ctx.Done():
 		}
-		select { // both may be ready, and an answer is better than none
+		select { // if both are ready, prefer the answer
 		case l := <-lines[i]:
 			all = append(all, l...)
 		default:
@@ -123,7 +122,7 @@ func Run(ctx context.Context, env Env) []runner.Probe {
 	return all
 }
 
-// runGroup answers once, into done.
+// runGroup sends the lines of one group to done, once.
 func runGroup(ctx context.Context, g group, env *Env, done chan<- []runner.Probe) {
 	start := time.Now()
 	var answers []answer
@@ -137,7 +136,7 @@ func runGroup(ctx context.Context, g group, env *Env, done chan<- []runner.Probe
 	done <- g.lines(answers, time.Since(start))
 }
 
-// lines puts names to answers and leaves out those without a status.
+// lines adds names to answers and omits those without a status.
 func (g group) lines(answers []answer, took time.Duration) []runner.Probe {
 	var all []runner.Probe
 	for i, a := range answers {
@@ -152,7 +151,7 @@ func (g group) lines(answers []answer, took time.Duration) []runner.Probe {
 	return all
 }
 
-// late is the answer of probes that gave none.
+// late returns the lines of probes that did not answer in time.
 func (g group) late(e *Env, err error) []runner.Probe {
 	if g.root && !e.RealRoot {
 		return nil
@@ -160,7 +159,7 @@ func (g group) late(e *Env, err error) []runner.Probe {
 	return g.lines(g.same(answer{status: runner.Missing, why: "no answer in time: " + err.Error()}), probeTime)
 }
 
-// same is one answer for all of g.
+// same returns one answer for all probes of g.
 func (g group) same(a answer) []answer {
 	all := make([]answer, len(g.names))
 	for i := range all {
@@ -169,8 +168,8 @@ func (g group) same(a answer) []answer {
 	return all
 }
 
-// facts reads them, and takes out what is only true inside: in the runner's user
-// namespace everybody is privileged and mapped.
+// facts reads the facts and removes those that hold only inside: in the runner's user namespace every process
+// is privileged and mapped.
 func (e *Env) facts() *diagnose.Facts {
 	if e.Facts != nil {
 		return e.Facts
@@ -197,7 +196,7 @@ func held(detail string) answer { return answer{status: runner.Held, detail: det
 // diagnosis is a function of package diagnose.
 type diagnosis func(error, diagnose.Facts) (why, fix string)
 
-// judge is status, with what stands in, explained.
+// judge returns an answer with status and substitute, explained by d.
 func (e *Env) judge(status runner.Status, instead string, d diagnosis, err error) answer {
 	why, fix := d(err, *e.Facts)
 	return answer{status, instead, why, fix}

@@ -42,7 +42,7 @@ func want(t *testing.T, all map[string]runner.Probe, status runner.Status, names
 	}
 }
 
-// runDir is a run directory where only the second place for a try is writable.
+// runDir returns a run directory in which only the second test directory is writable.
 func runDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func TestManyIDs(t *testing.T) {
 	})
 }
 
-// TestMapsLied holds that the id map is tried, not believed.
+// TestMapsLied: the id map is tested, not trusted.
 func TestMapsLied(t *testing.T) {
 	asRootAndUser(t, start{ids: 1}, func(t *testing.T) {
 		m := []runner.IDRange{{Inside: 0, Host: 1, Size: 65536}}
@@ -107,7 +107,7 @@ func TestMaskedProc(t *testing.T) {
 	})
 }
 
-// TestNoNamespaces forbids user namespaces the way a machine's owner does.
+// TestNoNamespaces forbids user namespaces as the owner of a machine would.
 func TestNoNamespaces(t *testing.T) {
 	asRootAndUser(t, start{ids: 1, shell: "echo 0 > /proc/sys/user/max_user_namespaces"}, func(t *testing.T) {
 		all := byName(t, Env{UIDMap: oneID(), GIDMap: oneID()})
@@ -146,7 +146,7 @@ func TestAppArmorLine(t *testing.T) {
 	}
 }
 
-// TestRunIsBounded asks in a context that has ended already.
+// TestRunIsBounded calls Run with a context that has already ended.
 func TestRunIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -159,15 +159,15 @@ func TestRunIsBounded(t *testing.T) {
 	}
 }
 
-// TestNothingChanges holds that the process is as before: its namespaces, its
-// threads' restrictions, its descriptors.
+// TestNothingChanges: Run does not change the process's namespaces, its threads' restrictions or its
+// descriptors.
 func TestNothingChanges(t *testing.T) {
-	// Private, or others' mounts on this machine would arrive meanwhile.
+	// Private, because other mounts on this machine would propagate meanwhile.
 	alone := start{ids: 1, shell: "mount --make-rprivate /"}
 	asRootAndUser(t, alone, func(t *testing.T) {
 		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), RunDir: runDir(t)}
-		Run(t.Context(), e)                // the runtime opens what it keeps
-		time.Sleep(100 * time.Millisecond) // its spent threads end
+		Run(t.Context(), e)                // the runtime opens the descriptors it keeps
+		time.Sleep(100 * time.Millisecond) // the disposable threads end
 		before := state(t)
 		for range 5 {
 			Run(t.Context(), e)
@@ -182,7 +182,7 @@ func TestNothingChanges(t *testing.T) {
 	})
 }
 
-// state describes the process, threads that are like the first counted as one.
+// state describes the process; equal threads count once.
 func state(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -14,11 +14,10 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// scopesABI is the first that keeps signals and abstract sockets in, and all that
-// demesne uses.
+// scopesABI is the first Landlock ABI with scopes for signals and abstract sockets.
 const scopesABI = 6
 
-// probeLandlock forbids a thread to list directories and has it list one.
+// probeLandlock forbids a thread to list directories and then lists one.
 func probeLandlock(_ context.Context, e *Env) []answer {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -48,7 +47,7 @@ func restrictByLandlock() error {
 	if err := list(); err != nil {
 		return fmt.Errorf("list /: %w", err)
 	}
-	// The first version of struct landlock_ruleset_attr, which every kernel takes.
+	// The first version of struct landlock_ruleset_attr, which every kernel accepts.
 	attr := struct{ fs uint64 }{unix.LANDLOCK_ACCESS_FS_READ_DIR}
 	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
@@ -67,7 +66,7 @@ func restrictByLandlock() error {
 	return nil
 }
 
-// probeSeccomp forbids a thread getpgid(2) and has it call that.
+// probeSeccomp forbids a thread getpgid(2) and then calls it.
 func probeSeccomp(_ context.Context, e *Env) []answer {
 	if err := lockedthread.Run(restrictBySeccomp); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Seccomp, err)}

@@ -12,8 +12,8 @@ import (
 	"demesne/runner/doctor/diagnose"
 )
 
-// TestForbiddenBySeccomp has a filter like the one that Docker comes with refuse a
-// user namespace, and wants that told.
+// TestForbiddenBySeccomp refuses a user namespace with a filter like Docker's default, and expects that
+// diagnosis.
 func TestForbiddenBySeccomp(t *testing.T) {
 	asRootAndUser(t, start{}, func(t *testing.T) {
 		forbidUserns(t)
@@ -28,7 +28,7 @@ func TestForbiddenBySeccomp(t *testing.T) {
 	})
 }
 
-// forbidUserns makes clone(2) with CLONE_NEWUSER answer EPERM, for the whole process.
+// forbidUserns makes clone(2) with CLONE_NEWUSER fail with EPERM, for the whole process.
 func forbidUserns(t *testing.T) {
 	t.Helper()
 	const nr, arg0 = 0, 16 // offsets in struct seccomp_data

@@ -1,16 +1,15 @@
-// Package files is what may be asked about the files of a sandbox, one thing at a time: to
-// read, write or edit one, to list a directory, to find files by name or by what is in them.
+// Package files defines requests about single files of a sandbox. A request reads, writes or edits a file,
+// lists a directory, or finds files by name or by content.
 //
 //	caller → demesne-init files, executed in the sandbox:  Request, JSON, on stdin
 //	demesne-init → caller:                                 Answer, JSON, on stdout
 //
-// It is done inside (package inside), as the sandbox's user: what a path means, what may be
-// read, and where a link leads is the kernel's word there, and no path or link of the
-// sandbox's is ever followed on the host. This package is the words only, and links little:
-// every caller has it.
+// Package inside serves them in the sandbox, as the sandbox's user. There the kernel resolves paths and links
+// and checks permissions. No path or link of the sandbox is ever followed on the host. This package only has
+// types and bounds. It imports little, because every caller links it.
 //
-// An answer comes from where untrusted code runs, and some of that may have written it:
-// [ReadAnswer] bounds it, and what is in it is text for whoever asked, no more.
+// An answer comes from an untrusted place, and untrusted code may have written it. [ReadAnswer] bounds its
+// size. Callers must treat its content as mere text.
 package files
 
 import (
@@ -21,18 +20,18 @@ import (
 	"strings"
 )
 
-// Bounds of what is asked and answered.
+// Size limits of requests and answers.
 const (
-	// RequestMax bounds a request and so what can be written, in bytes of JSON.
+	// RequestMax bounds a request, and so the size of a write, in bytes of JSON.
 	RequestMax = 48 << 20
 	// AnswerMax bounds an answer, in bytes of JSON.
 	AnswerMax = 4 << 20
-	// ReadMax bounds the text or the bytes that one answer has of a file.
+	// ReadMax bounds the text or the bytes of a file in one answer.
 	ReadMax = 256 << 10
 )
 
-// Request is one thing to do: exactly one member is set. A path is absolute or begins at
-// the directory that the request is made in.
+// Request is one operation: exactly one member is set. A path is absolute or relative to the working directory
+// of the request.
 type Request struct {
 	Read  *Read  `json:"read,omitempty"`
 	Write *Write `json:"write,omitempty"`
@@ -46,18 +45,18 @@ type Request struct {
 type Read struct {
 	Path   string `json:"path"`
 	Offset int64  `json:"offset,omitempty"` // the first line or byte, from 1; 0 means 1
-	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or as many bytes as fit
+	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or at most ReadMax bytes
 	Bytes  bool   `json:"bytes,omitempty"`
 }
 
-// Write makes a file or replaces its content, and makes the directories above it.
+// Write creates a file or replaces its content, and creates missing parent directories.
 type Write struct {
 	Path    string `json:"path"`
 	Content []byte `json:"content"`
 }
 
-// Edit replaces one passage of a file, or with All each that reads so. Text that is nowhere
-// as it stands is looked for once more by whole lines, with less and less said about spaces.
+// Edit replaces one passage of a file, or with All every occurrence. If no text matches exactly, the search
+// repeats by whole lines and ignores more and more white space.
 type Edit struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
@@ -65,44 +64,43 @@ type Edit struct {
 	All  bool   `json:"all,omitempty"`
 }
 
-// List asks for what is in a directory, Depth levels deep; 0 means 1.
+// List asks for the entries of a directory, Depth levels deep; 0 means 1.
 type List struct {
 	Path  string `json:"path,omitempty"`
 	Depth int    `json:"depth,omitempty"`
 }
 
-// Glob asks for files by name: * ? [a-z] {a,b} within one name, ** across directories. A
-// pattern without a slash is for the last name, at any depth below Path.
+// Glob asks for files by name: * ? [a-z] {a,b} within one name, ** across directories. A pattern without a
+// slash matches the last name, at any depth below Path.
 type Glob struct {
 	Path    string `json:"path,omitempty"`
 	Pattern string `json:"pattern"`
 }
 
-// Grep asks for lines that match a regular expression of Go's (RE2: no back references, and
-// time linear in the text).
+// Grep asks for lines that match a Go regular expression (RE2: no back references, time linear in the text).
 type Grep struct {
 	Path       string `json:"path,omitempty"` // a directory or a file
 	Pattern    string `json:"pattern"`
-	Glob       string `json:"glob,omitempty"` // only files whose name matches, as for Glob
+	Glob       string `json:"glob,omitempty"` // only files that match, as for Glob
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
 	Context    int    `json:"context,omitempty"` // lines before and after each match
 	Mode       Mode   `json:"mode,omitempty"`
 }
 
-// Mode says what a search answers.
+// Mode selects the output of a search.
 type Mode string
 
-// The modes there are; the empty one is Lines.
+// Values of Mode; the empty value means Lines.
 const (
 	Lines  Mode = "content"
 	Names  Mode = "files_only"
 	Counts Mode = "count"
 )
 
-// Modes lists them.
+// Modes lists the values of Mode.
 func Modes() []Mode { return []Mode{Lines, Names, Counts} }
 
-// Answer has the member that belongs to the request's, or Error.
+// Answer has the member that corresponds to the request's, or Error.
 type Answer struct {
 	Error   string   `json:"error,omitempty"`
 	Content *Content `json:"content,omitempty"`
@@ -112,30 +110,30 @@ type Answer struct {
 	Matches *Matches `json:"matches,omitempty"`
 }
 
-// Content is what a [Read] read.
+// Content is the result of a [Read].
 type Content struct {
-	Text   string `json:"text"`             // each line with its number and a tab in front
-	Bytes  []byte `json:"base64,omitempty"` // in place of Text, when bytes were asked for
-	Binary bool   `json:"binary,omitempty"` // and so without Text
+	Text   string `json:"text"`             // each line preceded by its number and a tab
+	Bytes  []byte `json:"base64,omitempty"` // replaces Text if bytes were requested
+	Binary bool   `json:"binary,omitempty"` // the file is binary and Text is empty
 	Size   int64  `json:"size"`             // of the whole file, in bytes
 	Next   int64  `json:"next_offset,omitempty"`
-	Cut    bool   `json:"truncated,omitempty"` // there is more, from Next; or a line was cut
+	Cut    bool   `json:"truncated,omitempty"` // the file continues at Next, or a line was cut
 }
 
-// Written says what a [Write] did.
+// Written is the result of a [Write].
 type Written struct {
 	Bytes   int64 `json:"bytes"`
 	Created bool  `json:"created"`
 }
 
-// Edited says what an [Edit] did.
+// Edited is the result of an [Edit].
 type Edited struct {
 	Replaced int    `json:"replaced"`
-	Line     int    `json:"line"`              // of the first
-	Ignored  string `json:"ignored,omitempty"` // what had to be left out of account to find it
+	Line     int    `json:"line"`              // of the first replacement
+	Ignored  string `json:"ignored,omitempty"` // differences that the search had to ignore
 }
 
-// Entries are files.
+// Entries is the result of a [List] or a [Glob].
 type Entries struct {
 	Entries []Entry `json:"entries"`
 	Cut     bool    `json:"truncated,omitempty"`
@@ -146,35 +144,35 @@ type Entry struct {
 	Path     string `json:"path"`
 	Type     string `json:"type"` // file, directory, link or other
 	Size     int64  `json:"size"`
-	Mode     string `json:"mode"`             // as ls -l has it
+	Mode     string `json:"mode"`             // as in ls -l
 	Modified int64  `json:"modified_unix"`    // seconds
 	Target   string `json:"target,omitempty"` // of a link
 }
 
-// Matches are what a [Grep] found.
+// Matches is the result of a [Grep].
 type Matches struct {
 	Lines  []Line  `json:"lines,omitempty"`
 	Files  []Count `json:"files,omitempty"` // in the other modes
-	Total  int     `json:"matches"`         // found until it stopped
+	Total  int     `json:"matches"`         // found before the search stopped
 	Binary int     `json:"binary_files,omitempty"`
 	Cut    bool    `json:"truncated,omitempty"`
 }
 
-// Line is one that matched, or one of its neighbours.
+// Line is a matching line or a context line.
 type Line struct {
 	Path    string `json:"path"`
 	Line    int    `json:"line"`
 	Text    string `json:"text"`
-	Context bool   `json:"context,omitempty"` // a neighbour
+	Context bool   `json:"context,omitempty"` // a context line
 }
 
-// Count is how often a file matched; 0 where nobody counted.
+// Count is the number of matches in a file; 0 if they were not counted.
 type Count struct {
 	Path  string `json:"path"`
 	Count int    `json:"count,omitempty"`
 }
 
-// Check says what is wrong with a request before anybody is asked.
+// Check validates a request before it is sent.
 func (r Request) Check() error {
 	var set []string
 	need := func(name, value string, there bool) error {
@@ -212,10 +210,10 @@ func (r Request) Check() error {
 	return err
 }
 
-// ErrAnswer says that what came back is no answer.
+// ErrAnswer means that the received data is too long or not an Answer.
 var ErrAnswer = errors.New("the sandbox sent no answer")
 
-// ReadAnswer reads one. What went wrong inside is an error here.
+// ReadAnswer reads an answer. It returns the answer's Error as an error.
 func ReadAnswer(r io.Reader) (*Answer, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, AnswerMax+1))
 	if err != nil {

@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What a sandbox sends in place of an answer is an error, in one line, and bounded.
+// TestReadAnswer: invalid output of a sandbox yields a bounded error of one line.
 func TestReadAnswer(t *testing.T) {
 	for _, in := range []string{"", "{", "[]", "null x", `{"matches":3}`, strings.Repeat(" ", AnswerMax) + "{}"} {
 		if a, err := ReadAnswer(strings.NewReader(in)); !errors.Is(err, ErrAnswer) {

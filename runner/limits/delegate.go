@@ -11,8 +11,8 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// adopt turns the version 2 group the runner is in into a place: everybody in it
-// moves to a leaf, and the controllers are handed down.
+// adopt makes the runner's own version 2 group usable. It moves all its processes to a leaf and delegates the
+// controllers.
 func adopt() (*hierarchy, error) {
 	t := newThread()
 	p := &hierarchy{version: 2, thread: t}
@@ -46,8 +46,7 @@ func adopt() (*hierarchy, error) {
 	return p, nil
 }
 
-// evacuate moves all processes of dir to its leaf. More than one round is needed
-// when one forks meanwhile.
+// evacuate moves all processes of dir to its leaf. A process that forks meanwhile needs another round.
 func evacuate(dir *cgroup.Dir) error {
 	to, err := dir.Make(leaf)
 	if err != nil {
@@ -65,7 +64,7 @@ func evacuate(dir *cgroup.Dir) error {
 			}
 		}
 	}
-	return nil // what is left shows in Enable
+	return nil // Enable fails if processes remain
 }
 
 // try makes a group below dir and removes it.
@@ -78,8 +77,7 @@ func try(dir *cgroup.Dir) error {
 	return dir.Remove(trial)
 }
 
-// family is the process and the ones that started it: the reaper and the program
-// the user typed.
+// family returns the process and its two ancestors: the reaper and the program the user typed.
 func family(pid int) []int {
 	out := []int{pid}
 	for range 2 {
@@ -101,8 +99,8 @@ func strangers(pids, family []int) (n int) {
 	return n
 }
 
-// parentOf reads the fourth field of /proc/PID/stat; the second, a name in
-// parentheses, may contain anything.
+// parentOf reads the fourth field of /proc/PID/stat. The second field, a name in parentheses, may contain any
+// character.
 func parentOf(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -15,52 +15,55 @@ import (
 // Written is a host directory that a sandbox may write.
 type Written struct {
 	Dir   *os.File
-	Whole bool // what is in it when the watch begins counts, too
-	Upper bool // what is written over an image, or over the sandbox's tree, is in it
+	Whole bool // count what Dir contains when the watch begins, too
+	Upper bool // Dir holds the upper of an image or of the sandbox's tree
 }
 
 // disk is one watched directory.
 //
-// Two counts stand side by side. The walk over the directory finds files by their names, and
-// the search in the sandbox's processes those without one: that is exact, but does not see
-// what is mapped and closed, on its way through a socket, or moved about while it looks. What
-// the file system lost since the sandbox began sees everything, also what others write. So the
-// exact count holds for as long as there is nowhere to hide: what the file system lost beyond
-// it is then the others', and is settled as theirs. While there is, it is the sandbox's.
+// It combines two measurements. A walk over the directory finds named files; a search of the sandbox's
+// processes finds open files without a name. Together they give an exact count. They miss files that are mapped
+// and closed, files in transit through a socket, and files moved during the walk.
+//
+// The second measurement is how much space the file system lost since the sandbox began. It misses nothing, but
+// includes the writes of other programs.
+//
+// The exact count applies while the sandbox has no place to hide files. The file system's further loss is then
+// attributed to other programs for good. While files can be hidden, that loss counts as the sandbox's.
 type disk struct {
 	dir    *os.File
-	name   string // as the sandbox sees it: /out
+	name   string // path as the sandbox sees it: /out
 	dev    uint64
-	whole  bool // what was there counts, too
+	whole  bool // count files that existed at the start, too
 	upper  bool
 	start  space
-	base   tally // what was there before the sandbox wrote
+	base   tally // files that existed before the sandbox wrote and do not count
 	ledger *ledger
 	since  tally // the ledger's sum at the start
-	had    tally // what counts and was there at the start
-	known  tally // what is in the ledger for this directory
+	had    tally // files that existed at the start and do count
+	known  tally // the part of the ledger that this directory reported
 
-	seen   space     // at the last look at the file system
-	last   space     // when it was last measured
-	next   time.Time // when it may be measured again
+	seen   space     // file system state at the last poll
+	last   space     // file system state at the last measurement
+	next   time.Time // earliest time of the next measurement
 	looked time.Time
-	exact  bool  // files can be counted; else the file system's loss counts
-	others tally // what the file system lost to others, as last settled
+	exact  bool  // files can be counted; otherwise the file system's loss counts
+	others tally // loss attributed to other programs so far
 	doubt  int   // see weigh
-	clean  int   // looks in a row that found nowhere to hide
+	clean  int   // consecutive measurements that found no place to hide files
 
-	grown tally  // what counts as the sandbox's
-	where string // unless all of it was found: where the rest may be
+	grown tally  // usage attributed to the sandbox
+	where string // place that may hide the files not found; "" if none
 }
 
-// space is what a file system has left.
+// space is the free and total space of a file system.
 type space struct {
 	avail, total int64 // bytes
-	inodes, all  int64 // all is 0 where inodes are not counted
+	inodes, all  int64 // all is 0 where the file system does not count inodes
 }
 
-// lost is what has been taken between two looks. Some file systems make inodes as they are
-// needed: what counts is how many are in use.
+// lost returns the space taken between s and now. Some file systems allocate inodes on demand, so it compares
+// inodes in use instead of free inodes.
 func (s space) lost(now space) tally {
 	return tally{s.avail - now.avail, (now.all - now.inodes) - (s.all - s.inodes)}
 }
@@ -76,8 +79,8 @@ func spaceOf(f *os.File) (space, error) {
 	}, nil
 }
 
-// bound is the disk limit as a tally. An empty file takes no byte that is counted, but an inode:
-// a directory may have as many as would fill the limit with files of a page.
+// bound converts the disk limit to a tally. An empty file uses no counted byte, but it uses an inode. The inode
+// bound is the number of 4 KiB files that fill the limit, at least 1024.
 func bound(limit int64) tally {
 	if limit == None {
 		return tally{None, None}
@@ -85,8 +88,8 @@ func bound(limit int64) tally {
 	return tally{limit, max(limit/4096, 1024)}
 }
 
-// disks prepares the directories. What a file system has left is noted at once,
-// what a directory holds is measured later, on the watch's own goroutine.
+// disks prepares the directories. It records the free space of each file system at once. The watch's own
+// goroutine measures the directories later.
 func (w *watch) disks(dirs []Written) []*disk {
 	var out []*disk
 	for _, d := range dirs {
@@ -110,16 +113,15 @@ func (w *watch) disks(dirs []Written) []*disk {
 }
 
 const (
-	diskEvery = 200 * time.Millisecond // how often a changing file system is looked at
-	diskIdle  = time.Second            // and one that does not change
-	diskAnew  = 10 * time.Second       // a measure without any sign of change
+	diskEvery = 200 * time.Millisecond // poll interval for a file system that changes
+	diskIdle  = time.Second            // poll interval for an idle file system
+	diskAnew  = 10 * time.Second       // longest time between two measurements
 	diskShare = 50                     // measuring takes at most 1/50 of a processor,
-	diskHaste = 5                      // or 1/5 while there is a doubt
+	diskHaste = 5                      // or 1/5 while the count is in doubt
 )
 
-// disk watches until a limit is passed. Asking a file system how full it is costs
-// a microsecond, measuring a tree up to a third of a second: the first says when
-// the second is due.
+// disk watches until a limit is exceeded. A statfs call costs a microsecond; measuring a tree takes up to a
+// third of a second. So the statfs result decides when to measure.
 func (w *watch) disk(pid1 int, disks []*disk) {
 	for _, d := range disks {
 		defer d.dir.Close()
@@ -149,8 +151,8 @@ func (w *watch) disk(pid1 int, disks []*disk) {
 	}
 }
 
-// baseline measures what is there before the sandbox has written much; what the
-// file system lost meanwhile is taken to be the sandbox's.
+// baseline measures the files that exist before the sandbox has written much. It attributes the file system's
+// loss since the start to the sandbox.
 func (d *disk) baseline(w *watch) {
 	began := time.Now()
 	u := measure(d.dir, tally{None, None}, w.quit)
@@ -173,8 +175,9 @@ func (w *watch) inexact(d *disk) {
 	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): the growth of its whole file system counts", d.name, maxEntries)
 }
 
-// due says whether to measure: when the file system lost or regained a part of the
-// limit since the last time, when it is nearly full, or for once without a sign.
+// due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit and
+// while the count is in doubt. It also does when the file system is nearly full and changed, and after diskAnew
+// without a measurement.
 func (d *disk) due(now space, limit tally, t time.Time) bool {
 	if t.Before(d.next) {
 		return false
@@ -187,7 +190,7 @@ func (d *disk) due(now space, limit tally, t time.Time) bool {
 	return limit.bytes != None && (moved.bytes >= max(limit.bytes/32, 64<<10) || moved.files >= max(limit.files/32, 64))
 }
 
-// discovery measures what the sandbox has written.
+// look measures the files that the sandbox has written.
 func (d *disk) look(w *watch, pid1 int, now space, limit tally) {
 	began := time.Now()
 	lost := d.lost(now)
@@ -215,13 +218,13 @@ func (d *disk) look(w *watch, pid1 int, now space, limit tally) {
 	d.next = d.looked.Add(share * d.looked.Sub(began))
 }
 
-// lost is what the file system lost since the sandbox began, but for what other ones account for.
+// lost returns the file system's loss since the sandbox began, without the amounts other sandboxes account for.
 func (d *disk) lost(now space) tally {
 	elsewhere := d.ledger.add(d.dev, tally{}).minus(d.since).minus(d.known)
 	return d.start.lost(now).minus(elsewhere)
 }
 
-// count decides what counts as the sandbox's, of what a walk found and the file system lost.
+// count computes the sandbox's usage from the walk's result and the file system's loss.
 func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
 	found := u.minus(d.base)
 	gap := lost.minus(d.others).minus(found).atLeast(tally{})
@@ -244,16 +247,17 @@ func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
 }
 
 const (
-	// certain is how much doubt is enough. Programs send descriptors, replace files that are
-	// mapped, and change directories: for once that means nothing.
+	// certain is the amount of doubt that counts as proof. Ordinary programs also send descriptors, replace
+	// mapped files, and change directories, so one measurement proves nothing.
 	certain  = 9
-	hides    = 3 // the weight of a look that found where files can be hidden
-	moves    = 1 // and of one that may have missed files that were moved
-	innocent = 3 // how many looks in a row without either settle a loss as the others'
+	hides    = 3 // weight of a measurement that found a place to hide files
+	moves    = 1 // weight of a measurement that may have missed moved files
+	innocent = 3 // consecutive clean measurements that attribute a loss to other programs
 )
 
-// weigh says whether what the file system lost beyond what was found counts as the
-// sandbox's, if that matters. If nothing can be hidden, look after look, it is settled as the others'.
+// weigh reports whether the unexplained loss of the file system counts as the sandbox's. It matters only near
+// the limit or on a nearly full file system. After enough consecutive measurements that found no place to hide
+// files, weigh attributes the loss to other programs.
 func (d *disk) weigh(hiding, moving, matters, low bool, gap tally) bool {
 	switch {
 	case !hiding && !moving:
@@ -272,7 +276,7 @@ func (d *disk) weigh(hiding, moving, matters, low bool, gap tally) bool {
 	return matters && d.doubt >= certain || low && d.doubt >= 2*hides
 }
 
-// slack is what may be amiss without a search: an eighth of the limit.
+// slack returns the discrepancy tolerated without a search of the processes: an eighth of the limit.
 func slack(limit tally) tally {
 	if limit.bytes == None {
 		return limit
@@ -280,8 +284,8 @@ func slack(limit tally) tally {
 	return tally{limit.bytes / 8, limit.files / 8}
 }
 
-// note tells the others what is known of the sandbox. Where the file system lost less than was
-// found, other programs removed files: that gives the sandbox no more room.
+// note records the sandbox's usage in the ledger for other sandboxes. If the file system lost less than the
+// walk found, other programs removed files. The sandbox gains no room from that.
 func (d *disk) note(found tally) {
 	known := found.minus(d.had)
 	d.ledger.add(d.dev, known.minus(d.known))
@@ -291,17 +295,17 @@ func (d *disk) note(found tally) {
 	}
 }
 
-// little is what does not matter, even where there is not much left.
+// little is the usage that is ignored even on a nearly full file system.
 var little = tally{1 << 20, 1000}
 
-// low says whether a file system is nearly full: less than 256 MiB or 1 %,
-// whichever is more, but on a small one no more than a tenth.
+// low reports whether a file system is nearly full. The bound is 256 MiB or 1 %, whichever is more, but at most
+// a tenth of the file system. Fewer than 1 % free inodes also count.
 func low(s space) bool {
 	return s.avail < max(s.total/100, min(256<<20, s.total/10)) || s.all > 0 && s.inodes < s.all/100
 }
 
-// verdict says why the sandbox is to end, or "". On a full file system it is, only
-// if it wrote something itself.
+// verdict returns the reason to end the sandbox, or "". A full file system is a reason only if the sandbox
+// itself wrote to it.
 func (d *disk) verdict(now space, limit tally) string {
 	rest := ""
 	if d.where != "" {

@@ -22,7 +22,7 @@ func TestLow(t *testing.T) {
 		{space{avail: 10 * gib, total: 100 * gib}, false},
 		{space{avail: gib / 2, total: 100 * gib}, true},
 		{space{avail: 200 << 20, total: 10 * gib}, true},
-		{space{avail: 20 << 20, total: 100 << 20}, false}, // a small one
+		{space{avail: 20 << 20, total: 100 << 20}, false}, // a small file system
 		{space{avail: 5 << 20, total: 100 << 20}, true},
 		{space{avail: 10 * gib, total: 100 * gib, inodes: 5, all: 1000}, true},
 		{space{avail: 10 * gib, total: 100 * gib, inodes: 500, all: 1000}, false},
@@ -41,7 +41,7 @@ func TestVerdict(t *testing.T) {
 		start, now space
 		grown      tally
 		limit      int64
-		want       string // part of the reason; empty: none
+		want       string // part of the reason; empty: no reason
 	}{
 		{"below", roomy, roomy, tally{gib, 1000}, 2 * gib, ""},
 		{"above", roomy, roomy, tally{3 * gib, 1}, 2 * gib, "3 GiB written to /out of 2 GiB"},
@@ -93,19 +93,19 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// What the file system lost beyond what was found is the sandbox's only if it can be, look
-// after look; it becomes the others' when there is nowhere to hide it.
+// TestWeigh: a loss beyond the files found counts as the sandbox's only after repeated evidence of hidden
+// files. Where files cannot be hidden, it is attributed to other programs.
 func TestWeigh(t *testing.T) {
 	const hiding, moving, full, below = 'h', 'm', 'F', '-'
 	gap := tally{100, 1}
 	for _, c := range []struct {
-		looks         string // ' ' is one that found nothing
-		mine, settled bool   // after the last
+		looks         string // ' ' is a measurement without evidence
+		mine, settled bool   // after the last measurement
 	}{
 		{"", false, false},
 		{"h", false, false},
 		{"hhh", true, false},
-		{"hh h", true, false}, // one look that missed it is no excuse
+		{"hh h", true, false}, // one clean measurement does not reset the doubt
 		{"h  h  h", true, false},
 		{"mmmmmmmm", false, false},
 		{"mmmmmmmmm", true, false},
@@ -115,7 +115,7 @@ func TestWeigh(t *testing.T) {
 		{"hh   hh", false, true},
 		{"F", false, false},
 		{"FF", true, false},
-		{"hh-h", false, false}, // below the limit with all of it
+		{"hh-h", false, false}, // below the limit even with the whole loss
 		{"---------", false, false},
 	} {
 		d, mine := disk{}, false
@@ -128,10 +128,11 @@ func TestWeigh(t *testing.T) {
 	}
 }
 
-// Sandboxes that share a file system are not asked about what others account for, nor about what goes again.
+// TestLost: sandboxes on a shared file system do not answer for each other's writes, nor for space that is
+// freed again.
 func TestLost(t *testing.T) {
 	l := &ledger{}
-	l.add(1, tally{7, 7}) // of one that has ended
+	l.add(1, tally{7, 7}) // from a sandbox that has ended
 	d := disk{dev: 1, ledger: l, since: l.add(1, tally{}), start: space{avail: 1000}}
 	l.add(1, tally{300, 0})
 	l.add(2, tally{5000, 0})
@@ -172,7 +173,7 @@ func TestSteady(t *testing.T) {
 	defer dir.Close()
 	walk := func() usage { return measure(dir, bound(None), nil) }
 	u := walk()
-	for !u.steady(dir) { // files are dated by the kernel's ticks
+	for !u.steady(dir) { // file timestamps advance in kernel ticks
 		u = walk()
 	}
 	os.Rename(root+"/f", root+"/a/b/f")
@@ -202,13 +203,13 @@ func TestMeasure(t *testing.T) {
 	write(root+"/d/e/f/b", 1<<20)
 	os.Link(root+"/a", root+"/d/again")                    // one file, two names
 	os.Symlink(outside, root+"/link")                      // leads out
-	os.Symlink("/", root+"/d/slash")                       // leads out
-	if f, err := os.Create(root + "/sparse"); err == nil { // large, empty
+	os.Symlink("/", root+"/d/slash")                       // points outside the tree
+	if f, err := os.Create(root + "/sparse"); err == nil { // sparse: large size, no blocks
 		f.Truncate(1 << 30)
 		f.Close()
 	}
 	deep := root + "/deep"
-	for range 300 { // a descriptor each would be noticed
+	for range 300 { // a leak of one descriptor per level would show
 		deep += "/x"
 	}
 	if err := os.MkdirAll(deep, 0o755); err != nil {
@@ -235,7 +236,7 @@ func TestMeasureTooDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	// Deeper than a path can be long, made the way a sandbox would: step by step.
+	// Deeper than PATH_MAX, created step by step as a sandbox would.
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +288,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestListStays: what a sandbox puts in the way of a path leads nowhere.
+// TestListStays: a path that a sandbox replaces by a link does not lead out of the tree.
 func TestListStays(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.MkdirAll(dir+"/in/below", 0o700), os.Mkdir(dir+"/out", 0o700), os.Symlink("../out", dir+"/in/link"), os.Symlink("below", dir+"/in/near")); err != nil {

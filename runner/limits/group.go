@@ -12,10 +12,10 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// box is the group the processes are in, below the one with the limits.
+// box is the group of the sandbox's processes, below the group that carries the limits.
 const box = "box"
 
-// Group is one sandbox's limits. Its methods may be called from any goroutine.
+// Group holds the limits of one sandbox. Its methods are safe for concurrent use.
 type Group struct {
 	host *Host
 	id   string
@@ -23,25 +23,24 @@ type Group struct {
 
 	mu       sync.Mutex
 	seats    []*group
-	why      map[string]string // limit → why no cgroup holds it
-	affinity int               // processors PID 1 was bound to; 0: not
-	diskWhy  string            // unless the disk limit counts what the sandbox wrote
-	oom      bool              // told once, told for good
-	stop     func()            // of the watch, if there is one
+	why      map[string]string // limit → reason why no cgroup enforces it
+	affinity int               // number of processors PID 1 was bound to; 0 if it was not bound
+	diskWhy  string            // why the disk limit counts more than the sandbox's files; "" if it does not
+	oom      bool              // never reset once true
+	stop     func()            // stops the watch; nil without one
 }
 
-// groupIn is the sandbox's group in one hierarchy.
+// group is the sandbox's group in one hierarchy.
 type group struct {
 	place *hierarchy
-	outer *cgroup.Dir // the limits
-	box   *cgroup.Dir // the processes
-	knobs []setting   // those that were set
+	outer *cgroup.Dir // carries the limits
+	box   *cgroup.Dir // contains the processes
+	knobs []setting   // the settings that were applied
 }
 
-// New makes the groups of the sandbox called id and sets its limits, of which zero
-// is the default and negative none. A limit that a cgroup refuses is not lost: it
-// falls to the next mechanism and the receipt says so. An error is a *ipc.Error of
-// CodeInvalid, for limits nothing can live with.
+// New makes the groups of the sandbox called id and sets its limits. A zero selects the default; a negative
+// value disables the limit. A limit that a cgroup refuses falls back to the next mechanism, which the receipt
+// names. Limits that are too small, or an id that cannot name a group, yield an *ipc.Error with CodeInvalid.
 func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	l = Resolve(l)
 	if err := check(l); err != nil {
@@ -53,7 +52,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	g := &Group{host: h, id: id, want: l, why: map[string]string{}}
 	for _, p := range h.places {
 		ks := knobsFor(p, l)
-		if len(ks) == 0 && p.version == 1 { // version 2's is of use for cgroup.kill
+		if len(ks) == 0 && p.version == 1 { // a version 2 group is still useful for cgroup.kill
 			continue
 		}
 		s, err := g.seat(p, ks)
@@ -68,7 +67,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	return g, nil
 }
 
-// groupIn makes id/box in p and turns the knobs, each on its own.
+// seat makes id/box in p and applies the settings, each independently.
 func (g *Group) seat(p *hierarchy, ks []setting) (*group, error) {
 	outer, err := p.dir.Make(g.id)
 	if err != nil {
@@ -98,9 +97,9 @@ func set(d *cgroup.Dir, settings []write) error {
 	return nil
 }
 
-// Add puts the sandbox's PID 1 into the groups, before it forks anything. A group
-// it cannot enter is dropped: its limits fall to the next mechanism. An error
-// means that the process is gone.
+// Add moves the sandbox's PID 1 into the groups; call it before PID 1 forks. A group that PID 1 cannot enter is
+// dropped, and its limits fall back to the next mechanism. Add fails if the process no longer exists or cannot
+// be bound to processors.
 func (g *Group) Add(pid int) error {
 	if _, err := os.Lstat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("limit process %d: %w", pid, os.ErrProcessDone)
@@ -113,7 +112,7 @@ func (g *Group) Add(pid int) error {
 			for _, k := range s.knobs {
 				g.why[k.limit] = "enter cgroup: " + err.Error()
 			}
-			_ = s.end(g.id) // empty: nobody entered
+			_ = s.end(g.id) // the group is still empty
 			continue
 		}
 		kept = append(kept, s)
@@ -129,13 +128,13 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// held says whether a cgroup holds the limit. g.mu is held.
+// held reports whether a cgroup enforces the limit. g.mu is held.
 func (g *Group) held(limit string) bool {
 	s, _ := g.seatOf(limit)
 	return s != nil
 }
 
-// seatOf returns the seat whose knob holds the limit. g.mu is held.
+// seatOf returns the group whose setting enforces the limit, and that setting. g.mu is held.
 func (g *Group) seatOf(limit string) (*group, *setting) {
 	for _, s := range g.seats {
 		for i := range s.knobs {
@@ -147,8 +146,8 @@ func (g *Group) seatOf(limit string) (*group, *setting) {
 	return nil, nil
 }
 
-// OOMKilled says whether the memory limit killed a process of the sandbox, by the
-// kernel's own count of kills or by the watchdog. It remembers after Close.
+// OOMKilled reports whether the memory limit killed a process of the sandbox. It uses the kernel's count of
+// kills and the watchdog's record. The result is still available after Close.
 func (g *Group) OOMKilled() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,8 +161,8 @@ func (g *Group) oomKilled() bool {
 	return g.oom
 }
 
-// oomKills sums the counts of d and the groups below it: version 1 counts a kill
-// where the process was, and that may be a group the sandbox made (nesting).
+// oomKills sums the counts of d and the groups below it. Version 1 counts a kill in the process's own group,
+// which may be a group that the sandbox made (nesting).
 func oomKills(d *cgroup.Dir, file string, depth int) int64 {
 	n := d.Key(file, "oom_kill")
 	names, err := d.Children()
@@ -179,8 +178,8 @@ func oomKills(d *cgroup.Dir, file string, depth int) int64 {
 	return n
 }
 
-// Kill kills every process of the sandbox at once where the kernel can
-// (cgroup.kill). Elsewhere it does nothing: the end of PID 1 has the same effect.
+// Kill kills every process of the sandbox at once where the kernel supports it (cgroup.kill, version 2).
+// Elsewhere it does nothing; ending PID 1 has the same effect.
 func (g *Group) Kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,14 +193,13 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Close stops watching and removes the groups, ending what is still in them. It
-// may be called twice.
+// Close stops the watch, kills the processes that remain, and removes the groups. A second call does nothing.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	stop := g.stop
 	g.mu.Unlock()
 	if stop != nil {
-		stop() // outside the lock: the watch takes it to report
+		stop() // without g.mu: the watch locks it to report
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -216,6 +214,6 @@ func (g *Group) Close() error {
 }
 
 func (s *group) end(id string) error {
-	_ = s.outer.Remove(box) // Remove(id) tries again and tells
+	_ = s.outer.Remove(box) // the Remove below retries and returns the error
 	return errors.Join(s.box.Close(), s.outer.Close(), s.place.dir.Remove(id))
 }

@@ -36,8 +36,8 @@ var cgroup2Mechanisms = map[string]string{
 	"cpus":   "cgroup2 cpu.max",
 }
 
-// requireUnified skips where version 2 does not have the controllers. This is what
-// machines with systemd have; the others can run it in one (CONTRIBUTING.md).
+// requireUnified skips the test where version 2 lacks the controllers. Machines with systemd have them;
+// elsewhere run the test in a systemd machine (CONTRIBUTING.md).
 func requireUnified(t *testing.T) {
 	t.Helper()
 	if !lookAround().unified {
@@ -53,7 +53,7 @@ func TestCgroup2Prepared(t *testing.T) {
 	}
 }
 
-// Run it in `systemd-run --user --scope -p Delegate=yes` for this one.
+// Run this test in `systemd-run --user --scope -p Delegate=yes`.
 func TestCgroup2Own(t *testing.T) {
 	requireUnified(t)
 	if os.Getenv(keyVar) == "" && !delegated(t) {
@@ -64,7 +64,7 @@ func TestCgroup2Own(t *testing.T) {
 	}
 }
 
-// delegated says whether the group the test was started in is the user's own.
+// delegated reports whether the test's own group belongs to the user.
 func delegated(t *testing.T) bool {
 	t.Helper()
 	self, err := cgroup.Self()
@@ -93,12 +93,12 @@ func TestCgroup2Scope(t *testing.T) {
 	}
 }
 
-// withGroups tries the limits of a Host that should have found mechanism.
+// withGroups tests the limits of a Host that should have found mechanism.
 func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 	began := time.Now()
 	h := Open(key, true)
 	t.Logf("opened in %v", time.Since(began))
-	// As the runner does: what is opened stays good when the path is covered.
+	// As in the runner: open directories remain usable after the path is covered.
 	if err := unix.Mount("none", "/sys/fs/cgroup", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 	})
 }
 
-// memoryBomb: version 2 kills all of the sandbox at once, version 1 one process,
-// and the watch tells.
+// memoryBomb: version 2 kills the whole sandbox, version 1 one process, and the watch reports it.
 func memoryBomb(t *testing.T, h *Host) {
 	g := groupIn(t, h, "memory", runner.Limits{Memory: 64 << 20})
 	a := newAlarm()
@@ -183,7 +182,7 @@ func memoryBomb(t *testing.T, h *Host) {
 	}
 }
 
-// many makes and ends 30 sandboxes at once.
+// many makes and removes 30 sandboxes at once.
 func many(t *testing.T, h *Host) {
 	var wg sync.WaitGroup
 	for i := range 30 {

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors is how many descriptors of a sandbox are looked at, once.
+// maxDescriptors bounds the descriptors examined in one search of a sandbox.
 const maxDescriptors = 200_000
 
-// search looks for the files of a sandbox that no directory has: in the descriptors of
-// its threads, each table of them once, and in what its processes have mapped.
+// search looks for the sandbox's files that have no name in any directory. It examines each descriptor table of
+// its threads once, and the memory mappings of its processes.
 type search struct {
 	dev     uint64 // st_dev of the directory
-	overlay uint64 // and of the sandbox's overlay, if what is written to that is there; 0: it is not
-	super   uint64 // and as proc_pid_maps(5) has it
+	overlay uint64 // st_dev of the sandbox's overlay if its upper is in the directory, else 0
+	super   uint64 // the directory's device number as proc_pid_maps(5) shows it
 
-	seen   map[uint64]bool // inodes that are counted
-	left   int             // descriptors that may still be looked at
+	seen   map[uint64]bool // inodes already counted
+	left   int             // descriptors that may still be examined
 	mapped []uint64        // inodes of mapped files without a name
 
-	tally        // of files that are open and have no name
-	where string // else there may be more, whose size cannot be told; "": there cannot
+	tally        // open files without a name
+	where string // a place that may hide files of unknown size; "" if none
 }
 
 // unnamed searches all processes of the sandbox.
@@ -47,8 +47,8 @@ func (d *disk) unnamed(pid1 int) *search {
 	return s
 }
 
-// process looks at a process by its threads: one that has exited has neither descriptors
-// nor memory, and each may have descriptors of its own (clone(2), CLONE_FILES).
+// process searches a process thread by thread. An exited thread has neither descriptors nor memory, and each
+// thread may have its own descriptor table (clone(2), CLONE_FILES).
 func (s *search) process(pid int) {
 	first, mapped := 0, false
 	for _, tid := range threads(pid) {
@@ -62,14 +62,14 @@ func (s *search) process(pid int) {
 	}
 }
 
-// sameTable says whether two threads have the same descriptors.
+// sameTable reports whether two threads share a descriptor table.
 func sameTable(a, b int) bool {
 	const kcmpFiles = 2 // kcmp(2)
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)
 	return errno == 0 && r == 0
 }
 
-// table counts the descriptors of a thread; false if it has none, as one that has exited.
+// table counts the descriptors of a thread. It returns false if the thread has none, as after its exit.
 func (s *search) table(tid int) (some bool) {
 	dir, err := os.Open("/proc/" + strconv.Itoa(tid) + "/fd")
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *search) descriptor(tid, dir int, name string) {
 		s.where = fmt.Sprintf("more than %d descriptors", maxDescriptors)
 	}
 	var st unix.Stat_t
-	// Following the link of /proc asks the open file itself, not a path.
+	// Following the link in /proc reaches the open file itself, not a path.
 	if s.left < 0 || unix.Fstatat(dir, name, &st, 0) != nil {
 		return
 	}
@@ -112,13 +112,14 @@ func (s *search) descriptor(tid, dir int, name string) {
 	}
 }
 
-// overlaid says whether a descriptor is of a file in an overlay: its st_dev need not be the overlay's.
+// overlaid reports whether a descriptor refers to a file on an overlay. Its st_dev may differ from the
+// overlay's.
 func overlaid(tid int, name string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(fmt.Sprintf("/proc/%d/fd/%s", tid, name), &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
-// sent is how many descriptors wait in a unix socket to be received (Linux 5.7).
+// sent returns the number of descriptors that wait in a unix socket to be received (scm_fds, Linux 5.7).
 func sent(fdinfo string) int64 {
 	var buf [1024]byte
 	text, err := slurp(fdinfo, buf[:])
@@ -133,14 +134,14 @@ func sent(fdinfo string) int64 {
 	return 0
 }
 
-// unreadable notes what cannot be searched; what has ended is no such thing.
+// unreadable records that a process cannot be searched. It ignores processes that have ended.
 func (s *search) unreadable(err error) {
 	if os.IsPermission(err) && s.where == "" {
 		s.where = "processes whose files cannot be read"
 	}
 }
 
-// maps notes what of the device is mapped and has no name; false if the thread has no memory.
+// maps collects mapped files of the device that have no name. It returns false if the thread has no memory.
 func (s *search) maps(tid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/maps")
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *search) maps(tid int) bool {
 	return len(text) > 0
 }
 
-// deleted is the inode in a line of maps, if it is of a file of the device without a name:
+// deleted returns the inode in a line of maps if the line shows a nameless file of the device:
 //
 //	7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 fe:00 1234      /out/#1234 (deleted)
 func (s *search) deleted(line string) (ino uint64, ok bool) {
@@ -168,14 +169,14 @@ func (s *search) deleted(line string) (ino uint64, ok bool) {
 	return ino, !bad && err == nil && (dev == s.dev || dev == s.super || s.overlay != 0 && dev == s.overlay)
 }
 
-// device reads a device number.
+// device parses a device number. bad reports a parse failure.
 func device(text, format string) (dev uint64, bad bool) {
 	var major, minor uint32
 	n, _ := fmt.Sscanf(text, format, &major, &minor)
 	return unix.Mkdev(major, minor), n != 2
 }
 
-// overlayOf is the device of the overlay at a sandbox's root, 0 if there is none.
+// overlayOf returns the device of the overlay at the sandbox's root, or 0 if the root is not an overlay.
 func overlayOf(pid1 int) uint64 {
 	root := fmt.Sprintf("/proc/%d/root/", pid1)
 	var fs unix.Statfs_t
@@ -186,8 +187,8 @@ func overlayOf(pid1 int) uint64 {
 	return st.Dev
 }
 
-// superDevice is the device that maps of files in dir name, which on btrfs is not the one
-// that stat(2) tells; 0 if it is not known. A mount is in our mount namespace or in the sandbox's.
+// superDevice returns the device number that proc_pid_maps(5) shows for files in dir, or 0 if it is unknown. On
+// btrfs it differs from st_dev. The mount of dir is in the runner's mount namespace or in the sandbox's.
 func superDevice(dir *os.File, pid1 int) uint64 {
 	var st unix.Statx_t
 	if unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// leaf is where the runner goes: a version 2 group with processes in it hands
-	// no controller down.
+	// leaf is the group the runner moves to: a version 2 group that contains processes cannot delegate
+	// controllers.
 	leaf = "demesne-runner"
-	// trial is made and removed again to see whether a place is one.
+	// trial is created and removed to test whether a directory accepts groups.
 	trial = "demesne-trial"
 
 	busTimeout = 5 * time.Second
 )
 
-// prepared finds what cgroup.Prepare made for key.
+// prepared finds the groups that cgroup.Prepare made for key.
 func prepared(key string, _ *discovery) ([]*hierarchy, error) {
 	self, err := cgroup.Self()
 	if err != nil {
@@ -79,8 +79,7 @@ func preparedV1(m cgroup.Membership, key string, controllers []string) (*hierarc
 	return &hierarchy{version: 1, dir: dir, controllers: controllers}, nil
 }
 
-// preparedV2 takes the group at the top of a mount, if cgroup.Enter has put the
-// runner into it.
+// preparedV2 uses the group at the top of a mount, if cgroup.Enter has moved the runner into it.
 func preparedV2(key string) (*hierarchy, error) {
 	mounts, err := cgroup.Mounts()
 	if err != nil {
@@ -110,8 +109,8 @@ func preparedV2(key string) (*hierarchy, error) {
 	return nil, os.ErrNotExist
 }
 
-// own takes the group the runner was started in, if it was given to us, has
-// nobody else in it, and has the controller ("" for any).
+// own uses the group the runner was started in. The group must be delegated, contain no other processes, and
+// have the controller ("" for any).
 func own(controller string, mine *discovery) ([]*hierarchy, error) {
 	dir, err := mine.open()
 	if err != nil {
@@ -169,7 +168,7 @@ func scope(key string, _ *discovery) ([]*hierarchy, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), busTimeout)
 	defer cancel()
-	// The name is this process's: an older runner's scope may still be ending.
+	// The name includes the process id, because an older runner's scope may still be ending.
 	name := fmt.Sprintf("demesne-%s-%d.scope", key, os.Getpid())
 	if err := systemd.Scope(ctx, name, os.Getpid()); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"demesne/runner/limits/systemd"
 )
 
-// Host is what this machine lets the runner limit with, found once by [Open].
+// Host is the set of limit mechanisms available on this machine, found once by [Open].
 type Host struct {
 	places   []*hierarchy
 	attempts []attempt
@@ -23,28 +23,27 @@ type Host struct {
 	ledger   ledger
 }
 
-// hierarchy is a group below which the runner may make one for each sandbox.
+// hierarchy is a group below which the runner may make a group for each sandbox.
 type hierarchy struct {
-	version     int // of cgroup
+	version     int // cgroup version, 1 or 2
 	dir         *cgroup.Dir
 	controllers []string
-	thread      thread // version 2: whoever moves processes must look from in there
+	thread      thread // version 2: the thread that must move processes
 }
 
-// attempt is how trying one mechanism went.
+// attempt is the result of trying one mechanism.
 type attempt struct {
 	name string
-	err  error // nil: taken
+	err  error // nil if the mechanism is used
 }
 
-// mechanism is a way to a control group.
+// mechanism is one way to obtain a control group.
 type mechanism struct {
 	name string
 	open func(key string, mine *discovery) ([]*hierarchy, error)
 }
 
-// discovery is the version 2 group the runner is in, opened by the first that asks: to open
-// it takes a mount of the hierarchy.
+// discovery opens the runner's own version 2 group on first use, because opening it mounts the hierarchy.
 type discovery struct {
 	once sync.Once
 	dir  *cgroup.Dir
@@ -62,7 +61,7 @@ func (l *discovery) close() {
 	}
 }
 
-// mechanisms in order of trying; the first that gives something is taken.
+// mechanisms lists the mechanisms in the order they are tried; the first that succeeds is used.
 var mechanisms = []mechanism{
 	{"cgroups prepared by root", prepared},
 	{"the runner's own delegated cgroup2", func(_ string, mine *discovery) ([]*hierarchy, error) { return own("memory", mine) }},
@@ -70,12 +69,12 @@ var mechanisms = []mechanism{
 	{"part of the runner's own cgroup2", func(_ string, mine *discovery) ([]*hierarchy, error) { return own("", mine) }},
 }
 
-// Open finds the mechanism for the runner called key. It never fails: without any
-// control group, rlimits and the watchdog are left. It opens what it will need, so
-// the caller may mount over /sys/fs/cgroup afterwards.
+// Open finds the mechanism for the runner called key. It never fails: without a control group, rlimits and the
+// watchdog remain. It opens the directories it will need, so the caller may mount over /sys/fs/cgroup
+// afterwards.
 //
-// prepared says that real root made groups for key; to look for them without being
-// told costs a mount for each hierarchy.
+// prepared means that real root made groups for key. A search for such groups costs one mount for each
+// hierarchy, so Open searches only if prepared is set.
 func Open(key string, prepared bool) *Host {
 	if prepared {
 		return open(key, mechanisms)
@@ -105,7 +104,7 @@ func open(key string, table []mechanism) *Host {
 	return h
 }
 
-// hierarchy returns where the controller is, or nil.
+// place returns the hierarchy that has the controller, or nil.
 func (h *Host) place(controller string) *hierarchy {
 	for _, p := range h.places {
 		for _, c := range p.controllers {
@@ -117,7 +116,7 @@ func (h *Host) place(controller string) *hierarchy {
 	return nil
 }
 
-// why tells in one line why there is no group with the controller.
+// why returns a one-line reason why no group has the controller.
 func (h *Host) why(controller string) string {
 	if n := len(h.attempts); n > 0 && h.attempts[n-1].err == nil {
 		return fmt.Sprintf("no %s controller in %s", controller, h.attempts[n-1].name)
@@ -129,7 +128,7 @@ func (h *Host) why(controller string) string {
 	return strings.Join(parts, "; ")
 }
 
-// Probe is the line of `demesne check` on control groups.
+// Probe returns the line of `demesne check` about control groups.
 func (h *Host) Probe() runner.Probe {
 	p := runner.Probe{Name: "cgroup", Status: runner.Held}
 	var missing []string
@@ -152,12 +151,12 @@ func (h *Host) Probe() runner.Probe {
 	return p
 }
 
-// surroundings decide what to type to get a control group.
+// surroundings are the facts that decide which command gives a control group.
 type surroundings struct {
-	root    bool // outside any user namespace
-	systemd bool // it booted this machine
-	bus     bool // the user's own can be asked
-	unified bool // version 2 at /sys/fs/cgroup
+	root    bool // real root, outside any user namespace
+	systemd bool // systemd booted this machine
+	bus     bool // the user's systemd has a bus
+	unified bool // cgroup version 2 is mounted at /sys/fs/cgroup
 }
 
 func lookAround() surroundings {
@@ -173,7 +172,7 @@ func lookAround() surroundings {
 	}
 }
 
-// fix is the line to type that lifts the lack of a control group.
+// fix returns the command line that makes a control group available.
 func fix(s surroundings) string {
 	switch {
 	case s.systemd && !s.unified:
@@ -188,18 +187,18 @@ func fix(s surroundings) string {
 	return "mount -t cgroup2 cgroup2 /sys/fs/cgroup"
 }
 
-// thread is an OS thread with a cgroup namespace of its own. The kernel looks from
-// a namespace's root when a process is moved (mount option nsdelegate refuses what
-// is not below it), and the runner's own root is where it was before it got a
-// delegated group. nil runs on the caller's thread.
+// thread is an OS thread with its own cgroup namespace. The kernel checks a move of a process against the root
+// of the mover's cgroup namespace: mount option nsdelegate refuses groups outside it. The runner's own
+// namespace has its root where the runner was before it got a delegated group. A nil thread runs functions on
+// the caller's thread.
 type thread chan func()
 
-// newThread starts one, in the namespace rooted at the group the runner is in now.
-// Where that is not allowed the thread stays in the runner's namespace.
+// newThread starts a thread whose cgroup namespace is rooted at the runner's current group. If unshare is
+// refused, the thread stays in the runner's namespace.
 func newThread() thread {
 	t := make(thread)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread dies with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		_ = unix.Unshare(unix.CLONE_NEWCGROUP)
 		for f := range t {
 			f()

@@ -21,7 +21,7 @@ import (
 
 const keyVar = "DEMESNE_LIMITS_TEST_KEY"
 
-// TestMain makes the test binary its own workload, too: see forks.
+// TestMain makes the test binary its own workload as well: see forks.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "forks" {
 		forks()
@@ -29,15 +29,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bomb is shell text that takes n MiB: tail keeps the last ten lines, and there is
-// only one. It is bounded by n. heldBomb keeps it for a minute.
+// bomb returns shell text that uses n MiB: tail keeps the last ten lines, and the input is a single line of n
+// MiB. heldBomb holds the memory for a minute.
 func bomb(n int) string { return fmt.Sprintf("head -c %dM /dev/zero | tail > /dev/null", n) }
 
 func heldBomb(n int) string {
 	return fmt.Sprintf("(head -c %dM /dev/zero; sleep 60) | tail > /dev/null", n)
 }
 
-// forks starts 300 processes, as far as it is let.
+// forks starts 300 processes, or as many as the limits allow.
 func forks() {
 	for range 300 {
 		_, _ = os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
@@ -47,7 +47,7 @@ func forks() {
 	os.Exit(0)
 }
 
-// requireRoot skips unless the test is real root. CI is.
+// requireRoot skips the test without real root, which CI has.
 func requireRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 && os.Getenv(keyVar) == "" {
@@ -55,13 +55,13 @@ func requireRoot(t *testing.T) {
 	}
 }
 
-// asRunner runs the calling test once more in the place a runner has: root of a
-// user namespace, as the host's uid, with its own mount and cgroup namespace. It
-// says true in there. groups are prepared first, and must be empty afterwards.
+// asRunner re-executes the calling test in a runner's environment: root of a user namespace with its own mount
+// and cgroup namespaces. uid is that root's id on the host. In that process in is true. With groups, asRunner
+// prepares groups first and requires that they are empty afterwards.
 func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 	t.Helper()
 	if key := os.Getenv(keyVar); key != "" {
-		os.Stdin.Read(make([]byte, 1)) // until it was moved
+		os.Stdin.Read(make([]byte, 1)) // until the parent has moved this process
 		return key, true
 	}
 	key = fmt.Sprintf("test%d-%s", os.Getpid(), strings.ToLower(t.Name()))
@@ -120,7 +120,7 @@ func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 	return "", false
 }
 
-// ordinary is asRunner as a user without any group or second id.
+// ordinary calls asRunner for a user without groups and without further ids.
 func ordinary(t *testing.T) bool {
 	t.Helper()
 	uid := os.Geteuid()
@@ -131,8 +131,8 @@ func ordinary(t *testing.T) bool {
 	return in
 }
 
-// sandbox is a process that stands in for a sandbox: a shell as PID 1 of nested
-// user and pid namespaces, under the limits of g.
+// sandbox is a process that stands in for a sandbox. It is a shell, PID 1 of nested user and pid namespaces,
+// under the limits of g.
 type sandbox struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -176,7 +176,7 @@ func start(t *testing.T, g *Group, script string, args ...string) *sandbox {
 
 func (s *sandbox) pid() int { return s.cmd.Process.Pid }
 
-// line waits for a line of output.
+// line reads one line of output.
 func (s *sandbox) line() string {
 	text, _ := s.out.ReadString('\n')
 	return strings.TrimSpace(text)
@@ -210,7 +210,7 @@ func receipt(g *Group, name string) runner.LimitReceipt {
 	return runner.LimitReceipt{}
 }
 
-// alarm collects what Watch reports.
+// alarm records the reports of Watch.
 type alarm struct {
 	mu     sync.Mutex
 	reason runner.Reason
@@ -254,7 +254,7 @@ func countBomb(t *testing.T, g *Group, limit int) {
 	s.end()
 }
 
-// self copies the test binary to where a sandbox's user may execute it.
+// self copies the test binary to a place where a sandbox's user may execute it.
 func self(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/exe")

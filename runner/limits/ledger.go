@@ -2,15 +2,14 @@ package limits
 
 import "sync"
 
-// ledger is what the sandboxes of a runner were found to have written, by file system: what
-// one of them can account for, another one is not asked about. What has ended has
-// left its files, so nothing is taken out again.
+// ledger sums the measured writes of a runner's sandboxes by file system. A loss that one sandbox accounts for
+// is not attributed to another. Entries are never removed, because an ended sandbox leaves its files.
 type ledger struct {
 	mu  sync.Mutex
 	sum map[uint64]tally
 }
 
-// add notes a change of what is known on a device, and returns the sum.
+// add records a change on a device and returns the sum.
 func (l *ledger) add(dev uint64, change tally) tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,32 +1,31 @@
-// Package limits bounds what a sandbox may use, by the best mechanism this machine
-// gives a runner, and says in the receipt which one that was.
+// Package limits bounds the resources of a sandbox with the best mechanism available to the runner, and names
+// that mechanism in the receipt.
 //
 //	memory  cgroup2 memory.max | cgroup1 memory.limit_in_bytes | watchdog + RLIMIT_DATA
-//	pids    cgroup pids.max | RLIMIT_NPROC, and a watchdog where ids of the sandbox have that each
+//	pids    cgroup pids.max | RLIMIT_NPROC, plus a watchdog where uid 0 may become other users
 //	cpus    cgroup2 cpu.max | cgroup1 cpu.cfs_quota_us | sched_setaffinity
-//	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling what is on a disk
+//	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling of directories on a disk
 //
-// [Open] tries the ways to a control group once per runner, in the order of a
-// table; each limit then takes the group if its controller is there and its own
-// second choice if not, so that half a delegation is half used. A [Group] is one
-// sandbox's:
+// [Open] tries the ways to a control group once per runner, in the order of a table. Each limit then uses the
+// group if its controller is available, and its own fallback otherwise. A partial delegation is therefore
+// partially used. A [Group] holds the limits of one sandbox:
 //
 //	New ─▶ Add(PID 1) ─▶ Watch ─▶ Rlimits for each command … ─▶ stop, OOMKilled, Receipt, Close
 //
-// A sandbox's processes are two levels down, in ID/box, while the limits stand at
-// ID. A cgroup namespace made by the sandbox has box as its root, so not even with
-// nesting, where it may mount cgroup2, can it see a file that lifts a limit; the
-// files belong to the runner's user id, which is the sandbox's too.
+// The limits are set on the group ID; the sandbox's processes are one level below, in ID/box. A cgroup
+// namespace that the sandbox creates has box as its root. So a nested sandbox that mounts cgroup2 cannot see
+// the files that set the limits. This matters because those files belong to the runner's user id, which is also
+// the sandbox's.
 //
-// What a kernel limit does exactly, a watchdog does late: it looks every 50 ms to
-// 1 s, and memory in memfds, pipes and System V segments that nothing maps is not
-// in its sum. The receipt says "degraded" for it. Where the host itself runs short of memory or
-// processes, the largest sandbox ends, also with control groups: so all together are bounded,
-// whatever limits each has.
+// A kernel limit is exact; a watchdog reacts late. The memory watchdog polls every 50 ms to 1 s. It does not count
+// memory in memfds, pipes and System V segments that no process maps. The receipt reports such a limit as "degraded".
 //
-// The disk watchdog needs no rights, which quotas and loop mounts do. It counts files, and where files can be
-// hidden from that, what the file system lost: see disk.go. Package limits does not make file systems, and does not
-// end a sandbox itself: it calls back.
+// When the host itself runs short of memory or processes, the largest sandbox ends, even with control groups.
+// This bounds all sandboxes together, independent of their limits.
+//
+// The disk watchdog needs no privilege, unlike quotas and loop mounts. It counts files. Where files can be
+// hidden from that count, it uses the file system's loss of space: see disk.go. Package limits does not create
+// file systems and does not end sandboxes; it calls back.
 package limits
 
 import (
@@ -40,27 +39,26 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// None is a limit that was switched off, in a resolved Limits.
+// None is the value of a disabled limit in resolved Limits.
 const None = -1
 
-// The least a sandbox can live with, and the default sizes.
+// Minimum and default sizes.
 const (
 	minMemory = 4 << 20
 	minPIDs   = 4
-	minCPUs   = 0.01 // a quota below 1 ms a period is refused by the kernel
+	minCPUs   = 0.01 // the kernel refuses a quota below 1 ms a period
 	minDisk   = 1 << 20
 
 	defaultPIDs = 512
 	defaultDisk = 2 << 30
 )
 
-// ownThreads is added to the kernel's process limits for the threads of PID 1, so
-// that the caller's number is what the workload gets.
+// ownThreads is added to the kernel's process limits for the threads of PID 1. The workload gets the full
+// number the caller asked for.
 const ownThreads = 16
 
-// Default returns the limits that a zero stands for: half of the machine's memory,
-// but not more than the runner itself may use; 512 processes; 2 GiB of disk. There
-// is no default for processors.
+// Default returns the limits that replace a zero: half of the machine's memory, 512 processes and 2 GiB of
+// disk. The memory limit does not exceed the runner's own. Processors have no default limit.
 func Default() runner.Limits {
 	return runner.Limits{Memory: halfMemory(), PIDs: defaultPIDs, Disk: defaultDisk}
 }
@@ -79,7 +77,7 @@ func defaultMemory(total, own int64) int64 {
 	return max(m, minMemory)
 }
 
-// ownMemoryLimit is what the runner's own group allows, 0 if that cannot be told.
+// ownMemoryLimit returns the memory limit of the runner's own group, or 0 if it cannot be read.
 func ownMemoryLimit() int64 {
 	self, err := cgroup.Self()
 	if err != nil {
@@ -103,7 +101,7 @@ func ownMemoryLimit() int64 {
 	return 0
 }
 
-// Resolve replaces every zero by its default and every negative by [None].
+// Resolve replaces every zero by its default and every negative value by [None].
 func Resolve(l runner.Limits) runner.Limits { return resolve(l, Default()) }
 
 func resolve(l, d runner.Limits) runner.Limits {
@@ -123,7 +121,7 @@ func resolve(l, d runner.Limits) runner.Limits {
 	return l
 }
 
-// check refuses resolved limits that nothing could live with.
+// check rejects resolved limits that are too small for any process.
 func check(l runner.Limits) error {
 	switch {
 	case l.Memory != None && l.Memory < minMemory:
@@ -140,7 +138,7 @@ func check(l runner.Limits) error {
 	return nil
 }
 
-// size writes bytes for a person.
+// size formats bytes for a human reader.
 func size(n int64) string {
 	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	v, i := float64(n), 0

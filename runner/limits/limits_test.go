@@ -215,9 +215,9 @@ func TestShort(t *testing.T) {
 	}{
 		{10 * gib, 24 * gib, 20 * gib, false},
 		{gib / 4, 24 * gib, 20 * gib, true},
-		{gib / 4, 24 * gib, gib / 3, false}, // it was like that before
+		{gib / 4, 24 * gib, gib / 3, false}, // memory was short before the start
 		{50 << 20, gib, gib / 2, true},
-		{0, 0, 0, false}, // /proc/meminfo is not there
+		{0, 0, 0, false}, // /proc/meminfo is missing
 	} {
 		if got := short(c.left, c.total, c.start); got != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -247,8 +247,8 @@ func TestPressureTakesTheLargestOnce(t *testing.T) {
 	}
 }
 
-// Before one is chosen all are looked at that were not for a while: a small one does not end because
-// it is the first to look. One that was forgotten is not remembered.
+// TestPressureSurvey: a sandbox is chosen only after all stale sandboxes are measured again, so a small one
+// does not end because it polls first. A forgotten sandbox is not added again.
 func TestPressureSurvey(t *testing.T) {
 	p, g, gone, now := pressure{used: map[*Group]share{}}, &Group{}, &Group{}, time.Now()
 	p.join(g, os.Getpid())
@@ -266,7 +266,8 @@ func TestPressureSurvey(t *testing.T) {
 	}
 }
 
-// Processes count when the machine runs out of them, and sandboxes have half of what it can have.
+// TestPressureOfProcesses: process counts matter when the machine runs out of them and sandboxes have at least
+// half.
 func TestPressureOfProcesses(t *testing.T) {
 	now := time.Now()
 	few, many := &Group{}, &Group{}
@@ -274,9 +275,9 @@ func TestPressureOfProcesses(t *testing.T) {
 		running, few, many int64
 		want               bool
 	}{
-		{800, 100, 500, false}, // there is room
+		{800, 100, 500, false}, // enough room
 		{880, 100, 500, true},
-		{990, 100, 300, false}, // others have them
+		{990, 100, 300, false}, // other programs have them
 	} {
 		p := pressure{used: map[*Group]share{few: {tasks: c.few}, many: {tasks: c.many}}, tasks: c.running, counted: now}
 		if got := p.crowded(1000, now); got != c.want {

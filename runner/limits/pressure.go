@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pressure bounds the sum over all sandboxes of a runner by what the machine bears, whatever
-// limits each has. It chooses which sandbox ends when the machine runs out of memory or processes: the
-// one that has most, and no other for as long as that takes to come back.
+// pressure bounds the total use of all sandboxes of a runner by the capacity of the machine, independent of
+// their limits. When the machine runs out of memory or processes, it chooses the largest sandbox to end. It
+// then chooses no other until the freed resources have returned.
 type pressure struct {
 	mu    sync.Mutex
 	used  map[*Group]share
@@ -19,11 +19,11 @@ type pressure struct {
 	left  int64 // MemAvailable
 	asked time.Time
 
-	tasks   int64 // of the machine
+	tasks   int64 // threads of the whole machine
 	counted time.Time
 }
 
-// share is what one sandbox had when it was looked at.
+// share is the usage of one sandbox at its last look.
 type share struct {
 	memory, tasks int64
 	pid1          int
@@ -33,8 +33,7 @@ type share struct {
 func memoryOf(s share) int64 { return s.memory }
 func tasksOf(s share) int64  { return s.tasks }
 
-// available is MemAvailable, not older than 40 ms: one reading of 30 µs serves all
-// sandboxes.
+// available returns MemAvailable, at most 40 ms old. One read, which takes 30 µs, serves all sandboxes.
 func (p *pressure) available(now time.Time) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +43,7 @@ func (p *pressure) available(now time.Time) int64 {
 	return p.left
 }
 
-// running is how many threads the machine has, not older than 40 ms.
+// running returns the number of threads on the machine, at most 40 ms old.
 func (p *pressure) running(now time.Time) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +53,7 @@ func (p *pressure) running(now time.Time) int64 {
 	return p.tasks
 }
 
-// machineTasks reads the fourth field of /proc/loadavg, 2/345: those of all namespaces.
+// machineTasks reads the total in the fourth field of /proc/loadavg (2/345), which covers all namespaces.
 func machineTasks() int64 {
 	var buf [128]byte
 	text, err := slurp("/proc/loadavg", buf[:])
@@ -65,22 +64,21 @@ func machineTasks() int64 {
 	return field(all, 0)
 }
 
-// Scarce says that the machine has so little memory left that none should be taken for what
-// is not asked for.
+// Scarce reports whether the machine has so little memory left that speculative work should not use any.
 func (h *Host) Scarce() bool {
 	return h.pressure.available(time.Now()) < max(totalMemory()/8, 256<<20)
 }
 
 const relief = 500 * time.Millisecond
 
-// join has a sandbox be one of those that may end.
+// join makes a sandbox a candidate for ending.
 func (p *pressure) join(g *Group, pid1 int) {
 	p.mu.Lock()
 	p.used[g] = share{pid1: pid1}
 	p.mu.Unlock()
 }
 
-// note remembers a look at a sandbox that has joined and not been forgotten.
+// note records a look at a sandbox, unless the sandbox has been forgotten.
 func (p *pressure) note(g *Group, memory, tasks int64, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +88,8 @@ func (p *pressure) note(g *Group, memory, tasks int64, at time.Time) {
 	}
 }
 
-// survey looks at the sandboxes that were not looked at for a while, before one is chosen:
-// those with control groups look after themselves seldom.
+// survey updates the sandboxes whose last look is older than lookAnew, before one is chosen. Sandboxes with
+// control groups are rarely examined otherwise.
 func (p *pressure) survey(now time.Time) {
 	p.mu.Lock()
 	stale := map[*Group]int{}
@@ -109,7 +107,7 @@ func (p *pressure) survey(now time.Time) {
 	}
 }
 
-// largest says whether g has the most, and is to end.
+// largest reports whether g uses the most and must end.
 func (p *pressure) largest(g *Group, of func(share) int64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +123,8 @@ func (p *pressure) largest(g *Group, of func(share) int64, now time.Time) bool {
 	return true
 }
 
-// crowded says whether the machine runs out of processes, of which there may be most, and at
-// least half of them are of sandboxes.
+// crowded reports whether the machine is running out of its most threads and sandboxes have at least half of
+// them.
 func (p *pressure) crowded(most int64, now time.Time) bool {
 	if p.running(now) < most/8*7 {
 		return false
@@ -140,7 +138,7 @@ func (p *pressure) crowded(most int64, now time.Time) bool {
 	return sum >= most/2
 }
 
-// mostTasks is how many threads this machine can have, and the runner's user.
+// mostTasks returns the maximum number of threads, bounded by the machine and by the runner's user.
 var mostTasks = sync.OnceValue(func() int64 {
 	most := int64(math.MaxInt64)
 	if n := hard(unix.RLIMIT_NPROC); n < uint64(most) {

@@ -26,7 +26,7 @@ func slurp(path string, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// slurpAll appends a file of any length to buf. /proc gives a page at a time.
+// slurpAll appends a file of any length to buf. /proc returns one page per read.
 func slurpAll(path string, buf []byte) []byte {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,12 +43,12 @@ func slurpAll(path string, buf []byte) []byte {
 	}
 }
 
-// maxProcesses ends a walk that chases a fork bomb.
+// maxProcesses stops a walk that chases a fork bomb.
 const maxProcesses = 1 << 16
 
-// processes lists pid1 and all its descendants, as numbered here: the processes of
-// its pid namespace, because orphans become its children. One that is forked
-// during the walk may be missing; the next walk has it. tasks counts their threads.
+// processes lists pid1 and all its descendants, numbered in the runner's pid namespace. These are all processes
+// of the sandbox's pid namespace, because orphans become children of pid1. A process forked during the walk may
+// be missing until the next walk. tasks counts the threads.
 func processes(pid1 int) (pids []int, tasks int) {
 	out := []int{pid1}
 	var text []byte
@@ -73,11 +73,11 @@ func processes(pid1 int) (pids []int, tasks int) {
 	return out, tasks
 }
 
-// resident sums the resident pages of pids, shared ones once for each: an upper
-// bound, and cheap. alive is false when pid1, the first, is gone.
+// resident sums the resident pages of pids and counts shared pages once per process: a cheap upper bound. alive
+// is false when pid1, the first element, is gone.
 //
-// A process whose main thread has exited shows nothing of what its other threads
-// have. In pids one of those takes its place: /proc has a directory for it, too.
+// A process whose main thread has exited shows no memory, although its other threads use some. resident then
+// replaces it in pids by one of these threads, for which /proc also has a directory.
 func resident(pids []int) (bytes int64, alive bool) {
 	for i, pid := range pids {
 		pages, err := statm(pid)
@@ -95,7 +95,7 @@ func resident(pids []int) (bytes int64, alive bool) {
 	return bytes, true
 }
 
-// statm is how many pages the process has that thread tid is of; 0 if the thread has exited.
+// statm returns the resident pages of the process of thread tid, or 0 if the thread has exited.
 func statm(tid int) (pages int64, err error) {
 	var buf [256]byte
 	text, err := slurp("/proc/"+strconv.Itoa(tid)+"/statm", buf[:])
@@ -105,9 +105,9 @@ func statm(tid int) (pages int64, err error) {
 	return field(text, 1), nil
 }
 
-// living finds a thread of a process whose main thread has exited, and what the process
-// has. Threads may come and go meanwhile, on purpose: it looks more than once. It returns
-// pid and 0 for a process that has ended, and waits for its parent.
+// living finds a live thread of a process whose main thread has exited, and returns the process's pages. A
+// workload may start and end threads on purpose, so living tries several times. It returns pid and 0 for a
+// zombie.
 func living(pid int) (tid int, pages int64) {
 	for range 4 {
 		tids := threads(pid)
@@ -123,7 +123,7 @@ func living(pid int) (tid int, pages int64) {
 	return pid, 0
 }
 
-// field returns the i-th number of a line.
+// field returns the i-th number of a line, counted from 0.
 func field(line []byte, i int) int64 {
 	for f := range bytes.FieldsSeq(line) {
 		if i == 0 {
@@ -135,10 +135,9 @@ func field(line []byte, i int) int64 {
 	return 0
 }
 
-// proportional sums what pids really hold: anonymous and shared memory, each page
-// divided by its users, and swap. Pages of files on disk are not theirs to pay.
-// The kernel walks page tables for it, so it is asked only near the limit. ok is
-// false where it cannot be told.
+// proportional sums the memory that pids really use: anonymous and shared memory, each page divided by the
+// number of its users, and swap. It excludes pages of files on disk. The kernel walks page tables for this, so
+// it is used only near the limit. ok is false if the value is unavailable.
 func proportional(pids []int) (total int64, ok bool) {
 	buf := make([]byte, 4096)
 	for i, pid := range pids {
@@ -147,15 +146,14 @@ func proportional(pids []int) (total int64, ok bool) {
 			if i == 0 {
 				return 0, false
 			}
-			continue // it has just ended, or is about to
+			continue // the process has ended or is ending
 		}
 		total += rollup(text)
 	}
 	return total, true
 }
 
-// rollup reads smaps_rollup. Before Linux 5.9 the parts are not told and Pss
-// stands for them.
+// rollup parses smaps_rollup. Before Linux 5.9 it has no Pss_Anon and Pss_Shmem, so Pss replaces them.
 func rollup(text []byte) int64 {
 	anon, ok := labelled(text, "Pss_Anon:")
 	shmem, _ := labelled(text, "Pss_Shmem:")
@@ -176,8 +174,9 @@ func labelled(text []byte, label string) (int64, bool) {
 	return 0, false
 }
 
-// meminfo returns one of the first three lines of /proc/meminfo in bytes (MemTotal, MemFree, MemAvailable: proc(5)),
-// 0 if it is not there. Watchers read it often: more than that would be the runner's largest waste.
+// meminfo returns one of the first three lines of /proc/meminfo in bytes (MemTotal, MemFree, MemAvailable:
+// proc(5)), or 0 if it is missing. Watchers read it often, and reading the whole file would be the runner's
+// largest waste.
 func meminfo(name string) int64 {
 	text, err := slurp("/proc/meminfo", make([]byte, 256))
 	if err != nil {
@@ -187,7 +186,7 @@ func meminfo(name string) int64 {
 	return n
 }
 
-// rootUsed is what the sandbox has in its tmpfs at /, which is memory too.
+// rootUsed returns the size of the files in the sandbox's tmpfs at /, which also use memory.
 func rootUsed(pid1 int) int64 {
 	var fs unix.Statfs_t
 	err := unix.Statfs(fmt.Sprintf("/proc/%d/root/", pid1), &fs)

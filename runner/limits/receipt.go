@@ -9,17 +9,16 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// Receipt says of each limit what enforces it. Values of a cgroup are read from
-// the kernel now; those of rlimits are what [Group.Rlimits] hands out. Call it
-// after Add, with what will be watched; what is known only later, while the disk is watched,
-// shows in a later call.
+// Receipt reports the mechanism that enforces each limit. It reads the values of cgroups from the kernel; the
+// values of rlimits are those that [Group.Rlimits] returns. Call it after Add, with the resources that will be
+// watched. The disk watch may change the entry for the disk, which only a later call shows.
 func (g *Group) Receipt(what Watched) []runner.LimitReceipt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(what.PIDs), g.disk(what.Dirs)}
 }
 
-// fromGroup fills in the receipt of a limit that a cgroup holds.
+// fromGroup returns the receipt of a limit that a cgroup enforces.
 func (g *Group) fromGroup(limit string) (r runner.LimitReceipt, ok bool) {
 	s, k := g.seatOf(limit)
 	if s == nil {
@@ -41,7 +40,7 @@ func off(limit string) runner.LimitReceipt {
 	return runner.LimitReceipt{Name: limit, Value: "none", Status: runner.Off}
 }
 
-// lack fills in why a limit is not a cgroup's and what to type. g.mu is held.
+// lack adds the reason why no cgroup enforces the limit, and a fix. g.mu is held.
 func (g *Group) lack(r runner.LimitReceipt, controller string) runner.LimitReceipt {
 	r.Why = g.why[r.Name]
 	if r.Why == "" {
@@ -82,8 +81,8 @@ func (g *Group) cpus() runner.LimitReceipt {
 	return r
 }
 
-// pids by RLIMIT_NPROC is as good as a cgroup where the kernel counts it per user
-// namespace and nothing in the sandbox can become another user. Else they are counted.
+// pids returns the receipt of the process limit. RLIMIT_NPROC is as strong as a cgroup if the kernel counts per
+// user namespace and nothing in the sandbox can become another user. Otherwise the watchdog counts processes.
 func (g *Group) pids(counted bool) runner.LimitReceipt {
 	if g.want.PIDs == None {
 		return off("pids")
@@ -110,8 +109,8 @@ func (g *Group) pids(counted bool) runner.LimitReceipt {
 	return r
 }
 
-// disk holds where the kernel says no: on a tmpfs of that size, and on a file system that is no larger. What is
-// counted by looking is found late.
+// disk returns the receipt of the disk limit. The kernel enforces it on a tmpfs of that size and on a file
+// system that is no larger. Elsewhere the watchdog polls and reacts late.
 func (g *Group) disk(dirs []Written) runner.LimitReceipt {
 	if g.want.Disk == None {
 		return off("disk")

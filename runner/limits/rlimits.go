@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// filesInGroup is how many descriptors a process gets where their memory counts
-	// against a cgroup, filesAlone where nothing counts it.
+	// filesInGroup is the descriptor limit of a process where a cgroup accounts for descriptor memory;
+	// filesAlone applies where nothing accounts for it.
 	filesInGroup = 65536
 	filesAlone   = 4096
 
-	// leastFiles is what PID 1 needs.
+	// leastFiles is the minimum PID 1 needs.
 	leastFiles = 64
 
-	// leastData is what PID 1 needs: it has the same limits as the commands, and of a Go
-	// program some 78 MiB count, of which it touches 5. Below it the watchdog is alone.
+	// leastData is the minimum PID 1 needs, because it has the same limits as the commands. A Go program counts
+	// some 78 MiB, of which it touches 5. For memory limits below leastData only the watchdog applies.
 	leastData = 128 << 20
 )
 
-// Rlimits returns what every command of the sandbox is to be started with. None is
-// above the runner's own hard limit, which only real root could raise.
+// Rlimits returns the resource limits for every command of the sandbox. No value exceeds the runner's own hard
+// limit, which only real root could raise.
 func (g *Group) Rlimits() []pid1api.Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -43,8 +43,8 @@ func (g *Group) Rlimits() []pid1api.Rlimit {
 	if g.want.PIDs != None && (countsPerNamespace() || !g.held("pids")) {
 		add(unix.RLIMIT_NPROC, uint64(g.want.PIDs+ownThreads))
 	}
-	// RLIMIT_DATA counts what may be written, RLIMIT_AS what may be addressed:
-	// node, go and wasm reserve far more of the latter than they use.
+	// RLIMIT_DATA counts writable memory; RLIMIT_AS counts address space. Node, Go and wasm reserve far more
+	// address space than they use.
 	if g.want.Memory != None && !memory {
 		add(unix.RLIMIT_DATA, max(uint64(g.want.Memory), leastData))
 	}
@@ -54,7 +54,7 @@ func (g *Group) Rlimits() []pid1api.Rlimit {
 	return out
 }
 
-// hard is the runner's own hard limit.
+// hard returns the runner's own hard limit.
 func hard(resource int) uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(resource, &l) != nil {
@@ -63,13 +63,14 @@ func hard(resource int) uint64 {
 	return l.Max
 }
 
-// filesBelow is how many descriptors a process of a sandbox may have at the most where the runner may have hard.
-// Descriptors on their way through sockets are counted for a user, whose sandboxes' are among them, and whoever has
-// a limit below that count can send none (unix(7), ETOOMANYREFS): ours has to stay above what theirs lets them reach.
+// filesBelow returns the descriptor limit of a sandbox's process for the runner's own limit hard. The kernel
+// counts descriptors in transit through sockets per user, and sandboxes share the runner's user. A process
+// whose limit is below that count cannot send any (unix(7), ETOOMANYREFS). The runner's limit must therefore
+// exceed the sandboxes' limit.
 func filesBelow(hard uint64) uint64 { return max(hard/4*3, min(hard, leastFiles)) }
 
-// countsPerNamespace says whether RLIMIT_NPROC counts a user's processes in each
-// user namespace apart (Linux 5.14); before, all of the user's on the machine.
+// countsPerNamespace reports whether RLIMIT_NPROC counts a user's processes per user namespace (Linux 5.14).
+// Older kernels count all processes of the user on the machine.
 func countsPerNamespace() bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -86,16 +87,16 @@ func atLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// bind lets the process, and all it forks, run on ⌈cpus⌉ of the processors it may
-// use now. It returns how many that are.
+// bind restricts the process and everything it forks to ⌈cpus⌉ of its current processors. It returns their
+// number.
 func bind(pid int, cpus float64) (int, error) {
 	var have unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &have); err != nil {
 		return 0, os.NewSyscallError("sched_getaffinity", err)
 	}
 	want := choose(&have, int(math.Ceil(cpus)), pid)
-	// Of each thread: those that bound ones start are bound. What one of the others started meanwhile, the
-	// next look finds.
+	// Bind every thread. A bound thread passes its mask on to the threads it starts. The next round finds
+	// threads that an unbound thread started meanwhile.
 	for bound, more := map[int]bool{}, true; more; {
 		more = false
 		for _, tid := range threads(pid) {
@@ -111,7 +112,7 @@ func bind(pid int, cpus float64) (int, error) {
 	return want.Count(), nil
 }
 
-// threads are those of a process now.
+// threads lists the current threads of a process.
 func threads(pid int) (tids []int) {
 	entries, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
 	for _, e := range entries {
@@ -122,8 +123,8 @@ func threads(pid int) (tids []int) {
 	return tids
 }
 
-// choose takes n of the processors in have. It starts at a different one for each
-// process, or all sandboxes would share the first.
+// choose picks n of the processors in have. It starts at a different one for each process; otherwise all
+// sandboxes would share the first.
 func choose(have *unix.CPUSet, n, start int) unix.CPUSet {
 	var all []int
 	for i := range len(have) * 64 {

@@ -10,19 +10,19 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// write is how one controller of one cgroup version is set and read back.
+// setting describes how to set and read back one controller of one cgroup version.
 type setting struct {
 	limit      string // memory, pids, cpus
 	controller string
 	version    int
-	mechanism  string // for the receipt
+	mechanism  string // name in the receipt
 	settings   func(l runner.Limits) []write
-	read       func(d *cgroup.Dir) (string, error) // the value now in force
-	oom        string                              // the file whose oom_kill counts
+	read       func(d *cgroup.Dir) (string, error) // the effective value
+	oom        string                              // the file that has oom_kill
 }
 
-// write is one write. The optional ones tighten the limit where the kernel has
-// the file (no swap accounting, Linux before 4.19).
+// write is one write to a cgroup file. An optional write is skipped where the kernel does not have the file (no
+// swap accounting, or Linux before 4.19).
 type write struct {
 	file, value string
 	optional    bool
@@ -96,7 +96,7 @@ func pidsMax(l runner.Limits) []write {
 
 func quota(cpus float64) int64 { return int64(math.Round(cpus * cpuPeriod)) }
 
-// plain reads a number, less what was added to the caller's.
+// plain returns a reader of a number that subtracts added, the amount added to the caller's value.
 func plain(file string, added int64) func(*cgroup.Dir) (string, error) {
 	return func(d *cgroup.Dir) (string, error) {
 		text, err := d.Read(file)
@@ -111,7 +111,7 @@ func plain(file string, added int64) func(*cgroup.Dir) (string, error) {
 	}
 }
 
-// processors turns "quota period" into a number of processors.
+// processors converts "quota period" to a number of processors.
 func processors(text string) (string, error) {
 	var q, p float64
 	if _, err := fmt.Sscan(strings.TrimSpace(text), &q, &p); err != nil || p <= 0 || q <= 0 {
@@ -120,7 +120,7 @@ func processors(text string) (string, error) {
 	return strconv.FormatFloat(q/p, 'f', -1, 64), nil
 }
 
-// wanted says whether the resolved limits ask for the knob's.
+// wanted reports whether the resolved limits enable the limit.
 func wanted(l runner.Limits, limit string) bool {
 	switch limit {
 	case "memory":
@@ -133,7 +133,7 @@ func wanted(l runner.Limits, limit string) bool {
 	return false
 }
 
-// knobsFor picks the knobs a place can turn for l.
+// knobsFor returns the settings that p supports for l.
 func knobsFor(p *hierarchy, l runner.Limits) []setting {
 	var out []setting
 	for _, k := range knobs {

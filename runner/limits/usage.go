@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEntries is how large a directory may be for its files to be counted one by
-// one; beyond, the file system as a whole is looked at.
+// maxEntries is the largest directory whose files are counted one by one. Beyond it, the loss of the whole file
+// system counts.
 const maxEntries = 100_000
 
-// tally is what files take of a file system.
+// tally is the space that files use on a file system.
 type tally struct{ bytes, files int64 }
 
 func (t tally) plus(o tally) tally  { return tally{t.bytes + o.bytes, t.files + o.files} }
@@ -25,26 +25,25 @@ func (t tally) atMost(o tally) tally {
 	return tally{min(t.bytes, o.bytes), min(t.files, o.files)}
 }
 
-// passes says whether t is more than the limit, of which [None] is no bound.
+// passes reports whether t exceeds the limit; [None] is unlimited.
 func (t tally) passes(limit tally) bool {
 	return limit.bytes != None && t.bytes > limit.bytes || limit.files != None && t.files > limit.files
 }
 
-// usage is what a walk found below a directory.
+// usage is the result of a walk below a directory.
 type usage struct {
 	tally
-	whole bool     // false: too many entries, too deep, or not readable
-	dirs  []string // that were listed
+	whole bool     // false after too many entries, excessive depth, or an unreadable directory
+	dirs  []string // directories that were listed
 	began unix.Timespec
 }
 
-// measure sums the disk space allocated below dir. The sandbox may be changing the
-// tree, and means harm: no link is followed, no mount entered, nothing outside dir
-// opened, one descriptor used at a time whatever the depth. It ends early after
-// maxEntries, past enough, or when quit is closed.
+// measure sums the disk space allocated below dir. It assumes a hostile sandbox that changes the tree
+// meanwhile. It follows no link, enters no mount, opens nothing outside dir, and uses one descriptor at a time
+// at any depth. It stops early after maxEntries, past enough, or when quit is closed.
 func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 	u.whole = true
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &u.began) // by which files are dated
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &u.began) // the clock of file timestamps
 	links := map[uint64]bool{}                                  // inodes with several names, already counted
 	stack := []string{"."}
 	for len(stack) > 0 {
@@ -66,7 +65,7 @@ func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 			return u.files < maxEntries
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
-			u.whole = false // and the rest is still worth counting
+			u.whole = false // keep counting the rest
 		}
 		switch {
 		case u.files >= maxEntries:
@@ -84,8 +83,8 @@ func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 	return u
 }
 
-// steady says whether no directory has changed since the walk began. Else files may
-// have gone from where it had not been to where it had.
+// steady reports whether no directory has changed since the walk began. Otherwise files may have moved from a
+// part not yet walked to a part already walked.
 func (u usage) steady(dir *os.File) bool {
 	for _, path := range u.dirs {
 		fd, err := openBelow(dir, path, unix.O_PATH|unix.O_DIRECTORY)
@@ -102,7 +101,7 @@ func (u usage) steady(dir *os.File) bool {
 	return true
 }
 
-// openBelow opens what is at path below dir, without links and mounts.
+// openBelow opens path below dir without following links or crossing mounts.
 func openBelow(dir *os.File, path string, flags uint64) (int, error) {
 	return unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -110,8 +109,7 @@ func openBelow(dir *os.File, path string, flags uint64) (int, error) {
 	})
 }
 
-// list calls each for every entry of the directory at path below dir until it
-// says false.
+// list calls each for every entry of the directory at path below dir until each returns false.
 func list(dir *os.File, path string, each func(name string, st *unix.Stat_t) bool) error {
 	fd, err := openBelow(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"strconv"
 )
 
-// shares are what the kernel counts for a user on the whole machine: where it says how many there may be, and
-// where the user namespace it is read in says how many of them its processes may take (Linux 4.13).
+// shares lists resources that the kernel counts per user on the whole machine. all is the machine's limit for a
+// user. ours is the limit of the user namespace in which it is read (Linux 4.13).
 var shares = []struct{ all, ours string }{
 	{"/proc/sys/fs/inotify/max_user_instances", "/proc/sys/user/max_inotify_instances"},
 	{"/proc/sys/fs/inotify/max_user_watches", "/proc/sys/user/max_inotify_watches"},
 }
 
-// Share leaves the caller a quarter of what sandboxes and the caller's own programs have together: uid 0 of a sandbox is the
-// caller's user to the kernel. It is for a runner in a user namespace of its own and holds for all sandboxes in it. Where the
-// kernel does not let us, nothing is left.
+// Share reserves a quarter of these limits for the caller's own programs. To the kernel, uid 0 of a sandbox is
+// the caller's user. Share is for a runner in its own user namespace and applies to all sandboxes in it. Where
+// the kernel refuses the write, Share reserves nothing.
 func Share() {
 	for _, s := range shares {
 		text, err := os.ReadFile(s.all)

@@ -7,29 +7,29 @@ import (
 	"demesne/runner"
 )
 
-// uses watches what the processes of a sandbox take: memory and processes, where no cgroup holds
-// them, and memory where the machine runs out of it.
+// uses watches the resources that the processes of a sandbox take. It watches memory and processes where no
+// cgroup limits them, and the memory of the whole machine when that runs short.
 type uses struct {
 	w            *watch
 	pid1         int
-	memory, pids int64 // the limits; None: the kernel's business
-	total        int64 // of the machine's memory
+	memory, pids int64 // None where the kernel enforces the limit
+	total        int64 // the machine's memory
 
 	used, tasks int64         // at the last look
-	looked      time.Time     //
-	left, all   int64         // of the machine, then
-	cost        time.Duration // of that look
+	looked      time.Time     // time of the last look
+	left, all   int64         // the machine's available memory and its threads at that time
+	cost        time.Duration // duration of that look
 }
 
-// lookAnew is how old a look at a sandbox may be.
+// lookAnew is the longest time between two looks at a sandbox.
 const lookAnew = 2 * time.Second
 
-// watch asks what the machine has left: that is cheap, and asked once for all sandboxes. It looks
-// at the sandbox when that fell, and every lookAnew in case other programs gave back what this
-// sandbox took.
+// watch polls the machine's available memory, which is cheap and shared by all sandboxes. It examines the
+// sandbox when that value falls. It also does so every lookAnew, in case memory freed by other programs hides
+// the sandbox's growth.
 //
-// It does not look at the start, with PID 1 alone: a look leaves directories of PID 1's threads in
-// the kernel, and the end of PID 1 waits for the last of these, 6 ms of a run on a busy machine.
+// It does not examine the sandbox at the start, when PID 1 is alone. A look leaves dentries for the threads of
+// PID 1 in the kernel. The exit of PID 1 waits until these are gone: 6 ms of a run on a busy machine.
 func (u *uses) watch() {
 	p := &u.w.g.host.pressure
 	p.join(u.w.g, u.pid1)
@@ -65,7 +65,7 @@ func (u *uses) watch() {
 	}
 }
 
-// due says whether the sandbox may have come near a limit since the last look.
+// due reports whether the sandbox may have come near a limit since the last look.
 func (u *uses) due(now time.Time, left int64) bool {
 	if u.memory == None && u.pids == None {
 		return false
@@ -76,7 +76,7 @@ func (u *uses) due(now time.Time, left int64) bool {
 	return u.pids != None && u.w.g.host.pressure.running(now)-u.all > (u.pids-u.tasks)/4
 }
 
-// discovery says false when the sandbox is gone.
+// look measures the sandbox. It returns false when the sandbox is gone.
 func (u *uses) look(now time.Time, left int64) (alive bool) {
 	p := &u.w.g.host.pressure
 	pids, tasks := processes(u.pid1)
@@ -91,7 +91,7 @@ func (u *uses) look(now time.Time, left int64) (alive bool) {
 	return true
 }
 
-// verdict says why the sandbox is to end, or "".
+// verdict returns the reason to end the sandbox and its detail, or "".
 func (u *uses) verdict() (runner.Reason, string) {
 	switch {
 	case u.memory != None && u.used > u.memory:
@@ -102,8 +102,8 @@ func (u *uses) verdict() (runner.Reason, string) {
 	return "", ""
 }
 
-// pause is how long the watchdog may look away: with a limit on memory until that could be reached,
-// else until the machine could run short of it.
+// pause returns the time until the next poll. With a memory limit, that is the time until the sandbox could
+// reach it; otherwise the time until the machine could run short of memory.
 func (u *uses) pause(left int64) time.Duration {
 	switch {
 	case u.memory != None && u.pids != None:
@@ -116,8 +116,8 @@ func (u *uses) pause(left int64) time.Duration {
 	return max(pause(reserve(u.total), left, u.cost), min(claimed(left-reserve(u.total)), 4*time.Second))
 }
 
-// hold says how much memory the sandbox has: roughly and too much when that is far
-// from the limit, exactly when it is near.
+// hold returns the memory that the sandbox uses. The result is an upper estimate far from the limit and exact
+// near it.
 func hold(pid1 int, pids []int, limit int64) (used int64, alive bool) {
 	used, alive = resident(pids)
 	root := rootUsed(pid1)
@@ -129,25 +129,24 @@ func hold(pid1 int, pids []int, limit int64) (used int64, alive bool) {
 	return used + root, alive
 }
 
-// growth is how many bytes a second a sandbox is expected to claim at worst.
+// growth is the assumed worst case of memory growth of a sandbox, in bytes per second.
 const growth = 4 << 30
 
-// pause is how long it takes from used to the limit, between 50 ms and 1 s, and at least twenty
-// times as long as looking took.
+// pause returns the time it takes to grow from used to the limit, between 50 ms and 1 s. It is at least twenty
+// times the cost of a look, but at most 1 s.
 func pause(used, limit int64, cost time.Duration) time.Duration {
 	return max(min(max(claimed(limit-used), 50*time.Millisecond), time.Second), min(20*cost, time.Second))
 }
 
-// claimed is how long it takes to claim so many bytes.
+// claimed returns the time it takes to claim room bytes.
 func claimed(room int64) time.Duration {
 	return time.Duration(float64(max(room, 0)) / growth * float64(time.Second))
 }
 
-// short says whether the machine is running out of memory, and was not when the
-// sandbox started.
+// short reports whether the machine is running out of memory but was not when the sandbox started.
 func short(left, total, start int64) bool {
 	return total > 0 && left < reserve(total) && left < start/2
 }
 
-// reserve is what sandboxes leave the machine of its memory.
+// reserve returns the memory that sandboxes must leave to the machine.
 func reserve(total int64) int64 { return max(total/50, 64<<20) }

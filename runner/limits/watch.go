@@ -12,28 +12,28 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// watch is the goroutines that look after one sandbox.
+// watch holds the goroutines that watch one sandbox.
 type watch struct {
 	g    *Group
 	quit chan struct{}
 	wg   sync.WaitGroup
-	once sync.Once // over is called once, whoever finds a reason first
+	once sync.Once // the first reason calls over; later ones are dropped
 	over func(runner.Reason, string)
 }
 
-// Watched is what is looked after beside memory.
+// Watched lists the resources to watch besides memory.
 type Watched struct {
 	Dirs []Written
-	PIDs bool // RLIMIT_NPROC does not bound all of the sandbox's processes: they are counted
+	PIDs bool // count processes: RLIMIT_NPROC does not bound all of the sandbox's
 }
 
-// Watch looks after what the kernel does not: memory where no cgroup holds it, the
-// kills of a cgroup that does not kill all of its processes, processes, what is
-// written to directories, and memory that the machine runs out of. It calls over, once and on a
-// goroutine of its own, when a limit is passed; over ends the sandbox. Directories are
-// duplicated; reasons name one by the last element of its name, as the sandbox
-// sees it: /out. stop returns when nothing is looked at any more; it may be called
-// from over, and twice.
+// Watch enforces limits that the kernel does not. It watches memory without a cgroup, and kills in a cgroup
+// that does not end all its processes. It also watches process counts, writes to directories, and memory
+// shortage of the machine.
+//
+// When a limit is exceeded, Watch calls over once, on its own goroutine; over must end the sandbox. Watch
+// duplicates the directories. A reason names a directory by the last element of its name, as the sandbox sees
+// it: /out. stop returns when all watching has ended. It may be called from over, and more than once.
 func (g *Group) Watch(pid1 int, what Watched, over func(runner.Reason, string)) (stop func()) {
 	w := &watch{g: g, quit: make(chan struct{}), over: over}
 	g.mu.Lock()
@@ -65,7 +65,7 @@ func (w *watch) goes(f func()) {
 	go func() { defer w.wg.Done(); f() }()
 }
 
-// fire reports; it does not wait, so over may call stop.
+// fire reports a reason. It does not wait for over, so over may call stop.
 func (w *watch) fire(r runner.Reason, detail string) {
 	select {
 	case <-w.quit:
@@ -82,9 +82,8 @@ func (w *watch) fire(r runner.Reason, detail string) {
 	})
 }
 
-// sleep says false when it is time to stop. A long sleep ends together with those
-// of the other sandboxes, so that a hundred idle ones wake the runner as often as
-// one does.
+// sleep returns false when the watch must stop. Long sleeps of all sandboxes end at the same time, so a hundred
+// idle sandboxes wake the runner as often as one.
 func (w *watch) sleep(d time.Duration) bool {
 	t := time.NewTimer(together(time.Now(), d))
 	defer t.Stop()
@@ -98,7 +97,7 @@ func (w *watch) sleep(d time.Duration) bool {
 
 const beat = 200 * time.Millisecond
 
-// together lengthens d to end on a beat that all share.
+// together lengthens d so that it ends on a beat shared by all sandboxes.
 func together(now time.Time, d time.Duration) time.Duration {
 	if d < beat {
 		return d
@@ -108,8 +107,8 @@ func together(now time.Time, d time.Duration) time.Duration {
 
 const killsEvery = 250 * time.Millisecond
 
-// kills polls version 1's count of kills. There the kernel kills one process and
-// lets the others run; version 2's memory.oom.group ends them all, and so do we.
+// kills polls the kill count of version 1. There the kernel kills one process and lets the others run. Version
+// 2 ends them all (memory.oom.group), so kills reports the limit to get the same effect.
 func (w *watch) kills(d *cgroup.Dir, file string) {
 	for w.sleep(killsEvery) {
 		if oomKills(d, file, 4) > 0 {
@@ -119,7 +118,7 @@ func (w *watch) kills(d *cgroup.Dir, file string) {
 	}
 }
 
-// dup opens the same directory once more, for the life of a goroutine.
+// dup duplicates the directory's descriptor, for the lifetime of a goroutine.
 func dup(f *os.File) (*os.File, error) {
 	if f == nil {
 		return nil, errors.New("no directory")

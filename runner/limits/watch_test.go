@@ -15,14 +15,14 @@ import (
 	"demesne/runner"
 )
 
-// bare is a Host without any control group.
+// bare returns a Host without control groups.
 func bare() *Host { return open("bare", nil) }
 
 func TestWatchdogMemory(t *testing.T) {
 	if !ordinary(t) {
 		return
 	}
-	h := open("watchdog", mechanisms[:1]) // nothing is prepared for an ordinary user
+	h := open("watchdog", mechanisms[:1]) // an ordinary user has no prepared groups
 	// Eight processes of 48 MiB: each below its own RLIMIT_DATA, together above.
 	g := groupIn(t, h, "memory", runner.Limits{Memory: 256 << 20})
 	r := receipt(g, "memory")
@@ -39,7 +39,7 @@ func TestWatchdogMemory(t *testing.T) {
 	}
 }
 
-// Shared pages count once: eight forks of one large process stay below the limit.
+// Shared pages count once: eight forks of one large process remain below the limit.
 func TestWatchdogShared(t *testing.T) {
 	if !ordinary(t) {
 		return
@@ -75,7 +75,7 @@ func TestRlimitProcesses(t *testing.T) {
 		t.Skip("needs Linux 5.14")
 	}
 	h := bare()
-	// Two at once: each has the whole of its number.
+	// Two sandboxes at once: each may use its full number of processes.
 	for _, id := range []string{"one", "two"} {
 		g := groupIn(t, h, id, runner.Limits{PIDs: 40})
 		if r := receipt(g, "pids"); r.Mechanism != "RLIMIT_NPROC" || r.Value != "40" || r.Status != runner.Held {
@@ -111,8 +111,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// What a sandbox writes counts, what was there does not, and a file without a name
-// does.
+// TestWatchdogDisk: the sandbox's writes count, files without a name included; files that existed before do
+// not.
 func TestWatchdogDisk(t *testing.T) {
 	if !ordinary(t) {
 		return
@@ -157,7 +157,7 @@ func TestWatchdogDisk(t *testing.T) {
 	}
 }
 
-// watched is a directory on a tmpfs of 600 MiB, and a watch that looks when a test calls it.
+// watched is a directory on a tmpfs of 600 MiB, with a watch that measures when a test asks.
 type watched struct {
 	t     *testing.T
 	root  string
@@ -189,7 +189,7 @@ func newWatched(t *testing.T, limit int64) *watched {
 }
 
 func (o *watched) look() string {
-	time.Sleep(20 * time.Millisecond) // files are dated by ticks
+	time.Sleep(20 * time.Millisecond) // file timestamps advance in kernel ticks
 	now, err := spaceOf(o.d.dir)
 	if err != nil {
 		o.t.Fatal(err)
@@ -198,7 +198,7 @@ func (o *watched) look() string {
 	return o.d.verdict(now, o.limit)
 }
 
-// others writes n MiB beside the directory: no look takes that for the sandbox's.
+// others writes n MiB beside the directory and requires that they do not count as the sandbox's.
 func (o *watched) others(n int) {
 	o.t.Helper()
 	if err := os.WriteFile(o.root+"/other"+strconv.Itoa(n), make([]byte, n<<20), 0o644); err != nil {
@@ -211,7 +211,7 @@ func (o *watched) others(n int) {
 	}
 }
 
-// nameless writes n MiB to a file without a name, and maps it.
+// nameless writes n MiB to a file without a name and maps it.
 func (o *watched) nameless(n int) (fd int) {
 	fd, err := unix.Open(o.root+"/out", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -228,7 +228,8 @@ func (o *watched) nameless(n int) (fd int) {
 	return fd
 }
 
-// What others write is settled as theirs; what is nowhere to be found is the sandbox's, even then.
+// TestWatchdogDiskOthers: writes of other programs are attributed to them; space that no search finds still
+// counts as the sandbox's.
 func TestWatchdogDiskOthers(t *testing.T) {
 	if !ordinary(t) {
 		return
@@ -254,8 +255,8 @@ func TestWatchdogDiskOthers(t *testing.T) {
 	}
 }
 
-// A file system that is nearly full ends the sandbox that filled it with hidden files, also without a
-// limit. It does not end a sandbox that hides nothing.
+// TestWatchdogDiskFull: on a nearly full file system, the sandbox that filled it with hidden files ends, even
+// without a limit. A sandbox that hides nothing does not end.
 func TestWatchdogDiskFull(t *testing.T) {
 	if !ordinary(t) {
 		return
@@ -278,8 +279,8 @@ func TestWatchdogDiskFull(t *testing.T) {
 	o.others(590)
 }
 
-// What looking after idle sandboxes costs a second, for ten of them. Run it as an
-// ordinary user; it needs no namespace.
+// BenchmarkIdle measures the cost of watching ten idle sandboxes for a second. Run it as an ordinary user; it
+// needs no namespace.
 func BenchmarkIdle(b *testing.B) {
 	dir, err := os.Open(b.TempDir())
 	if err != nil {
@@ -309,7 +310,8 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/s")
 }
 
-// The disk limit is held where the file system is no larger, and counted elsewhere.
+// TestDiskReceipt: the receipt says enforced where the file system is no larger than the limit, and counted
+// elsewhere.
 func TestDiskReceipt(t *testing.T) {
 	if !ordinary(t) {
 		return

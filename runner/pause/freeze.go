@@ -1,23 +1,24 @@
-// Package freeze has the processes of a sandbox hold still, and lets them go on.
+// Package pause stops the processes of a sandbox and continues them.
 //
 //	f, err := pause.Pause(pid1)      // every process below PID 1 is stopped
 //	… look at what they write …
 //	f.Thaw()
 //
-// It is SIGSTOP, sent by pidfd to each descendant of PID 1, which itself goes on: it only does what
-// it is told. So it works where there is no control group to freeze, and is not hidden: a process
-// that handles SIGCONT is told, and a system call that signal(7) lists may return EINTR. Parents have stopped before their
-// children are told to, and are continued after them; so a shell never sees a job of its own stopped. What was
-// stopped already stays so.
+// It sends SIGSTOP by pidfd to each descendant of PID 1. PID 1 itself continues, because it acts only on the
+// runner's requests. This works without a control group, but processes can notice it. A process that handles
+// SIGCONT runs its handler, and a system call listed in signal(7) may return EINTR. Children are stopped after
+// their parents and continued before them, so a shell never sees its own job stopped. Processes stopped earlier
+// remain stopped.
 //
-// A control group's freezer is not used, where there is one. It holds a group, and a sandbox has one, so PID 1 would be held with
-// the rest: nobody would answer the runner, nor see it die. In a frozen group of version 1 SIGKILL waits until it is thawed, so
-// after a kill -9 of the runner the sandbox would stay, frozen, with nobody to thaw it; in version 2 it does not
-// (cgroup.freeze, Documentation/admin-guide/cgroup-v2.rst), but that has to be delegated, and most users have none. With
-// one way for all a sandbox behaves alike wherever it runs, and whoever dies, the kernel takes it down as ever.
+// The package does not use the freezer of a control group, for three reasons. A freezer stops a whole group, so
+// PID 1 would stop too, and could neither answer the runner nor notice its death. In a frozen group of version
+// 1, SIGKILL takes effect only after a thaw. After a kill -9 of the runner the sandbox would remain frozen
+// forever. Version 2 has no such problem (cgroup.freeze, Documentation/admin-guide/cgroup-v2.rst), but most
+// users have no delegated group. With one mechanism a sandbox behaves alike on every machine, and the kernel
+// ends it as usual when the runner or PID 1 dies.
 //
-// A process that is stopped writes no more, in none of its threads. It cannot be kept from being killed, nor from having itself
-// continued: [Paused.Held] tells.
+// A stopped process writes no more, in any of its threads. It can still be killed. It can also arrange to be
+// continued, which [Paused.Held] detects.
 package pause
 
 import (
@@ -33,14 +34,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRestless says that there was no moment in which all processes were stopped: they are started
-// faster than they are found, or one waits in the kernel.
+// ErrRestless means that at no moment all processes were stopped. They fork faster than Pause finds them, or
+// one is blocked in the kernel.
 var ErrRestless = errors.New("its processes do not hold still")
 
-// patience bounds a Pause. What is not still by then, such as a fork bomb, will not be soon.
+// patience bounds a Pause. A process that still runs by then, such as a fork bomb, is unlikely to stop soon.
 const patience = 5 * time.Second
 
-// Paused is what was stopped. The zero value is nothing.
+// Paused holds the stopped processes. The zero value holds none.
 type Paused struct {
 	order []int       // pids, parents first
 	fds   map[int]int // pid → pidfd
@@ -48,10 +49,10 @@ type Paused struct {
 	runs  map[string]string // of each thread, see Held
 }
 
-// Alone says whether pid1 has no descendant.
+// Alone reports whether pid1 has no descendant.
 func Alone(pid1 int) bool { return len(below(pid1)) == 0 }
 
-// Pause stops every descendant of pid1, a process of this pid namespace. On an error they go on.
+// Pause stops every descendant of pid1, a process of this pid namespace. On an error it continues them.
 func Pause(pid1 int) (*Paused, error) {
 	f := &Paused{fds: map[int]int{}}
 	seen := map[int]bool{}
@@ -79,12 +80,12 @@ func Pause(pid1 int) (*Paused, error) {
 	}
 }
 
-// stop stops one process, unless it was stopped by somebody else. That pid is what was seen is asked once it can
-// be no other.
+// stop stops one process, unless another process has stopped it already. It checks the process's ancestry after
+// it opened the pidfd, when pid can no longer be reused.
 func (f *Paused) stop(pid1, pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it is gone
+		return // it has exited
 	}
 	if !descends(pid, pid1) || all(pid, stopped) || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 		unix.Close(fd)
@@ -93,7 +94,7 @@ func (f *Paused) stop(pid1, pid int) {
 	f.order, f.fds[pid] = append(f.order, pid), fd
 }
 
-// Thaw lets what was stopped go on. It may be called again.
+// Thaw continues the stopped processes. It may be called again.
 func (f *Paused) Thaw() {
 	for _, pid := range slices.Backward(f.order) {
 		unix.PidfdSendSignal(f.fds[pid], unix.SIGCONT, nil, 0)
@@ -102,11 +103,11 @@ func (f *Paused) Thaw() {
 	f.order, f.fds = nil, nil
 }
 
-// mostProcesses ends a walk that chases a fork bomb.
+// mostProcesses stops a walk that chases a fork bomb.
 const mostProcesses = 1 << 16
 
-// below lists the descendants of pid1, parents first. One that is forked during the walk may be missing;
-// the next walk has it.
+// below lists the descendants of pid1, parents first. A process forked during the walk may be missing until the
+// next walk.
 func below(pid1 int) []int {
 	found := []int{pid1}
 	for i := 0; i < len(found) && len(found) < mostProcesses; i++ {
@@ -122,7 +123,7 @@ func below(pid1 int) []int {
 	return found[1:]
 }
 
-// tasks are the directories of a process's threads.
+// tasks lists the /proc directories of a process's threads.
 func tasks(pid int) []string {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
 	f, err := os.Open(dir)
@@ -137,25 +138,25 @@ func tasks(pid int) []string {
 	return names
 }
 
-// all says whether every thread of a process is like that.
+// all reports whether like holds for every thread of a process.
 func all(pid int, like func(task string) bool) bool {
 	return !slices.ContainsFunc(tasks(pid), func(t string) bool { return !like(t) })
 }
 
-// stopped is of a thread that can do nothing, because it is stopped or dead.
+// stopped reports whether a thread can do nothing, because it is stopped or dead.
 func stopped(task string) bool {
 	state, _ := stat(task + "/stat")
 	return state == 0 || bytes.IndexByte([]byte("TtZX"), state) >= 0
 }
 
-// inert is also of one that will be stopped before it can do anything.
+// inert reports whether a thread is stopped or will be stopped before it can do anything.
 func inert(task string) bool {
 	state, _ := stat(task + "/stat")
 	return stopped(task) || state == 'D' && waitsForChild(task)
 }
 
-// waitsForChild says whether a thread is in the middle of vfork(2), and so cannot be stopped before its child has executed
-// something. The child is stopped, so neither does anything.
+// waitsForChild reports whether a thread is inside vfork(2). Such a thread cannot be stopped before its child
+// calls execve or exits. The child is stopped, so neither runs.
 func waitsForChild(task string) bool {
 	text, err := os.ReadFile(task + "/syscall")
 	if err != nil {
@@ -163,11 +164,11 @@ func waitsForChild(task string) bool {
 	}
 	word, _, _ := bytes.Cut(text, []byte(" "))
 	n, err := strconv.Atoi(string(word))
-	const vfork = 58 // of amd64; arm64 has none
+	const vfork = 58 // amd64 only; arm64 has no vfork
 	return err == nil && (n == unix.SYS_CLONE || n == unix.SYS_CLONE3 || n == vfork && runtime.GOARCH == "amd64")
 }
 
-// descends follows the parents of pid.
+// descends reports whether from is pid or one of its ancestors.
 func descends(pid, from int) bool {
 	for pid != from {
 		_, parent := stat("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -179,8 +180,8 @@ func descends(pid, from int) bool {
 	return true
 }
 
-// stat reads state and parent of proc_pid_stat(5). The command's name may contain anything, so fields count from the
-// last ')'. State is 0 if there is no such process.
+// stat reads the state and the parent from proc_pid_stat(5). The command name may contain any character, so
+// fields count from the last ')'. State is 0 if the process does not exist.
 func stat(path string) (state byte, parent int) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// shell starts a shell that stands for PID 1 of a sandbox, and one below it that does text.
+// shell starts a shell that stands in for PID 1 of a sandbox, and below it a shell that runs text.
 func shell(t *testing.T, text string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("/bin/bash", "-c", "bash -c \"$0\"; true", text)
@@ -51,8 +51,7 @@ func size(path string) int64 {
 	return st.Size()
 }
 
-// TestStop: while they are stopped nothing is written, and then they go on; a pipeline and its shell do not
-// notice.
+// TestStop: stopped processes write nothing and then continue; a pipeline and its shell do not notice.
 func TestStop(t *testing.T) {
 	c := shell(t, `set -m; (while :; do echo x >> beat; done) & (sleep 0.1; sleep 0.1) | cat & wait %2; echo $? > done; wait`)
 	beat := filepath.Join(c.Dir, "beat")
@@ -77,7 +76,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// What was stopped before stays stopped afterwards.
+// TestStoppedStays: processes stopped before a Pause remain stopped after the Thaw.
 func TestStoppedStays(t *testing.T) {
 	c := shell(t, "sleep 1000 & sleep 1000 & wait")
 	eventually(t, "two children", func() bool { return len(below(c.Process.Pid)) == 3 })
@@ -95,7 +94,7 @@ func TestStoppedStays(t *testing.T) {
 	}
 }
 
-// A stranger is never stopped, whatever number it has.
+// TestStranger: a process outside the sandbox is never stopped, whatever its pid.
 func TestStranger(t *testing.T) {
 	c, other := shell(t, "sleep 1000; true"), shell(t, "sleep 1000; true")
 	f := &Paused{fds: map[int]int{}}
@@ -116,7 +115,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// A name may look like the rest of the line.
+// TestStat: a command name may look like the rest of the line.
 func TestStat(t *testing.T) {
 	for text, want := range map[string]struct {
 		state  byte
@@ -139,9 +138,9 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// TestVfork: a process that waits for a child of its vfork(2) holds still with it.
+// TestVfork: a process that waits for a child of its vfork(2) counts as stopped with that child.
 func TestVfork(t *testing.T) {
-	// dash starts programs by vfork; that the stop comes in between takes some tries.
+	// dash starts programs by vfork; a stop in the middle of it takes several tries.
 	c := shell(t, "exec dash -c 'while :; do /bin/true; done'")
 	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) > 1 })
 	for range 300 {
@@ -153,7 +152,7 @@ func TestVfork(t *testing.T) {
 	}
 }
 
-// What forks without an end is either caught or left alone, and named.
+// TestRestless: a process that forks without end is either stopped, or left running and reported.
 func TestRestless(t *testing.T) {
 	c := shell(t, `f() { (f) & }; for i in 1 2 3; do while :; do /bin/true; done & done; wait`)
 	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) > 2 })

@@ -5,9 +5,9 @@ import (
 	"os"
 )
 
-// Held says whether what was stopped has held still since: a process can have itself continued, by a
-// timer that it set before (timer_create(2) with SIGCONT). Each thread is asked how often it ran (schedstat, of
-// kernels with CONFIG_SCHED_INFO); on others, only whether it runs now.
+// Held reports whether the stopped processes have not run since. A process can arrange to be continued by a
+// timer set earlier (timer_create(2) with SIGCONT). Held compares how often each thread ran (schedstat, on
+// kernels with CONFIG_SCHED_INFO). Without schedstat, it only checks that no thread runs now.
 func (f *Paused) Held() bool {
 	for _, pid := range below(f.pid1) {
 		for _, task := range tasks(pid) {
@@ -20,7 +20,7 @@ func (f *Paused) Held() bool {
 	return true
 }
 
-// remember notes how often everything has run that is stopped now.
+// remember records how often each thread below pid1 has run.
 func (f *Paused) remember(pid1 int) {
 	f.pid1, f.runs = pid1, map[string]string{}
 	for _, pid := range below(pid1) {
@@ -30,8 +30,8 @@ func (f *Paused) remember(pid1 int) {
 	}
 }
 
-// timesRun is the third field of schedstat, which counts when a thread gets a processor, not when it gives it up: one that is
-// stopped may be just about to.
+// timesRun returns the third field of schedstat. It counts when a thread gets a processor, not when it gives it
+// up: a stopped thread may still be about to give it up.
 func timesRun(task string) string {
 	text, _ := os.ReadFile(task + "/schedstat")
 	f := bytes.Fields(text)

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestContinued is not a test but what TestHeld has below its shell: a process that has itself continued every
-// 200 milliseconds, however often it is stopped, and writes.
+// TestContinued is the process that TestHeld runs below its shell. It arranges to be continued every 200
+// milliseconds, even when stopped, and writes.
 func TestContinued(t *testing.T) {
 	if os.Getenv("DEMESNE_RESTLESS") == "" {
 		return
 	}
-	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT) // a timer whose signal is ignored may run once only
+	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT) // an ignored signal would let the timer fire only once
 	event := struct {
 		value        uint64
 		signal, kind int32
@@ -33,7 +33,7 @@ func TestContinued(t *testing.T) {
 	}
 }
 
-// TestHeld: who stays stopped has held still, and who wrote meanwhile has not.
+// TestHeld: Held is true for processes that remain stopped and false for a process that wrote meanwhile.
 func TestHeld(t *testing.T) {
 	calm := shell(t, "sleep 1000 & sleep 1000 & wait")
 	eventually(t, "two children", func() bool { return len(below(calm.Process.Pid)) == 3 })
@@ -51,7 +51,7 @@ func TestHeld(t *testing.T) {
 	c := shell(t, os.Args[0]+" -test.run '^TestContinued$'")
 	beat := filepath.Join(c.Dir, "beat")
 	eventually(t, "a beat", func() bool { return size(beat) > 0 })
-	for range 5 { // it may be found running each time
+	for range 5 { // each Pause may find it running
 		f, err := Pause(c.Process.Pid)
 		if err != nil {
 			continue

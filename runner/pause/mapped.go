@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnclear says that it cannot be told which files are mapped.
+// ErrUnclear means that the mapped files cannot be determined.
 var ErrUnclear = errors.New("what is mapped cannot be told")
 
-// Mapped lists the files that the descendants of pid1 have mapped, shared and writable, by the paths that proc_pid_maps(5) has: those
-// inside. What is no file of a disk is left out: memfds, anonymous memory, /dev. The processes hold still.
+// Mapped lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
+// proc_pid_maps(5), inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a
+// disk. The processes must be paused.
 func Mapped(pid1 int) (paths []string, err error) {
 	memory, err := memoryDevice()
 	if err != nil {
@@ -39,17 +40,17 @@ func Mapped(pid1 int) (paths []string, err error) {
 			}
 		}
 		f.Close()
-		if err := lines.Err(); err != nil && !errors.Is(err, unix.ESRCH) { // it is dead
+		if err := lines.Err(); err != nil && !errors.Is(err, unix.ESRCH) { // the process is dead
 			return nil, err
 		}
 	}
-	if slices.ContainsFunc(paths, func(p string) bool { return strings.Contains(p, `\`) }) { // a newline, or itself
+	if slices.ContainsFunc(paths, func(p string) bool { return strings.Contains(p, `\`) }) { // an escaped newline or a backslash
 		return nil, ErrUnclear
 	}
 	return paths, nil
 }
 
-// mappedFile is the path in a line of maps, if it is one of a file that is mapped like that:
+// mappedFile returns the path in a line of maps, if the line shows a shared, writable mapping of a file:
 //
 //	7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 00:2f 1234      /root/x.db-shm
 func mappedFile(line, memory string) (path string, ok bool) {
@@ -61,7 +62,7 @@ func mappedFile(line, memory string) (path string, ok bool) {
 	return path, path != "" && !strings.HasPrefix(path, "/dev/")
 }
 
-// memoryDevice is what maps has for memory that is shared without a file.
+// memoryDevice returns the device number that maps shows for shared memory without a file.
 func memoryDevice() (string, error) {
 	fd, err := unix.MemfdCreate("demesne", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestMappedFile(t *testing.T) {
 	}
 }
 
-// maps has files mapped in all ways, one of that name, until it is killed.
+// maps maps files in all ways, one of them called name, until the process is killed.
 func maps(name string) error {
 	for _, m := range []struct {
 		name              string
@@ -61,7 +61,7 @@ func maps(name string) error {
 	return err
 }
 
-// TestMapped: of real processes, the files that they share with the disk, by the names those have now.
+// TestMapped lists the files that real processes share with the disk, by their current names.
 func TestMapped(t *testing.T) {
 	if name := os.Getenv("NAME"); name != "" {
 		t.Fatal(maps(name))

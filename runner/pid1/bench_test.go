@@ -9,7 +9,7 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// BenchmarkExec is a command from the runner's message to PID 1's report of its end.
+// BenchmarkExec measures a command from the runner's request to PID 1's exit report.
 func BenchmarkExec(b *testing.B) {
 	b.Run("fork and wait alone", func(b *testing.B) {
 		var took []time.Duration

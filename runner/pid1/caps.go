@@ -8,23 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownCaps is what PID 1 keeps, if it has it, to start commands as other users and to
-// signal them.
+// ownCaps are the capabilities PID 1 keeps, if it has them, to start and signal commands of other users.
 const ownCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 
-// capSets are a thread's.
+// capSets are the capability sets of a thread.
 type capSets struct{ effective, permitted, inheritable uint64 }
 
-// dropCaps leaves every thread no more than ownCaps and keep, and empties what
-// commands get theirs from: the bounding set (but for keep), the inheritable and the
-// ambient set. execve gives uid 0 "bounding ∩ permitted", which is keep, and other
-// users nothing; see [guest.attr] for how those get keep. The bounding set matters at
-// execve only, and only the spawner's children come to one: it is the one whose set is
-// dropped.
+// dropCaps reduces every thread's capabilities to ownCaps and keep. It also empties the sets that commands
+// inherit from: the bounding set (except keep), the inheritable set and the ambient set. execve gives uid 0
+// "bounding ∩ permitted", which is keep. It gives other users nothing; [guest.attr] shows how they get keep.
+// The bounding set matters only at execve, and only the spawner's children call it. So only the spawner's
+// bounding set is dropped.
 //
-// The kernel asks CAP_SETPCAP for that. Without it (a sandbox without namespaces, run
-// by an ordinary user) there is nothing to drop either: no_new_privs keeps execve from
-// adding to an empty permitted set.
+// The kernel requires CAP_SETPCAP for that. A sandbox without namespaces, run by an ordinary user, lacks it. It
+// has nothing to drop either: no_new_privs keeps execve from adding to an empty permitted set.
 func dropCaps(keep []uint) error {
 	kept := mask(keep)
 	have, err := getCaps()
@@ -40,7 +37,7 @@ func dropCaps(keep []uint) error {
 			}
 		}
 	}
-	// Fails on kernels without ambient capabilities, which have none.
+	// Fails on kernels without ambient capabilities, where the set does not exist.
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 	want := have.permitted & (ownCaps | kept)
@@ -67,7 +64,7 @@ func mask(caps []uint) (m uint64) {
 
 func bounding(c uint) bool {
 	v, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
-	return err == nil && v == 1 // EINVAL: the kernel knows no such capability
+	return err == nil && v == 1 // EINVAL: the kernel does not have this capability
 }
 
 func boundingSet() (m uint64) {
@@ -93,7 +90,7 @@ func getCaps() (capSets, error) {
 	}, nil
 }
 
-// setCaps sets those of every thread.
+// setCaps sets the capability sets of every thread.
 func setCaps(c capSets) error {
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	d := &[2]unix.CapUserData{

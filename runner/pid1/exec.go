@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handleExec starts a command. The reply is sent before mu is given up, and so before
-// the reaper can say that the command ended.
+// handleExec starts a command. It sends the reply before it releases mu, so the reaper cannot report the
+// command's exit earlier.
 func (g *guest) handleExec(m *ipc.Message) error {
 	var req pid1api.Exec
 	if err := m.Decode(&req); err != nil {
@@ -52,8 +52,8 @@ func (g *guest) handleExec(m *ipc.Message) error {
 	return g.peer.Reply(m, pid1api.Executed{PID: pid}, nil)
 }
 
-// handleSignal signals a command or its process group. Under mu its pid is not
-// reaped, so it is not somebody else's by now.
+// handleSignal signals a command or its process group. While mu is held the command's pid is not reaped, so it
+// cannot belong to another process.
 func (g *guest) handleSignal(m *ipc.Message) error {
 	var req pid1api.Signal
 	if err := m.Decode(&req); err != nil {
@@ -80,7 +80,7 @@ func (g *guest) handleSignal(m *ipc.Message) error {
 	return g.peer.Reply(m, struct{}{}, nil)
 }
 
-// command is a request made ready to be started.
+// command is a request prepared for start.
 type command struct {
 	argv  []string
 	env   []string
@@ -91,7 +91,7 @@ type command struct {
 	attr  syscall.SysProcAttr
 }
 
-// command translates req; the descriptors of m become the command's.
+// command translates req. The descriptors of m become the command's.
 func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "execute: no command")
@@ -143,16 +143,16 @@ func (c *command) close() {
 	}
 }
 
-// attr is what the command's process is before execve: leader of a session, of the
-// user asked for, under Sentry dead when the spawner is.
+// attr returns the attributes of the command's process before execve. The process leads a session and has the
+// requested user. With Subreaper it dies when the spawner dies.
 //
-// KeepCaps and RootCaps reach a command of uid 0 through execve. Of another uid, it
-// needs KeepCaps ambient; Go raises them after it changed ids. PID 1's own sets stay as they are.
+// A command of uid 0 gets KeepCaps and RootCaps through execve. A command of another uid needs KeepCaps as
+// ambient capabilities, which Go raises after it changes ids. PID 1's own sets do not change.
 func (g *guest) attr(req *pid1api.Exec) syscall.SysProcAttr {
 	a := syscall.SysProcAttr{Setsid: true}
 	uid := uint32(os.Geteuid())
 	if req.SetIDs {
-		// Always, also to the ids PID 1 has: setgroups is part of it.
+		// Also for PID 1's own ids, because it includes setgroups.
 		a.Credential = &syscall.Credential{Uid: req.UID, Gid: req.GID, Groups: req.Groups}
 		uid = req.UID
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plain is a sandbox without namespaces, restricted as usual.
+// plain returns a sandbox without namespaces, with the usual restrictions.
 func plain(t *testing.T) *sandbox {
 	t.Helper()
 	return start(t, asNobody).setup(pid1api.Setup{Landlock: wide(), Scoped: true, Subreaper: true})
@@ -166,14 +166,14 @@ func fdsOf(t *testing.T, pid int) []string {
 func TestWhatACommandInherits(t *testing.T) {
 	s := start(t, asNobody)
 	s.setup(pid1api.Setup{Landlock: wide(), Scoped: true, Subreaper: true})
-	// Run a second one beside it, whose descriptors must not show up.
+	// A second command runs beside it; its descriptors must not appear.
 	other, err := s.begin(sh("sleep 60"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.out.Close()
 	fds := strings.Fields(s.must(sh("exec ls /proc/self/fd")))
-	if want := []string{"0", "1", "2", "3"}; !slices.Equal(fds, want) { // 3 is ls's own
+	if want := []string{"0", "1", "2", "3"}; !slices.Equal(fds, want) { // 3 is opened by ls
 		t.Errorf("descriptors %v, want %v", fds, want)
 	}
 	status := s.must(args("cat", "/proc/self/status"))
@@ -238,8 +238,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// Commands are of one Landlock domain: they may signal each other, be signalled by
-// PID 1, and meet on abstract sockets.
+// TestCommandsShareADomain: commands share one Landlock domain. They may signal each other, be signalled by PID
+// 1, and connect through abstract sockets.
 func TestCommandsShareADomain(t *testing.T) {
 	s := plain(t)
 	p, err := s.begin(sh("sleep 60"))
@@ -251,7 +251,7 @@ func TestCommandsShareADomain(t *testing.T) {
 	if e := p.wait(); syscall.WaitStatus(e.Status).Signal() != unix.SIGTERM {
 		t.Errorf("status %#x, want SIGTERM", e.Status)
 	}
-	// Outside of it they may not.
+	// They may not signal processes outside the domain.
 	if out, status := s.run(sh(fmt.Sprintf("kill -CONT %d", os.Getpid()))); status == 0 {
 		t.Errorf("a command signalled the test: %q", out)
 	}
@@ -339,7 +339,7 @@ func TestManyExecs(t *testing.T) {
 
 func TestZombiesAreReaped(t *testing.T) {
 	s := plain(t)
-	// Each sh leaves a child behind that ends later and is PID 1's then.
+	// Each sh leaves a child that ends later, as a child of PID 1.
 	s.must(sh("for i in 1 2 3 4 5 6 7 8; do (sleep 0.05 & ); done"))
 	pid := s.cmd.Process.Pid
 	eventually(t, "no child is left", func() bool {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A prober tries things before and after a restriction: only a changed answer shows
-// that this restriction, and not something else, holds.
+// A prober tests operations before and after a restriction. Only a changed result shows that this restriction,
+// and nothing else, is in effect.
 type prober struct {
-	node     string // where making a device node gets as far as the capability check
-	abstract int    // a socket with an abstract name, made outside of any domain; -1
+	node     string // a path where mknod of a device reaches the capability check
+	abstract int    // a socket with an abstract name, made outside any domain; -1: no socket
 	name     unix.Sockaddr
-	signal   bool // the parent, outside of any domain, can be signalled
+	signal   bool // the parent, outside any domain, can be signalled
 }
 
-// probe tries everything once, unrestricted.
+// probe runs every test once, unrestricted.
 func probe(s pid1api.Setup) *prober {
 	p := &prober{abstract: -1, signal: signalParent() == nil}
 	if len(s.Landlock) > 0 {
@@ -38,8 +38,7 @@ func (p *prober) close() {
 	}
 }
 
-// nodePlace finds a directory of a read-write rule in which mknod is refused for want
-// of CAP_MKNOD, or not at all.
+// nodePlace returns a path below a read-write rule where mknod succeeds or fails only for lack of CAP_MKNOD.
 func nodePlace(rules []pid1api.PathRule) string {
 	for _, r := range rules {
 		path := filepath.Join(string(r.Path), ".demesne-"+strconv.Itoa(os.Getpid()))
@@ -53,7 +52,7 @@ func nodePlace(rules []pid1api.PathRule) string {
 	return ""
 }
 
-// mknod makes /dev/null's twin and removes it again.
+// mknod makes a copy of the /dev/null node and removes it.
 func mknod(path string) error {
 	err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
 	if err == nil {
@@ -62,8 +61,8 @@ func mknod(path string) error {
 	return err
 }
 
-// typeAhead asks what the filter refuses of what is no terminal: without the filter
-// the kernel answers ENOTTY.
+// typeAhead tries TIOCSTI, which the filter refuses, on a file that is no terminal. Without the filter the
+// kernel returns ENOTTY.
 func typeAhead() error {
 	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -73,8 +72,8 @@ func typeAhead() error {
 	return unix.IoctlSetPointerInt(fd, unix.TIOCSTI, 0)
 }
 
-// signalParent asks whether PID 1 may signal who started it. In a pid namespace of its
-// own it has no parent, and the answer is no.
+// signalParent tests whether PID 1 may signal its parent. In its own pid namespace it has no parent, and
+// signalParent returns ESRCH.
 func signalParent() error {
 	parent := os.Getppid()
 	if parent == 0 {
@@ -83,7 +82,7 @@ func signalParent() error {
 	return unix.Kill(parent, 0)
 }
 
-// listen binds a datagram socket to an abstract name the kernel chooses.
+// listen binds a datagram socket to an abstract name that the kernel chooses.
 func (p *prober) listen() {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +94,7 @@ func (p *prober) listen() {
 	}
 }
 
-// reach connects to it.
+// reach connects to the socket of listen.
 func (p *prober) reach() error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -105,8 +104,8 @@ func (p *prober) reach() error {
 	return unix.Connect(fd, p.name)
 }
 
-// landlocked fills in what can be told once Landlock was applied and before anything
-// else was.
+// landlocked records the results for Landlock. Call it after Landlock is applied and before any other
+// restriction.
 func (p *prober) landlocked(g *guest) {
 	f := &g.facts
 	f.LandlockABI = landlockABI()
@@ -128,7 +127,7 @@ func (p *prober) whyNot(abi int, seen string) error {
 	return errors.New(seen)
 }
 
-// filtered does the same for seccomp.
+// filtered records the result for seccomp.
 func (p *prober) filtered(g *guest) {
 	mode, _ := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
 	if mode == 2 && is(typeAhead(), unix.EPERM) {
@@ -138,14 +137,14 @@ func (p *prober) filtered(g *guest) {
 	g.problem("seccomp", errors.New("TIOCSTI is not refused"))
 }
 
-// readFacts reads the rest back from the kernel, at the very end.
+// readFacts reads the remaining facts from the kernel, after all restrictions.
 func (g *guest) readFacts() {
 	f := &g.facts
 	nnp, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	f.NoNewPrivs = nnp == 1
 	f.CapBounding = boundingSet()
 	if c, err := getCaps(); err == nil {
-		// execve gives uid 0 this, under no_new_privs, and other users less.
+		// Under no_new_privs, execve gives this set to uid 0 and less to other users.
 		f.CapEffective = c.permitted & f.CapBounding
 	}
 	f.ProcMasked = procMasked()
@@ -159,7 +158,7 @@ func (g *guest) readFacts() {
 	}
 }
 
-// coreLimit is our hard limit, which is the highest that a command can have.
+// coreLimit returns PID 1's hard limit, the highest value available to a command.
 func coreLimit() uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_CORE, &l) != nil {
@@ -168,8 +167,8 @@ func coreLimit() uint64 {
 	return l.Max
 }
 
-// procMasked: the kernel's settings cannot be changed, its memory not be read. A
-// masked file is /dev/null.
+// procMasked reports whether kernel settings cannot be changed and kernel memory cannot be read. A masked file
+// is /dev/null.
 func procMasked() bool {
 	fd, err := unix.Open("/proc/sys/kernel/core_pattern", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -185,7 +184,7 @@ func procMasked() bool {
 	return n <= 0
 }
 
-// sysReadOnly: sysfs is mounted read-only, or nothing of it is there.
+// sysReadOnly reports whether sysfs is mounted read-only or is absent.
 func sysReadOnly() bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys", &fs); err != nil || int64(fs.Type) != unix.SYSFS_MAGIC {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// harden makes PID 1 a bad target for what runs beside it.
+// harden protects PID 1 from the processes beside it.
 func harden() {
-	// No ptrace, no core, and /proc/1 belongs to root: escapes.md P6, F14.
+	// No ptrace, no core dump, and /proc/1 belongs to root: escapes.md P6, F14.
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	unix.Umask(0o022)
 	noCores()
-	// Commands get the descriptors they are given, not what PID 1 inherited or the Go
-	// runtime opened (escapes.md F11).
+	// Commands get only the descriptors passed to them, none that PID 1 inherited or the Go runtime opened
+	// (escapes.md F11).
 	if unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) != nil { // before Linux 5.11
 		for fd := socketFD; fd < 4096; fd++ {
 			unix.CloseOnExec(fd)
@@ -33,11 +33,11 @@ func harden() {
 		defaultSignals()
 		return
 	}
-	// A handler for everything, and nobody who listens. Not signal.Ignore: SIG_IGN is
-	// inherited through execve, a handler is not. This also takes the SIGSEGV, SIGABRT
-	// or SIGQUIT that someone sends; the real ones still end the program.
+	// Install a handler for every signal, without a reader. signal.Ignore would not do: execve keeps SIG_IGN
+	// but resets handlers. This also catches a SIGSEGV, SIGABRT or SIGQUIT that another process sends; real
+	// faults still end the program.
 	//
-	// SIGCHLD is left out: nothing listens for it and it would wake a thread each time.
+	// SIGCHLD is left out: it has no reader, and each one would wake a thread.
 	var all []os.Signal
 	for s := unix.SIGHUP; s <= sigMax; s++ {
 		if s != unix.SIGCHLD {
@@ -45,30 +45,31 @@ func harden() {
 		}
 	}
 	signal.Notify(make(chan os.Signal), all...)
-	// The one that nobody can listen for is inherited as ignored from what make(1) starts:
+	// Signal 32 cannot be caught by signal.Notify, and processes started by make(1) inherit it as ignored:
 	// glibc's posix_spawn leaves it so.
 	defaultSignal(32)
 }
 
-// noCores keeps crashes from leaving a core dump, also where core(5)'s pattern names a program: the kernel starts that as
-// root, in the host's namespaces, and lets it read all memory of the process. A limit of 0 bounds files alone;
-// 1 is what such a program has itself, to end the recursion (fs/coredump.c), and stops both. A caller whose own hard limit
-// is 0 keeps that. The filter refuses to change it afterwards. No limit stops a dump to a socket: the receipt says so.
+// noCores prevents core dumps of crashed commands, even where the pattern of core(5) names a program. The
+// kernel starts that program as root in the host's namespaces and lets it read all memory of the process. A
+// limit of 0 bounds only core files. A limit of 1 stops both: the kernel sets it for the program itself, to end
+// the recursion (fs/coredump.c).
+//
+// A caller whose own hard limit is 0 keeps 0. The filter later refuses changes of the limit. No limit stops a
+// dump to a socket; the receipt reports that case.
 func noCores() { setRlimit(pid1api.Rlimit{Resource: unix.RLIMIT_CORE, Value: 1}) }
 
-// perThreadSyscall is the signal by which the Go runtime has all threads make a call.
+// perThreadSyscall is the signal with which the Go runtime runs a system call on all threads.
 const perThreadSyscall = syscall.Signal(33)
 
-// defaultSignals takes the Go runtime's handlers away again. What is at its default the
-// kernel keeps from the init of a pid namespace, whoever inside it sends what
-// (pid_namespaces(7)); only a fault of our own still ends us. signal.Notify would do,
-// at the price of 600 futex calls.
+// defaultSignals removes the Go runtime's signal handlers. The kernel does not deliver a signal with the
+// default disposition to the init of a pid namespace if the sender is inside (pid_namespaces(7)). Only a fault
+// in PID 1 itself still ends it. signal.Notify would also work, at the cost of 600 futex calls.
 //
-// All of them: that protection does not hold while the main thread has a signal
-// blocked, as it has all in a handler, and with a single handler left a command could
-// send that signal and then a fatal one. SIGURG at its default is ignored; the runtime
-// then preempts goroutines when they call something. perThreadSyscall stays until
-// setup is done with it, before the first command.
+// It must reset all of them. The protection does not hold while the main thread blocks a signal, and a handler
+// blocks all signals. With a single handler left, a command could send its signal and then a fatal one. SIGURG
+// is ignored by default, so the runtime then preempts goroutines only at function calls. perThreadSyscall
+// remains until setup no longer needs it, before the first command.
 func defaultSignals() {
 	for s := unix.SIGHUP; s <= sigMax; s++ {
 		if s != perThreadSyscall {
@@ -84,11 +85,11 @@ func defaultSignal(s syscall.Signal) {
 
 const sigMax = syscall.Signal(64) // SIGRTMAX
 
-// firstReused is the lowest id that the kernel gives a second time in a pid namespace (RESERVED_PIDS in kernel/pid.c).
+// firstReused is the lowest id that the kernel reuses in a pid namespace (RESERVED_PIDS in kernel/pid.c).
 const firstReused = 300
 
-// protectInit keeps what this thread starts from setting the limits and the scheduling of PID 1. All
-// of its threads must be there.
+// protectInit stops processes started by this thread from setting the limits and the scheduling of PID 1. Call
+// it when all threads of PID 1 exist.
 func protectInit() error {
 	prog, err := seccomp.Init(lastThread())
 	if err != nil {
@@ -97,7 +98,7 @@ func protectInit() error {
 	return seccomp.LoadThread(prog)
 }
 
-// lastThread is the highest id of a thread of ours, and 0 outside a pid namespace of our own.
+// lastThread returns the highest thread id of PID 1, or 0 outside a sandbox's own pid namespace.
 func lastThread() (last uint32) {
 	pid := os.Getpid()
 	if pid != 1 {
@@ -107,7 +108,7 @@ func lastThread() (last uint32) {
 		return last
 	}
 	for tid := 1; tid < firstReused; tid++ {
-		// Landlock may refuse the signal to a thread of another domain: that one is there.
+		// If Landlock refuses the signal to a thread of another domain, the thread exists.
 		if err := unix.Tgkill(pid, tid, 0); !is(err, unix.ESRCH) {
 			last = uint32(tid)
 		}
@@ -115,19 +116,20 @@ func lastThread() (last uint32) {
 	return last
 }
 
-// lastListed is lastThread by /proc, which takes a tenth of the time. It is 0 where /proc is another namespace's: there we are not 1.
+// lastListed does the work of lastThread through /proc, in a tenth of the time. It returns 0 if /proc belongs
+// to another pid namespace, where this process does not have id 1.
 func lastListed() (last uint32) {
 	var self [8]byte
 	if n, err := unix.Readlink("/proc/self", self[:]); err != nil || string(self[:n]) != "1" {
 		return 0
 	}
-	// Not os.ReadDir, which would start the poller.
+	// os.ReadDir would start the poller.
 	fd, err := unix.Open("/proc/self/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
 	defer unix.Close(fd)
-	// Far more than the threads of PID 1 need: 24 bytes each.
+	// Far more than PID 1's threads need: 24 bytes each.
 	buf := make([]byte, 32<<10)
 	n, err := unix.Getdents(fd, buf)
 	if err != nil {
@@ -142,12 +144,11 @@ func lastListed() (last uint32) {
 	return last
 }
 
-// spareThreads is more than goroutines of PID 1 can block in system calls at once.
+// spareThreads exceeds the number of goroutines of PID 1 that can block in system calls at once.
 const spareThreads = 4
 
-// warm has the Go runtime make its threads now, and closes done when they are there. It keeps
-// them, and needs no new one later, when there may be none to have: a thread that cannot be made
-// is fatal to it.
+// warm makes the Go runtime create its threads now, and closes done when they exist. The runtime keeps them and
+// needs no new thread later, when a limit may forbid one. A failure to create a thread is fatal to the runtime.
 func warm(done chan<- struct{}) {
 	var ready, release sync.WaitGroup
 	ready.Add(spareThreads)
@@ -155,7 +156,7 @@ func warm(done chan<- struct{}) {
 	for range spareThreads {
 		go func() {
 			runtime.LockOSThread()
-			defer runtime.UnlockOSThread() // gives the thread back; ending locked would end it
+			defer runtime.UnlockOSThread() // returns the thread; a goroutine that ends locked ends its thread
 			ready.Done()
 			release.Wait()
 		}()

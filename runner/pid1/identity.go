@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity is whom a command will run as. PID 1 has no capability over files, so what
-// it opens or judges for a command it does with the command's file system ids, which
-// are a thread's own.
+// identity is the user a command will run as. PID 1 has no capability over files. It therefore opens and checks
+// files for a command with the command's file system ids, which are per thread.
 type identity struct {
-	change   bool // false: as PID 1 itself
+	change   bool // false: keep PID 1's own ids
 	uid, gid uint32
 }
 
-// as runs f with the identity's file system ids. Supplementary groups stay PID 1's;
-// where they matter, execve decides.
+// as runs f with the identity's file system ids. Supplementary groups remain PID 1's; where they matter, execve
+// decides.
 func (i identity) as(f func() error) error {
 	if !i.change || (i.uid == uint32(os.Geteuid()) && i.gid == uint32(os.Getegid())) {
 		return f()
@@ -33,7 +32,7 @@ func (i identity) as(f func() error) error {
 	return f()
 }
 
-// access says whether path can be executed or, with O_DIRECTORY, entered.
+// access checks that path can be executed or, with O_DIRECTORY, entered.
 func (i identity) access(path string, flags int) error {
 	return i.as(func() error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
@@ -49,7 +48,7 @@ func (i identity) access(path string, flags int) error {
 			return unix.EISDIR
 		}
 		err = unix.Faccessat(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS)
-		if is(err, unix.ENOSYS, unix.EINVAL) { // before Linux 5.8: execve will tell
+		if is(err, unix.ENOSYS, unix.EINVAL) { // before Linux 5.8: leave the check to execve
 			return nil
 		}
 		return err

@@ -13,7 +13,7 @@ import (
 
 const (
 	readExec = landlock.AccessFSSet(ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSReadDir)
-	// fileRights are those a rule on a file, not a directory, may have.
+	// fileRights are the rights allowed in a rule for a file instead of a directory.
 	fileRights = landlock.AccessFSSet(ll.AccessFSExecute | ll.AccessFSWriteFile | ll.AccessFSReadFile |
 		ll.AccessFSTruncate | ll.AccessFSIoctlDev | ll.AccessFSResolveUnix)
 )
@@ -27,9 +27,9 @@ var (
 	}
 )
 
-// restrict applies Landlock to every thread: all filesystem rights this kernel knows
-// are denied but below the rules' paths. Without rules the filesystem is left alone,
-// because rules forbid every later mount (nesting).
+// restrict applies Landlock to every thread. It denies all file system rights known to this kernel except below
+// the rules' paths. Without rules it leaves the file system alone, because rules would forbid later mounts
+// (nesting).
 func restrict(s pid1api.Setup) error {
 	var c landlock.Config
 	if len(s.Landlock) > 0 {
@@ -45,11 +45,11 @@ func restrict(s pid1api.Setup) error {
 	if err != nil {
 		return err
 	}
-	// What this process itself is refused is a probe: not for the host's audit log.
+	// Denials of this process come from probes and do not belong in the host's audit log.
 	return c.BestEffort().DisableLoggingForOriginatingProcess().Restrict(rules...)
 }
 
-// pathRules translates rules, without those whose path is not there.
+// pathRules translates rules and skips those whose path does not exist.
 func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
 	var out []landlock.Rule
 	var missing error
@@ -67,8 +67,8 @@ func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
 			access &= fileRights
 		}
 		if abi == 1 {
-			// ABI 1 forbids moving files between directories, and go-landlock enforces
-			// nothing at all when asked to allow it there.
+			// ABI 1 forbids moving files between directories. If asked to allow it, go-landlock enforces
+			// nothing at all.
 			access &^= ll.AccessFSRefer
 		}
 		out = append(out, landlock.PathAccess(access, string(r.Path)))
@@ -79,7 +79,7 @@ func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
 	return out, nil
 }
 
-// landlockABI is the kernel's, 0 without Landlock.
+// landlockABI returns the kernel's Landlock ABI, or 0 without Landlock.
 func landlockABI() int {
 	v, err := ll.LandlockGetABIVersion()
 	if err != nil {
@@ -88,10 +88,10 @@ func landlockABI() int {
 	return v
 }
 
-// scopes says whether this kernel has Landlock's signal and socket scopes.
+// scopes reports whether this kernel has Landlock's signal and socket scopes.
 func scopes() bool { return landlockABI() >= 6 }
 
-// is says whether err is one of any.
+// is reports whether err is one of any.
 func is(err error, any ...unix.Errno) bool {
 	for _, e := range any {
 		if errors.Is(err, e) {

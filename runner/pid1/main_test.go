@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initPath is demesne-init as built for the tests: the program itself, not this test
-// binary, because it only works without cgo.
+// initPath is demesne-init, built for the tests. It is the program itself instead of this test binary, because
+// it works only without cgo.
 var initPath string
 
-// helperPath is a copy of this test binary where any user can execute it; helpers are
-// what it can be executed as, inside a sandbox or on the way into one.
+// helperPath is a copy of this test binary that any user can execute. helpers are its modes, for use inside a
+// sandbox or on the way into one.
 var (
 	helperPath string
 	helpers    = map[string]func() int{
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	// Other users execute what is in here.
+	// Other users execute files in this directory.
 	dir, err := os.MkdirTemp("", "guest")
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
@@ -94,7 +94,7 @@ type sandbox struct {
 	facts  pid1api.Facts
 }
 
-// start starts demesne-init; change may alter how.
+// start starts demesne-init; change may modify the command first.
 func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 	t.Helper()
 	ours, theirs, err := ipc.Pair()
@@ -129,7 +129,7 @@ func start(t testing.TB, change ...func(*exec.Cmd)) *sandbox {
 	return s
 }
 
-// wide is a Landlock policy under which ordinary commands work.
+// wide returns a Landlock policy under which ordinary commands work.
 func wide() []pid1api.PathRule {
 	return []pid1api.PathRule{
 		{Path: ipc.Bytes("/"), Access: pid1api.AccessReadExec},
@@ -164,10 +164,10 @@ type process struct {
 	exec   uint64
 	pid    int
 	out    *os.File
-	before []pid1api.Exited // exits of others, seen while waiting
+	before []pid1api.Exited // exits of other commands, received while waiting
 }
 
-// begin starts a command whose stdout and stderr are one pipe.
+// begin starts a command whose stdout and stderr share a pipe.
 func (s *sandbox) begin(g pid1api.Exec) (*process, error) {
 	s.t.Helper()
 	s.next++
@@ -185,14 +185,14 @@ func (s *sandbox) begin(g pid1api.Exec) (*process, error) {
 	return &process{s: s, exec: g.Exec, pid: done.PID, out: r}, nil
 }
 
-// args makes a request of a command line.
+// args returns a request for a command line.
 func args(argv ...string) pid1api.Exec {
 	return pid1api.Exec{Argv: ipc.ByteStrings(argv), Env: ipc.ByteStrings([]string{"PATH=/usr/bin:/bin"}), Dir: ipc.Bytes("/")}
 }
 
 func sh(script string) pid1api.Exec { return args("sh", "-c", script) }
 
-// wait returns how the command ended.
+// wait returns the exit report of the command.
 func (p *process) wait() pid1api.Exited {
 	p.s.t.Helper()
 	timeout := time.After(time.Minute)
@@ -224,7 +224,7 @@ func (s *sandbox) run(g pid1api.Exec) (string, syscall.WaitStatus) {
 	return out, syscall.WaitStatus(p.wait().Status)
 }
 
-// must is run for a command that succeeds.
+// must runs a command that must succeed, and returns its output.
 func (s *sandbox) must(g pid1api.Exec) string {
 	s.t.Helper()
 	out, status := s.run(g)
@@ -234,7 +234,7 @@ func (s *sandbox) must(g pid1api.Exec) string {
 	return strings.TrimSpace(out)
 }
 
-// readAll reads to the end, which for a terminal is EIO.
+// readAll reads to the end, which a terminal reports as EIO.
 func readAll(f *os.File) string {
 	var b strings.Builder
 	buf := make([]byte, 4096)
@@ -247,14 +247,14 @@ func readAll(f *os.File) string {
 	}
 }
 
-// asNobody makes demesne-init an ordinary user's, if the test is root's.
+// asNobody makes demesne-init run as an ordinary user, if the test runs as root.
 func asNobody(c *exec.Cmd) {
 	if os.Getuid() == 0 {
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 }
 
-// users are the ways to be started without namespaces.
+// users lists the ways to start demesne-init without namespaces.
 func users() map[string]func(*exec.Cmd) {
 	u := map[string]func(*exec.Cmd){"user": asNobody}
 	if os.Getuid() == 0 {

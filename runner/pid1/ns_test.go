@@ -19,9 +19,9 @@ import (
 
 const capSetfcap = 31
 
-// inNamespaces starts demesne-init as PID 1 of a user, pid, mount, ipc and net
-// namespace, with the capabilities libcontainer leaves it. Root maps a range of ids as
-// the runner does, anybody else maps one.
+// inNamespaces starts demesne-init as PID 1 of new user, pid, mount, ipc and net namespaces, with the
+// capabilities libcontainer leaves to it. As root it maps a range of ids, as the runner does; otherwise it maps
+// one.
 func inNamespaces(keep ...int) func(*exec.Cmd) {
 	return func(c *exec.Cmd) {
 		c.Args = []string{helperPath, initPath}
@@ -44,7 +44,7 @@ func inNamespaces(keep ...int) func(*exec.Cmd) {
 	}
 }
 
-// stageNamespaces runs inside: it mounts what the runner would have and becomes PID 1.
+// stageNamespaces runs inside the namespaces. It makes the runner's mounts and becomes PID 1.
 func stageNamespaces() int {
 	for _, m := range []struct {
 		what, where, kind string
@@ -94,7 +94,7 @@ func TestFacts(t *testing.T) {
 	t.Logf("%+v", f)
 }
 
-// What was not asked for is not claimed.
+// TestFactsWithout: a restriction that was not requested is not claimed.
 func TestFactsWithout(t *testing.T) {
 	f := start(t, inNamespaces()).setup(pid1api.Setup{}).facts
 	if f.LandlockFS || f.LandlockScope || len(f.Problems) > 0 {
@@ -102,7 +102,7 @@ func TestFactsWithout(t *testing.T) {
 	}
 }
 
-// What was asked for and cannot be is told.
+// TestProblems: a requested restriction that cannot be applied is reported.
 func TestProblems(t *testing.T) {
 	s := start(t, inNamespaces()).setup(pid1api.Setup{
 		Landlock: []pid1api.PathRule{{Path: ipc.Bytes("/"), Access: pid1api.AccessReadExec}},
@@ -133,7 +133,7 @@ func TestNoCapabilities(t *testing.T) {
 	}
 }
 
-// uids are those commands can be started as.
+// uids returns the users that commands can run as.
 func uids() []uint32 {
 	if os.Getuid() == 0 {
 		return []uint32{0, 1000}
@@ -163,7 +163,7 @@ func TestKeepCaps(t *testing.T) {
 	}
 }
 
-// TestRootCaps: what uid 0 of an image has, no other user gets, and PID 1 stays out of its reach.
+// TestRootCaps: only uid 0 of an image gets RootCaps, and PID 1 remains out of its reach.
 func TestRootCaps(t *testing.T) {
 	caps := []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
 	setup := pid1api.Setup{Landlock: wide(), Scoped: true, Seccomp: pid1api.SeccompOptions{NoSUID: true}}
@@ -214,8 +214,7 @@ func TestLandlockAndSeccompHold(t *testing.T) {
 	}
 }
 
-// PID 1 outlives every signal a command can send it, also where Landlock's scope does
-// not stop it.
+// TestSignalsToPID1: PID 1 survives every signal that a command can send, even without Landlock's scope.
 func TestSignalsToPID1(t *testing.T) {
 	s := start(t, inNamespaces()).setup(pid1api.Setup{})
 	g := helper("signal-all")
@@ -257,7 +256,7 @@ func TestEOFEndsTheNamespace(t *testing.T) {
 	p.out.Read(buf)
 	s.peer.Close()
 	done := make(chan struct{})
-	go func() { readAll(p.out); close(done) }() // EOF when the last process is gone
+	go func() { readAll(p.out); close(done) }() // EOF when the last process has exited
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
@@ -280,7 +279,7 @@ func TestTerminal(t *testing.T) {
 		g.TTY = &n
 		g.UID, g.GID, g.SetIDs = uid, uid, os.Getuid() == 0 && uid != 0
 		if g.SetIDs {
-			// The runner hands the terminal to its user; nobody here can.
+			// The runner would hand the terminal to this user; this test cannot.
 			holder.out.Close()
 			if _, err := s.begin(g); err == nil {
 				t.Error("opened a terminal of another user")
@@ -303,7 +302,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// holdTerminal makes a terminal, says its number and copies what is written to it.
+// holdTerminal opens a terminal, prints its number and copies its output.
 func holdTerminal() int {
 	fd, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -341,10 +340,10 @@ func TestRlimits(t *testing.T) {
 	}
 }
 
-// A fork bomb at its limit leaves PID 1 alive and able to end it.
+// TestForkBomb: PID 1 survives a fork bomb at its limit and can end it.
 func TestForkBomb(t *testing.T) {
 	s := namespaced(t)
-	g := sh("b() { b | b & }; b & exec sleep 60") // not by a fork, which may fail by then
+	g := sh("b() { b | b & }; b & exec sleep 60") // exec, because a fork may fail by then
 	g.Rlimits = []pid1api.Rlimit{{Resource: unix.RLIMIT_NPROC, Value: 100}}
 	bomb, err := s.begin(g)
 	if err != nil {
@@ -353,7 +352,7 @@ func TestForkBomb(t *testing.T) {
 	defer bomb.out.Close()
 	go readAll(bomb.out)
 	for range 50 {
-		p, err := s.begin(args("true")) // mostly refused, now and then not
+		p, err := s.begin(args("true")) // usually refused
 		if err == nil {
 			p.out.Close()
 		}

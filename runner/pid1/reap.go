@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper waits for every child, ours and those the sandbox orphaned, and reports the
-// commands among them. It sleeps in waitid, which leaves the child unreaped: pids are
-// given back to the kernel only under mu.
+// reaper waits for every child, PID 1's own and the sandbox's orphans, and reports the exits of commands. It
+// sleeps in waitid without reaping: reap releases pids to the kernel only under mu.
 func (g *guest) reaper() {
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -18,13 +17,13 @@ func (g *guest) reaper() {
 		case err == nil:
 			g.reap()
 		case is(err, unix.EINTR):
-		default: // ECHILD: nothing to wait for until a command is started
+		default: // ECHILD: no child until a command starts
 			<-g.started
 		}
 	}
 }
 
-// reap reaps whatever has ended.
+// reap reaps all children that have exited.
 func (g *guest) reap() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,7 +43,7 @@ func (g *guest) reap() {
 		}
 		delete(g.running, pid)
 		delete(g.pids, exec)
-		// An error is the spawner's to see: the runner is gone.
+		// Ignore the error: it means the runner has gone, which the spawner detects.
 		g.peer.Event(pid1api.OpExited, pid1api.Exited{
 			Exec:   exec,
 			Status: uint32(status),

@@ -7,16 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rlimits is what was set so far. Limits belong to a process, and between fork and
-// execve a Go program cannot run code of its own in the child; setting them on the
-// child afterwards would come too late for its first instructions. So they are PID
-// 1's, soft and hard, from before the first command on, and every command inherits
-// them. They are the same for all commands of a sandbox; a later, higher value is
-// refused by the kernel, a lower one holds from then on.
+// rlimits are the limits set so far. Limits belong to a process. Between fork and execve a Go program cannot
+// run its own code in the child. Setting limits on the child afterwards would miss its first instructions. So
+// PID 1 sets them on itself, soft and hard, before the first command, and every command inherits them. They are
+// the same for all commands of a sandbox. The kernel refuses a later, higher value; a lower one applies from
+// then on.
 type rlimits map[int]uint64
 
-// floors are the least values PID 1 can live with, for the limits that apply to it.
-// RLIMIT_NPROC has none: see [warm]. RLIMIT_CPU and RLIMIT_AS would end PID 1 itself.
+// floors are the minimum values PID 1 needs, for the limits that apply to it. RLIMIT_NPROC has no minimum: see
+// [warm]. RLIMIT_CPU and RLIMIT_AS would end PID 1 itself.
 var floors = map[int]uint64{
 	unix.RLIMIT_NOFILE: 64,
 	unix.RLIMIT_DATA:   96 << 20,
@@ -25,7 +24,7 @@ var floors = map[int]uint64{
 	unix.RLIMIT_AS:     unix.RLIM_INFINITY,
 }
 
-// set applies those of limits that are new.
+// set applies the limits that are new or changed.
 func (r *rlimits) set(limits []pid1api.Rlimit) error {
 	if *r == nil {
 		*r = rlimits{}
@@ -45,8 +44,7 @@ func (r *rlimits) set(limits []pid1api.Rlimit) error {
 	return nil
 }
 
-// setRlimit sets both limits; above the hard limit that is there already, it is that
-// one that holds.
+// setRlimit sets the soft and the hard limit, at most to the current hard limit.
 func setRlimit(l pid1api.Rlimit) error {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(l.Resource, &old); err != nil {

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killDescendants ends what a sandbox without a pid namespace leaves behind. As
-// subreaper, PID 1 is the parent of every orphan, so the tree below it is complete.
+// killDescendants kills the remaining processes of a sandbox without a pid namespace. As subreaper, PID 1 is
+// the parent of every orphan, so the tree below it is complete.
 //
-// With Landlock's signal scope, seen to hold in setup, one call does it: the spawner
-// can signal its own domain and nothing else, and kill(-1) is atomic against fork.
-// Without, the tree is walked until it is empty; a chain of processes that fork and
-// exit faster than it is read could outrun that, so the number of rounds is bounded.
+// If setup verified Landlock's signal scope, one call is enough: the spawner can signal only its own domain,
+// and kill(-1) is atomic against fork. Otherwise it walks the tree until the tree is empty. A chain of
+// processes that fork and exit faster than the walk could escape it, so the number of rounds is bounded.
 func (g *guest) killDescendants() {
 	for range 10_000 {
 		if g.signalScope {
@@ -25,7 +24,7 @@ func (g *guest) killDescendants() {
 				unix.Kill(pid, unix.SIGKILL)
 			}
 		}
-		// The reaper is at work as well; either finds that there is none left.
+		// The reaper runs concurrently; either may find that no child is left.
 		if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); is(err, unix.ECHILD) {
 			return
 		}
@@ -33,7 +32,7 @@ func (g *guest) killDescendants() {
 	}
 }
 
-// descendants appends the processes below pid, nearest first.
+// descendants appends the processes below pid, each parent before its children.
 func descendants(pid int, out []int) []int {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	threads, _ := os.ReadDir(tasks)

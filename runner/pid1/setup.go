@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handleSetup restricts PID 1 and all it will start. What was asked for and does not
-// hold becomes a line in Problems: the runner decides what to do about it.
+// handleSetup restricts PID 1 and all processes it will start. A requested restriction that is not in effect
+// adds a line to Problems; the runner decides what to do about it.
 //
-// The order is forced: Landlock and seccomp need no_new_privs, dropping capabilities
-// needs CAP_SETPCAP and so comes before it is dropped, and seccomp comes last because
-// it takes away calls the others make.
+// The order is fixed. Landlock and seccomp need no_new_privs. Dropping the bounding set needs CAP_SETPCAP, so
+// it precedes the drop of that capability. Seccomp comes last because it blocks system calls that the others
+// make.
 func (g *guest) handleSetup(m *ipc.Message) error {
 	if g.ready {
 		return ipc.Errorf(ipc.CodeInvalid, "set up: done already")
@@ -30,7 +30,7 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	defer before.close()
 	filter := assemble(g.setup.Seccomp)
 
-	// On this thread; go-landlock and the filter's TSYNC carry it to the others.
+	// Sets it on this thread; go-landlock and the filter's TSYNC carry it to the others.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		g.problem("no_new_privs", err)
 	}
@@ -56,20 +56,20 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	g.facts.Filtered = time.Since(start)
 	before.filtered(g)
 	if os.Getpid() == 1 {
-		defaultSignal(perThreadSyscall) // no call for all threads comes after this
+		defaultSignal(perThreadSyscall) // no later call runs on all threads
 	}
 	g.readFacts()
 	go warm(g.warmed)
 	if err := g.peer.Reply(m, g.facts, nil); err != nil {
 		return err
 	}
-	// Beside what the runner does with the answer.
+	// Runs in parallel with the runner's handling of the reply.
 	<-g.warmed
 	g.protected = protectInit()
 	return nil
 }
 
-// assemble makes the filter beside what comes before it is loaded.
+// assemble builds the filter in parallel with the steps before its load.
 func assemble(o pid1api.SeccompOptions) (join func() ([]unix.SockFilter, error)) {
 	var prog []unix.SockFilter
 	var err error

@@ -13,15 +13,14 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// start looks the command up and executes it. The errors are those a shell knows:
-// not there, or there and not executable.
+// start looks the command up and executes it. Its errors match a shell's: not found, or found but not
+// executable.
 func (c *command) start() (pid int, err error) {
 	name := c.argv[0]
 	if err := c.who.access(c.dir, unix.O_DIRECTORY); err != nil {
 		return 0, ipc.Errorf(ipc.CodeInvalid, "change directory %q: %w", c.dir, err)
 	}
-	// The first refusal is told if nothing works: "permission denied" says more than
-	// "not found" in the directories behind.
+	// If no candidate works, report the first refusal: "permission denied" says more than a later "not found".
 	var refused error
 	for _, path := range c.candidates() {
 		err := c.who.access(c.abs(path), 0)
@@ -47,8 +46,8 @@ func (c *command) start() (pid int, err error) {
 	return 0, ipc.Errorf(ipc.CommandNotFound, "execute %q: not found", name)
 }
 
-// candidates are the paths to try: one for a name with a slash, else one in each
-// directory of the command's PATH. An empty element is the working directory.
+// candidates returns the paths to try: the name itself if it contains a slash, else one path per directory of
+// the command's PATH. An empty element means the working directory.
 func (c *command) candidates() []string {
 	name := c.argv[0]
 	if strings.Contains(name, "/") {
@@ -62,7 +61,7 @@ func (c *command) candidates() []string {
 	}
 	var out []string
 	for dir := range strings.SplitSeq(path, ":") {
-		// Not filepath.Join: a relative element must keep its slash.
+		// filepath.Join would drop the "./" of a relative element.
 		if dir == "" {
 			dir = "."
 		}
@@ -71,7 +70,7 @@ func (c *command) candidates() []string {
 	return out
 }
 
-// abs is path as seen from the command's directory.
+// abs returns path resolved against the command's directory.
 func (c *command) abs(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -81,8 +80,7 @@ func (c *command) abs(path string) string {
 
 var errInterpreter = errors.New("its interpreter is not there")
 
-// fork starts the command from path, which was found to be there. It returns when
-// execve has succeeded or failed.
+// fork starts the command from path, which exists. It returns when execve has succeeded or failed.
 func (c *command) fork(path string) (int, error) {
 	pid, err := syscall.ForkExec(path, c.argv, &syscall.ProcAttr{Dir: c.dir, Env: c.env, Files: c.files, Sys: &c.attr})
 	if is(err, unix.ENOENT) {

@@ -11,7 +11,7 @@ import (
 	"demesne/runner/userns"
 )
 
-// imageLayer tells what / is made of.
+// imageLayer describes how / is built.
 func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 	of := "a directory"
 	if r.Dir == "" {
@@ -33,7 +33,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 	return l
 }
 
-// userLayer tells whom commands run as, and whether that is whom the image asked for.
+// userLayer names the user that commands run as, and reports whether the image asked for that user.
 func userLayer(b api.Boot, t *rootfs.Tree) runner.Layer {
 	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
 	if b.OneID() {
@@ -46,7 +46,7 @@ func userLayer(b api.Boot, t *rootfs.Tree) runner.Layer {
 	return l
 }
 
-// imageLimits says what the files of an image do to limits.
+// imageLimits adjusts the disk limit to the place of an image's upper.
 func imageLimits(l []runner.LimitReceipt, u rootfs.Upper) []runner.LimitReceipt {
 	l = slices.Clone(l)
 	for i := range l {
@@ -58,7 +58,7 @@ func imageLimits(l []runner.LimitReceipt, u rootfs.Upper) []runner.LimitReceipt 
 	return l
 }
 
-// filesLayer tells whether what a persistent sandbox writes outlives its processes.
+// filesLayer reports whether the writes of a persistent sandbox outlive its processes.
 func filesLayer(onDisk bool, why error) runner.Layer {
 	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
 	if !onDisk {
@@ -68,7 +68,7 @@ func filesLayer(onDisk bool, why error) runner.Layer {
 	return l
 }
 
-// keptLimits says what holds the disk limit of what is kept.
+// keptLimits names the mechanism of the disk limit for files kept on disk.
 func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
 		if l[i].Name == "disk" && l[i].Status != runner.Off {
@@ -78,7 +78,7 @@ func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	return l
 }
 
-// idleLimit tells what holds a sandbox still that nobody uses; see package freeze for why it is this.
+// idleLimit describes the mechanism that pauses an unused sandbox; package pause explains the choice.
 func idleLimit(after runner.Duration, mode string) runner.LimitReceipt {
 	l := runner.LimitReceipt{
 		Name: "freeze-idle", Value: time.Duration(after).String(), Status: runner.Held,

@@ -97,8 +97,9 @@ func privilegeLayer(f pid1api.Facts, left Privileges) runner.Layer {
 	return l
 }
 
-// coresLayer says whether core dumps stay inside, for a core_pattern and RLIMIT_CORE (fs/coredump.c). Files are shorter than one
-// page up to a limit of 1, and so are not written. A program is started with every limit but 1. A socket, since Linux 6.16, is connected to with every limit.
+// coresLayer reports whether core dumps are confined, from core_pattern and RLIMIT_CORE (fs/coredump.c). The
+// kernel writes no core file if the limit is 0 or 1, which is less than a page. It starts a program for any
+// limit except 1. Since Linux 6.16 it also connects to a socket, for any limit.
 func coresLayer(pattern string, limit uint64) runner.Layer {
 	l := runner.Layer{Name: "core-dumps", Status: runner.Held, Detail: "none, by a limit that cannot be changed"}
 	switch {

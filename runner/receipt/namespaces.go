@@ -9,8 +9,8 @@ import (
 	"demesne/runner/api"
 )
 
-// Namespaces compares PID 1's namespaces with the runner's, as the kernel names them.
-// Its user namespace is a child of the runner's, and that one of the host's.
+// Namespaces compares PID 1's namespaces with the runner's, by the kernel's identifiers. PID 1's user namespace
+// is a child of the runner's, which is a child of the host's.
 func Namespaces(pid int) []runner.Layer {
 	var layers []runner.Layer
 	for _, ns := range []struct{ file, name string }{
@@ -35,7 +35,7 @@ func Namespaces(pid int) []runner.Layer {
 	return layers
 }
 
-// minimalLayers says what a sandbox without namespaces lacks.
+// minimalLayers lists the namespaces that a minimal sandbox lacks, and the substitutes.
 func minimalLayers(b api.Boot) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
@@ -51,7 +51,7 @@ func minimalLayers(b api.Boot) []runner.Layer {
 	return layers
 }
 
-// minimalLimits says what bounds the processes of a sandbox without namespaces, see minimal.go of package engine.
+// minimalLimits corrects the process limit of a sandbox without namespaces, see minimal.go of package engine.
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
 		if strings.HasPrefix(l[i].Mechanism, "RLIMIT_NPROC") {

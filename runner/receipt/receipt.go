@@ -1,11 +1,10 @@
-// Package receipt says what was really enforced: from what was asked for, done and verified while a
-// sandbox was made it writes the [runner.Receipt], and says whether that is as much as was required.
+// Package receipt reports which restrictions were really enforced. From the request and the verified results of
+// a sandbox's creation it writes the [runner.Receipt]. It also compares the receipt with the required level.
 //
-// It is pure, but for [Namespaces], which reads /proc. A layer is claimed from what PID 1 and the
-// runner verified, never from what was asked for (TestLayersFollowFacts); what holds less than it
-// could, says why, and what to type. Who verifies what: package guest (Landlock, seccomp,
-// capabilities, /proc and /sys as they are from inside), package limits (which mechanism holds which
-// limit), netns.Gateway.Verify (the way out).
+// The package is pure except for [Namespaces], which reads /proc. It claims a layer only if PID 1 or the runner
+// verified it, never because it was requested (TestLayersFollowFacts). A layer or limit that is weaker than
+// possible names the reason and a fix. The verifiers are package pid1 (Landlock, seccomp, capabilities, /proc
+// and /sys as seen inside), package limits (the mechanism of each limit) and netns.Gateway.Verify (egress).
 package receipt
 
 import (
@@ -20,41 +19,41 @@ import (
 	"demesne/runner/userns"
 )
 
-// Facts are what a receipt is made of.
+// Facts are the inputs of a receipt.
 type Facts struct {
-	Sandbox string // its id
-	Kernel  string // release
+	Sandbox string // the sandbox's id
+	Kernel  string // kernel release
 	Boot    api.Boot
 	Spec    runner.Spec
 
 	Guest      pid1api.Facts
 	Namespaces []runner.Layer // see [Namespaces]
 	Start      Start
-	SysErr     error      // why /sys is empty; nil: it is a sysfs
+	SysErr     error      // why /sys is empty; nil: sysfs is mounted
 	CoresTo    string     // the kernel's core_pattern, see core(5)
-	Privileges Privileges // that were left on purpose
+	Privileges Privileges // privileges kept on purpose
 	Tree       *rootfs.Tree
-	OnDisk     bool           // what it writes is kept
-	KeptWhy    error          // why not
-	Network    string         // the word for it
-	Ways       []runner.Layer // of the network
+	OnDisk     bool           // the sandbox's writes are kept on disk
+	KeptWhy    error          // why they are not
+	Network    string         // name of the network mode
+	Ways       []runner.Layer // layers of the network
 	Limits     []runner.LimitReceipt
 }
 
-// Start is how PID 1 came up, where the machine refused something.
+// Start describes the start of PID 1 on a machine that refused some steps.
 type Start struct {
-	ProcBound  bool // /proc is the outer one
+	ProcBound  bool // /proc is a bind mount of the outer one
 	NoHostname bool
-	Why        error // what refused it
+	Why        error // the refusal
 }
 
-// Privileges are capabilities.
+// Privileges are capabilities that a sandbox keeps.
 type Privileges struct {
-	Set   uint64   // as in capabilities(7), 1<<CAP_…
-	Words []string // for people
+	Set   uint64   // bit mask as in capabilities(7), 1<<CAP_…
+	Words []string // for human readers
 }
 
-// Of writes the receipt of a sandbox.
+// Of returns the receipt of a sandbox.
 func Of(f Facts) *runner.Receipt {
 	b, image := f.Boot, f.Spec.Rootfs
 	r := &runner.Receipt{
@@ -97,7 +96,7 @@ func Of(f Facts) *runner.Receipt {
 	return r
 }
 
-// level sums up: one layer or limit that is less than it could be is enough.
+// level returns the overall level. A single degraded or missing layer or limit makes it degraded.
 func level(r *runner.Receipt, mode string) runner.Level {
 	if mode == userns.ModeMinimal {
 		return runner.LevelMinimal
@@ -115,8 +114,8 @@ func level(r *runner.Receipt, mode string) runner.Level {
 	return runner.LevelFull
 }
 
-// Meets compares with what was required. Its error is a [ipc.Error] of CodeRequirement that names
-// everything that falls short, with what to type about the first.
+// Meets checks that the receipt reaches the required level. Its error is an [ipc.Error] with CodeRequirement.
+// The error lists every layer and limit that falls short, and hints at the first fix.
 func Meets(r *runner.Receipt, want runner.Level) error {
 	rank := map[runner.Level]int{"": 0, runner.LevelMinimal: 0, runner.LevelDegraded: 1, runner.LevelFull: 2}
 	if rank[r.Level] >= rank[want] {

@@ -53,7 +53,7 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// P23: a file and a program are stopped by a limit, a socket by none.
+// TestCoresLayer (P23): a limit stops core files and core programs, but no limit stops a socket.
 func TestCoresLayer(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
@@ -71,7 +71,7 @@ func TestCoresLayer(t *testing.T) {
 	}
 }
 
-// The layer is claimed from what was verified, never from what was asked.
+// TestLayersFollowFacts: a layer is claimed from verified facts, never from the request.
 func TestLayersFollowFacts(t *testing.T) {
 	full := pid1api.Facts{LandlockABI: 7, LandlockFS: true, LandlockScope: true, Seccomp: "ab", NoNewPrivs: true, ProcMasked: true, SysReadOnly: true}
 	for _, c := range []struct {

@@ -7,11 +7,11 @@ const (
 	tiocLinux = 0x541c // TIOCLINUX, not in x/sys
 )
 
-// reviewed are the calls of Linux 6.18, up to file_setattr. 335 and 336 are made by the kernel's own trampolines,
-// in programs that somebody outside traces.
+// reviewed are the calls of Linux 6.18, up to file_setattr. The kernel's uprobe trampolines make 335 and 336 in
+// programs that are traced from outside.
 var reviewed = []span{{0, 336}, {424, 469}}
 
-// What this architecture has besides the calls all of them have.
+// Calls that exist on this architecture but not on all.
 var (
 	archDenied = []uint32{
 		unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_USELIB, unix.SYS__SYSCTL, unix.SYS_SYSFS, unix.SYS_USTAT,

@@ -11,7 +11,7 @@ import (
 // x32Bit is __X32_SYSCALL_BIT.
 const x32Bit = 0x40000000
 
-// The calls only amd64 has, and x32.
+// TestFilterAMD64 covers calls that only amd64 has, and x32.
 func TestFilterAMD64(t *testing.T) {
 	noSUID, fake := pid1api.SeccompOptions{NoSUID: true}, pid1api.SeccompOptions{FakeRoot: true}
 	for _, tt := range []struct {

@@ -4,15 +4,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rule is: one of these calls, with all of these arguments → this answer. The
-// first rule that matches wins.
+// A rule maps calls, if all conditions on their arguments hold, to an action. The first matching rule applies.
 type rule struct {
 	calls []uint32
 	when  []cond
 	do    action
 }
 
-// An action is what SECCOMP_RET_* the filter returns.
+// An action is a SECCOMP_RET_* value of the filter.
 type action uint32
 
 const (
@@ -20,14 +19,14 @@ const (
 	kill  action = unix.SECCOMP_RET_KILL_PROCESS
 )
 
-// errno answers a call with e instead of making it. 0 pretends it was made.
+// errno returns the action that fails a call with e without making it. 0 pretends success.
 func errno(e unix.Errno) action { return unix.SECCOMP_RET_ERRNO | action(e) }
 
-// A cond compares a word of argument arg: the low one, or that of a pointer which high says.
-// No other argument in the table has more than 32 meaningful bits.
+// A cond compares one word of argument arg: the low word, or with high the high word of a pointer. No other
+// argument in the table has more than 32 significant bits.
 type cond struct {
 	arg  int
-	any  bool   // some bit of mask is set; else: the bits of mask equal want
+	any  bool   // some bit of mask is set; otherwise the bits of mask equal want
 	mask uint32 // all: the whole word
 	want uint32
 	high bool
@@ -36,7 +35,7 @@ type cond struct {
 
 const all = ^uint32(0)
 
-// is: the argument, of which the kernel looks at mask, equals want.
+// is: the bits of the argument in mask, which the kernel evaluates, equal want.
 func is(arg int, mask, want uint32) cond { return cond{arg: arg, mask: mask, want: want} }
 
 // has: the argument has at least one bit of mask.
@@ -45,19 +44,19 @@ func has(arg int, mask uint32) cond { return cond{arg: arg, any: true, mask: mas
 // upTo: the argument is at most most.
 func upTo(arg int, most uint32) cond { return cond{arg: arg, most: true, want: most} }
 
-// notNil are the two ways in which a pointer is one.
+// notNil returns two alternatives; a pointer that is not nil satisfies at least one.
 func notNil(arg int) []cond {
 	return []cond{{arg: arg, any: true, mask: all}, {arg: arg, any: true, mask: all, high: true}}
 }
 
-// Offsets into struct seccomp_data, on a little-endian machine.
+// Offsets into struct seccomp_data on a little-endian machine.
 const (
 	offNR   = 0
 	offArch = 4
-	offArgs = 16 // six of 64 bits, low word first
+	offArgs = 16 // six arguments of 64 bits, low word first
 )
 
-// offset is where the word is that c compares.
+// offset returns the offset of the word that c compares.
 func (c cond) offset() uint32 {
 	at := offArgs + 8*uint32(c.arg)
 	if c.high {
@@ -68,15 +67,15 @@ func (c cond) offset() uint32 {
 
 // compile turns rules into a program:
 //
-//	arch is ours?          no → kill
+//	native architecture?   no → kill
 //	number was reviewed?   no → ENOSYS, see refuseUnknown
 //	calls with conditions  each a block that always returns
 //	calls without          one comparison each, one return per answer
 //	otherwise
 //
-// The blocks come first because only they run for calls that pass: for a number of which no
-// argument is looked at, the kernel (≥ 5.11) notices that the answer is always
-// allow and skips the program.
+// The blocks come first because, of the calls that pass, only those with conditions run the program. For a
+// number whose arguments are not examined, the kernel (≥ 5.11) detects that the answer is always allow and
+// skips the program.
 func compile(rules []rule, otherwise action) ([]unix.SockFilter, error) {
 	prog := prologue()
 	done := map[uint32]bool{}
@@ -130,8 +129,7 @@ func rulesOf(rules []rule, nr uint32) []rule {
 	return mine
 }
 
-// block is everything about one call. The number is lost from the accumulator in
-// it, so it ends in a return.
+// block returns the code for one call. It overwrites the number in the accumulator, so it ends in a return.
 func block(nr uint32, rules []rule, otherwise action) ([]unix.SockFilter, error) {
 	var body []unix.SockFilter
 	for _, r := range rules {
@@ -144,7 +142,7 @@ func block(nr uint32, rules []rule, otherwise action) ([]unix.SockFilter, error)
 	return append([]unix.SockFilter{jump(unix.BPF_JEQ, nr, 0, uint8(len(body)))}, body...), nil
 }
 
-// test answers r.do if all of r.when hold, else runs on behind it.
+// test returns r.do if all of r.when hold, else continues after its own code.
 func test(r rule) []unix.SockFilter {
 	out := []unix.SockFilter{ret(r.do)}
 	for i := len(r.when) - 1; i >= 0; i-- {
@@ -167,7 +165,7 @@ func test(r rule) []unix.SockFilter {
 	return out
 }
 
-// group answers a for each of calls.
+// group returns a for each of calls.
 func group(calls []uint32, a action) ([]unix.SockFilter, error) {
 	if len(calls) > 255 {
 		return nil, errTooLong

@@ -1,32 +1,29 @@
-// Package seccomp assembles the system-call filters of a sandbox, [Filter] and [Init], and that of a program of
-// demesne's which reads what comes from networks, [Server].
+// Package seccomp assembles the system-call filters of a sandbox, [Filter] and [Init]. [Server] is the filter
+// for a demesne program that reads data from networks.
 //
-// The filter of a sandbox is a deny-list of the calls that Linux 6.18 has: of those, what is not named passes.
-// A number that a newer kernel adds answers ENOSYS (escapes.md P27). It is the second wall, not
-// the first. Namespaces, Landlock and the absence of capabilities decide what a
-// workload may do; the filter takes away the parts of the kernel that have let
-// workloads out in the past (namespaces and the mount API, bpf, io_uring, keyrings,
-// exotic socket families …), by number and, where one number does many things, by
-// argument. [rules] is the list, one line a reason.
+// The filter of a sandbox is a deny-list over the calls of Linux 6.18: of those, calls not listed are allowed.
+// A call number that a newer kernel adds returns ENOSYS (escapes.md P27). The filter is the second line of
+// defence. Namespaces, Landlock and the lack of capabilities decide what a workload may do. The filter removes
+// kernel features that have allowed escapes in the past: namespaces and the mount API, bpf, io_uring, keyrings,
+// exotic socket families and more. It works by number and, where one number does many things, by argument.
+// [rules] is the list, one line per reason.
 //
-// It is classic BPF made by hand: rules → [compile] → program, about 150
-// instructions. Nothing is read from memory, because seccomp cannot; a call whose
-// dangerous argument is behind a pointer is refused whole and with ENOSYS where a C
-// library then falls back to an older call (clone3, openat2).
+// The program is classic BPF without a library: rules → [compile] → program, about 150 instructions. Seccomp
+// cannot read memory. So a call whose dangerous argument is behind a pointer is refused completely. It returns
+// ENOSYS where a C library then falls back to an older call (clone3, openat2).
 //
-// Three things the compiler gets right, because filters have been passed by them:
+// The compiler avoids three mistakes that have let programs bypass filters:
 //
-//   - A foreign architecture (int 0x80) kills the process, and x32 numbers answer
-//     ENOSYS as all unknown ones do: the numbers in the list mean nothing there (escapes.md P2).
-//   - An argument the kernel takes as 32 bits is compared on its low word only:
-//     ioctl(fd, TIOCSTI | 1<<32) is TIOCSTI to the kernel (CVE-2019-10063, P4).
+//   - A foreign architecture (int 0x80) kills the process. x32 numbers return ENOSYS, as all unknown numbers
+//     do: the listed numbers have another meaning there (escapes.md P2).
+//   - An argument that the kernel takes as 32 bits is compared by its low word only. To the kernel,
+//     ioctl(fd, TIOCSTI | 1<<32) is TIOCSTI (CVE-2019-10063, P4).
 //   - Flag words are tested bit by bit, never for equality.
 //
-// What it does not do: it cannot see paths, it does not filter by caller, and
-// ptrace and process_vm_* stay allowed inside (debuggers work; PID 1 is out of
-// their reach by credentials and by PR_SET_DUMPABLE). adjtimex and clock_adjtime
-// stay too: reading the clock's state and setting it differ behind a pointer, and
-// setting needs a capability nobody has.
+// The filter cannot see paths and does not distinguish callers. ptrace and process_vm_* remain allowed inside,
+// so debuggers work; credentials and PR_SET_DUMPABLE protect PID 1 from them. adjtimex and clock_adjtime also
+// remain allowed: a pointer argument decides between reading and setting the clock, and setting needs a
+// capability that sandboxes lack.
 package seccomp
 
 import (
@@ -50,8 +47,8 @@ func Filter(o pid1api.SeccompOptions) ([]unix.SockFilter, error) {
 	return prog, nil
 }
 
-// Digest names a program: sha256 over its instructions as the kernel's struct
-// sock_filter lays them out in little-endian order, in hex.
+// Digest returns the identity of a program in hex: the sha256 of its instructions, laid out as the kernel's
+// struct sock_filter in little-endian order.
 func Digest(prog []unix.SockFilter) string {
 	b := make([]byte, 0, 8*len(prog))
 	for _, ins := range prog {
@@ -63,5 +60,5 @@ func Digest(prog []unix.SockFilter) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// errTooLong is a block further than a BPF jump reaches: a mistake in the table.
+// errTooLong means that a block exceeds the reach of a BPF jump, which is an error in the table.
 var errTooLong = errors.New("jump over more than 255 instructions")

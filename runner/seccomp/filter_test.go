@@ -22,7 +22,7 @@ func sys(nr uint32, args ...uint64) call {
 	return c
 }
 
-// answer is the filter's for c.
+// answer returns the filter's action for c.
 func answer(t *testing.T, o pid1api.SeccompOptions, arch uint32, c call) action {
 	t.Helper()
 	prog, err := Filter(o)
@@ -32,7 +32,7 @@ func answer(t *testing.T, o pid1api.SeccompOptions, arch uint32, c call) action 
 	return run(t, prog, arch, c)
 }
 
-// run is what prog answers, in an interpreter.
+// run interprets prog for c and returns its action.
 func run(t *testing.T, prog []unix.SockFilter, arch uint32, c call) action {
 	t.Helper()
 	var ins []bpf.Instruction
@@ -43,7 +43,7 @@ func run(t *testing.T, prog []unix.SockFilter, arch uint32, c call) action {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// struct seccomp_data, each word big-endian because the interpreter reads packets.
+	// struct seccomp_data, with big-endian words because the interpreter reads packets.
 	words := []uint32{c.nr, arch, 0, 0}
 	for _, a := range c.args {
 		words = append(words, uint32(a), uint32(a>>32))
@@ -59,7 +59,7 @@ func run(t *testing.T, prog []unix.SockFilter, arch uint32, c call) action {
 	return action(uint32(got))
 }
 
-const high = 1 << 32 // bits the kernel does not look at
+const high = 1 << 32 // bits that the kernel ignores
 
 var (
 	eperm  = errno(unix.EPERM)
@@ -228,8 +228,8 @@ func TestForeignArchitecture(t *testing.T) {
 	}
 }
 
-// A rule whose number is spelled in two lists is decided by the first: this holds
-// the table to one answer for each call that has no conditions.
+// TestNoDeadRules checks that calls without conditions have a single action. If a number appears in two lists,
+// the first decides and the second is dead.
 func TestNoDeadRules(t *testing.T) {
 	for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}} {
 		final := map[uint32]bool{}

@@ -6,14 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init returns the program that keeps the limits and the scheduling of PID 1 out of a workload's reach
-// (escapes.md P22). The kernel compares user ids alone for these calls, and PID 1 shares its own with commands.
+// Init returns the program that stops a workload from changing the limits and the scheduling of PID 1
+// (escapes.md P22). For these calls the kernel checks only user ids, and PID 1 has the same user id as its
+// commands.
 //
-// The calls take a process or a thread id. The threads of PID 1 are the first tasks of its pid namespace, and lastTID is the
-// highest of their ids. No other task ever has an id up to it: after a wrap-around the kernel starts at 300 (RESERVED_PIDS).
-// With 0 there is no pid namespace: then a command may name no process but itself, and that only as 0.
+// The calls take a process or a thread id. The threads of PID 1 are the first tasks of its pid namespace, and
+// lastTID is their highest id. No other task ever has an id up to lastTID, because the kernel continues at 300
+// after a wrap-around (RESERVED_PIDS). A lastTID of 0 means that the sandbox has no pid namespace. A command
+// may then only name itself, as 0.
 //
-// What is set for all processes of a user is refused too. Reading stays allowed.
+// Init also refuses changes for all processes of a user. Reading remains allowed.
 func Init(lastTID uint32) ([]unix.SockFilter, error) {
 	prog, err := compile(initRules(lastTID), allow)
 	if err != nil {
@@ -33,7 +35,7 @@ func initRules(lastTID uint32) []rule {
 	refuse := func(call uint32, when ...cond) rule {
 		return rule{do: errno(unix.EPERM), when: when, calls: []uint32{call}}
 	}
-	// init says that argument arg names PID 1 or one of its threads.
+	// init returns the conditions under which argument arg names PID 1 or one of its threads.
 	init := func(arg int, and ...cond) []cond {
 		when := append([]cond{has(arg, all)}, and...)
 		if lastTID != 0 {

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// P22: by no id of PID 1's threads, and by no group or user that it belongs to.
+// TestInit (P22): no id of PID 1's threads works, and no group or user of PID 1.
 func TestInit(t *testing.T) {
 	const last = 17
 	for _, c := range []struct {
 		name string
 		call call
-		// want is with a pid namespace, alone without one.
+		// want is the action with a pid namespace, alone the action without one.
 		want, alone action
 	}{
 		{"limits of PID 1", sys(unix.SYS_PRLIMIT64, 1, unix.RLIMIT_NOFILE, 1<<20), eperm, eperm},

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load applies prog to every thread of this process, for good, and to whatever it
-// starts. no_new_privs must be set. The kernel refuses (and Load returns an error)
-// when a thread has a filter of its own that the caller's is not built on.
+// Load applies prog irrevocably to every thread of this process and to all processes it starts. no_new_privs
+// must be set. Load fails if a thread has its own filter that the caller's filters do not include.
 func Load(prog []unix.SockFilter) error { return apply(prog, unix.SECCOMP_FILTER_FLAG_TSYNC) }
 
-// LoadThread is Load for the calling thread alone, and for what that starts.
+// LoadThread applies prog to the calling thread alone and to the processes it starts.
 func LoadThread(prog []unix.SockFilter) error { return apply(prog, 0) }
 
 func apply(prog []unix.SockFilter, flags uintptr) error {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A filter cannot be taken off again: what loads one runs in a process of its own,
-// this test binary executed again.
+// A filter cannot be removed. Tests that load one run in their own process, a second execution of this test
+// binary.
 const loadEnv = "SECCOMP_TEST_LOAD"
 
 func TestMain(m *testing.M) {
@@ -52,10 +52,9 @@ func toErrno(err error) unix.Errno {
 
 const highBit = uintptr(1) << 32
 
-// tries are by options; each one is answered differently without a filter, for root or
-// for anybody.
+// tries returns calls for the options. Without a filter, each has another result, for root or for any user.
 func tries(o pid1api.SeccompOptions) []try {
-	// Whatever the filter lets through fails for its pointers or its descriptor.
+	// An allowed call fails because of its pointers or its descriptor.
 	list := []try{
 		{"keyctl", raw(unix.SYS_KEYCTL, 0x7fff), unix.ENOSYS},
 		{"add_key", raw(unix.SYS_ADD_KEY), unix.ENOSYS},
@@ -121,7 +120,7 @@ func create(mode uint32) unix.Errno {
 	return toErrno(err)
 }
 
-// tryCalls loads the filter and makes the calls, on a thread that was there before.
+// tryCalls loads the filter and makes the calls on a thread that existed before.
 func tryCalls(options string) int {
 	var o pid1api.SeccompOptions
 	if err := json.Unmarshal([]byte(options), &o); err != nil {

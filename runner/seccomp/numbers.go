@@ -5,12 +5,12 @@ import "golang.org/x/sys/unix"
 // A span is a range of system call numbers, both ends included.
 type span struct{ first, last uint32 }
 
-// refuseUnknown answers ENOSYS for every number outside spans, which are sorted, and goes on behind
-// itself for the others. The number is in the accumulator.
+// refuseUnknown returns ENOSYS for every number outside spans and continues after its own code for the others.
+// spans is sorted. The number is in the accumulator.
 //
-// A deny-list knows nothing of a call that came after it was written. So the numbers that were
-// reviewed for the list are a list too, [reviewed]: what a newer kernel adds does not exist inside, and C
-// libraries fall back as on an older kernel. x32 numbers and -1 lie above all spans.
+// A deny-list cannot name a call that is added later. So the numbers reviewed for the list are a list too,
+// [reviewed]. Calls that a newer kernel adds do not exist inside, and C libraries fall back as on an older
+// kernel. x32 numbers and -1 lie above all spans.
 func refuseUnknown(spans []span) []unix.SockFilter {
 	n := len(spans)
 	var p []unix.SockFilter

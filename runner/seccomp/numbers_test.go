@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notReviewed are calls that x/sys knows and no rule was thought about for.
+// notReviewed are calls in x/sys for which no rule has been considered.
 var notReviewed = map[uint32]string{470: "LISTNS", 471: "RSEQ_SLICE_YIELD"}
 
-// P27: calls that nobody looked at do not exist.
+// TestUnknownNumbers (P27): calls that were not reviewed do not exist.
 func TestUnknownNumbers(t *testing.T) {
 	newest := reviewed[len(reviewed)-1].last
 	for nr, want := range map[uint32]action{
@@ -35,8 +35,8 @@ func TestUnknownNumbers(t *testing.T) {
 	}
 }
 
-// TestReviewedNumbers holds the reviewed numbers to the calls that there are. It fails when x/sys learns of a new one: then a rule is
-// written for it, or none is needed, and reviewed grows; until then it belongs to notReviewed.
+// TestReviewedNumbers compares the reviewed numbers with the calls in x/sys. It fails when x/sys adds a call.
+// Then decide whether the call needs a rule and extend reviewed; until then list the call in notReviewed.
 func TestReviewedNumbers(t *testing.T) {
 	known := numbersOf(t, runtime.GOARCH)
 	want := maps.Clone(notReviewed)
@@ -55,7 +55,7 @@ func TestReviewedNumbers(t *testing.T) {
 	}
 }
 
-// numbersOf reads x/sys' table of an architecture.
+// numbersOf reads the call numbers of an architecture from x/sys.
 func numbersOf(t *testing.T, arch string) map[uint32]string {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
@@ -72,7 +72,7 @@ func numbersOf(t *testing.T, arch string) map[uint32]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m[1] != "ARCH_SPECIFIC_SYSCALL" { // where those of an architecture begin
+		if m[1] != "ARCH_SPECIFIC_SYSCALL" { // a base for the architecture's own numbers
 			known[uint32(nr)] = m[1]
 		}
 	}

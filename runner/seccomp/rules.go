@@ -9,13 +9,13 @@ import (
 const (
 	setIDBits = unix.S_ISUID | unix.S_ISGID
 
-	// cloneNamespaces is what clone(2) takes; CLONE_NEWTIME is in the byte of the
-	// exit signal there and exists for unshare(2) and clone3(2) only.
+	// cloneNamespaces are the namespace flags of clone(2). CLONE_NEWTIME overlaps the exit signal there, and
+	// only unshare(2) and clone3(2) accept it.
 	cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-	// tmpfileBit is O_TMPFILE without the O_DIRECTORY that is part of it and differs
-	// between architectures.
+	// tmpfileBit is O_TMPFILE without O_DIRECTORY, which O_TMPFILE includes and which differs between
+	// architectures.
 	tmpfileBit = unix.O_TMPFILE &^ unix.O_DIRECTORY
 
 	// Not in x/sys: PER_LINUX32, ADDR_NO_RANDOMIZE.
@@ -28,10 +28,10 @@ const (
 	fsSetFlags = 0x40086602 // FS_IOC_SETFLAGS
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
 
-	sockTypeMask = 0xf // SOCK_TYPE_MASK: the rest of the word is SOCK_CLOEXEC, SOCK_NONBLOCK
+	sockTypeMask = 0xf // SOCK_TYPE_MASK; the other bits are SOCK_CLOEXEC and SOCK_NONBLOCK
 )
 
-// rules is the whole list for o.
+// rules returns the whole list for o.
 func rules(o pid1api.SeccompOptions) []rule {
 	var r []rule
 	if o.NoSUID {
@@ -48,8 +48,8 @@ func rules(o pid1api.SeccompOptions) []rule {
 	return append(r, kernelParts()...)
 }
 
-// namespaces are the ways to new ones, into others' and to mounts. A user namespace
-// opens much of the kernel to whoever makes it (escapes.md P3, F16).
+// namespaces refuses calls that create or enter namespaces, and mounts. A user namespace exposes much of the
+// kernel to the process that creates it (escapes.md P3, F16).
 func namespaces() []rule {
 	return []rule{
 		{do: errno(unix.EPERM), when: []cond{has(0, cloneNamespaces)}, calls: []uint32{unix.SYS_CLONE}},
@@ -65,24 +65,24 @@ func namespaces() []rule {
 	}
 }
 
-// kernelParts are refused whole, nesting or not.
+// kernelParts refuses calls completely, with and without nesting.
 func kernelParts() []rule {
 	return []rule{
-		// A second way to most system calls, past this filter (escapes.md P1). ENOSYS:
-		// event loops then use epoll.
+		// io_uring is a second way to most system calls, around this filter (escapes.md P1). After ENOSYS event
+		// loops use epoll.
 		{do: errno(unix.ENOSYS), calls: []uint32{
 			unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 		}},
 		// The system call for inode flags, behind a pointer; callers fall back to the ioctl.
 		{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_FILE_SETATTR}},
-		// Keyrings are not namespaced (P5). ENOSYS: sandbox makers, nested, then do
-		// without a session keyring of their own.
+		// Keyrings are not namespaced (P5). After ENOSYS nested sandbox tools work without their own session
+		// keyring.
 		{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY}},
 		{do: errno(unix.EPERM), calls: append([]uint32{
-			unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, // large, and what exploits lean on (P13)
+			unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, // large attack surface, common in exploits (P13)
 			unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
 			unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-			unix.SYS_OPEN_BY_HANDLE_AT, // a file by number, past every mount ("shocker")
+			unix.SYS_OPEN_BY_HANDLE_AT, // opens a file by inode number, independent of mounts ("shocker")
 			unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SWAPON, unix.SYS_SWAPOFF,
 			unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
 			unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_FANOTIFY_INIT, unix.SYS_VHANGUP,
@@ -90,43 +90,44 @@ func kernelParts() []rule {
 	}
 }
 
-// arguments are calls that are harmless with some arguments only.
+// arguments lists calls that are harmless only with some arguments.
 func arguments() []rule {
 	deny := func(request uint32) rule {
 		return rule{do: errno(unix.EPERM), when: []cond{is(1, all, request)}, calls: []uint32{unix.SYS_IOCTL}}
 	}
 	r := []rule{
-		deny(unix.TIOCSTI), // types into the terminal it is called on
+		deny(unix.TIOCSTI), // inserts input into the terminal
 		deny(tiocLinux),    // pastes into a virtual console
 		deny(unix.TIOCSETD),
-		// Before Linux 6.7 (and what was mended with it) any file of a btrfs will do as the source: all of its
-		// subvolume, such as /home, then shows below a directory that may be written to.
+		// Before Linux 6.7 (or a backport of its fix) any file of a btrfs is accepted as the source. Its whole
+		// subvolume, such as /home, then appears below a writable directory.
 		deny(btrfsSnapshot), deny(btrfsSnapshotV2),
-		// Flags of inodes would come out with the files (escapes.md F22).
+		// Inode flags would remain on the files outside the sandbox (escapes.md F22).
 		deny(fsSetFlags), deny(fsSetXattr),
 	}
 	for _, request := range loadsModule {
 		r = append(r, deny(request))
 	}
-	// PID 1's limit of core dumps stays, see package guest. Who lowers it is told that it is so.
+	// PID 1's limit for core dumps remains, see package pid1. A request to change it returns success and does
+	// nothing.
 	r = append(r, rule{do: errno(0), when: []cond{is(0, all, unix.RLIMIT_CORE)}, calls: []uint32{unix.SYS_SETRLIMIT}})
 	for _, given := range notNil(2) {
 		r = append(r, rule{do: errno(0), when: []cond{is(1, all, unix.RLIMIT_CORE), given}, calls: []uint32{unix.SYS_PRLIMIT64}})
 	}
-	// PER_LINUX, PER_LINUX32, what gdb and setarch -R ask, and "tell me". The others
-	// have turned off ASLR bits and mmap_min_addr for set-user-ID programs.
+	// PER_LINUX, PER_LINUX32, the value of gdb and setarch -R, and the query. Other values have turned off ASLR
+	// bits and mmap_min_addr for set-user-ID programs.
 	for _, p := range []uint32{0, perLinux32, addrNoRandomize, all} {
 		r = append(r, rule{do: allow, when: []cond{is(0, all, p)}, calls: []uint32{unix.SYS_PERSONALITY}})
 	}
 	return append(r, rule{do: errno(unix.EPERM), calls: []uint32{unix.SYS_PERSONALITY}})
 }
 
-// loadsModule are requests to any socket for which the kernel runs modprobe, as root and for whoever asks (sock_ioctl
-// in net/socket.c): of bridges and of VLANs.
+// loadsModule are requests for bridges and VLANs. On any socket, for any user, they make the kernel run
+// modprobe as root (sock_ioctl in net/socket.c).
 var loadsModule = []uint32{unix.SIOCGIFBR, unix.SIOCSIFBR, unix.SIOCBRADDBR, unix.SIOCBRDELBR, unix.SIOCGIFVLAN, unix.SIOCSIFVLAN}
 
-// inetSockets are what may be asked of AF_INET and AF_INET6: protocols by type. For all others (SCTP, L2TP, SMC …), also for
-// pairs that make no sense, and for DCCP by its type alone, the kernel runs modprobe, as root.
+// inetSockets are the allowed types and protocols of AF_INET and AF_INET6. For other protocols (SCTP, L2TP, SMC
+// …) and for invalid pairs the kernel runs modprobe as root. For DCCP the type alone is enough.
 var inetSockets = []struct {
 	kind      uint32
 	protocols []uint32
@@ -135,10 +136,9 @@ var inetSockets = []struct {
 	{unix.SOCK_DGRAM, []uint32{0, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}},
 }
 
-// sockets lets AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK's NETLINK_ROUTE through:
-// escapes.md N30 and F20 are stories of the other families. noSocket leaves socketpair(2):
-// without a mount namespace every socket with a path can be connected to, Landlock or not
-// (before its ABI 9), and one of them is the user's session bus (F1).
+// sockets allows AF_UNIX, AF_INET, AF_INET6 and NETLINK_ROUTE of AF_NETLINK. Other families have led to escapes
+// (escapes.md N30, F20). noSocket allows only socketpair(2). Without a mount namespace a process can connect to
+// every socket with a path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1).
 func sockets(noSocket bool) []rule {
 	socket := []uint32{unix.SYS_SOCKET}
 	r := []rule{
@@ -151,10 +151,10 @@ func sockets(noSocket bool) []rule {
 	r = append(r,
 		rule{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
 		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: socket},
-		// What a kernel without the protocol says: useradd and its like then do without
-		// the audit system.
+		// The error of a kernel without the protocol: programs such as useradd then continue without the audit
+		// system.
 		rule{do: errno(unix.EAFNOSUPPORT), when: []cond{is(0, all, unix.AF_NETLINK)}, calls: socket},
-		// Bound to a capability as well.
+		// Also requires a capability.
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},
 		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_PACKET)}, calls: socket})
 	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
@@ -168,19 +168,19 @@ func sockets(noSocket bool) []rule {
 	return append(r, rule{do: errno(unix.EAFNOSUPPORT), calls: socket})
 }
 
-// at is a call and the position of the argument that matters.
+// at is a call and the position of its relevant argument.
 type at struct {
 	call uint32
 	arg  int
 }
 
-// noSUID keeps set-user-ID and set-group-ID bits off files the host will see.
+// noSUID prevents set-user-ID and set-group-ID bits on files that the host will see.
 func noSUID() []rule {
 	refuse := func(call uint32, when ...cond) rule {
 		return rule{do: errno(unix.EPERM), when: when, calls: []uint32{call}}
 	}
 	var r []rule
-	// Only when they make a file is open's third argument a mode and not garbage.
+	// The mode argument of open is valid only if the call creates a file.
 	for _, o := range append([]at{{unix.SYS_OPENAT, 2}}, archOpens...) {
 		r = append(r, refuse(o.call, has(o.arg, unix.O_CREAT|tmpfileBit), has(o.arg+1, setIDBits)))
 	}
@@ -195,8 +195,8 @@ func noSUID() []rule {
 	return append(r, rule{do: errno(unix.ENOSYS), calls: []uint32{unix.SYS_OPENAT2}})
 }
 
-// fakeRoot answers 0 to what a package manager does as root and a sandbox with a
-// single id cannot: nothing happens, and nothing checks.
+// fakeRoot returns 0 for the calls that a package manager makes as root and that a sandbox with a single id
+// cannot perform. The calls have no effect.
 func fakeRoot() []rule {
 	r := []rule{{do: errno(0), calls: append([]uint32{
 		unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server returns a program for a Go program with the process id pid that has been started and
-// serves sockets, resolves names and reads files from here on. Unlike [Filter] it is a list of
-// what passes; the rest is answered with EPERM. What does not pass is most of the kernel: execve,
-// new processes and namespaces, memory to execute, ptrace, mounts, keys, bpf, io_uring, other files than
-// those to read, other sockets than those of IP and rtnetlink, signals to anybody else.
+// Server returns a program for a running Go program with the process id pid. From then on that program only
+// serves sockets, resolves names and reads files. Unlike [Filter] it is an allow-list: other calls fail with
+// EPERM. This excludes most of the kernel: execve, new processes and namespaces, executable memory, ptrace,
+// mounts, keys, bpf and io_uring. It also excludes opening files for writing, sockets other than IP and
+// rtnetlink, and signals to other processes.
 func Server(pid int) ([]unix.SockFilter, error) {
 	prog, err := compile(serverRules(pid), errno(unix.EPERM))
 	if err != nil {
@@ -24,11 +24,11 @@ func serverRules(pid int) []rule {
 		{do: allow, calls: serverCalls},
 		{do: allow, when: []cond{is(0, unix.CLONE_THREAD, unix.CLONE_THREAD)}, calls: []uint32{unix.SYS_CLONE}},
 		{do: allow, when: []cond{is(0, all, unix.PR_SET_VMA)}, calls: []uint32{unix.SYS_PRCTL}}, // names of memory
-		{do: allow, when: []cond{is(0, all, 0)}, calls: []uint32{unix.SYS_PRLIMIT64}},           // of itself
+		{do: allow, when: []cond{is(0, all, 0)}, calls: []uint32{unix.SYS_PRLIMIT64}},           // its own limits
 		{do: allow, when: []cond{is(0, all, uint32(pid))}, calls: []uint32{unix.SYS_TGKILL}},
 		{do: allow, when: []cond{is(2, unix.PROT_EXEC, 0)}, calls: []uint32{unix.SYS_MMAP, unix.SYS_MPROTECT}},
 	}
-	// What is opened is there, and is read.
+	// Files are opened only if they exist, and only for reading.
 	r = append(r, rule{do: errno(unix.EPERM), when: []cond{has(2, unix.O_CREAT|tmpfileBit)}, calls: []uint32{unix.SYS_OPENAT}})
 	for _, writes := range []uint32{unix.O_WRONLY, unix.O_RDWR, unix.O_ACCMODE} {
 		r = append(r, rule{do: errno(unix.EPERM), when: []cond{is(2, unix.O_ACCMODE, writes)}, calls: []uint32{unix.SYS_OPENAT}})
@@ -43,7 +43,7 @@ func serverRules(pid int) []rule {
 		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: []uint32{unix.SYS_SOCKET}})
 }
 
-// serverCalls pass whatever their arguments are.
+// serverCalls are allowed with any arguments.
 var serverCalls = append([]uint32{
 	// The Go runtime: memory, threads, time, its own signals.
 	unix.SYS_BRK, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MINCORE,
@@ -54,7 +54,7 @@ var serverCalls = append([]uint32{
 	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
 
-	// Descriptors: files, sockets, pipes to splice with.
+	// Descriptors: files, sockets, pipes for splice.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_CLOSE,
 	unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_GETCWD,
 	unix.SYS_PIPE2, unix.SYS_SPLICE,

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What serves a socket passes with the arguments it has, and with others, or by another number, not.
+// TestServer: the calls of a socket server are allowed with their usual arguments. Other arguments and other
+// numbers are refused.
 func TestServer(t *testing.T) {
 	prog, err := Server(42)
 	if err != nil {

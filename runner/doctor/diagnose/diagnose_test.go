@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// plain is a machine that restricts nothing.
+// plain describes a machine without restrictions.
 var plain = Facts{MaxUserns: "10000", User: "ann", Newuidmap: true, SubIDs: true, FreeSubID: 100000}
 
 func with(change func(*Facts)) Facts {
@@ -26,7 +26,7 @@ func TestDiagnoses(t *testing.T) {
 		diagnose func(error, Facts) (string, string)
 		err      error
 		facts    Facts
-		why, fix string // parts of the answer; empty fix: there is none
+		why, fix string // parts of the answer; empty fix: no fix
 	}{
 		"nothing wrong":       {Userns, nil, plain, "", ""},
 		"unknown":             {Userns, eperm, plain, "unshare user namespace: operation not permitted", ""},
@@ -83,7 +83,7 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// TestAppArmorProfile runs the part of the fix that makes the text.
+// TestAppArmorProfile runs the part of the fix that prints the profile.
 func TestAppArmorProfile(t *testing.T) {
 	fix := appArmorFix(Facts{Runner: "/opt/it's here/demesne-runner"})
 	text, _, _ := strings.Cut(fix, "| sudo")

@@ -1,17 +1,14 @@
-// Package diagnose turns the kernel's answer to something demesne tried into a
-// reason and the line to type that lifts it.
+// Package diagnose turns a kernel error into a reason and a command that fixes it.
 //
 //	f := diagnose.Read("/usr/libexec/demesne/demesne-runner")
 //	why, fix := diagnose.Userns(err, f)
 //
-// The kernel says EPERM for a dozen reasons. Which one it was is told by [Facts],
-// a handful of small files below /proc and /etc; reading them and judging them are
-// apart, so that the judgement is pure and has a table for a test. Nothing here
-// tries anything: package probe does.
+// The kernel returns EPERM for a dozen reasons. [Facts] tell them apart; they come from a few small files below
+// /proc and /etc. Reading the facts and judging them are separate, so the judgement is pure and testable with a
+// table. This package does not test the machine; package doctor does.
 //
-// A fix is one line for a shell of the machine's owner. An ellipsis stands for the
-// rest of the caller's own command. No fix means that there is none to type: a
-// newer kernel, or another place to run.
+// A fix is one shell line for the owner of the machine. An ellipsis stands for the rest of the caller's own
+// command. An empty fix means that no command helps: it takes a newer kernel or another machine.
 //
-// The package is light, so that demesne can use it when no runner could start.
+// The package is small, so that demesne can use it when no runner could start.
 package diagnose

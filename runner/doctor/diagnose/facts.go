@@ -8,34 +8,34 @@ import (
 	"strings"
 )
 
-// Facts is what a machine says about itself. The zero Facts knows nothing, and is
-// never wrong for that: diagnoses fall back on the bare errno.
+// Facts are properties of a machine. With the zero Facts, nothing is known and diagnoses fall back on the bare
+// errno.
 type Facts struct {
-	Runner string // path of demesne-runner, which AppArmor knows it by
-	User   string // the caller's name, else number; "$USER" when unknown
+	Runner string // path of demesne-runner, by which AppArmor identifies it
+	User   string // the caller's name, else number; "$USER" if unknown
 
 	Container  Container
-	Seccomp    bool // a filter is on this process
+	Seccomp    bool // this process has a filter
 	NoNewPrivs bool
-	Privileged bool // CAP_SYS_ADMIN, so what is said of unprivileged users is not about us
-	Unmapped   bool // our uid or gid has no meaning in our user namespace
+	Privileged bool // CAP_SYS_ADMIN: rules for unprivileged users do not apply
+	Unmapped   bool // the process's uid or gid is not mapped in its user namespace
 
 	NoUserns    bool   // the kernel was built without user namespaces
-	MaxUserns   string // user.max_user_namespaces, "" unknown
-	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" no such thing
-	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, the same
-	Profile     string // our AppArmor profile, "unconfined", "" no AppArmor
-	LSM         string // the active security modules, comma-separated
+	MaxUserns   string // user.max_user_namespaces, "" if unknown
+	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" if it does not exist
+	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, likewise
+	Profile     string // the process's AppArmor profile, "unconfined", "" without AppArmor
+	LSM         string // active security modules, comma-separated
 
-	Newuidmap bool   // newuidmap(1) and newgidmap(1) are there
+	Newuidmap bool   // newuidmap(1) and newgidmap(1) are in PATH
 	SubIDs    bool   // /etc/subuid and /etc/subgid have a line for the caller
-	FreeSubID uint64 // the first subordinate id, from 100000, that nobody has
+	FreeSubID uint64 // the first free subordinate id, from 100000
 }
 
-// Container is the kind of container this is, as far as it leaves a mark.
+// Container is the detected kind of container.
 type Container string
 
-// The kinds that leave one.
+// Kinds of containers that can be detected.
 const (
 	NoContainer Container = ""
 	Docker      Container = "docker"
@@ -43,12 +43,11 @@ const (
 	Kubernetes  Container = "kubernetes"
 )
 
-// Read gathers the facts about the calling process and its machine. In a user
-// namespace of its own that sees itself as privileged and mapped.
+// Read collects the facts about the calling process and its machine. A process in its own user namespace
+// appears privileged and mapped.
 func Read(runner string) Facts { return ReadAs(runner, os.Getuid()) }
 
-// ReadAs is Read for somebody else: the runner asks as its caller, whose uid it
-// knows from its map.
+// ReadAs is Read for the user id. The runner uses it for its caller, whose uid is in the runner's map.
 func ReadAs(runner string, id int) Facts {
 	f := read(os.DirFS("/"))
 	f.Runner = runner
@@ -61,7 +60,7 @@ func ReadAs(runner string, id int) Facts {
 	return f
 }
 
-// read is all but who the caller is.
+// read collects all facts except the user's.
 func read(root fs.FS) Facts {
 	f := Facts{
 		MaxUserns:   line(root, "proc/sys/user/max_user_namespaces"),
@@ -81,7 +80,7 @@ func read(root fs.FS) Facts {
 	return f
 }
 
-// status takes one line of /proc/self/status.
+// status processes one line of /proc/self/status.
 func (f *Facts) status(root fs.FS, key, value string) {
 	const sysAdmin = 21
 	switch key {
@@ -99,8 +98,8 @@ func (f *Facts) status(root fs.FS, key, value string) {
 	}
 }
 
-// mapped says whether the effective id of a Uid: or Gid: line is in the map. A map
-// that cannot be read says nothing.
+// mapped reports whether the effective id of a Uid: or Gid: line is in the map. It returns true if the map
+// cannot be read.
 func mapped(root fs.FS, file, ids string) bool {
 	b, err := fs.ReadFile(root, file)
 	fields := strings.Fields(ids)
@@ -122,8 +121,8 @@ func mapped(root fs.FS, file, ids string) bool {
 	return false
 }
 
-// container believes a mark only on an overlay: it stays in an image that became a
-// virtual machine's disk, and shows in a sandbox that sees the host's root.
+// container trusts a marker file only if / is an overlay. The file also remains in an image that became a
+// virtual machine's disk, and it is visible in a sandbox that sees the host's root.
 func container(root fs.FS) Container {
 	if !strings.Contains(rootMount(root), "overlay") {
 		return NoContainer
@@ -144,7 +143,7 @@ func container(root fs.FS) Container {
 	return NoContainer
 }
 
-// rootMount is the type of the file system at /, see proc_pid_mountinfo(5).
+// rootMount returns the type of the file system at /, see proc_pid_mountinfo(5).
 func rootMount(root fs.FS) (kind string) {
 	mounts, _ := fs.ReadFile(root, "proc/self/mountinfo")
 	for l := range strings.Lines(string(mounts)) {
@@ -156,8 +155,7 @@ func rootMount(root fs.FS) (kind string) {
 	return kind
 }
 
-// readSubIDs looks for the caller in subuid(5) and subgid(5), and for a range that
-// nobody has.
+// readSubIDs looks for the caller in subuid(5) and subgid(5), and for a free range.
 func readSubIDs(root fs.FS, f *Facts, uid string) {
 	const first, size = 100000, 65536
 	f.FreeSubID = first

@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// IDMaps says why there is one id inside and not a range. err is what newuidmap
-// said, if it got that far.
+// IDMaps explains why the sandbox has one id instead of a range. err is the error of newuidmap, if it ran.
 func IDMaps(err error, f Facts) (why, fix string) { return judge(idMapRules, err, f) }
 
 var idMapRules = []rule{
@@ -52,7 +51,7 @@ func subIDFix(f Facts) string {
 	return "sudo usermod --add-subuids " + r + " --add-subgids " + r + " " + user
 }
 
-// Netns says why a network namespace was refused.
+// Netns explains why a network namespace was refused.
 func Netns(err error, f Facts) (why, fix string) {
 	return judge(append(netnsRules, usernsRules...), err, f)
 }
@@ -62,7 +61,7 @@ var netnsRules = []rule{
 	{on(syscall.EINVAL), text("the kernel was built without network namespaces (CONFIG_NET_NS)"), text("")},
 }
 
-// Proc says why a fresh /proc or /sys could not be mounted.
+// Proc explains why a fresh /proc or /sys could not be mounted.
 func Proc(err error, f Facts) (why, fix string) { return judge(procRules, err, f) }
 
 var procRules = []rule{{
@@ -81,7 +80,7 @@ var procRules = []rule{{
 	},
 }}
 
-// Hostname says why a sandbox cannot have a name of its own.
+// Hostname explains why a sandbox cannot have its own hostname.
 func Hostname(err error, f Facts) (why, fix string) { return judge(hostnameRules, err, f) }
 
 var hostnameRules = []rule{{
@@ -89,7 +88,7 @@ var hostnameRules = []rule{{
 	func(f Facts) string { return "a seccomp filter forbids sethostname" + in(f) }, seccompFix,
 }}
 
-// Overlay says why layered trees do not work.
+// Overlay explains why overlayfs does not work.
 func Overlay(err error, f Facts) (why, fix string) { return judge(overlayRules, err, f) }
 
 var overlayRules = []rule{
@@ -106,7 +105,7 @@ var overlayRules = []rule{
 	},
 }
 
-// Egress says what a filtered way out lacks. step is the one that failed.
+// Egress explains why filtered egress does not work. step is the step that failed.
 func Egress(step string, err error, f Facts) (why, fix string) {
 	return judge(egressRules, fmt.Errorf("%s: %w", step, err), f)
 }
@@ -116,7 +115,7 @@ var egressRules = []rule{{
 	text("a kernel module is missing or not loaded"), text("sudo modprobe -a veth nf_tables nft_tproxy"),
 }}
 
-// Landlock says why the kernel does not offer it.
+// Landlock explains why the kernel does not offer Landlock.
 func Landlock(err error, f Facts) (why, fix string) { return judge(landlockRules, err, f) }
 
 var landlockRules = []rule{
@@ -133,7 +132,7 @@ func landlockFix(f Facts) string {
 	return `echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX lsm=` + lsm + `"' | sudo tee /etc/default/grub.d/landlock.cfg && sudo update-grub && sudo reboot`
 }
 
-// Seccomp says why no filter can be loaded.
+// Seccomp explains why no filter can be loaded.
 func Seccomp(err error, f Facts) (why, fix string) { return judge(seccompRules, err, f) }
 
 var seccompRules = []rule{

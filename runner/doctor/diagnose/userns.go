@@ -8,15 +8,14 @@ import (
 	"syscall"
 )
 
-// rule is one known reason. The first of a table that applies is the diagnosis.
+// rule is one known reason. The first applicable rule of a table is the diagnosis.
 type rule struct {
 	applies func(syscall.Errno, Facts) bool
 	why     func(Facts) string
 	fix     func(Facts) string
 }
 
-// Userns says why a user namespace was refused, or one that was made gives no
-// rights.
+// Userns explains why a user namespace was refused, or why a new one has no rights.
 func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules, err, f) }
 
 var usernsRules = []rule{
@@ -50,15 +49,15 @@ var usernsRules = []rule{
 	},
 }
 
-// appArmor holds where Ubuntu's restriction is on and concerns us: it is about
-// processes that no profile speaks for. In a container another profile does.
+// appArmor reports whether Ubuntu's restriction is on and applies to this process. It applies to processes
+// without a profile; a container has its own profile.
 func appArmor(e syscall.Errno, f Facts) bool {
 	free := f.Profile == "" || strings.HasPrefix(f.Profile, "unconfined") || strings.HasPrefix(f.Profile, "unprivileged_userns")
 	return f.AppArmor == "1" && free && !f.Privileged && f.Container == NoContainer && forbidden(e)
 }
 
-// appArmorFix writes a profile that gives demesne-runner, and nothing else, the
-// right to user namespaces; or lifts the restriction for everybody.
+// appArmorFix writes a profile that allows user namespaces only to demesne-runner. The fix also shows how to
+// lift the restriction for every program.
 func appArmorFix(f Facts) string {
 	path := f.Runner
 	if path == "" {
@@ -70,7 +69,7 @@ func appArmorFix(f Facts) string {
 		"   # or, for every program: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 }
 
-// seccompFix is how the filter that came with the container is left out.
+// seccompFix returns the way to start the container without its seccomp filter.
 func seccompFix(f Facts) string {
 	switch f.Container {
 	case Docker:
@@ -83,7 +82,7 @@ func seccompFix(f Facts) string {
 	return "docker run --security-opt seccomp=unconfined …   # in a container; in a systemd unit: RestrictNamespaces=no, SystemCallFilter="
 }
 
-// judge finds the first rule that applies; without one the errno has to do.
+// judge applies the first matching rule; without one it returns the bare error.
 func judge(rules []rule, err error, f Facts) (why, fix string) {
 	if err == nil {
 		return "", ""

@@ -16,11 +16,11 @@ import (
 
 const (
 	matchesMax = 100  // lines, or files, of an answer
-	shownMax   = 2000 // bytes of a line that are shown
+	shownMax   = 2000 // bytes of a line in the answer
 	contextMax = 20   // lines before and after
 )
 
-// search is a grep under way.
+// search is the state of a grep.
 type search struct {
 	re      *regexp.Regexp
 	mode    files.Mode
@@ -59,7 +59,7 @@ func grep(g files.Grep) (*files.Matches, error) {
 		if errors.Is(err, enough) {
 			return err
 		}
-		return nil // one that cannot be read is passed over
+		return nil // skip unreadable files
 	})
 	s.found.Cut = s.found.Cut || cut
 	return s.found, err
@@ -90,7 +90,7 @@ func (s *search) file(path string) error {
 	return s.lines(in, path)
 }
 
-// count is how the modes without lines search.
+// count searches a file in the modes without lines.
 func (s *search) count(in *bufio.Reader, path string) error {
 	n := 0
 	for n == 0 || s.mode == files.Counts {
@@ -120,8 +120,8 @@ func (s *search) count(in *bufio.Reader, path string) error {
 	return nil
 }
 
-// lines remembers the last few lines, for whoever wants to see what is before a match, and
-// how many more to show after one.
+// lines searches a file in the mode Lines. It keeps the last few lines as context before a match, and the
+// number of context lines still to show after one.
 func (s *search) lines(in *bufio.Reader, path string) error {
 	var before []files.Line
 	after := 0

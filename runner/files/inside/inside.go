@@ -1,11 +1,11 @@
-// Package inside does what is asked in package files. It is demesne-init, executed as a
-// command of the sandbox:
+// Package inside serves the requests of package files. It is part of demesne-init, executed as a command of the
+// sandbox:
 //
 //	demesne-init files    a request on stdin → its answer on stdout
 //
-// It has the rights of the sandbox's user and no others, so it checks nothing about
-// permissions, and follows links as any program there does; only a walk does not, for it
-// would not end. What it answers is bounded, and it says when it left something out.
+// It has only the rights of the sandbox's user, so it does not check permissions itself. It follows links like
+// any program there. Only a walk does not follow links, because it would not end. Answers are bounded and say
+// when they are incomplete.
 package inside
 
 import (
@@ -17,7 +17,7 @@ import (
 	"demesne/runner/files"
 )
 
-// Main answers the request on in. It returns an exit status.
+// Main serves the request on in, writes the answer to out and returns an exit status.
 func Main(in io.Reader, out io.Writer) int {
 	a, err := answer(in)
 	if err != nil {
@@ -54,8 +54,7 @@ func answer(in io.Reader) (a files.Answer, err error) {
 	return a, err
 }
 
-// words is an error without the name of the system call, which is nobody's business: the
-// path and what is wrong with it.
+// words returns the error's path and reason, without the name of the system call.
 func words(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -36,7 +36,7 @@ func tree(t *testing.T, content map[string]string) string {
 	return dir
 }
 
-// do asks as a caller does, through JSON.
+// do sends a request as a caller does, through JSON.
 func do(t *testing.T, r files.Request) (*files.Answer, error) {
 	t.Helper()
 	raw, err := json.Marshal(r)
@@ -292,7 +292,7 @@ func TestGrep(t *testing.T) {
 	}
 }
 
-// However much context is asked for, an answer can be read.
+// TestGrepBounded: an answer with any amount of context remains readable.
 func TestGrepBounded(t *testing.T) {
 	dir := tree(t, map[string]string{"f": strings.Repeat(strings.Repeat("x", 3000)+"\n", 5000)})
 	a, err := do(t, files.Request{Grep: &files.Grep{Path: dir, Pattern: "x", Context: 1000}})
@@ -336,7 +336,7 @@ func TestMatcher(t *testing.T) {
 	}
 }
 
-// A name that is quoted matches itself.
+// FuzzMatcher: a quoted name matches itself.
 func FuzzMatcher(f *testing.F) {
 	f.Add("a[b]", "*.{x")
 	f.Fuzz(func(t *testing.T, name, pattern string) {
@@ -357,7 +357,7 @@ func FuzzMatcher(f *testing.F) {
 	})
 }
 
-// What is replaced was there, and the rest is as it was.
+// FuzzSubstitute: the replaced text existed, and the rest is unchanged.
 func FuzzSubstitute(f *testing.F) {
 	f.Add("a\n b\r\nc", "b\n", "x", true)
 	f.Add(" a\n\ta\n", "a", "", false)

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	readLines = 2000    // of a read that does not say
+	readLines = 2000    // default number of lines
 	lineMax   = 20000   // bytes of one line
-	sniffed   = 8 << 10 // bytes in which a file shows that it is binary
+	sniffed   = 8 << 10 // bytes examined to detect a binary file
 )
 
-// open opens a regular file. It does not wait for what is none.
+// open opens a regular file. O_NONBLOCK keeps it from waiting on other kinds, such as pipes, which it refuses.
 func open(path string) (*os.File, os.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -40,7 +40,7 @@ func open(path string) (*os.File, os.FileInfo, error) {
 	return nil, nil, err
 }
 
-// binary looks at the beginning of r, as git and grep do: text has no NUL bytes.
+// binary reports whether the beginning of r has a NUL byte, the test of git and grep.
 func binary(r *bufio.Reader) bool {
 	head, _ := r.Peek(sniffed)
 	return bytes.IndexByte(head, 0) >= 0
@@ -72,7 +72,7 @@ func readBytes(f *os.File, c *files.Content, from, limit int64) error {
 	if limit <= 0 || limit > files.ReadMax {
 		limit = files.ReadMax
 	}
-	// A file below /proc has a size of 0, and content.
+	// Files below /proc have a size of 0 in spite of their content.
 	b := make([]byte, limit+1)
 	n, err := f.ReadAt(b, from-1)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -129,7 +129,7 @@ func nextLine(in *bufio.Reader) (line string, cut bool, err error) {
 	}
 }
 
-// short is s without what is beyond n bytes; no character is cut.
+// short returns at most n bytes of s and does not split a character.
 func short(s string, n int) string {
 	if len(s) <= n {
 		return s

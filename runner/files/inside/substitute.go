@@ -8,12 +8,12 @@ import (
 	"demesne/runner/files"
 )
 
-// span is a passage of a text, in bytes.
+// span is a passage of a text, as byte offsets.
 type span struct{ from, to int }
 
-// looks are the ways to look for a passage by whole lines, the strictest first: two lines
-// are the same when what line makes of them is. What a model writes differs from the file in
-// such things, for it has seen the file with line numbers in front.
+// looks are the searches by whole lines, the strictest first. Two lines are equal if line returns the same for
+// both. Text from a language model differs from the file in these ways, because the model saw the file with
+// line numbers.
 var looks = []struct {
 	ignored string
 	line    func(string) string
@@ -24,8 +24,7 @@ var looks = []struct {
 	{"the number of spaces", func(s string) string { return strings.Join(strings.Fields(s), " ") }},
 }
 
-// substitute replaces e.Old in text. What is found more than once is replaced only by a
-// request that says so.
+// substitute replaces e.Old in text. Several occurrences require e.All.
 func substitute(text string, e files.Edit) (string, *files.Edited, error) {
 	switch {
 	case e.Old == "":
@@ -51,7 +50,7 @@ func substitute(text string, e files.Edit) (string, *files.Edited, error) {
 	return out.String(), &files.Edited{Replaced: len(found), Line: lineOf(text, found[0].from), Ignored: ignored}, nil
 }
 
-// likeWhat is fresh with the line ends of what it replaces.
+// likeWhat returns fresh with the line ends of old.
 func likeWhat(old, fresh string) string {
 	if strings.Contains(old, "\r\n") && !strings.Contains(fresh, "\r\n") {
 		return strings.ReplaceAll(fresh, "\n", "\r\n")
@@ -59,8 +58,7 @@ func likeWhat(old, fresh string) string {
 	return fresh
 }
 
-// find returns where old is in text, as it stands or else with the first of looks that finds
-// anything.
+// find returns the occurrences of old in text: exact ones, or those of the first of looks that finds any.
 func find(text, old string) (found []span, ignored string) {
 	for at := 0; ; {
 		i := strings.Index(text[at:], old)
@@ -81,8 +79,8 @@ func find(text, old string) (found []span, ignored string) {
 	return nil, ""
 }
 
-// findLines looks for the lines of old among those of text. A passage ends with its last
-// line's end if old does.
+// findLines searches for the lines of old among those of text. A passage includes its last line end if old has
+// one.
 func findLines(text, old string, line func(string) string) (found []span) {
 	whole := strings.HasSuffix(old, "\n")
 	want := strings.Split(strings.TrimSuffix(old, "\n"), "\n")
@@ -122,7 +120,7 @@ func equal(a, b []string) bool {
 
 func lineOf(text string, at int) int { return 1 + strings.Count(text[:at], "\n") }
 
-// lineNumbers lists the first few.
+// lineNumbers lists the first five line numbers of found.
 func lineNumbers(text string, found []span) string {
 	var b strings.Builder
 	for i, s := range found {

@@ -17,22 +17,22 @@ import (
 const (
 	listedMax  = 1000    // entries of a list
 	globbedMax = 100     // files of a glob
-	visitedMax = 500_000 // entries that a walk looks at
+	visitedMax = 500_000 // entries that a walk visits
 	deepest    = 32      // levels of a list
 )
 
-// enough ends a walk that has what it needs, full one that has looked at too much.
+// enough ends a walk whose answer is full; full ends a walk that has visited too many entries.
 var (
 	enough = errors.New("enough")
 	full   = errors.New("full")
 )
 
-// apart are trees that a walk from above leaves out: the kernel's, and what is no text.
+// apart are trees that a walk from above skips: kernel file systems and devices.
 var apart = []string{"/proc", "/sys", "/dev"}
 
-// walk calls f for what is below root, with its whole path and that below root. It goes by
-// names and not by where links lead, and leaves out what cannot be read, and .git, which has a
-// copy of everything. cut says that it did not get to the end.
+// walk calls f for everything below root, with the whole path and the path relative to root. It resolves links
+// in root but follows no links below it. It skips unreadable entries, and .git, which has a copy of everything.
+// cut reports that the walk is incomplete.
 func walk(root string, f func(path, rel string, d fs.DirEntry) error) (cut bool, err error) {
 	root, err = filepath.EvalSymlinks(filepath.Clean(root))
 	if err != nil {
@@ -75,7 +75,7 @@ func list(l files.List) (*files.Entries, error) {
 	return e, err
 }
 
-// descend lists dir, each directory before what is in it.
+// descend lists dir, each directory before its entries.
 func descend(dir string, depth int, to *files.Entries) (cut bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -88,7 +88,7 @@ func descend(dir string, depth int, to *files.Entries) (cut bool, err error) {
 		at := filepath.Join(dir, d.Name())
 		info, err := d.Info()
 		if err != nil {
-			continue // it is gone
+			continue // it no longer exists
 		}
 		to.Entries = append(to.Entries, entry(at, info))
 		if depth > 1 && d.IsDir() {
@@ -114,7 +114,7 @@ func entry(at string, info fs.FileInfo) files.Entry {
 	return e
 }
 
-// glob answers the newest first.
+// glob returns the matching files, newest first.
 func glob(g files.Glob) (*files.Entries, error) {
 	match, err := matcher(g.Pattern)
 	if err != nil {
@@ -145,7 +145,7 @@ func glob(g files.Glob) (*files.Entries, error) {
 	return e, nil
 }
 
-// below is what follows root in a path that begins with it.
+// below returns the path of at relative to root, or at if no such path exists.
 func below(root, at string) string {
 	rel, err := filepath.Rel(root, at)
 	if err != nil {
@@ -154,8 +154,8 @@ func below(root, at string) string {
 	return rel
 }
 
-// matcher compiles a pattern for paths below some root. An absolute pattern is for absolute
-// paths, which a walk from / has but for their first byte.
+// matcher compiles a pattern for paths relative to the root of a walk. It strips the leading slash of an
+// absolute pattern, because paths relative to / have no such slash.
 func matcher(pattern string) (func(string) bool, error) {
 	re, err := regexp.Compile(translate(strings.TrimPrefix(pattern, "/")))
 	if err != nil {
@@ -167,8 +167,7 @@ func matcher(pattern string) (func(string) bool, error) {
 	return func(s string) bool { return re.MatchString(path.Base(s)) }, nil
 }
 
-// translate turns a glob into a regular expression. What is open at the end is left to the
-// compiler to refuse.
+// translate turns a glob into a regular expression. It leaves unbalanced groups for the compiler to refuse.
 func translate(glob string) string {
 	var b strings.Builder
 	b.WriteString(`^(?s:`)
@@ -212,8 +211,8 @@ func translate(glob string) string {
 	return b.String()
 }
 
-// class is where the ] is that ends the class s begins with; 0: nowhere. One that comes
-// first is a member.
+// class returns the index of the ] that ends the class at the start of s, or 0 without one. A ] in first
+// position is a member.
 func class(s string) int {
 	from := 1
 	if strings.HasPrefix(s[from:], "!") || strings.HasPrefix(s[from:], "^") {
@@ -228,7 +227,7 @@ func class(s string) int {
 	return 0
 }
 
-// bracket is a class as a regular expression has it: ranges mean what they meant.
+// bracket returns the class in regular expression syntax; ranges keep their meaning.
 func bracket(members string) string {
 	negated := ""
 	if strings.HasPrefix(members, "!") || strings.HasPrefix(members, "^") {

@@ -16,8 +16,8 @@ func write(w files.Write) (*files.Written, error) {
 	return &files.Written{Bytes: int64(len(w.Content)), Created: created}, err
 }
 
-// replace gives the file at path another content: all of it or, when the disk is full, none.
-// Its mode stays; a link leads to what is replaced. Directories above it are made.
+// replace sets the content of the file at path and keeps its mode. It follows a link to the target. For a new
+// file it creates missing parent directories. The change is complete or absent, unless swap writes in place.
 func replace(path string, content []byte) (created bool, err error) {
 	mode := fs.FileMode(0o644)
 	real, err := filepath.EvalSymlinks(path)
@@ -45,8 +45,8 @@ func replace(path string, content []byte) (created bool, err error) {
 	return created, swap(real, mode, content)
 }
 
-// swap writes beside path and renames. Where nothing can be made beside it, as beside a file
-// that is mounted alone, it is written in place.
+// swap writes a temporary file beside path and renames it. If that is impossible, as beside a file that is
+// itself a mount point, swap writes in place.
 func swap(path string, mode fs.FileMode, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".demesne-*")
 	if err != nil {
@@ -83,7 +83,7 @@ func inPlace(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// editMax bounds a file that is edited, in bytes.
+// editMax bounds the size of an edited file, in bytes.
 const editMax = 16 << 20
 
 func edit(e files.Edit) (*files.Edited, error) {

@@ -1,17 +1,14 @@
 // Package cgroup reads and writes control groups through directory descriptors.
 //
-// Everything is relative to a [Dir] that was opened early, because demesne-runner
-// later mounts its own cgroup2 over /sys/fs/cgroup. Both versions are the same to
-// this package: a directory is a group, mkdir makes one, rmdir ends it, and
-// writing a process id to cgroup.procs moves that process.
+// All operations are relative to a [Dir] opened early, because demesne-runner later mounts its own cgroup2 over
+// /sys/fs/cgroup. Both versions work alike in this package. A directory is a group, mkdir creates it, and rmdir
+// removes it. Writing a process id to cgroup.procs moves that process.
 //
-// The second half of the package is for real root, outside any user namespace:
-// [Prepare] makes the directories a runner with the id of an ordinary user may
-// then fill, [Enter] moves that runner in, and [Reap] removes what it left. It
-// imports nothing of demesne, so that the side which starts a runner stays light.
+// The second half of the package is for real root, outside any user namespace. [Prepare] makes the directories
+// for a runner with an ordinary user's id, [Enter] moves that runner in, and [Reap] removes what it left. The
+// package imports nothing of demesne, so the program that starts a runner stays small.
 //
-// What it does not do: choose limits (package limits does), or change a group it
-// did not make.
+// The package does not choose limits (package limits does) and does not change groups that it did not make.
 package cgroup
 
 import (
@@ -46,7 +43,7 @@ func openAt(fd int, name, label string) (*Dir, error) {
 	return &Dir{f: os.NewFile(uintptr(n), label), name: label}, nil
 }
 
-// Sub opens the group at a relative path below d; "." or "" is d once more.
+// Sub opens the group at a relative path below d; "." or "" opens d again.
 func (d *Dir) Sub(path string) (*Dir, error) {
 	path = strings.TrimPrefix(path, "/")
 	if path == "" {
@@ -55,7 +52,7 @@ func (d *Dir) Sub(path string) (*Dir, error) {
 	return openAt(int(d.f.Fd()), path, filepath.Join(d.name, path))
 }
 
-// Make makes the group called name in d, or opens the one that is there.
+// Make makes the group called name in d, or opens an existing one.
 func (d *Dir) Make(name string) (*Dir, error) {
 	err := unix.Mkdirat(int(d.f.Fd()), name, 0o755)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -64,9 +61,9 @@ func (d *Dir) Make(name string) (*Dir, error) {
 	return d.Sub(name)
 }
 
-// Write writes value to a file of the group, in the one write(2) the kernel wants. Some files take
-// nothing while a signal is on its way to the writer, as the Go runtime's own may be at any time:
-// version 1's memory limits answer EINTR (mem_cgroup_resize_max).
+// Write writes value to a file of the group in a single write(2), as the kernel requires. It retries on EINTR:
+// version 1's memory limits fail that way while a signal is pending (mem_cgroup_resize_max). The Go runtime
+// signals its own threads at any time.
 func (d *Dir) Write(file, value string) error {
 	fd, err := unix.Openat(int(d.f.Fd()), file, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -82,7 +79,7 @@ func (d *Dir) Write(file, value string) error {
 	return nil
 }
 
-// Read returns a file of the group without the blanks around it.
+// Read returns the content of a file of the group, without surrounding white space.
 func (d *Dir) Read(file string) (string, error) {
 	f, err := d.OpenFile(file)
 	if err != nil {
@@ -105,8 +102,8 @@ func (d *Dir) OpenFile(file string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), file), nil
 }
 
-// Key returns the number beside key in a flat keyed file (memory.events,
-// memory.oom_control), 0 when it is not there.
+// Key returns the number for key in a flat keyed file (memory.events, memory.oom_control), or 0 if it is
+// missing.
 func (d *Dir) Key(file, key string) int64 {
 	text, err := d.Read(file)
 	if err != nil {
@@ -115,7 +112,7 @@ func (d *Dir) Key(file, key string) int64 {
 	return Keyed(text, key)
 }
 
-// Keyed is [Dir.Key] on text already read.
+// Keyed works as [Dir.Key], on text already read.
 func Keyed(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
@@ -129,8 +126,8 @@ func Keyed(text, key string) int64 {
 // Join moves the process into the group.
 func (d *Dir) Join(pid int) error { return d.Write("cgroup.procs", strconv.Itoa(pid)) }
 
-// Procs lists the processes in the group itself, not below it. A process of
-// another pid namespace is listed as 0.
+// Procs lists the processes in the group itself, not below it. A process of a foreign pid namespace appears as
+// 0.
 func (d *Dir) Procs() ([]int, error) {
 	text, err := d.Read("cgroup.procs")
 	if err != nil {
@@ -147,8 +144,7 @@ func (d *Dir) Procs() ([]int, error) {
 	return pids, nil
 }
 
-// Owned says whether the group belongs to the caller's effective user, which is
-// what delegation means.
+// Owned reports whether the group belongs to the caller's effective user, which is the meaning of delegation.
 func (d *Dir) Owned() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(d.f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid()
@@ -156,7 +152,7 @@ func (d *Dir) Owned() bool {
 
 // Children lists the names of the groups in d.
 func (d *Dir) Children() ([]string, error) {
-	again, err := d.Sub(".") // a directory descriptor has one read position
+	again, err := d.Sub(".") // a directory descriptor has a single read position
 	if err != nil {
 		return nil, err
 	}
@@ -174,15 +170,14 @@ func (d *Dir) Children() ([]string, error) {
 	return names, nil
 }
 
-// Kill kills every process in the group and below where the kernel has
-// cgroup.kill (version 2, Linux 5.14).
+// Kill kills every process in the group and below where the kernel has cgroup.kill (version 2, Linux 5.14).
 func (d *Dir) Kill() error { return d.Write("cgroup.kill", "1") }
 
-// removeFor is how long Remove waits for killed processes to be gone.
+// removeFor is how long Remove waits for killed processes to exit.
 const removeFor = 2 * time.Second
 
-// Remove ends the group called name in d and all below it, processes included. A
-// group that is not there is no error.
+// Remove removes the group called name in d and everything below it, and kills the processes. It ignores a
+// missing group.
 func (d *Dir) Remove(name string) error {
 	for deadline := time.Now().Add(removeFor); ; time.Sleep(2 * time.Millisecond) {
 		err := d.remove(name)
@@ -196,7 +191,7 @@ func (d *Dir) Remove(name string) error {
 }
 
 func (d *Dir) remove(name string) error {
-	// The common case is an empty group: one system call.
+	// The common case is an empty group, which takes one system call.
 	err := unix.Unlinkat(int(d.f.Fd()), name, unix.AT_REMOVEDIR)
 	if !errors.Is(err, unix.EBUSY) {
 		return err
@@ -221,9 +216,8 @@ func (d *Dir) remove(name string) error {
 	return unix.Unlinkat(int(d.f.Fd()), name, unix.AT_REMOVEDIR)
 }
 
-// killEach kills the processes listed, version 1's way. A process id may be reused
-// between reading it and killing it, so each is first held by a pidfd and then
-// looked for in the list once more.
+// killEach kills the listed processes one by one, for version 1. A process id may be reused between the read
+// and the kill. So killEach first opens a pidfd for each process and then confirms that the list still has it.
 func (d *Dir) killEach() {
 	held := map[int]int{}
 	pids, _ := d.Procs()
@@ -236,12 +230,12 @@ func (d *Dir) killEach() {
 	pids, _ = d.Procs()
 	for _, pid := range pids {
 		if fd, ok := held[pid]; ok {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone is what is wanted
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error means the process is gone
 		}
 	}
 }
 
-// Chown gives the group and the named files in it to uid.
+// Chown changes the owner of the group and of the named files in it to uid.
 func (d *Dir) Chown(uid int, files ...string) error {
 	for _, f := range append([]string{"."}, files...) {
 		err := unix.Fchownat(int(d.f.Fd()), f, uid, uid, unix.AT_SYMLINK_NOFOLLOW)
@@ -252,5 +246,5 @@ func (d *Dir) Chown(uid int, files ...string) error {
 	return nil
 }
 
-// Close releases the descriptor; the group stays.
+// Close closes the descriptor; the group remains.
 func (d *Dir) Close() error { return d.f.Close() }

@@ -58,8 +58,8 @@ func TestPathOf(t *testing.T) {
 		{Membership{Controllers: []string{"cpu", "cpuacct"}, Path: "/a"}, "/sys/fs/cgroup/cpu,cpuacct/a"},
 		{Membership{Controllers: []string{"memory"}, Path: "/docker/x/y"}, "/sys/fs/cgroup/memory/y"},
 		{Membership{Controllers: []string{"memory"}, Path: "/docker/x"}, "/sys/fs/cgroup/memory"},
-		{Membership{Controllers: []string{"memory"}, Path: "/other"}, ""}, // beside what is mounted
-		{Membership{Controllers: []string{"pids"}, Path: "/"}, ""},        // the mount's root is above our namespace
+		{Membership{Controllers: []string{"memory"}, Path: "/other"}, ""}, // outside the mounted tree
+		{Membership{Controllers: []string{"pids"}, Path: "/"}, ""},        // the mount's root is above the reader's namespace
 		{Membership{V2: true, Path: "/user.slice"}, "/sys/fs/cgroup/with blank/user.slice"},
 		{Membership{V2: true, Path: "/../x"}, ""},
 		{Membership{Controllers: []string{"blkio"}, Path: "/"}, ""},
@@ -120,7 +120,7 @@ func TestReapRefuses(t *testing.T) {
 	}
 }
 
-// A runner that was killed leaves groups inside groups with processes in them.
+// TestPrepareReap: a killed runner leaves nested groups with processes in them.
 func TestPrepareReap(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -149,7 +149,7 @@ func TestPrepareReap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Preparing the same key again clears what a dead one left.
+	// Preparing the same key again removes the groups of a dead runner.
 	done := make(chan string)
 	go func() {
 		s, _ := p.Wait()
@@ -176,7 +176,7 @@ func TestPrepareReap(t *testing.T) {
 	}
 }
 
-// Signals, which the Go runtime sends its own threads at any time, do not keep a limit from being set.
+// TestWriteInterrupted: signals that the Go runtime sends to its own threads do not prevent setting a limit.
 func TestWriteInterrupted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -219,7 +219,7 @@ func TestWriteInterrupted(t *testing.T) {
 	}
 }
 
-// interruptThreads sends every thread of this process what the runtime preempts goroutines with.
+// interruptThreads sends every thread of this process the runtime's preemption signal.
 func interruptThreads() {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {

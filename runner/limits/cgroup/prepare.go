@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// Controllers are the ones demesne sets limits with.
+// Controllers lists the controllers that demesne uses for limits.
 var Controllers = []string{"memory", "pids", "cpu"}
 
 // prefix starts the name of every directory made outside a runner.
 const prefix = "demesne-"
 
-// Name is the directory of the runner called key.
+// Name returns the directory name of the runner called key.
 func Name(key string) string { return prefix + key }
 
-// Prepare makes, as real root, a group for the runner called key in every
-// hierarchy that has one of [Controllers], and gives it to owner, the runner's
-// user id out here. Version 1: below the caller's own group, whose limits so go on
-// to hold. Version 2: at the top of the mount, because a group with processes in
-// it cannot hand controllers down. dirs is what [Enter] and [Reap] take; an error
-// beside them says what is missing, and the rest is still of use.
+// Prepare makes a group for the runner called key in every hierarchy that has one of [Controllers]. It runs as
+// real root and gives the groups to owner, the runner's user id in the initial user namespace. Version 1 groups
+// are below the caller's own group, so its limits still apply. The version 2 group is at the top of the mount,
+// because a group that contains processes cannot delegate controllers.
+//
+// [Enter] and [Reap] take dirs. An error returned together with dirs names the missing groups; the rest is
+// usable.
 func Prepare(key string, owner int) (dirs []string, err error) {
 	if key == "" || strings.ContainsAny(key, "/\x00") {
 		return nil, fmt.Errorf("prepare cgroups: %q is no key", key)
@@ -51,8 +52,7 @@ func Prepare(key string, owner int) (dirs []string, err error) {
 	return dirs, errors.Join(errs...)
 }
 
-// Planned lists what [Prepare] would make, so that somebody can be told to take it
-// away before it is there.
+// Planned lists the directories [Prepare] would make, so that their cleanup can be arranged before they exist.
 func Planned(key string) (dirs []string) {
 	self, err1 := Self()
 	mounts, err2 := Mounts()
@@ -65,14 +65,14 @@ func Planned(key string) (dirs []string) {
 	return dirs
 }
 
-// parent is where Prepare makes a directory.
+// parent is a directory in which Prepare makes a group.
 type parent struct {
 	path string
 	v2   bool
 }
 
-// parents decides where: once per version 1 hierarchy with a controller of ours,
-// and at the top of version 2 for the controllers that are in none of those.
+// parents returns one directory per version 1 hierarchy that has one of [Controllers]. It adds the top of
+// version 2 if some controllers are in no version 1 hierarchy.
 func parents(self []Membership, mounts []Mount) []parent {
 	var out []parent
 	left := len(Controllers)
@@ -106,7 +106,7 @@ func prepareIn(p parent, name string, owner int) (string, error) {
 			return "", fmt.Errorf("enable controllers of %q: it has none of %s to give", p.path, strings.Join(Controllers, ", "))
 		}
 	}
-	if err := top.Remove(name); err != nil { // of a runner whose reaper was killed
+	if err := top.Remove(name); err != nil { // left by a runner whose reaper was killed
 		return "", err
 	}
 	dir, err := top.Make(name)
@@ -124,8 +124,8 @@ func prepareIn(p parent, name string, owner int) (string, error) {
 	return filepath.Join(p.path, name), nil
 }
 
-// Enable hands the controllers that d has of [Controllers] down to its children,
-// version 2's way, one by one, and returns those its children now have.
+// Enable delegates the available [Controllers] of d to its children, one by one (version 2). It returns the
+// controllers that the children now have.
 func (d *Dir) Enable() []string {
 	have, _ := d.Read("cgroup.controllers")
 	var on []string
@@ -137,9 +137,9 @@ func (d *Dir) Enable() []string {
 	return on
 }
 
-// Enter moves the runner into those of the prepared dirs that are version 2: only
-// from inside may it later move its sandboxes about. Call it after the runner is
-// forked and before it calls limits.Open.
+// Enter moves the runner into the version 2 groups among dirs. The runner's children then start in its group,
+// and delegation lets the runner move them only within that subtree. Call Enter after the fork of the runner
+// and before the runner calls limits.Open.
 func Enter(dirs []string, pid int) error {
 	var errs []error
 	for _, path := range dirs {
@@ -158,8 +158,8 @@ func Enter(dirs []string, pid int) error {
 	return errors.Join(errs...)
 }
 
-// Reap removes prepared directories when the runner is gone, killing what is still
-// inside. What is already gone is no error.
+// Reap removes prepared directories after the runner has exited, and kills the processes that remain. It
+// ignores missing directories.
 func Reap(dirs []string) error {
 	var errs []error
 	for _, path := range dirs {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Membership is one line of /proc/PID/cgroup: which group of a hierarchy the
-// process is in. Version 2's hierarchy names no controllers there.
+// Membership is one line of /proc/PID/cgroup: the process's group in one hierarchy. The line of version 2 names
+// no controllers.
 type Membership struct {
 	Controllers []string
-	Path        string // from the root of the reader's cgroup namespace
+	Path        string // relative to the root of the reader's cgroup namespace
 	V2          bool
 }
 
-// Has says whether the hierarchy carries the version 1 controller.
+// Has reports whether the hierarchy carries the version 1 controller.
 func (m Membership) Has(controller string) bool { return slices.Contains(m.Controllers, controller) }
 
-// ParseMemberships reads /proc/PID/cgroup.
+// ParseMemberships parses /proc/PID/cgroup.
 func ParseMemberships(text string) []Membership {
 	var out []Membership
 	for line := range strings.Lines(text) {
@@ -39,9 +39,9 @@ func ParseMemberships(text string) []Membership {
 	return out
 }
 
-// Self returns the process's memberships, as the calling thread's cgroup namespace shows
-// them. Not of /proc/thread-self: a thread that ends takes away what was looked up in its
-// directory, and who waits for the process spins meanwhile, 2.4 ms of a run.
+// Self returns the memberships of the process, as seen from the calling thread's cgroup namespace. It avoids
+// /proc/thread-self: a thread that exits drops the dentries looked up in its directory. A waiting parent spins
+// meanwhile, which costs 2.4 ms of a run.
 func Self() ([]Membership, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -50,8 +50,7 @@ func Self() ([]Membership, error) {
 	return ParseMemberships(string(b)), nil
 }
 
-// Find returns the membership in the hierarchy of a version 1 controller, or of
-// version 2 for "".
+// Find returns the membership in the hierarchy of a version 1 controller, or of version 2 for "".
 func Find(ms []Membership, controller string) (Membership, bool) {
 	for _, m := range ms {
 		if controller == "" && m.V2 || controller != "" && m.Has(controller) {
@@ -63,13 +62,13 @@ func Find(ms []Membership, controller string) (Membership, bool) {
 
 // Mount is a mounted hierarchy: a line of /proc/PID/mountinfo.
 type Mount struct {
-	Root        string // which group is at Point, from the reader's cgroup namespace
+	Root        string // the group at Point, as seen from the reader's cgroup namespace
 	Point       string
 	Controllers []string // version 1
 	V2          bool
 }
 
-// ParseMounts picks the cgroup lines out of mountinfo, the last mounted first.
+// ParseMounts returns the cgroup mounts in mountinfo, the latest first.
 func ParseMounts(text string) []Mount {
 	var out []Mount
 	for line := range strings.Lines(text) {
@@ -93,7 +92,7 @@ func ParseMounts(text string) []Mount {
 	return out
 }
 
-// unescape undoes what mountinfo does to blanks.
+// unescape reverts the escapes of mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // Mounts returns the hierarchies mounted in the caller's mount namespace.
@@ -105,12 +104,11 @@ func Mounts() ([]Mount, error) {
 	return ParseMounts(string(b)), nil
 }
 
-// errNowhere says that no mount shows a group.
+// errNowhere means that no mount shows the group.
 var errNowhere = errors.New("not mounted where it can be seen")
 
-// PathOf finds the directory of the group m among mounts. It cannot be found when
-// the mount's root lies above the reader's cgroup namespace ("/../.."): the names
-// in between are hidden.
+// PathOf returns the directory of the group m among mounts. It fails when the mount's root lies above the
+// reader's cgroup namespace ("/../.."), because the names in between are hidden.
 func PathOf(m Membership, mounts []Mount) (string, error) {
 	for _, mt := range mounts {
 		if mt.V2 != m.V2 || !m.V2 && !overlap(mt.Controllers, m.Controllers) {
@@ -132,13 +130,13 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// Own opens the group m the caller is in. It mounts the hierarchy, attached to
-// nothing, because its root is then the root of the caller's cgroup namespace,
-// which no path need lead to; without the privilege for that it takes the path.
+// Own opens the group m of the caller. It makes a detached mount of the hierarchy, whose root is the root of
+// the caller's cgroup namespace; no path needs to lead there. Without the privilege to mount, Own uses the
+// path.
 func Own(m Membership) (*Dir, error) {
 	root, err := detached(m)
 	if err == nil {
-		defer func() { go root.Close() }() // the end of a mount waits for the whole machine
+		defer func() { go root.Close() }() // an unmount waits for the whole machine (synchronize_rcu)
 		if !strings.HasPrefix(m.Path, "/..") {
 			return root.Sub(m.Path)
 		}
@@ -154,8 +152,8 @@ func Own(m Membership) (*Dir, error) {
 	return Open(path)
 }
 
-// detached mounts the hierarchy of m without putting it anywhere. The mount lives
-// as long as a descriptor in it.
+// detached mounts the hierarchy of m without attaching it to the file system tree. The mount lives as long as a
+// descriptor in it.
 func detached(m Membership) (*Dir, error) {
 	kind := "cgroup"
 	if m.V2 {

@@ -3,12 +3,11 @@
 //	runner ── StartTransientUnit(demesne-KEY-PID.scope, Delegate=yes, PIDs=[PID]) ──▶ systemd --user
 //	       ◀───────────────────────── JobRemoved(done) ─────────────────────────────────
 //
-// It is what `systemd-run --user --scope -p Delegate=yes` does, without the
-// program. The scope ends, and systemd removes its directories, when the last
-// process in it is gone, so nothing has to be undone.
+// It does the work of `systemd-run --user --scope -p Delegate=yes` without that program. When the last process
+// of the scope exits, systemd ends the scope and removes its directories. So nothing needs to be undone.
 //
-// The caller is in a user namespace where its user id is 0, and the bus checks the
-// id it is told against the one the kernel reports: [HostUID] finds the real one.
+// The caller is in a user namespace where its user id is 0. The bus compares the id in the authentication with
+// the id the kernel reports, so [HostUID] finds the real one.
 package systemd
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrNoBus says that there is no user bus to ask.
+// ErrNoBus means that the user has no session bus.
 var ErrNoBus = errors.New("no user session bus")
 
 const (
@@ -38,14 +37,14 @@ type property struct {
 	Value dbus.Variant
 }
 
-// aux is an auxiliary unit of StartTransientUnit, type (sa(sv)); there are none.
+// aux is an auxiliary unit of StartTransientUnit, type (sa(sv)). The list is always empty.
 type aux struct {
 	Name       string
 	Properties []property
 }
 
-// Scope puts pids into a new transient scope called name, which must end in
-// ".scope". They are in its group when Scope returns nil.
+// Scope moves pids into a new transient scope called name, which must end in ".scope". The processes are in its
+// group when Scope returns nil.
 func Scope(ctx context.Context, name string, pids ...int) error {
 	addr := address(os.Getenv)
 	if addr == "" {
@@ -62,7 +61,7 @@ func Scope(ctx context.Context, name string, pids ...int) error {
 	return nil
 }
 
-// Available says whether there is a bus to try, without trying it.
+// Available reports whether a bus address exists, without connecting to it.
 func Available() bool { return address(os.Getenv) != "" }
 
 func address(getenv func(string) string) string {
@@ -96,8 +95,8 @@ func connect(ctx context.Context, addr string) (*dbus.Conn, error) {
 	return conn, nil
 }
 
-// properties of the scope. CollectMode lets systemd forget it even if it failed,
-// so that its name is free for the next runner.
+// properties returns the properties of the scope. CollectMode lets systemd unload a failed scope too, so that
+// its name is free for the next runner.
 func properties(pids []int) []property {
 	list := make([]uint32, len(pids))
 	for i, p := range pids {
@@ -115,8 +114,7 @@ func properties(pids []int) []property {
 	return p
 }
 
-// start asks for the unit and waits for the job's end: the processes are in the
-// new group only then.
+// start asks for the unit and waits for its job to end. Only then are the processes in the new group.
 func start(ctx context.Context, conn *dbus.Conn, name string, pids []int) error {
 	signals := make(chan *dbus.Signal, 64)
 	conn.Signal(signals)
@@ -152,7 +150,7 @@ func start(ctx context.Context, conn *dbus.Conn, name string, pids []int) error 
 	}
 }
 
-// removed reads JobRemoved(id, job, unit, result).
+// removed parses JobRemoved(id, job, unit, result).
 func removed(s *dbus.Signal, job dbus.ObjectPath) (result string, mine bool) {
 	if s.Name != manager+".JobRemoved" || len(s.Body) != 4 {
 		return "", false
@@ -162,8 +160,7 @@ func removed(s *dbus.Signal, job dbus.ObjectPath) (result string, mine bool) {
 	return result, path == job
 }
 
-// HostUID returns the caller's user id as the user namespace around its own sees
-// it, from the map.
+// HostUID returns the caller's user id in the parent user namespace, from /proc/self/uid_map.
 func HostUID() (uint32, error) {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

@@ -74,7 +74,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// The wire type systemd documents for StartTransientUnit's properties.
+// TestPropertyTypes checks the D-Bus type that systemd documents for StartTransientUnit's properties.
 func TestPropertyTypes(t *testing.T) {
 	if got := dbus.SignatureOf(properties([]int{1})).String(); got != "a(sv)" {
 		t.Error(got)

@@ -1,5 +1,5 @@
-// Package guestapi is what is said on a guest socket: demesne-runner calls, and demesne-init, PID 1 of the
-// sandbox, answers and reports exits.
+// Package pid1api defines the messages on the socket between demesne-runner and demesne-init, PID 1 of the
+// sandbox. The runner sends requests; init answers them and reports exits.
 //
 //	runner                              init
 //	  │ setup {landlock, seccomp} ───────▶│  restricts itself, once, for all that follow
@@ -10,8 +10,8 @@
 //	  │◀─────── guest.exited {exec, …} ───│  event
 //	  ╳ EOF                               │  PID 1 exits, the kernel kills the rest
 //
-// It is words alone. How they travel is package wire's business, what PID 1 does is package guest's, and what
-// is asked of it for which sandbox is package engine's.
+// It contains only types and constants. Package ipc carries the messages, package pid1 implements PID 1, and
+// package engine decides the requests for each sandbox.
 package pid1api
 
 import (
@@ -20,7 +20,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// The operations.
+// Operations.
 const (
 	OpSetup  ipc.Op = "guest.setup"
 	OpExec   ipc.Op = "guest.exec"
@@ -28,61 +28,61 @@ const (
 	OpExited ipc.Op = "guest.exited"
 )
 
-// Setup is the body of [OpSetup]. It is sent once, first.
+// Setup is the body of [OpSetup], sent once as the first request.
 type Setup struct {
-	Landlock  []PathRule     `json:"landlock,omitempty"` // empty: no filesystem rules (nesting)
-	Scoped    bool           `json:"scoped"`             // Landlock's abstract-socket and signal scopes
-	NoTCP     bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only where there is no netns)
+	Landlock  []PathRule     `json:"landlock,omitempty"` // empty: no file system rules (nesting)
+	Scoped    bool           `json:"scoped"`             // apply Landlock's abstract-socket and signal scopes
+	NoTCP     bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only without a network namespace)
 	Seccomp   SeccompOptions `json:"seccomp"`
-	Subreaper bool           `json:"sentry,omitempty"`    // not PID 1 of a pid namespace: be a subreaper and kill what is left
-	KeepCaps  []uint         `json:"keep_caps,omitempty"` // capability numbers that commands have (nesting: CAP_SETFCAP)
-	RootCaps  []uint         `json:"root_caps,omitempty"` // those that only commands of uid 0 have
+	Subreaper bool           `json:"sentry,omitempty"`    // not PID 1 of a pid namespace: become a subreaper and kill remaining descendants
+	KeepCaps  []uint         `json:"keep_caps,omitempty"` // capability numbers of all commands (nesting: CAP_SETFCAP)
+	RootCaps  []uint         `json:"root_caps,omitempty"` // capability numbers of commands of uid 0 only
 }
 
-// PathRule grants access below Path, as Landlock means it.
+// PathRule grants access below Path, with Landlock's semantics.
 type PathRule struct {
 	Path   ipc.Bytes `json:"path"`
 	Access Access    `json:"access"`
 }
 
-// Access is what a PathRule grants.
+// Access is the access that a PathRule grants.
 type Access string
 
-// The accesses there are.
+// Values of Access.
 const (
 	AccessReadExec  Access = "read-exec"  // read, list, execute
-	AccessReadWrite Access = "read-write" // all but making device nodes and device ioctls
+	AccessReadWrite Access = "read-write" // everything except making device nodes and device ioctls
 	AccessDevice    Access = "device"     // read-write with ioctls, for terminals
 )
 
-// SeccompOptions says which parts of the deny-list to leave out or add.
+// SeccompOptions selects parts of the deny-list to omit or add.
 type SeccompOptions struct {
 	Nesting  bool `json:"nesting,omitempty"`   // allow namespaces and the mount API
 	NoSUID   bool `json:"no_suid,omitempty"`   // refuse to set S_ISUID and S_ISGID
-	NoSocket bool `json:"no_socket,omitempty"` // socketpair(2) only (where there is no mount namespace: a path leads to every socket of the host)
-	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … answer 0 and do nothing
+	NoSocket bool `json:"no_socket,omitempty"` // allow only socketpair(2) (without a mount namespace a path reaches every socket of the host)
+	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … return 0 and do nothing
 }
 
-// Facts is the reply: what was verified to hold, by trying it.
+// Facts is the reply to [OpSetup]: the restrictions that were verified by testing them.
 type Facts struct {
-	LandlockABI   int           `json:"landlock_abi"`   // 0: the kernel has none
-	LandlockFS    bool          `json:"landlock_fs"`    // a forbidden mknod was refused by Landlock
+	LandlockABI   int           `json:"landlock_abi"`   // 0: the kernel has no Landlock
+	LandlockFS    bool          `json:"landlock_fs"`    // Landlock refused a forbidden mknod
 	LandlockScope bool          `json:"landlock_scope"` // scopes applied (ABI ≥ 6)
-	Seccomp       string        `json:"seccomp"`        // sha256 of the filter as loaded, hex; empty: none
+	Seccomp       string        `json:"seccomp"`        // sha256 of the loaded filter, hex; empty: no filter
 	SeccompLen    int           `json:"seccomp_len"`    // BPF instructions
 	NoNewPrivs    bool          `json:"no_new_privs"`
 	CapBounding   uint64        `json:"cap_bounding"`
-	CapEffective  uint64        `json:"cap_effective"` // of what a command gets, not of PID 1
-	ProcMasked    bool          `json:"proc_masked"`   // /proc/sys is not writable, /proc/kcore not readable
+	CapEffective  uint64        `json:"cap_effective"` // capabilities that a command gets, not PID 1's
+	ProcMasked    bool          `json:"proc_masked"`   // /proc/sys is not writable and /proc/kcore is not readable
 	SysReadOnly   bool          `json:"sys_read_only"`
 	CoreLimit     uint64        `json:"core_limit"`         // RLIMIT_CORE of all commands, which they cannot change
-	Landlocked    time.Duration `json:"landlocked"`         // how long Landlock took
-	Filtered      time.Duration `json:"filtered"`           // how long seccomp took
-	Problems      []string      `json:"problems,omitempty"` // asked for, did not hold: "landlock: …"
+	Landlocked    time.Duration `json:"landlocked"`         // duration of applying Landlock
+	Filtered      time.Duration `json:"filtered"`           // duration of loading seccomp
+	Problems      []string      `json:"problems,omitempty"` // requested but not in effect: "landlock: …"
 }
 
-// Exec is the body of [OpExec]. Descriptors: stdin, stdout, stderr, each
-// optional (/dev/null instead); none of them with TTY.
+// Exec is the body of [OpExec]. It carries the descriptors stdin, stdout and stderr. Each is optional and
+// defaults to /dev/null. With TTY it carries none.
 type Exec struct {
 	Exec    uint64      `json:"exec"` // chosen by the runner, unique in the sandbox
 	Argv    []ipc.Bytes `json:"argv"` // Argv[0] is looked up in the PATH of Env
@@ -91,35 +91,35 @@ type Exec struct {
 	UID     uint32      `json:"uid"`
 	GID     uint32      `json:"gid"`
 	Groups  []uint32    `json:"groups,omitempty"`
-	SetIDs  bool        `json:"set_ids"`       // change to UID/GID; false: the only id there is
+	SetIDs  bool        `json:"set_ids"`       // change to UID/GID; false: keep the only id available
 	TTY     *int        `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
 	Rlimits []Rlimit    `json:"rlimits,omitempty"`
 }
 
-// Rlimit is setrlimit(2)'s resource and value, soft and hard alike.
+// Rlimit is the resource and value of setrlimit(2), for both the soft and the hard limit.
 type Rlimit struct {
 	Resource int    `json:"resource"`
 	Value    uint64 `json:"value"`
 }
 
-// Executed is the reply to [OpExec]. A command that is not there or not
-// executable is a [ipc.Error] with CodeNotFound or CodeNotExecutable.
+// Executed is the reply to [OpExec]. A missing or non-executable command yields an [ipc.Error] with
+// CommandNotFound or CodeNotExecutable.
 type Executed struct {
-	PID int `json:"pid"` // as the sandbox sees it
+	PID int `json:"pid"` // in the sandbox's pid namespace
 }
 
 // Signal is the body of [OpSignal].
 type Signal struct {
 	Exec   uint64 `json:"exec"`
 	Signal int    `json:"signal"`
-	// Group signals the command's whole process group, else only the command.
+	// Group signals the command's whole process group instead of the command alone.
 	Group bool `json:"group"`
 }
 
 // Exited is the body of [OpExited].
 type Exited struct {
 	Exec   uint64        `json:"exec"`
-	Status uint32        `json:"status"`  // wait(2)'s status word
+	Status uint32        `json:"status"`  // status word of wait(2)
 	MaxRSS int64         `json:"max_rss"` // KiB, getrusage(2)
 	UTime  time.Duration `json:"utime"`
 	STime  time.Duration `json:"stime"`
