@@ -13,8 +13,8 @@ import (
 // GrantWrite lets another user write to a directory of uid 0, by an access list that names only that user. The
 // directory keeps its owner, and its mode still decides for all other users. Call takeBack before upper.Settle
 // runs; until then the group bits that stat(2) shows are the list's mask. GrantWrite fails if the directory already
-// has an access list, if uid 0 does not own it, or if its file system supports no lists. Then the directory stays
-// closed.
+// has an access list, if this process may not set one, or if the file system supports none. Then the directory
+// stays closed.
 func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 	fd := int(d.Fd())
 	var st unix.Stat_t

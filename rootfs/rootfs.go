@@ -1,9 +1,9 @@
 // Package rootfs builds the file tree that a sandbox sees. Package upper reads back what the sandbox wrote.
 //
-// [MountHost] makes the tree of the image "host". It has a tmpfs at /, the host's /usr read-only with the host's
-// own /bin and /lib beside it, and an /etc whose every entry is named in a table ([etcRows]). It also has inputs
-// below /in, and a small /dev. Files not named do not exist inside: no /home, /run, /var, /root or /opt of the
-// host, no shadow file, no ssh or TLS key.
+// [MountHost] makes the tree of the image "host". It has a tmpfs at /, and the host's /usr read-only with the
+// host's own /bin and /lib beside it. A table ([etcRows]) names every entry of its /etc. It also has inputs below
+// /in, and a small /dev. Files not named do not exist inside: no /home, /run, /var, /root or /opt of the host, no
+// shadow file, no ssh or TLS key.
 //
 // [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, with an upper that
 // is discarded at the end. /in, /out, /workspace, /dev and /sys are as above.
