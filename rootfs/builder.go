@@ -26,7 +26,7 @@ type place struct {
 type planned struct {
 	fd    int
 	at    string
-	kind  uint32 // S_IFDIR, or a kind that a file can cover
+	kind  uint32 // S_IFDIR, or a kind that can be mounted over a file
 	owned bool   // closed by the plan, not by the caller
 }
 

@@ -201,7 +201,7 @@ func (p *plan) mountInputs(inputs []Bind) error {
 		if !plainName(b.Name) {
 			return fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
-		if taken[b.Name] { // otherwise the input would silently replace an image's own file of that name
+		if taken[b.Name] { // two inputs of one name; an image's own file of that name is replaced instead
 			return fmt.Errorf("make /in/%s: %w", b.Name, unix.EEXIST)
 		}
 		taken[b.Name] = true

@@ -130,7 +130,7 @@ func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 	o.upper = dir{fd: fd, at: "scratch "}
 	p, err := t.over(o)
 	switch {
-	case err != nil && len(i.Lowers) == 0: // a directory may be huge, even the whole machine
+	case err != nil && len(i.Lowers) == 0: // not copied: a directory may be as large as the whole machine
 		return nil, errors.Join(t.UpperWhy, err)
 	case err != nil:
 		return t.copied(o, err)

@@ -21,9 +21,9 @@ type chunk struct {
 // A pipe decodes an archive, hashes it and serves it to a reader, each in a goroutine of its own: on two cores the
 // hash and half of the decoding cost no time. It holds at most chunks chunks in memory.
 type pipe struct {
-	free   chan []byte   // for the reader
-	hashed chan chunk    // closed when the reader is done
-	done   chan struct{} // closed when both goroutines have ended
+	free   chan []byte   // for the decoder
+	hashed chan chunk    // for the reader
+	done   chan struct{} // closed when the reader is done
 	ended  chan struct{} // closed when both goroutines have ended
 
 	sum  hash.Hash
