@@ -24,10 +24,10 @@
 //     interface that is up and every route ends there. Some kernels put tunnel devices (tunl0, sit0, …) into each
 //     new namespace, always down (sysctl net.core.fb_tunnels_only_for_init_net).
 //   - A sandbox cannot change this. The namespace belongs to the user namespace of the process that called New. The
-//     sandbox's root lives in a nested one and has no capability over it (user_namespaces(7)). For the same reason
-//     it could bind no port below 1024 and open no ping socket, so New sets ip_unprivileged_port_start to 0 and
-//     opens ping_group_range to everyone, where /proc/sys is writable. New also sets ip_forward to 0, as a new
-//     namespace copies it from the host.
+//     sandbox's root lives in a nested one and has no capability over it (user_namespaces(7)). So it could bind no
+//     port below 1024 and open no ping socket either. Where /proc/sys is writable, New therefore sets
+//     ip_unprivileged_port_start to 0 and opens ping_group_range to all groups. New also sets ip_forward to 0, as a
+//     new namespace copies it from the host.
 //   - /sys shows the devices of the namespace it was mounted from, so the thread inside makes the sysfs mount
 //     (fsopen(2), Linux 5.2). It is read-only. The kernel refuses it where existing mounts hide part of /sys, as
 //     inside a container.

@@ -107,9 +107,9 @@ func (s *side) enter() (err error) {
 const pairIndex = 1000
 
 // pairHardware is the hardware address of both ends. The pair resolves no addresses (IFF_NOARP): the kernel then
-// sends to the other end with its own hardware address. Otherwise a sandbox, which may send to any address by
-// naming the interface, could fill the neighbour table with unanswered requests. That table is shared by the whole
-// machine, so no namespace could add a neighbour.
+// sends to the other end with its own hardware address, which is the same. Otherwise a sandbox, which may send to
+// any address by naming the interface, could fill the neighbour table with unanswered requests. That table is
+// shared by the whole machine, so no namespace could add a neighbour.
 var pairHardware = net.HardwareAddr{0x02, 'd', 'e', 'm', 'e', 's'}
 
 // addPair makes the veth pair, one end in each namespace, and brings both up.

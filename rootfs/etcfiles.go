@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// userName is the name in passwd of a user that is neither root nor nobody.
+// userName is the name in passwd of a user other than ids 0 and 65534.
 const userName = "user"
 
 // The ids that every passwd and group has.

@@ -27,7 +27,7 @@ func ByDefault() *Action {
 }
 
 // Restore sets the disposition a again; it does nothing if a is nil. A program that calls signal.Notify for SIGQUIT
-// must call Restore first, as the runtime assumes that its own handler is still installed. Restore may be called
+// must also call Restore, as the runtime assumes that its own handler is still installed. Restore may be called
 // again.
 func (a *Action) Restore() {
 	if a != nil {

@@ -48,9 +48,9 @@ func (s *settling) attributes(at int, name string, recent bool) (found []string,
 	return found, nil
 }
 
-// mayKeep reports whether an access list is the caller's own. For the directory itself the list must be the one it
-// was given with. Below it, files inherit the directory's default list, so the list may name only users and groups
-// of that.
+// mayKeep reports whether an access list is the caller's own. The lists of the directory itself, and default lists
+// below it, must equal those it was given with. Other lists below it are inherited, so they may name only users and
+// groups of its default list, with no more rights.
 func (s *settling) mayKeep(file string, top bool, key string) bool {
 	given := s.Default
 	if key == aclAccess && top {

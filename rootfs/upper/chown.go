@@ -91,7 +91,7 @@ func Settle(dir *os.File, t Terms) error {
 	return nil
 }
 
-// overflowID is shown as the owner if the real one is not mapped. It is also the id of the user nobody.
+// overflowID is shown as the owner if the real one is not mapped. A file may also really have it.
 const overflowID = 65534
 
 type settling struct {

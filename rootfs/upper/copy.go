@@ -266,7 +266,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 	return nil
 }
 
-// xattrs reads the attributes that keep selects; it returns nil if there are none.
+// xattrs reads the attributes that keep selects; it returns nil if it finds no such attribute.
 func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
 	file := openat.Path(at) + "/" + name
 	n, err := unix.Llistxattr(file, nil)

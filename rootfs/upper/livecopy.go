@@ -26,10 +26,10 @@ import (
 //
 // [LiveCopy.Settle] alone makes the copy. [LiveCopy.Ahead] copies most of it before, while the sandbox writes;
 // Settle then copies only changed files. Every change of a file's contents, names or metadata changes its ctime,
-// which no process can set. So the copy of a file whose ctime is before since is right, whenever it was made, and
-// the inode number shows which file has the name now. Stores into mapped pages that are already writable and dirty
-// are the one exception (page_mkwrite is called only for clean pages). Files that may have such pages are never
-// copied ahead.
+// which no process can set. So the copy of a file whose ctime is before since is right, whenever it was made. The
+// inode number shows whether a name still leads to that file. Stores into mapped pages that are already writable
+// and dirty are the one exception (page_mkwrite is called only for clean pages). Files that may have such pages are
+// never copied ahead.
 //
 // If the file system can share contents (FICLONE: btrfs, xfs, bcachefs), the copy shares them.
 type LiveCopy struct {

@@ -18,8 +18,8 @@ var errMoved = errors.New("moved while it was walked")
 // A walk visits everything below an untrusted directory. It follows no link, enters no other mount, and holds few
 // descriptors however deep or wide the tree is. A level takes some 100 bytes, and so does each of its few
 // directories that wait to be entered. So the number of directories bounds the memory. Only the maxOpen lowest
-// levels are open at once. A directory closed on the way down is opened again as ".." on the way up, compared with
-// its recorded identity, and read on from where the walk left it.
+// levels are open at once, and the top. A directory closed on the way down is opened again as ".." on the way up.
+// The walk compares it with its recorded identity, and reads on from where it left it.
 type walk struct {
 	// visit is called for each name with the result of statx; the top has the name "". Operations on (at, name)
 	// must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
