@@ -101,9 +101,9 @@ func (s *side) enter() (err error) {
 	return s.nl.SetSocketTimeout(wiringTime)
 }
 
-// pairIndex is the index of the gateway's end. If it differs from the other end's, the kernel treats the device as
-// stacked, and reports its state at once instead of up to a second later. In two new namespaces both indexes would
-// be 2.
+// pairIndex is the index of the gateway's end, which must differ from the other end's: in two new namespaces both
+// would be 2. The kernel then treats the device as stacked, and reports its state at once. Otherwise it reports it
+// up to a second later.
 const pairIndex = 1000
 
 // pairHardware is the hardware address of both ends. The pair resolves no addresses (IFF_NOARP): the kernel then

@@ -45,7 +45,7 @@ var ErrForeign = errors.New("the owner or group of the directory is not mapped")
 //   - /etc/hostname, /etc/hosts and /etc/resolv.conf are written by this package, in the upper.
 func MountImage(l Layout, i Image) (*Tree, error) {
 	t, err := mountTree(l, func(t *Tree, l Layout) (*plan, error) { return t.mountImage(l, i) })
-	runtime.KeepAlive(i) // its files went by number
+	runtime.KeepAlive(i) // its files were passed on as descriptor numbers
 	return t, err
 }
 

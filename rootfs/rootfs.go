@@ -1,9 +1,9 @@
 // Package rootfs builds the file tree that a sandbox sees. Package upper reads back what the sandbox wrote.
 //
 // [MountHost] makes the tree of the image "host". It has a tmpfs at /, and the host's /usr read-only with the
-// host's own /bin and /lib beside it. A table ([etcRows]) names every entry of its /etc. It also has inputs below
-// /in, and a small /dev. Files not named do not exist inside: no /home, /run, /var, /root or /opt of the host, no
-// shadow file, no ssh or TLS key.
+// host's own /bin and /lib beside it. A table ([etcRows]) names the entries of the host's /etc that it shows. It
+// also has inputs below /in, and a small /dev. Files not named do not exist inside: no /home, /run, /var, /root or
+// /opt of the host, no shadow file, no ssh or TLS key.
 //
 // [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, with an upper that
 // is discarded at the end. /in, /out, /workspace, /dev and /sys are as above.
@@ -15,17 +15,17 @@
 //	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
 //
 // An image is untrusted. Files are made in its tree before any of its programs run, and below descriptors. The
-// kernel alone follows links of the image, inside the tree's own root (openat2, RESOLVE_IN_ROOT). A file at a mount
-// point that is not a directory is replaced by one.
+// kernel alone follows links of the image, inside the tree's own root (openat2, RESOLVE_IN_ROOT). At a mount point,
+// a directory replaces any other kind of file.
 //
 // All work goes through descriptors: fsopen and open_tree make mounts, and move_mount moves them below descriptors
 // (mount_setattr needs Linux 5.12). The package changes neither the working directory nor the umask, so many
 // goroutines may make trees at the same time. The caller must be uid 0 of a user namespace that owns its mount
 // namespace.
 //
-// The guarantees of the tree rest on the kernel. Read-only and nodev are attributes of the mounts. They hold
-// against uid 0 of the sandbox only if the sandbox runs in a user namespace of its own below this one, which locks
-// them. The package makes no namespace and drops no privilege.
+// The guarantees of the tree rest on the kernel. Read-only and nodev are attributes of the mounts. To hold against
+// uid 0 of the sandbox they must be locked: the sandbox must run in a user namespace of its own below this one. The
+// package makes no namespace and drops no privilege.
 package rootfs
 
 import (
@@ -129,7 +129,7 @@ func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) 
 		return nil, errors.Join(fmt.Errorf("make dev: %w", err), os.Remove(t.Root))
 	}
 	err := t.mount(l, mountRoot)
-	runtime.KeepAlive(l) // its files went by number
+	runtime.KeepAlive(l) // its files were passed on as descriptor numbers
 	if err != nil {
 		return nil, errors.Join(err, t.Unmount())
 	}

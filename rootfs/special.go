@@ -94,7 +94,7 @@ func kindOf(fd int, e openat.Entry) byte {
 	return byte(st.Mode & unix.S_IFMT >> 12) // as IFTODT of dirent.h
 }
 
-// file covers one name, which is not followed.
+// file covers one name, without following a link.
 func (c *cover) file(at int, name string) error {
 	on, err := unix.Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,

@@ -56,7 +56,7 @@ func (c Cache) missing(one DiffID, ids []DiffID) error {
 	if missing := c.Missing(ids); missing != nil {
 		return &MissingError{IDs: missing}
 	}
-	return &MissingError{IDs: []DiffID{one}} // made since
+	return &MissingError{IDs: []DiffID{one}} // published since then
 }
 
 func (h *Held) hold(at dir, id DiffID) error {

@@ -1,4 +1,4 @@
-// Package layers is the cache of unpacked image layers: one directory for each layer, by DiffID.
+// Package layers manages the cache of unpacked image layers: one directory for each layer, by DiffID.
 //
 //	STORE/trees/KEY            mode 0700: other users cannot reach the setuid files of images
 //	STORE/trees/KEY/HEX/fs     a complete layer; it never changes again

@@ -15,7 +15,7 @@ import (
 const memory = 2 << 30
 
 // Confine restricts the process permanently. It leaves read access to the store only, and write access below trees
-// only, so that a compromised unpacker cannot change the contents of other images. It also denies all TCP ports,
+// only. So a compromised unpacker cannot change the contents of other images. Confine also denies all TCP ports,
 // signals to other processes, new privileges and unbounded memory.
 //
 // Confine reports whether Landlock is enforced. Kernels before 5.19 have no version that allows hard links between

@@ -140,8 +140,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestDense tests case F26. A layer, or all layers of an image together, that unpack to far more than their size
-// are refused long before the limit of a layer.
+// TestDense tests case F26: layers that unpack to far more than their size are refused long before the limit of a
+// layer. That holds for a single layer and for all layers of an image together.
 func TestDense(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -66,9 +66,9 @@ func Now(dir *os.File) (time.Time, error) {
 func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)) }
 
 // Settle hands what a sandbox wrote in a directory over to the caller. The process becomes the owner of the files.
-// It removes setuid, setgid and sticky bits and capabilities from files, setuid and setgid bits from directories,
-// and access lists that the sandbox made from both. Other mode bits stay, and so do access lists that only repeat
-// what the directory's own list granted.
+// Files lose setuid, setgid and sticky bits and capabilities, and directories lose setuid and setgid bits. Both
+// lose access lists that the sandbox made. Other mode bits stay, and so do access lists that only repeat what the
+// directory's own list granted.
 //
 // Call Settle when no process of the sandbox is alive. It leaves files of other users alone. It changes the owner
 // of links without following them. Fifos and sockets stay, as they do no harm until they are opened. After a

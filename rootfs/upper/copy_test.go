@@ -20,8 +20,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestCopySwapped checks that a file that is replaced by a link or a pipe after it was seen is not copied, and does
-// not block the copy.
+// TestCopySwapped replaces a file by a link or a pipe after it was seen. It checks that the file is not copied, and
+// does not block the copy.
 func TestCopySwapped(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.WriteFile(dir+"/other", nil, 0o600), os.Symlink("other", dir+"/link"), unix.Mkfifo(dir+"/pipe", 0o600)); err != nil {

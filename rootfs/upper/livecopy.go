@@ -159,7 +159,7 @@ func (t *LiveCopy) pass() error {
 	if err := t.c.dir(from, into, "", 0); err != nil {
 		return err
 	}
-	// As "." its attributes are reached by the same names as everything else's.
+	// As "." its attributes are reached by the same functions as those of every other entry.
 	if err := t.c.twin.shed(from, into, ".", &st); err != nil {
 		return err
 	}
