@@ -114,7 +114,7 @@ func (d dir) chmod(name string, mode uint32) error {
 }
 
 // own gives a directory to the user. An id that is not mapped here is one that the sandbox's own user namespace
-// maps onto ours, so the user owns the directory already.
+// maps onto the caller's, so the user owns the directory already.
 func (d dir) own(name string, u User) error {
 	if u == (User{}) {
 		return nil

@@ -76,8 +76,9 @@ const (
 // errEnough ends copying ahead.
 var errEnough = errors.New("enough was copied ahead")
 
-// NewLiveCopy begins a copy of an upper that rootfs.KeptUpper opened, in a directory that will be another sandbox's
-// rootfs.Layout.Kept. dir must stay open until Close. About most bytes are copied ahead, and no more.
+// NewLiveCopy begins a copy of an upper that rootfs.KeptUpper opened. It makes the copy in the directory kept, from
+// which rootfs.KeptUpper opens it for rootfs.Layout.Below. dir must stay open until Close. About most bytes are
+// copied ahead, and no more.
 func NewLiveCopy(dir, kept *os.File, most int64) (*LiveCopy, error) {
 	at := int(kept.Fd())
 	if err := openat.Mkdir(at, "up", 0o700); err != nil {
