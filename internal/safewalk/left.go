@@ -34,8 +34,8 @@ type Entry struct {
 	in *os.Root
 }
 
-// Open opens a file for reading. An os.Root follows a link that stays below it, even with O_NOFOLLOW. So Open
-// compares the opened file with the entry of that name.
+// Open opens a file for reading. An os.Root follows a link whose target lies below it, even with O_NOFOLLOW. So
+// Open compares the opened file with the entry of that name.
 func (e Entry) Open() (*os.File, error) {
 	has, err := e.Info()
 	if err != nil {
