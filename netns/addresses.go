@@ -5,10 +5,9 @@ import (
 	"net/netip"
 )
 
-// The addresses on the pair. They are the same for every sandbox, as each pair is
-// between two namespaces that nobody else is in. 198.18.0.0/15 is set apart for tests
-// of networks (RFC 2544), so it names nobody; the IPv6 range is a local one (RFC 4193).
-// The pools do not contain the pair's own addresses: what is to the sandbox must not
+// The addresses on the veth pair. They are the same for every sandbox, as each pair connects two namespaces that
+// nothing else is in. 198.18.0.0/15 is reserved for network tests (RFC 2544), so no host uses it; the IPv6 range is
+// a unique local one (RFC 4193). The pools do not contain the pair's own addresses: traffic to the sandbox must not
 // look local in the gateway.
 var (
 	gateway4 = netip.MustParsePrefix("198.18.0.1/30")
@@ -23,17 +22,17 @@ const (
 	pairName  = "demesne0" // both ends, each in its own namespace
 	proxyPort = 3128
 	dnsPort   = 53
-	namedPort = 1 // where the rule sends what has no other listener
+	namedPort = 1 // where the tproxy rule sends connections that have no other listener
 )
 
-// Pools are the addresses that may stand for names: what is connected to in them arrives
-// at Gateway.Named. As many in each.
+// Pools returns the address ranges that may stand for host names. Connections to them arrive at Gateway.Named. Both
+// ranges hold the same number of addresses.
 func Pools() (v4, v6 netip.Prefix) { return pool4, pool6 }
 
-// ProxyAddr is where a sandbox finds Gateway.Proxy.
+// ProxyAddr returns the address at which a sandbox finds Gateway.Proxy.
 func ProxyAddr() netip.AddrPort { return netip.AddrPortFrom(gateway4.Addr(), proxyPort) }
 
-// DNSAddr is where a sandbox finds its name server.
+// DNSAddr returns the address at which a sandbox finds its name server.
 func DNSAddr() netip.AddrPort { return netip.AddrPortFrom(gateway4.Addr(), dnsPort) }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -8,33 +8,32 @@ import (
 	"sync"
 )
 
-// Gateway is the way out of one sandbox: its namespace, joined by a veth pair to
-// another that has no way out itself, and sockets in that one. Nothing is forwarded; what
-// arrives at the sockets is all that a sandbox can reach. Which socket accepted says
-// which sandbox it is.
+// Gateway is the egress of one sandbox: the sandbox's namespace, a second namespace joined to it by a veth pair,
+// and sockets in the second one. The second namespace has no other link and forwards nothing, so a sandbox can
+// reach only these sockets. The accepting socket identifies the sandbox.
 type Gateway struct {
 	Sandbox *NS // to start the sandbox in
 
-	// Sockets, which listen already; for another process, or net.FileListener and
-	// net.FilePacketConn, which copy them.
+	// Sockets, which listen already. Pass them to another process, or to net.FileListener and net.FilePacketConn,
+	// which copy them.
 	Proxy  *os.File   // at ProxyAddr
 	DNS    *os.File   // UDP, at DNSAddr
 	DNSTCP *os.File   // at DNSAddr
-	Named  []*os.File // every other TCP port of every address in the pools; the local address of a connection is the one it was made to
+	Named  []*os.File // every other TCP port of every address in the pools; the local address of a connection is its original destination
 
-	NamedErr error // why Named is empty: no nft_tproxy. [Gateway.Listen] does for single ports
-	IPv6Err  error // why there is no IPv6
+	NamedErr error // why Named is empty: no nft_tproxy. [Gateway.Listen] opens single ports instead
+	IPv6Err  error // why IPv6 is missing
 
 	namespace *os.File
 }
 
-// making lets one gateway be made at a time. The kernel does most of it under one lock
-// (rtnl): a hundred that contend for it take twice as long as a hundred in turn.
+// making serializes gateway creation. The kernel does most of the work under one lock (rtnl): a hundred concurrent
+// creations take twice as long as a hundred sequential ones.
 var making sync.Mutex
 
-// NewGateway makes a gateway in namespaces owned by the caller's user namespace, over
-// which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN. The sandbox's side was verified: an
-// interface besides lo, routes to the two pools, and no other route.
+// NewGateway makes a gateway in namespaces owned by the caller's user namespace, over which it needs CAP_SYS_ADMIN
+// and CAP_NET_ADMIN. It verifies the sandbox's side: one interface besides lo, routes to the two pools, and no
+// other route.
 func NewGateway() (*Gateway, error) {
 	g := &Gateway{}
 	making.Lock()
@@ -57,7 +56,7 @@ func NewGateway() (*Gateway, error) {
 	return g, nil
 }
 
-// open moves what w made into g, and the sockets.
+// open moves the namespaces of w into g, and opens the sockets.
 func (w *wiring) open(g *Gateway) (err error) {
 	g.Sandbox, w.sandbox.ns = w.sandbox.ns, nil
 	g.namespace, w.gateway.ns.File = w.gateway.ns.File, nil
@@ -75,7 +74,7 @@ func (w *wiring) open(g *Gateway) (err error) {
 	return g.Sandbox.verify(uint32(w.sandbox.link.Attrs().Index))
 }
 
-// openNamed leaves all or nothing in Named.
+// openNamed opens all sockets of Named or, on an error, sets NamedErr and leaves Named empty.
 func (g *Gateway) openNamed(with6 bool) {
 	families := []bool{false, true}[:1]
 	if with6 {
@@ -97,8 +96,8 @@ func (g *Gateway) openNamed(with6 bool) {
 	}
 }
 
-// Listen opens listeners for one port of every address in the pools, IPv4 and, where
-// there is any, IPv6: what Named does for all ports.
+// Listen opens listeners for one port of every address in the pools, for IPv4 and, where available, for IPv6. Named
+// does the same for all ports.
 func (g *Gateway) Listen(port uint16) ([]*os.File, error) {
 	var all []*os.File
 	err := (&NS{File: g.namespace}).within(func() error {
@@ -123,8 +122,8 @@ func (g *Gateway) Listen(port uint16) ([]*os.File, error) {
 	return all, nil
 }
 
-// Close closes our descriptors of the sockets and gives up the namespaces. Connections that
-// were accepted stay until they are closed. Close can be called twice.
+// Close closes this process's descriptors of the sockets and releases the namespaces. Accepted connections live
+// until they are closed. Close can be called twice.
 func (g *Gateway) Close() error {
 	var errs []error
 	g.closeNamed()

@@ -46,7 +46,7 @@ func within(t *testing.T, g *Gateway, f func() error) {
 	}
 }
 
-// serveNames serves a listener by saying where each connection was made to.
+// serveNames accepts connections and answers each with its original destination.
 func serveNames(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -70,7 +70,8 @@ func dial(network, to string) (string, error) {
 	return string(b), err
 }
 
-// TestEscapeN1NoWayOut: what connects arrives at our sockets, and there is nothing else.
+// TestEscapeN1NoWayOut checks that connections arrive at the gateway's sockets, and that the sandbox reaches
+// nothing else.
 func TestEscapeN1NoWayOut(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
@@ -112,7 +113,7 @@ func TestEscapeN1NoWayOut(t *testing.T) {
 	})
 }
 
-// refusals: what has no socket or no route is refused at once, each in its way.
+// refusals checks that packets without a socket or a route are refused at once, each with its own error.
 func refusals() (all error) {
 	for _, c := range []struct {
 		network, to string
@@ -145,8 +146,8 @@ func refused(network, to string) error {
 	return err
 }
 
-// TestEscapeN20Datagrams: a burst of QUIC hears of every packet, not of the first six; raw and
-// packet sockets are the capability's business, which nobody inside has.
+// TestEscapeN20Datagrams checks that every packet of a QUIC burst is refused, not only the first six. Raw and
+// packet sockets need a capability that no process inside has.
 func TestEscapeN20Datagrams(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
@@ -162,8 +163,9 @@ func TestEscapeN20Datagrams(t *testing.T) {
 	})
 }
 
-// TestEscapeNeighbours: a sandbox that sends to any address through its interface, which takes no route, leaves
-// no question without an answer in the table of neighbours, which all namespaces of a machine share.
+// TestEscapeNeighbours checks that a sandbox cannot fill the neighbour table, which all namespaces of a machine
+// share. It sends to arbitrary addresses through its interface, which needs no route, and must leave no unanswered
+// requests.
 func TestEscapeNeighbours(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		within(t, gateway(t), func() error {
@@ -191,8 +193,8 @@ func TestEscapeNeighbours(t *testing.T) {
 	})
 }
 
-// TestEscapeN21Sandboxes: two sandboxes with the same addresses reach their own gateways
-// only; neither sees the other's listeners, nor the process's own.
+// TestEscapeN21Sandboxes checks that two sandboxes with the same addresses reach only their own gateways. Neither
+// reaches the other's listeners, nor those of this process.
 func TestEscapeN21Sandboxes(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		one, two := gateway(t), gateway(t)
@@ -233,8 +235,8 @@ func TestEscapeN21Sandboxes(t *testing.T) {
 	})
 }
 
-// TestVerify: a gateway is verified by what arrives; one without the rule falls back, and one
-// without a socket is refused.
+// TestVerify checks that Verify tests real traffic: a gateway without the tproxy rule falls back, and one without a
+// socket fails.
 func TestVerify(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
@@ -289,11 +291,11 @@ func inGateway(t *testing.T, g *Gateway, f func() error) {
 	}
 }
 
-// TestVerifyIPv6: IPv6 is tried like IPv4, and where it does not arrive IPv4 goes on alone.
+// TestVerifyIPv6 checks that Verify tests IPv6 as well, and that IPv4 still works if IPv6 fails.
 func TestVerifyIPv6(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		lost := gateway(t)
-		inGateway(t, lost, func() error { // nobody answers for the gateway's address
+		inGateway(t, lost, func() error { // the gateway's address is removed, so nothing answers for it
 			link, err := netlink.LinkByName(pairName)
 			if err != nil {
 				return err
@@ -301,7 +303,7 @@ func TestVerifyIPv6(t *testing.T) {
 			return netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(gateway6)})
 		})
 		deaf := gateway(t)
-		deaf.Named[1].Close() // no listener where the rule sends it
+		deaf.Named[1].Close() // no listener where the rule sends the connection
 		deaf.Named[1], _ = os.Open(os.DevNull)
 		for name, g := range map[string]*Gateway{"no neighbour": lost, "no listener": deaf} {
 			if err := g.Verify(); err != nil || g.NamedErr != nil || g.IPv6Err == nil || len(g.Named) != 1 {
@@ -323,8 +325,8 @@ func TestVerifyIPv6(t *testing.T) {
 	})
 }
 
-// TestFirstPackets: in a new gateway not even the first packet is lost, over IPv4 or IPv6: TCP had to
-// send none again.
+// TestFirstPackets checks that a new gateway loses no packet, not even the first, over IPv4 or IPv6: TCP must not
+// have retransmitted.
 func TestFirstPackets(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		for range 40 {
@@ -355,8 +357,8 @@ func TestFirstPackets(t *testing.T) {
 	})
 }
 
-// TestVerifyInterrupted: signals, which the Go runtime sends its own threads at any time, do not make
-// a gateway look broken.
+// TestVerifyInterrupted checks that signals, which the Go runtime sends to its own threads at any time, do not make
+// Verify fail.
 func TestVerifyInterrupted(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
@@ -384,7 +386,7 @@ func TestVerifyInterrupted(t *testing.T) {
 	})
 }
 
-// interruptThreads sends every thread of this process what the runtime preempts goroutines with.
+// interruptThreads sends every thread of this process the signal that the runtime preempts goroutines with.
 func interruptThreads() {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
@@ -415,12 +417,12 @@ func answer(l net.Listener, text string) {
 	}
 }
 
-// TestListen: without the rule, listeners for single ports do, and the gateway's own
-// ports keep what is theirs.
+// TestListen checks that listeners for single ports work without the rule, and that the gateway's own ports keep
+// their connections.
 func TestListen(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)
-		g.closeNamed() // the rule then finds no listener and lets pass
+		g.closeNamed() // the rule then finds no listener and lets the packet pass
 		go answer(listener(t, g.Proxy), "proxy")
 		for _, port := range []uint16{443, 3128} {
 			all, err := g.Listen(port)
@@ -449,8 +451,8 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// TestGatewaysLeaveNothing makes 1000 of each user's, forty alive at once, and counts descriptors and
-// interfaces: with those of root and of a user, in root's half of the tests, they are thousands.
+// TestGatewaysLeaveNothing makes 1000 gateways per caller, forty alive at once, and counts descriptors and
+// interfaces. As root the test runs for root and for an ordinary user, which makes thousands.
 func TestGatewaysLeaveNothing(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		before := descriptors(t)
@@ -498,7 +500,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Both ends of the pair carry packets, ask for no hardware addresses, and have no address but those that they are given.
+// TestPair checks that both ends of the pair carry packets, send no ARP requests, and have only the addresses they
+// were given.
 func TestPair(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		g := gateway(t)

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// inside says that this process is the one that asRootAndUser started.
+// inside marks the process that asRootAndUser started.
 const inside = "DEMESNE_TEST_INSIDE"
 
-// asRootAndUser runs the calling test again in a user and mount namespace of its
-// own with one id, made by root and by an ordinary user, and body there.
+// asRootAndUser runs the calling test again, in a new user and mount namespace with one id, and body in it. It does
+// so once as root and once as an ordinary user.
 func asRootAndUser(t *testing.T, body func(t *testing.T)) {
 	switch os.Getenv(inside) {
 	case "1":
 		body(t)
 		return
-	case "user": // an ordinary user of the host, still to make the namespaces
+	case "user": // an ordinary user of the host, which still has to make the namespaces
 		reexec(t, "1", nil)
 		return
 	}
@@ -31,8 +31,8 @@ func asRootAndUser(t *testing.T, body func(t *testing.T)) {
 	})
 }
 
-// reexec runs the test t is part of in a child, in new namespaces unless it is told
-// to become somebody first.
+// reexec runs the test that t is part of in a child, which gets new namespaces unless it becomes another user
+// first.
 func reexec(t *testing.T, env string, who *syscall.Credential) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")

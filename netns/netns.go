@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NS is a network namespace with a loopback and nothing else. It lives as long as a
-// process, a descriptor or a mount refers to it.
+// NS is a network namespace with a loopback and nothing else. It lives as long as a process, a descriptor or a
+// mount refers to it.
 type NS struct {
-	File     *os.File // of nsfs: what setns(2) takes
+	File     *os.File // of nsfs, for setns(2)
 	Sysfs    *os.File // a detached read-only mount of sysfs, to move_mount(2) once; or nil
 	SysfsErr error    // why Sysfs is nil
 
 	routes *os.File // an rtnetlink(7) socket made inside
 }
 
-// New makes a namespace owned by the caller's user namespace, over which it needs
-// CAP_SYS_ADMIN and CAP_NET_ADMIN. The namespace was verified; see [NS.Verify].
+// New makes a namespace owned by the caller's user namespace, over which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// It verifies the namespace; see [NS.Verify].
 func New() (*NS, error) {
 	var n *NS
 	err := lockedthread.Run(func() (err error) {
@@ -43,8 +43,8 @@ func New() (*NS, error) {
 	return n, nil
 }
 
-// DialTCP connects to a server in the namespace, on its loopback for one. A listener
-// outside can so be joined to a port inside; the sandbox gets no way out by it.
+// DialTCP connects to a server in the namespace, for example on its loopback. The caller can so publish a port
+// inside through a listener outside; the sandbox gains no egress from it.
 func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
 	err = n.within(func() error {
 		d := net.Dialer{}
@@ -61,8 +61,8 @@ func (n *NS) DialTCP(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, er
 	return c, nil
 }
 
-// Listen listens for TCP in the namespace, on its loopback for one: a server of ours inside.
-// The socket blocks; net.FileListener takes a copy.
+// Listen listens for TCP in the namespace, for example on its loopback, for a server that runs outside. The socket
+// is blocking; net.FileListener takes a copy.
 func (n *NS) Listen(at netip.AddrPort) (l *os.File, err error) {
 	err = n.within(func() error {
 		fd, err := plainSocket(at)
@@ -77,8 +77,7 @@ func (n *NS) Listen(at netip.AddrPort) (l *os.File, err error) {
 	return l, nil
 }
 
-// plainSocket listens in the calling thread's namespace, on any interface that has the
-// address.
+// plainSocket listens in the calling thread's namespace, on any interface that has the address.
 func plainSocket(at netip.AddrPort) (fd int, err error) {
 	family := unix.AF_INET
 	if at.Addr().Is6() {
@@ -111,8 +110,8 @@ func (n *NS) within(f func() error) error {
 	})
 }
 
-// Close gives up this process's hold on the namespace. A sandbox that joined it
-// keeps it. Close can be called twice.
+// Close releases this process's reference to the namespace. A sandbox that joined it keeps it. Close can be called
+// twice.
 func (n *NS) Close() error {
 	var errs []error
 	for _, f := range []**os.File{&n.File, &n.Sysfs, &n.routes} {
@@ -124,9 +123,9 @@ func (n *NS) Close() error {
 	return errors.Join(errs...)
 }
 
-// enter moves the calling thread, which must be spent, into a new namespace and
-// brings lo up. One socket does for all of it: interface ioctls work on any, and
-// SIOCGSKNS needs no /proc, which may be missing or show other processes.
+// enter moves the calling thread, which must be disposable, into a new namespace and brings lo up. One socket
+// serves for everything: interface ioctls work on any socket, and SIOCGSKNS needs no /proc, which may be missing or
+// show other processes.
 func enter() (*NS, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("unshare: %w", err)
@@ -149,8 +148,8 @@ func enter() (*NS, error) {
 	return n, nil
 }
 
-// setUp brings an interface of sock's namespace up, with those flags besides and no others that can be set:
-// in one call, and not as package netlink does.
+// setUp brings an interface of sock's namespace up with one ioctl. It also sets the given flags, and clears all
+// other settable ones, which package netlink does not do.
 func setUp(sock int, name string, flags uint16) error {
 	link, err := unix.NewIfreq(name)
 	if err != nil {

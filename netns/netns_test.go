@@ -39,8 +39,8 @@ func TestNew(t *testing.T) {
 	})
 }
 
-// useLoopback checks what New promises from inside: only lo, up, port 80 free to
-// bind.
+// useLoopback checks the guarantees of New from inside: lo is the only interface, it is up, and port 80 can be
+// bound.
 func useLoopback() error {
 	links, err := net.Interfaces()
 	if err != nil || len(links) != 1 || links[0].Name != "lo" || links[0].Flags&net.FlagUp == 0 {
@@ -140,7 +140,7 @@ func TestVerifySeesMore(t *testing.T) {
 	})
 }
 
-// verifyRoutes goes through routes that are more than a gateway's sandbox may have.
+// verifyRoutes adds routes that the sandbox of a gateway may not have, and checks that verify rejects each.
 func verifyRoutes(w *wiring) error {
 	pair := uint32(w.sandbox.link.Attrs().Index)
 	if err := errors.Join(w.addAddresses(), w.ipv6Err, w.sandbox.ns.verify(pair)); err != nil {
@@ -155,7 +155,7 @@ func verifyRoutes(w *wiring) error {
 	} {
 		r.LinkIndex = int(pair)
 		if err := w.sandbox.nl.RouteAdd(&r); err != nil {
-			continue // the kernel did not want it either
+			continue // the kernel rejects it too
 		}
 		if err := w.sandbox.ns.verify(pair); !errors.Is(err, ErrNotAlone) {
 			return fmt.Errorf("%v: %v", r, err)
@@ -177,8 +177,8 @@ func TestProbeEgress(t *testing.T) {
 	})
 }
 
-// TestThreadsEnd holds that no thread stays in a namespace: that would keep it
-// alive, and /proc/self could show it.
+// TestThreadsEnd checks that no thread stays in a namespace. It would keep the namespace alive, and /proc/self
+// could show it.
 func TestThreadsEnd(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		own, err := os.Readlink("/proc/self/ns/net")

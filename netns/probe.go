@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Step is a part of [ProbeEgress]; a kernel can lack each of them alone.
+// Step is a part of [ProbeEgress]; a kernel can lack each of them independently.
 type Step string
 
-// The steps.
+// The steps of ProbeEgress and NewGateway.
 const (
 	StepNamespace Step = "namespaces"
 	StepVeth      Step = "veth pair"
@@ -23,7 +23,7 @@ const (
 	StepConnect   Step = "connection"
 )
 
-// StepError tells at which step ProbeEgress or NewGateway ended.
+// StepError reports the step at which ProbeEgress or NewGateway failed.
 type StepError struct {
 	Step Step
 	Err  error
@@ -31,13 +31,12 @@ type StepError struct {
 
 func (e *StepError) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 
-// Unwrap gives the kernel's answer.
+// Unwrap returns the kernel's error.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// ProbeEgress makes a gateway as NewGateway does and lets a connection from the sandbox
-// to an address that nobody has arrive at a listener in the gateway, which learns the
-// address. Its error is a [*StepError]. It leaves nothing, except that where the kernel
-// does not answer in time a thread ends later than the call.
+// ProbeEgress makes a gateway as NewGateway does, and connects from the sandbox to an address that no host has. A
+// listener in the gateway must accept the connection and learn that address. The error wraps a [*StepError].
+// ProbeEgress leaves nothing behind, except that a thread outlives the call if the kernel does not answer in time.
 func ProbeEgress() error {
 	done := make(chan error, 1)
 	go func() { done <- lockedthread.Run(probeEgress) }()

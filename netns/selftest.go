@@ -10,19 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reachTime bounds each try of Verify, and reach6Time those over IPv6. What arrives does so
-// at once, where there is nothing else to do.
+// reachTime bounds each attempt of Verify, and reach6Time those over IPv6. On an idle machine a packet arrives at
+// once.
 const (
 	reachTime  = 10 * time.Second
 	reach6Time = time.Second
-	again6Time = 5 * time.Millisecond // after which another packet is sent: a first one may be lost; then twice that
+	again6Time = 5 * time.Millisecond // delay before another packet is sent, as the first one may be lost; doubled each time
 )
 
-// Verify tries from inside whether what a sandbox sends arrives: at the name server's
-// socket, at the proxy's, and what is for any port of an address that stands for a name, at
-// Named, over IPv4 and IPv6. When only names do not, NamedErr says so and Named is empty; when
-// only IPv6 does not, IPv6Err does, and Named has no socket for it. It is for a gateway that
-// nobody serves yet, and leaves nothing in its queues.
+// Verify tests from inside whether packets of a sandbox reach the name server's socket and the proxy's. It also
+// tests whether connections to any port of an address that stands for a name reach Named, over IPv4 and IPv6. If
+// only connections to names fail, Verify sets NamedErr and empties Named. If only IPv6 fails, it sets IPv6Err and
+// closes the IPv6 socket of Named. Call it before the gateway is served; it leaves nothing in the gateway's queues.
 func (g *Gateway) Verify() error {
 	var names, six error
 	err := g.Sandbox.within(func() error {
@@ -54,11 +53,11 @@ func (g *Gateway) Verify() error {
 	return nil
 }
 
-// aName is an address of a pool that no name gets, with some port.
+// aName returns an address of a pool that no name gets, with an arbitrary port.
 func aName(pool netip.Prefix) netip.AddrPort { return netip.AddrPortFrom(pool.Addr(), 7) }
 
-// reaches6 tries IPv6. Where nothing listens yet, as the kernel has no rule, the gateway's word for that
-// does: what is not refused does not arrive there.
+// reaches6 tests IPv6. If Named has no IPv6 listener because the kernel lacks the tproxy rule, a refusal by the
+// gateway proves that packets arrive there.
 func (g *Gateway) reaches6() error {
 	to := aName(pool6)
 	for wait := again6Time; ; wait *= 2 {
@@ -74,7 +73,7 @@ func (g *Gateway) reaches6() error {
 	}
 }
 
-// drain takes what arrived at a listener after its time.
+// drain accepts and closes connections that arrived at a listener after the deadline.
 func drain(at *os.File) error {
 	return control(at, func(fd int) error {
 		for {
@@ -94,9 +93,9 @@ func drain(at *os.File) error {
 	})
 }
 
-// arrives sends from the calling thread's namespace to an address and takes what comes at a
-// socket, which has to be that. Nothing in it blocks but the wait: a connect that is interrupted by
-// a signal is not begun again (signal(7)), and the Go runtime signals its own threads.
+// arrives sends from the calling thread's namespace to an address, and takes the packet or connection that comes at
+// a socket, which must match. Only the wait blocks: a connect that a signal interrupts is not restarted
+// (signal(7)), and the Go runtime signals its own threads.
 func arrives(at *os.File, to netip.AddrPort, kind int, patience time.Duration) error {
 	fd, err := send(to, kind)
 	if err != nil {
@@ -111,7 +110,7 @@ func arrives(at *os.File, to netip.AddrPort, kind int, patience time.Duration) e
 	})
 }
 
-// refuses sends to an address where nothing is, and wants to be told so.
+// refuses connects to an address without a listener, and expects ECONNREFUSED.
 func refuses(to netip.AddrPort, patience time.Duration) error {
 	fd, err := send(to, unix.SOCK_STREAM)
 	if err != nil {
@@ -124,7 +123,7 @@ func refuses(to netip.AddrPort, patience time.Duration) error {
 	return nil
 }
 
-// send connects a new socket, which leaves no TIME_WAIT.
+// send connects a new socket, with SO_LINGER set so that it leaves no TIME_WAIT.
 func send(to netip.AddrPort, kind int) (fd int, err error) {
 	family := unix.AF_INET
 	if to.Addr().Is6() {
@@ -147,8 +146,8 @@ func send(to netip.AddrPort, kind int) (fd int, err error) {
 	return fd, err
 }
 
-// arrival waits until something is at a socket, or what sent it was told that it will not arrive.
-// A listener of -1 is none.
+// arrival waits until a packet or connection is at the listener, or the sender gets an error. A listener of -1 is
+// ignored.
 func arrival(listener, sender int, patience time.Duration) error {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}, {Fd: int32(sender)}}
 	for {
@@ -171,7 +170,7 @@ func arrival(listener, sender int, patience time.Duration) error {
 	}
 }
 
-// take takes what has arrived, and checks where to it was sent.
+// take takes one packet or connection, and checks the destination of a connection.
 func take(fd int, to netip.AddrPort, kind int) error {
 	if kind == unix.SOCK_DGRAM {
 		_, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT)

@@ -7,39 +7,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctl of a namespace, below /proc/sys/net. The first value that the kernel takes
-// stays.
+// sysctl is a setting of a namespace, below /proc/sys/net. The first value that the kernel accepts is used.
 type sysctl struct {
 	name   string
 	values []string
 }
 
-// Those of any sandbox: group 65535 need not exist in the user namespace. Each one costs a tenth
-// of what a namespace does.
+// sandboxSysctls apply to every sandbox. Group 65535 need not exist in the user namespace, hence the second value.
+// Each setting costs a tenth of the time that a namespace takes.
 var sandboxSysctls = []sysctl{
 	{"ipv4/ip_unprivileged_port_start", []string{"0"}},
 	{"ipv4/ping_group_range", []string{"0 65535", "0 0"}},
 	{"ipv4/ip_forward", []string{"0"}},
 }
 
-// Those of a sandbox besides that has a link.
+// linkSysctls apply in addition to a sandbox that has a link.
 var linkSysctls = []sysctl{
-	{"ipv6/conf/default/accept_ra", []string{"0"}}, // nobody there is a router
+	{"ipv6/conf/default/accept_ra", []string{"0"}}, // the link has no router
 }
 
-// Those of a gateway: nothing is forwarded, and every refusal is told, so that clients
-// of QUIC and the like turn to TCP at once.
+// gatewaySysctls apply to a gateway. It forwards nothing and reports every refusal, so that clients of QUIC and the
+// like fall back to TCP at once.
 var gatewaySysctls = []sysctl{
 	{"ipv4/ip_forward", []string{"0"}},
 	{"ipv6/conf/all/forwarding", []string{"0"}},
 	{"ipv6/conf/default/accept_ra", []string{"0"}},
-	{"ipv4/icmp_ratemask", []string{"0"}}, // no type is limited
+	{"ipv4/icmp_ratemask", []string{"0"}}, // no ICMP type is rate-limited
 	{"ipv6/icmp/ratemask", []string{"255"}},
 }
 
-// writeSysctls writes them for the calling thread's namespace, which is the one that
-// /proc/sys/net shows it. None is needed for isolation, and /proc/sys may be
-// read-only, so failures are left alone.
+// writeSysctls writes the settings for the calling thread's namespace, which /proc/sys/net shows it. Isolation
+// depends on none of them, and /proc/sys may be read-only, so writeSysctls ignores failures.
 func writeSysctls(list []sysctl) {
 	for _, s := range list {
 		writeFirst("/proc/sys/net/"+s.name, s.values)
@@ -59,8 +57,7 @@ func writeFirst(path string, values []string) {
 	}
 }
 
-// mountSysfs makes a sysfs mount of the calling thread's namespace that is attached
-// nowhere.
+// mountSysfs makes a detached sysfs mount of the calling thread's namespace.
 func mountSysfs() (*os.File, error) {
 	ctx, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

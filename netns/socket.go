@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog of a listener; the kernel cuts it to net.core.somaxconn.
+// backlog is that of each listener; the kernel caps it at net.core.somaxconn.
 const backlog = 4096
 
-// socket makes a socket in the calling thread's namespace that takes only what comes
-// over the pair. It is socket(2)'s: net.Listen would make an MPTCP one. It blocks, so
-// that no poller of this process has to hear of what another one serves.
+// socket makes a socket in the calling thread's namespace that takes only traffic from the pair. It calls socket(2)
+// directly, as net.Listen would make an MPTCP socket. The socket is blocking, so that this process does not poll a
+// socket that another one serves.
 func socket(at netip.AddrPort, kind int) (int, error) {
 	family := unix.AF_INET
 	if at.Addr().Is6() {
@@ -30,8 +30,8 @@ func socket(at netip.AddrPort, kind int) (int, error) {
 	return fd, nil
 }
 
-// setUpSocket sets SO_REUSEPORT so that a wildcard and the gateway's own address can
-// have the same port: the more specific one gets the connection.
+// setUpSocket sets SO_REUSEPORT so that a wildcard and the gateway's own address can share a port: the more
+// specific one gets the connection.
 func setUpSocket(fd int, at netip.AddrPort, kind int) error {
 	for _, o := range []struct {
 		name              string

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addTProxy lets every TCP connection that is not to the gateway's own address arrive
-// at the listener on namedPort, in the calling thread's namespace:
+// addTProxy makes every TCP connection that is not to the gateway's own address arrive at the listener on
+// namedPort, in the calling thread's namespace:
 //
 //	meta nfproto ipv4 meta l4proto tcp ip daddr != 198.18.0.1 tproxy ip to :1
 //
-// No connection is tracked, and none is rewritten: the accepted socket has the address
-// it was made to.
+// The kernel tracks and rewrites no connection: the local address of the accepted socket is the original
+// destination.
 func addTProxy(with6 bool) error {
 	c, err := nftables.New(nftables.AsLasting())
 	if err != nil {
@@ -38,9 +38,9 @@ func addTProxy(with6 bool) error {
 	return nil
 }
 
-// redirect is the rule for the address family of own.
+// redirect returns the rule for the address family of own.
 func redirect(own netip.Addr) []expr.Any {
-	family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // of the destination in the header
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // of the destination address in the IP header
 	if own.Is6() {
 		family, offset = unix.NFPROTO_IPV6, 24
 	}

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotAlone is what Verify wraps when there is more than a loopback.
+// ErrNotAlone is wrapped by Verify's error when the namespace has more than a loopback.
 var ErrNotAlone = errors.New("more than a loopback")
 
-// Verify reads the namespace's interfaces and routes from the kernel and fails
-// unless lo is the only interface that is up and every route ends at lo. It speaks
-// for the moment it is called; nobody without CAP_NET_ADMIN over the owning user
-// namespace can change it later. It is not safe for concurrent use.
+// Verify reads the namespace's interfaces and routes from the kernel. It fails unless lo is the only interface that
+// is up and every route ends at lo. The result holds for the moment of the call; a later change needs CAP_NET_ADMIN
+// over the owning user namespace. Verify is not safe for concurrent use.
 func (n *NS) Verify() error { return n.verify(0) }
 
-// verify allows the interface pair besides lo, and routes over it to the pools and
-// on the link itself, unless pair is 0.
+// verify does the work of Verify. Unless pair is 0 it also allows that interface, and routes over it to the pools
+// and on the link itself.
 func (n *NS) verify(pair uint32) error {
 	if n.routes == nil {
 		return fmt.Errorf("verify: %w", os.ErrClosed)
@@ -39,16 +38,16 @@ func (n *NS) verify(pair uint32) error {
 	})
 }
 
-// view is what a namespace's rtnetlink socket told so far. It is read without
-// package netlink, which would decode everything and take five times as long.
+// view holds what a namespace's rtnetlink socket has reported so far. It does not use package netlink, which would
+// decode everything and take five times as long.
 type view struct {
 	socket int
 	lo     uint32 // index of the loopback
-	pair   uint32 // index of the interface that may be up besides
+	pair   uint32 // index of the other interface that may be up
 	buf    [8 << 10]byte
 }
 
-// link takes an RTM_NEWLINK and fails when anything but a loopback is up.
+// link handles an RTM_NEWLINK and fails if an interface other than a loopback or the pair is up.
 func (v *view) link(m syscall.NetlinkMessage) error {
 	if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
 		return nil
@@ -64,8 +63,7 @@ func (v *view) link(m syscall.NetlinkMessage) error {
 	return nil
 }
 
-// route takes an RTM_NEWROUTE of any table and fails when it leads further than lo and
-// the pair.
+// route handles an RTM_NEWROUTE of any table and fails if the route leads beyond lo and the pair.
 func (v *view) route(m syscall.NetlinkMessage) error {
 	if m.Header.Type != unix.RTM_NEWROUTE || len(m.Data) < unix.SizeofRtMsg {
 		return nil
@@ -92,12 +90,12 @@ func (v *view) route(m syscall.NetlinkMessage) error {
 	return nil
 }
 
-// ourRoutes are what a pair's routes may lead to: the pools, and its own link with
-// broadcast and multicast.
+// ourRoutes lists the allowed destinations of a pair's routes: the pools, and its own link with broadcast and
+// multicast.
 var ourRoutes = []netip.Prefix{pool4, pool6, sandbox4.Masked(), sandbox6.Masked(), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8")}
 
-// isOurs says whether a route's destination, with a mask of bits, is in ourRoutes. A
-// default route has none, and so is not.
+// isOurs reports whether a route's destination, of prefix length bits, is in ourRoutes. A default route has no
+// destination, so isOurs returns false for it.
 func isOurs(bits byte, attrs []syscall.NetlinkRouteAttr) bool {
 	for _, a := range attrs {
 		if dst, ok := netip.AddrFromSlice(a.Value); ok && a.Attr.Type == unix.RTA_DST {
@@ -112,8 +110,7 @@ func isGateway(b []byte) bool {
 	return ok && (a == gateway4.Addr() || a == gateway6.Addr())
 }
 
-// dump asks for all objects of one kind, as RTM_GETLINK, of every address family,
-// and hands them to each.
+// dump requests all objects of one kind, such as RTM_GETLINK, of every address family, and passes them to each.
 func (v *view) dump(kind uint16, each func(syscall.NetlinkMessage) error) error {
 	req := make([]byte, unix.SizeofNlMsghdr+unix.SizeofRtMsg) // zero: AF_UNSPEC
 	binary.NativeEndian.PutUint32(req, uint32(len(req)))
@@ -122,7 +119,7 @@ func (v *view) dump(kind uint16, each func(syscall.NetlinkMessage) error) error 
 	if err := unix.Sendto(v.socket, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	var refused error // the first one; the rest of the answer must be read all the same
+	var refused error // the first one; the rest of the answer must still be read
 	for {
 		n, _, err := unix.Recvfrom(v.socket, v.buf[:], unix.MSG_TRUNC)
 		switch {
@@ -149,7 +146,7 @@ func (v *view) dump(kind uint16, each func(syscall.NetlinkMessage) error) error 
 	}
 }
 
-// control runs f with f's descriptor, which stays open meanwhile.
+// control calls f with the file's descriptor, and keeps it open meanwhile.
 func control(file *os.File, f func(fd int) error) error {
 	c, err := file.SyscallConn()
 	if err != nil {

@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wiringTime bounds every wait for the kernel. All of it takes a few milliseconds, where there is
-// nothing else to do.
+// wiringTime bounds every wait for the kernel. On an idle machine the whole setup takes a few milliseconds.
 const wiringTime = 10 * time.Second
 
-// wiring is a gateway in the making. One thread makes it all: it goes into the sandbox's
-// namespace first and stays in the gateway's, where the sockets are to be. What has to
-// be done in the sandbox's afterwards goes through a socket made there.
+// wiring is a gateway under construction. One thread builds it all: it enters the sandbox's namespace first and
+// then stays in the gateway's, where the sockets must be made. Later work in the sandbox's namespace goes through a
+// socket made there.
 type wiring struct {
 	sandbox, gateway side
 	ipv6Err          error
 }
 
-// side is a namespace, the socket that sets it up, and its end of the pair.
+// side is a namespace, the rtnetlink socket that configures it, and its end of the pair.
 type side struct {
 	ns   *NS
 	nl   *netlink.Handle
@@ -45,7 +44,7 @@ func (s side) close() {
 	}
 }
 
-// steps of build, in order.
+// steps returns the steps of build, in order.
 func (w *wiring) steps() []step {
 	return []step{
 		{StepNamespace, w.enterSandbox},
@@ -102,15 +101,15 @@ func (s *side) enter() (err error) {
 	return s.nl.SetSocketTimeout(wiringTime)
 }
 
-// pairIndex is the gateway's end. The kernel takes a device for stacked, and tells its
-// state at once and not up to a second later, when its index differs from the other
-// end's; in two new namespaces both would be 2.
+// pairIndex is the index of the gateway's end, which must differ from the other end's: in two new namespaces both
+// would be 2. The kernel then treats the device as stacked, and reports its state at once. Otherwise it reports it
+// up to a second later.
 const pairIndex = 1000
 
-// pairHardware is the address of both ends. Nobody asks for addresses between them (IFF_NOARP): the
-// kernel then sends to the other end as to itself. Else a sandbox, which may send to any address by naming
-// the interface, would fill the table of neighbours with questions that have no answer, and that
-// table is one for the whole machine: none of its namespaces would find a new neighbour.
+// pairHardware is the hardware address of both ends. The pair resolves no addresses (IFF_NOARP): the kernel then
+// sends to the other end with its own hardware address, which is the same. Otherwise a sandbox, which may send to
+// any address by naming the interface, could fill the neighbour table with unanswered requests. That table is
+// shared by the whole machine, so no namespace could add a neighbour.
 var pairHardware = net.HardwareAddr{0x02, 'd', 'e', 'm', 'e', 's'}
 
 // addPair makes the veth pair, one end in each namespace, and brings both up.
@@ -128,7 +127,8 @@ func (w *wiring) addPair() error {
 		if err := s.findPair(); err != nil {
 			return err
 		}
-		// Nobody needs a link-local address. Where there is no IPv6, there is none to begin with.
+		// The pair needs no link-local address. Without IPv6 in the kernel this call fails, and there is no such
+		// address anyway.
 		s.nl.LinkSetIP6AddrGenMode(s.link, nl.IN6_ADDR_GEN_MODE_NONE)
 		err := control(s.ns.routes, func(fd int) error { return setUp(fd, pairName, unix.IFF_NOARP|unix.IFF_MULTICAST) })
 		if err != nil {
@@ -138,7 +138,7 @@ func (w *wiring) addPair() error {
 	return nil
 }
 
-// findPair asks for the index only: package netlink would decode all of the link.
+// findPair asks for the index only: package netlink would decode the whole link.
 func (s *side) findPair() error {
 	index, err := s.index(pairName)
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *side) index(name string) (int, error) {
 	return int(ifr.Uint32()), err
 }
 
-// addAddresses gives both ends theirs, and the sandbox the routes to the pools. It
-// gets no default route: what is not in a pool is refused without a packet.
+// addAddresses gives both ends their addresses, and the sandbox the routes to the pools. The sandbox gets no
+// default route: the kernel refuses other destinations without sending a packet.
 func (w *wiring) addAddresses() error {
 	if err := w.addFamily(gateway4, sandbox4, pool4); err != nil {
 		return err
@@ -183,9 +183,8 @@ func (w *wiring) addFamily(gateway, sandbox, to netip.Prefix) error {
 	})
 }
 
-// routeAnyIP makes every address of the pools one of the gateway's own. So the kernel
-// itself refuses what has no socket: TCP with a reset, UDP with port unreachable, other
-// protocols with protocol unreachable.
+// routeAnyIP makes every address of the pools local to the gateway. The kernel itself then refuses traffic that has
+// no socket: TCP with a reset, UDP with port unreachable, other protocols with protocol unreachable.
 func (w *wiring) routeAnyIP() error {
 	lo, err := w.gateway.index("lo")
 	if err != nil {
@@ -207,10 +206,9 @@ func (w *wiring) routeAnyIP() error {
 	return nil
 }
 
-// waitUp waits until both ends carry packets, which the kernel arranges in the
-// background: a packet sent before is lost, and sent again only after a second. Asking
-// for a link makes newer kernels (6.8) arrange it at once. The flag IFF_RUNNING does
-// not do: it is set before anything is known.
+// waitUp waits until both ends carry packets. The kernel enables that in the background: a packet sent before is
+// lost, and retransmitted only after a second. Newer kernels (6.8) enable it at once when asked for the link. The
+// flag IFF_RUNNING is no substitute: it is set too early.
 func (w *wiring) waitUp() error {
 	deadline := time.Now().Add(wiringTime)
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
@@ -231,10 +229,10 @@ func (w *wiring) waitUp() error {
 	return nil
 }
 
-// waitOwn waits until both ends take what is for their own IPv6 addresses. The kernel makes
-// the route for that, and joins the group in which neighbours ask for the address, in the
-// background too, also where no duplicate is looked for: what is sent before is lost, and
-// sent again only after a second. The group is joined first (addrconf_dad_begin).
+// waitOwn waits until both ends accept packets for their own IPv6 addresses. The kernel adds the route for that,
+// and joins the solicited-node group of the address, in the background, even without duplicate address detection. A
+// packet sent before is lost, and retransmitted only after a second. The kernel joins the group first
+// (addrconf_dad_begin), so waiting for the route is enough.
 func (w *wiring) waitOwn() error {
 	if w.ipv6Err != nil {
 		return nil

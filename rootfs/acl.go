@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GrantWrite lets another user write to a directory that is uid 0's, by an access list that only names
-// that user: a directory of the host keeps its owner, and the mode that others see decides for
-// them as before. Take it back before upper.Settle looks; until then the group bits that stat(2) shows
-// are the list's mask. A directory that has an access list already, or is not uid 0's, is left alone,
-// and so is one on a file system that has none: then the directory stays closed.
+// GrantWrite lets another user write to a directory of uid 0, by an access list that names only that user. The
+// directory keeps its owner, and its mode still decides for all other users. Call takeBack before upper.Settle
+// runs; until then the group bits that stat(2) shows are the list's mask. GrantWrite fails if the directory already
+// has an access list, if this process may not set one, or if the file system supports none. Then the directory
+// stays closed.
 func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 	fd := int(d.Fd())
 	var st unix.Stat_t
@@ -29,7 +29,7 @@ func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 	}
 	return func() error {
 		defer runtime.KeepAlive(d)
-		// While there is a list, these bits are its mask: the mode would keep that.
+		// While the list exists, these bits are its mask, and would stay in the mode.
 		if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
 			return fmt.Errorf("take %q back: %w", d.Name(), err)
 		}
@@ -42,8 +42,8 @@ func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 
 const accessList = "system.posix_acl_access"
 
-// grant is what acl(5) means by the mode and one more user, as the kernel's
-// include/uapi/linux/posix_acl_xattr.h lays it out.
+// grant returns the access list for a mode and one more user (acl(5)), in the layout of the kernel's
+// include/uapi/linux/posix_acl_xattr.h.
 func grant(mode, uid uint32) []byte {
 	const (
 		userObj, user, groupObj, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20

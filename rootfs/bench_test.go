@@ -10,7 +10,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// benchInUserns is nstest.Enter for a benchmark: with as many ids as the caller can map.
+// benchInUserns is nstest.Enter for a benchmark, with as many ids as the caller can map.
 func benchInUserns(b *testing.B) bool {
 	b.Helper()
 	if nstest.Entered() {
@@ -26,7 +26,7 @@ func benchInUserns(b *testing.B) bool {
 	return false
 }
 
-// BenchmarkMountHost reports the medians of making a tree and of removing it.
+// BenchmarkMountHost reports the median times to make and to remove a tree.
 func BenchmarkMountHost(b *testing.B) { benchTree(b, MountHost) }
 
 // BenchmarkMountImage does the same for an image of 40 layers.

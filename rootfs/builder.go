@@ -7,14 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A plan is a detached file system whose files are being made, and the mounts that will be moved into it.
-// They are moved after it is attached: only kernels from 6.15 on let a detached mount be moved below
-// another detached one.
+// A plan is a detached file system under construction, and the mounts to be moved into it. The mounts are moved
+// after it is attached: before Linux 6.15 a detached mount cannot be moved below another detached one.
 type plan struct {
 	dir   // the root of the file system
 	moves []planned
-	held  []int  // descriptors that go with it
-	shm   *place // the directory that /dev/shm shares its file system with; nil: none
+	held  []int  // descriptors to close with the plan
+	shm   *place // the directory that becomes /dev/shm, on the file system of /; nil: none
 }
 
 // A place is a name in an open directory.
@@ -23,15 +22,15 @@ type place struct {
 	name string
 }
 
-// A planned mount: a detached one, where it goes, and what it covers there.
+// A planned mount is a detached mount, its target, and the kind of file it covers there.
 type planned struct {
 	fd    int
 	at    string
-	kind  uint32 // S_IFDIR, or what a file can be covered by
+	kind  uint32 // S_IFDIR, or a kind that can be mounted over a file
 	owned bool   // closed by the plan, not by the caller
 }
 
-// newPlan makes the tmpfs that errors call at. Options as in tmpfs(5); attrs are attributes of the mount.
+// newPlan makes the tmpfs that errors call at. Options are as in tmpfs(5); attrs are attributes of the mount.
 func newPlan(at string, attrs int, options ...option) (*plan, error) {
 	fd, err := newFS("tmpfs", attrs, append(options, option{"mode", "0755"})...)
 	if err != nil {
@@ -40,7 +39,7 @@ func newPlan(at string, attrs int, options ...option) (*plan, error) {
 	return &plan{dir: dir{fd: fd, at: at}}, nil
 }
 
-// mount plans to move a detached mount, and makes the file or directory it will cover.
+// mount plans to move a detached mount, and makes the file or directory that it will cover.
 func (p *plan) mount(m planned) error {
 	p.moves = append(p.moves, m)
 	if m.kind == unix.S_IFDIR {
@@ -49,8 +48,8 @@ func (p *plan) mount(m planned) error {
 	return p.write(m.at, nil)
 }
 
-// bind plans to mount a copy of the host's path, which may be missing or unreadable: then it will
-// be missing inside too.
+// bind plans to mount a copy of the host's path. If the path is missing or unreadable, it will be missing inside
+// too.
 func (p *plan) bind(path, at string, kind uint32, attrs uint64) error {
 	fd, err := clone(unix.AT_FDCWD, path, attrs)
 	if absent(err) {
@@ -62,7 +61,7 @@ func (p *plan) bind(path, at string, kind uint32, attrs uint64) error {
 	return p.mount(planned{fd, at, kind, true})
 }
 
-// source plans to mount a source, which must be of that kind if one is given.
+// source plans to mount a source, which must be of the kind want unless that is 0.
 func (p *plan) source(s Source, at string, want uint32, attrs uint64) error {
 	fd, kind, err := s.open(attrs)
 	if err != nil {
@@ -82,7 +81,7 @@ var wrongKind = map[uint32]error{
 	unix.S_IFREG: errors.New("not a regular file"),
 }
 
-// attach mounts the file system at path below dirfd, and everything planned below it.
+// attach mounts the file system at path below dirfd, and all planned mounts below it.
 func (p *plan) attach(dirfd int, path string) error {
 	if err := move(p.fd, dirfd, path); err != nil {
 		return fmt.Errorf("mount %s: %w", p.at, err)
@@ -95,7 +94,7 @@ func (p *plan) attach(dirfd int, path string) error {
 	return nil
 }
 
-// seal makes the tmpfs read-only, but not what is mounted below it.
+// seal makes the tmpfs read-only, but not the mounts below it.
 func (p *plan) seal() error {
 	if err := setAttr(p.fd, unix.MOUNT_ATTR_RDONLY, false); err != nil {
 		return fmt.Errorf("make %s read-only: %w", p.at, err)

@@ -9,34 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CertFile is where a tree with Layout.Trust has the certificates to be trusted, for the
-// variables that name such a file: SSL_CERT_FILE and the like.
+// CertFile is the file of trusted certificates in a tree with Layout.Trust, for the variables that name such a
+// file: SSL_CERT_FILE and the like.
 const CertFile = "/etc/demesne-ca.pem"
 
-// Trust says what certificates of authorities a tree has in CertFile: those that it has
-// anyway, or else the host's, and Extra. Without Extra a tree that has its own gets no
-// CertFile: its programs find those.
+// Trust selects the authority certificates in a tree's CertFile: the tree's own or, if it has none, the host's,
+// plus Extra. A tree that has its own gets no CertFile without Extra, as its programs find those.
 type Trust struct {
 	Extra []byte // PEM
 }
 
-// bundles are where systems keep certificates in one file: Debian and Alpine, Fedora,
-// OpenSUSE, BSD and older Alpine.
+// bundles lists the paths at which systems keep certificates in one file: Debian and Alpine, Fedora, OpenSUSE, BSD
+// and older Alpine.
 var bundles = []string{
 	"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem",
 }
 
-// maxBundle bounds what is read of one. Usual are 200 KiB.
+// maxBundle bounds how many bytes of a bundle are read. A usual one has 200 KiB.
 const maxBundle = 4 << 20
 
-// certFile is CertFile's content, or nil if there is to be none. own opens a file of the
-// tree; for the host's it is the host's.
+// certFile returns the content of CertFile, or nil if the tree gets none. own opens a file of the tree; for the
+// host's tree it opens the host's file.
 func (t *Trust) certFile(own func(name string) (int, error)) []byte {
 	if t == nil {
 		return nil
 	}
 	f := bundle(own)
-	if f != nil && len(t.Extra) == 0 { // as nearly always: it is not read then
+	if f != nil && len(t.Extra) == 0 { // the common case: the bundle is not read
 		f.Close()
 		return nil
 	}
@@ -53,7 +52,7 @@ func hostFile(name string) (int, error) {
 	return unix.Open("/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
-// bundle opens the first one that is a file with certificates, or gives nil.
+// bundle opens the first of bundles that is a file with certificates, or returns nil.
 func bundle(open func(name string) (int, error)) *os.File {
 	for _, name := range bundles {
 		fd, err := open(name)
@@ -69,7 +68,7 @@ func bundle(open func(name string) (int, error)) *os.File {
 	return nil
 }
 
-// hasCertificate reads as far as the first one.
+// hasCertificate reports whether f holds a certificate. It reads no further than the first one.
 func hasCertificate(f *os.File) bool {
 	lines := bufio.NewReader(io.NewSectionReader(f, 0, maxBundle))
 	for begins := true; ; {
@@ -84,7 +83,7 @@ func hasCertificate(f *os.File) bool {
 	}
 }
 
-// readBundle gives all of f, and closes it. Of nil it is nothing.
+// readBundle returns the content of f, and closes it. It returns nil for a nil f.
 func readBundle(f *os.File) []byte {
 	if f == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// copied makes / of copies of the layers, merged as overlayfs would: the last rung, for a kernel that
-// has no overlay for us. Hard links become files of their own.
+// copied makes / from copies of the layers, merged as overlayfs would. It is the last fallback, for a kernel on
+// which no overlay works. Hard links become separate files.
 func (t *Tree) copied(o *overlay, why error) (*plan, error) {
 	t.Upper = UpperCopied
 	t.UpperWhy = errors.Join(t.UpperWhy, why)

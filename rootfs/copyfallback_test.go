@@ -13,7 +13,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// TestCopied: a copy is like the original in what a program can see.
+// TestCopied checks that a program sees no difference between a copy and the original.
 func TestCopied(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -65,7 +65,7 @@ func TestCopied(t *testing.T) {
 	}
 }
 
-// TestCopiedDeep: an image that is too deep to copy is refused, with nothing left.
+// TestCopiedDeep checks that an image too deep to copy is refused, and that nothing is left of it.
 func TestCopiedDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

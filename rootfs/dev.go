@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceNodes are bound from the host, for nobody can make one in a user namespace. One that the
-// host lacks is missing inside.
+// deviceNodes are bound from the host, as a user namespace does not allow mknod for devices. A device that the host
+// lacks is missing inside.
 var deviceNodes = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 var deviceLinks = []struct{ name, target string }{
@@ -20,14 +20,14 @@ var deviceLinks = []struct{ name, target string }{
 	{"stdout", "/proc/self/fd/1"},
 }
 
-// initName is where the sandbox's first program is found in /dev.
+// initName is the name in /dev of the sandbox's first program.
 const initName = ".demesne-init"
 
-// A device bind is nosuid and noexec, and read-only: that keeps its owner and mode, while a device
-// on a read-only mount can still be written to.
+// attrDevice makes a device bind nosuid, noexec and read-only. Read-only protects its owner and mode, while a
+// device on a read-only mount can still be written to.
 const attrDevice = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 
-// mountDev makes the tmpfs for /dev with everything below it but shm, and attaches it.
+// mountDev makes the tmpfs for /dev with everything below it except shm, and attaches it.
 func mountDev(at string, initProgram Source) (*plan, error) {
 	p, err := newPlan("/dev/", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
 		option{"size", "64k"}, option{"nr_inodes", "64"})
@@ -50,8 +50,8 @@ func mountDev(at string, initProgram Source) (*plan, error) {
 	return p, p.attach(unix.AT_FDCWD, at)
 }
 
-// devices makes the plain part of /dev. mqueue stays empty: only a process in the sandbox's own
-// ipc namespace can mount the right one.
+// devices makes the plain part of /dev. mqueue stays empty: only a process in the sandbox's own ipc namespace can
+// mount the right one.
 func (p *plan) devices() error {
 	if err := p.learnUmask("mqueue"); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (p *plan) devices() error {
 	return nil
 }
 
-// shareShm makes /dev/shm a directory of the file system at /, where it counts against the same
-// size, and then /dev read-only. An image's tree may have none to share: then it is one of its own.
+// shareShm makes /dev/shm a directory of the file system at /, so that it counts against the same size, and then
+// makes /dev read-only. If the tree of an image has no directory to share, /dev/shm is a tmpfs of its own.
 func (p *plan) shareShm(root *plan, l Layout) error {
 	shm, err := root.openShm(l)
 	if err != nil {
@@ -93,8 +93,8 @@ func (p *plan) openShm(l Layout) (int, error) {
 	return clone(p.shm.fd, p.shm.name, 0)
 }
 
-// newDevpts makes an instance of devpts. Its terminals belong to group 5 (tty) where that is
-// mapped, and at most 256 can be had: the kernel's own limit is one for the whole machine.
+// newDevpts makes an instance of devpts. Its terminals belong to group 5 (tty) if that is mapped. It has at most
+// 256 terminals, as the kernel's own limit is shared by the whole machine.
 func newDevpts() (int, error) {
 	options := []option{{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "256"}}
 	const attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
@@ -105,7 +105,7 @@ func newDevpts() (int, error) {
 	return fd, err
 }
 
-// program binds the sandbox's first program, the only thing in /dev that can be executed.
+// program binds the sandbox's first program, the only executable file in /dev.
 func (p *plan) program(s Source) error {
 	if s.zero() {
 		return nil

@@ -9,15 +9,16 @@ import (
 	"demesne/internal/openat"
 )
 
-// A dir is a directory of a tree being made. Names are relative to it and ours; what an image has
-// under them is not, but nothing hostile runs yet that could change it meanwhile.
+// A dir is a directory of a tree under construction. Names are relative to it, and chosen by this package. The
+// files that an image has under these names are untrusted, but no untrusted program runs yet that could change
+// them.
 type dir struct {
 	fd    int
-	at    string // what errors call it, with a slash at the end
-	umask uint32 // what the kernel takes away, so that it is given back where it matters
+	at    string // its name in errors, with a slash at the end
+	umask uint32 // mode bits that the kernel clears, restored where they matter
 }
 
-// mkdir makes a directory where there is none. It stands in for what is no directory.
+// mkdir makes a directory unless it exists. It replaces a file that is not a directory.
 func (d dir) mkdir(name string, mode uint32) error {
 	if err := openat.Mkdir(d.fd, name, mode); err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
@@ -35,7 +36,7 @@ func (d dir) symlink(target, name string) error {
 	return nil
 }
 
-// write makes a file that everybody may read.
+// write makes a file that every user may read.
 func (d dir) write(name string, content []byte) error {
 	const mode = 0o644
 	if len(content) == 0 {
@@ -61,9 +62,8 @@ func (d dir) write(name string, content []byte) error {
 	return nil
 }
 
-// touch makes an empty file without opening it. A descriptor that can write, even one that a fork
-// in another goroutine copied for the time until its execve, would keep [plan.seal] from making the
-// mount read-only: EBUSY.
+// touch makes an empty file without opening it. A writable descriptor would keep [plan.seal] from making the mount
+// read-only (EBUSY). Even a copy of it would, which a fork in another goroutine holds until its execve.
 func (d dir) touch(name string, mode uint32) error {
 	err := unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0)
 	if err == unix.EEXIST {
@@ -80,7 +80,7 @@ func (d dir) touch(name string, mode uint32) error {
 	return d.chmod(name, mode)
 }
 
-// remove removes what is no directory; nothing being there is fine.
+// remove removes a file that is not a directory; it ignores a missing one.
 func (d dir) remove(name string) error {
 	if err := unix.Unlinkat(d.fd, name, 0); err != nil && err != unix.ENOENT {
 		return err
@@ -88,8 +88,8 @@ func (d dir) remove(name string) error {
 	return nil
 }
 
-// learnUmask makes a directory of mode 1777 and sees what is missing from it. There is no other
-// way to learn the umask of a process than to change it, for every thread.
+// learnUmask makes a directory of mode 1777 and checks which bits are missing. The only other way to learn a
+// process's umask is to change it, for every thread.
 func (d *dir) learnUmask(name string) error {
 	d.umask = 0
 	if err := d.mkdir(name, 0o1777); err != nil {
@@ -113,8 +113,8 @@ func (d dir) chmod(name string, mode uint32) error {
 	return nil
 }
 
-// own gives a directory to the user. An id that is not mapped here is one that the sandbox's own
-// user namespace maps onto ours, so the directory is the user's already.
+// own gives a directory to the user. An id that is not mapped here is one that the sandbox's own user namespace
+// maps onto the caller's, so the user owns the directory already.
 func (d dir) own(name string, u User) error {
 	if u == (User{}) {
 		return nil
@@ -126,7 +126,7 @@ func (d dir) own(name string, u User) error {
 	return nil
 }
 
-// absent tells whether a file of the host is not there for us: missing, or not ours to see.
+// absent reports whether an error means that a file of the host is missing, or not accessible to this process.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) ||
 		errors.Is(err, unix.ELOOP)

@@ -11,29 +11,29 @@ import (
 	"demesne/internal/openat"
 )
 
-// How a row of the host's /etc comes inside. Each is one try: what the host lacks costs one failed
-// system call, and listing /etc would cost fifty of them.
+// how says how an entry of the host's /etc comes into the tree. Each entry costs one attempt: a missing one costs
+// one failed system call, and listing /etc would cost fifty.
 type how int
 
 const (
 	bindDir  how = iota // a directory, bound read-only
-	copyFile            // a file, copied if it is small: as fast, and the sandbox may change it
-	keepLink            // as copyFile, but a link into the system directories stays one
+	copyFile            // a file, copied if it is small: as fast as a bind, and the sandbox may change it
+	keepLink            // as copyFile, but a link into the system directories stays a link
 )
 
-// etcRows is all of the host's /etc that a sandbox sees. Nothing here may hold a secret: that leaves
-// out gitconfig, npmrc, pip.conf, maven/settings.xml, wgetrc, profile.d, machine-id, ssl/private. What
-// only serves to change the others (ca-certificates), or only packaging (python3), is left out too.
+// etcRows lists everything of the host's /etc that a sandbox sees. No entry may hold a secret. That excludes
+// gitconfig, npmrc, pip.conf, maven/settings.xml, wgetrc, profile.d, machine-id and ssl/private. It also leaves out
+// files that only serve to change the others (ca-certificates), or only packaging (python3).
 var etcRows = []struct {
 	name string
 	how  how
 }{
-	// the loader, and what the names of programs mean
+	// the dynamic loader, and the alternatives of program names
 	{"alternatives", bindDir},
 	{"ld.so.cache", copyFile},
 	{"ld.so.conf", copyFile},
 	{"ld.so.conf.d", bindDir},
-	// certificates that are trusted, and how to use them
+	// trusted certificates, and how to use them
 	{"crypto-policies", bindDir},
 	{"pki/ca-trust", bindDir},
 	{"pki/tls/cert.pem", keepLink},
@@ -42,7 +42,7 @@ var etcRows = []struct {
 	{"ssl/cert.pem", keepLink},
 	{"ssl/certs", bindDir},
 	{"ssl/openssl.cnf", keepLink},
-	// which system and which time zone this is
+	// the system's name and version, and its time zone
 	{"debian_version", copyFile},
 	{"localtime", keepLink},
 	{"lsb-release", copyFile},
@@ -65,11 +65,12 @@ var etcRows = []struct {
 	{"maven/m2.conf", copyFile},
 }
 
-// javaDir is there when a Java is; on Debian each has its own directory in /etc, java-17-openjdk.
+// javaDir exists if a Java is installed; on Debian each version has its own directory in /etc, such as
+// java-17-openjdk.
 const javaDir, javaPrefix = "/usr/lib/jvm", "java-"
 
-// copyMax is the largest file that is copied. Up to here a copy costs what a bind does, and is one
-// mount less to copy into each new mount namespace; ten times as large, it costs four times as much.
+// copyMax is the size in bytes of the largest file that is copied. Up to this size a copy costs as much as a bind,
+// and saves one mount in each new mount namespace. At ten times the size it costs four times as much.
 const copyMax = 16 << 10
 
 // etc makes /etc: the synthetic files first, then the rows that the host has.
@@ -125,7 +126,7 @@ func (h *hostEtc) row(name string, how how) error {
 	return h.copyRow(name)
 }
 
-// bindRow binds what is at name, or at the end of a link there, if it is of that kind.
+// bindRow binds the file at name, after following links, if it is of that kind.
 func (h *hostEtc) bindRow(name string, kind uint32) error {
 	fd, err := clone(h.fd, name, attrBindRO)
 	if absent(err) {
@@ -197,7 +198,7 @@ func (h *hostEtc) java() error {
 	}
 }
 
-// parents makes the directories above a name inside.
+// parents makes the parent directories of name in the tree.
 func (h *hostEtc) parents(name string) error {
 	up := path.Dir(name)
 	if up == "." || h.made[up] {
@@ -210,8 +211,8 @@ func (h *hostEtc) parents(name string) error {
 	return h.mkdir("etc/"+up, 0o755)
 }
 
-// inSystem tells whether a link in the directory from leads into one of the system directories,
-// which the tree has too.
+// inSystem reports whether a link in the directory from leads into one of the system directories, which the tree
+// has too.
 func inSystem(from, target string) bool {
 	if !path.IsAbs(target) {
 		target = path.Join(from, target)

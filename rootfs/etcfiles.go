@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// userName is what passwd calls a user that is neither root nor nobody.
+// userName is the name in passwd of a user other than ids 0 and 65534.
 const userName = "user"
 
 // The ids that every passwd and group has.
@@ -16,7 +16,7 @@ const (
 	nobodyID = 65534
 )
 
-// checkHostname refuses what would be more than a name in /etc/hosts.
+// checkHostname refuses a string that would be more than a name in /etc/hosts.
 func checkHostname(name string) error {
 	ok := len(name) <= 64 && strings.Trim(name, ".-") == name
 	for _, c := range []byte(name) {
@@ -31,7 +31,7 @@ func checkHostname(name string) error {
 
 type file struct{ name, content string }
 
-// syntheticEtc returns the files of /etc that owe nothing to the host.
+// syntheticEtc returns the files of /etc that do not depend on the host.
 func syntheticEtc(l Layout) []file {
 	return []file{
 		{"group", group(l.User)},

@@ -11,7 +11,7 @@ func TestPasswd(t *testing.T) {
 	const root, nobody = "root:x:0:0:root:/root:/bin/sh\n", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	for _, row := range []struct {
 		user          User
-		passwd, group string // the line besides the usual
+		passwd, group string // the line in addition to the usual ones
 	}{
 		{User{}, "", ""},
 		{User{1000, 1000}, "user:x:1000:1000:user:/home/user:/bin/sh\n", "user:x:1000:\n"},
@@ -66,7 +66,7 @@ func TestInSystem(t *testing.T) {
 	}
 }
 
-// TestRows holds what the tables must not name, and that each row is there once.
+// TestRows checks that the tables name no forbidden file, and no file twice.
 func TestRows(t *testing.T) {
 	var names []string
 	for _, row := range etcRows {

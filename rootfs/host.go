@@ -11,11 +11,11 @@ import (
 	"demesne/internal/openat"
 )
 
-// systemDirs are the host's programs and libraries. Where the host has a link (/bin → usr/bin) so
-// has the tree; a directory is bound read-only.
+// systemDirs lists the directories of the host's programs and libraries. A link of the host (/bin → usr/bin)
+// becomes the same link in the tree; a directory is bound read-only.
 var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// plainDirs are the sandbox's own, on the tmpfs, besides /tmp. Parents come first.
+// plainDirs lists the sandbox's own directories on the tmpfs, besides /tmp. Parents come first.
 var plainDirs = []struct {
 	name string
 	mode uint32
@@ -45,8 +45,8 @@ var plainLinks = []struct{ name, target string }{
 	{"var/run", "/run"},
 }
 
-// HostFiles makes the files of the host's tree that a sandbox of this layout starts with, without what
-// is mounted over them.
+// HostFiles makes the files of the host's tree that a sandbox of this layout starts with, without the mounts over
+// them.
 func HostFiles(l Layout) (*os.File, error) {
 	p, err := planHost(l)
 	defer p.close()
@@ -57,7 +57,7 @@ func HostFiles(l Layout) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/"), err
 }
 
-// planHost makes the tmpfs for / with everything on it.
+// planHost makes the tmpfs for / with all its files.
 func planHost(l Layout) (*plan, error) {
 	p, err := newPlan("/", attrBind, sizes(l)...)
 	if err != nil {
@@ -71,7 +71,7 @@ func planHost(l Layout) (*plan, error) {
 	return p, nil
 }
 
-// mountHost attaches it with everything below it, or an overlay of it.
+// mountHost attaches the host's tree with everything below it, or an overlay of it.
 func (t *Tree) mountHost(l Layout) (*plan, error) {
 	p, err := planHost(l)
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 	return p, p.finish(t.Root, l)
 }
 
-// finish adds what every tree has, attaches it, and mounts the inputs.
+// finish adds the parts that every tree has, attaches the plan, and mounts the inputs.
 func (p *plan) finish(at string, l Layout) error {
 	if err := p.sources(l); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *plan) finish(at string, l Layout) error {
 	return p.mountInputs(l.Inputs)
 }
 
-// sizes are the options of a tmpfs that the sandbox may fill.
+// sizes returns the options of a tmpfs that the sandbox may fill.
 func sizes(l Layout) []option {
 	return []option{{"size", atLeastZero(l.Size)}, {"nr_inodes", atLeastZero(l.Inodes)}}
 }
@@ -134,11 +134,11 @@ func (p *plan) plain(Layout) error {
 	return nil
 }
 
-// atLeastZero formats a limit; tmpfs takes 0 for none.
+// atLeastZero formats a limit; tmpfs takes 0 for no limit.
 func atLeastZero(n int64) string { return strconv.FormatInt(max(n, 0), 10) }
 
-// system adds the system directories as the host has them. A link is kept when it leads to another
-// of them; /usr itself is always a directory inside.
+// system adds the system directories as the host has them. A link that leads to another system directory stays a
+// link; /usr itself is always a directory inside.
 func (p *plan) system(Layout) error {
 	for _, name := range systemDirs {
 		target, err := openat.Readlink(unix.AT_FDCWD, "/"+name)
@@ -154,7 +154,7 @@ func (p *plan) system(Layout) error {
 	return nil
 }
 
-// home makes the user's home, unless the user is root, who has /root.
+// home makes the user's home, unless the user is root, whose home is /root.
 func (p *plan) home(l Layout) error {
 	if l.User.UID == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (p *plan) home(l Layout) error {
 	return p.own("home/"+userName, l.User)
 }
 
-// sources plans /sys, /out and /workspace.
+// sources makes /sys and plans /out and /workspace.
 func (p *plan) sources(l Layout) error {
 	if err := p.mkdir("sys", 0o555); err != nil {
 		return err
@@ -187,8 +187,8 @@ func (p *plan) writable(name string, s Source, u User) error {
 	return p.source(s, name, unix.S_IFDIR, attrBind)
 }
 
-// mountInputs covers /in, once / is attached, with a mount of that same directory, binds the
-// inputs below it and makes it read-only: no second tmpfs is needed for that.
+// mountInputs mounts the attached tree's /in directory over itself, binds the inputs below it, and makes it
+// read-only. This needs no second tmpfs.
 func (p *plan) mountInputs(inputs []Bind) error {
 	fd, err := clone(p.fd, "in", attrBind)
 	if err != nil {
@@ -201,7 +201,7 @@ func (p *plan) mountInputs(inputs []Bind) error {
 		if !plainName(b.Name) {
 			return fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
-		if taken[b.Name] { // an image's own file of the name would give way
+		if taken[b.Name] { // two inputs of one name; an image's own file of that name is replaced instead
 			return fmt.Errorf("make /in/%s: %w", b.Name, unix.EEXIST)
 		}
 		taken[b.Name] = true

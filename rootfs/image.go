@@ -13,39 +13,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Image is what [MountImage] makes a tree of. None of it is changed.
+// Image is the input of [MountImage], which changes none of it.
 type Image struct {
-	Lowers []*os.File // O_PATH directories, one a layer, the lowest first; none: an empty tree
-	Dir    Source     // instead of Lowers: a directory
+	Lowers []*os.File // O_PATH directories, one per layer, the lowest first; if empty, the tree is empty
+	Dir    Source     // a directory, instead of Lowers
 
-	// Scratch returns an empty directory on a disk, for what the sandbox writes if a tmpfs cannot
-	// take it. It is called at most once, stays the caller's to remove when the tree is gone, and
-	// may be nil.
+	// Scratch returns an empty directory on a disk, for the sandbox's writes if a tmpfs cannot hold them. It is
+	// called at most once, and may be nil. The caller removes the directory when the tree has gone.
 	Scratch func() (string, error)
 
-	WorkingDir string // made if it is missing; "" is none
+	WorkingDir string // made if it is missing; "" for none
 	User       string // see [Users.Lookup]; becomes Tree.Account
 	UIDs, GIDs uint32 // how many ids are mapped, from 0
 
 	lacks lacks
 }
 
-// lacks is what the kernel is taken not to have, so that a new one can test what old ones need.
+// lacks names kernel features to treat as missing, so that a test on a new kernel covers the fallbacks for old
+// ones.
 type lacks struct{ detached, tmpfs, overlay bool }
 
-// ErrForeign says that a directory is somebody's who has no id in the sandbox: not even its uid 0
-// may change what is there.
+// ErrForeign reports a directory whose owner has no id in the sandbox: not even the sandbox's uid 0 may change its
+// contents.
 var ErrForeign = errors.New("the owner or group of the directory is not mapped")
 
-// MountImage makes the tree of an image in l.Dir, as [MountHost] does that of the host. The image's
-// own files are all there, with these exceptions, which it cannot lead anywhere else:
+// MountImage makes the tree of an image in l.Dir, as [MountHost] does for the host. The tree has all files of the
+// image, with these exceptions, which the image cannot redirect:
 //
 //   - /dev, /proc, /sys, /in, /out and /workspace are directories, whatever the image has there;
-//   - /tmp and /etc may be links, to a directory in the image: else they are directories too;
-//   - /etc/hostname, /etc/hosts and /etc/resolv.conf are ours, in the upper.
+//   - /tmp and /etc may be links to a directory in the image, and are directories otherwise;
+//   - /etc/hostname, /etc/hosts and /etc/resolv.conf are written by this package, in the upper.
 func MountImage(l Layout, i Image) (*Tree, error) {
 	t, err := mountTree(l, func(t *Tree, l Layout) (*plan, error) { return t.mountImage(l, i) })
-	runtime.KeepAlive(i) // its files went by number
+	runtime.KeepAlive(i) // its files were passed on as descriptor numbers
 	return t, err
 }
 
@@ -78,7 +78,7 @@ func (t *Tree) mountImage(l Layout, i Image) (*plan, error) {
 	return p, p.finish(t.Root, l)
 }
 
-// account finds the image's user. Where its id is not mapped, uid 0 stands in.
+// account looks up the image's user. If its id is not mapped, uid 0 stands in for it.
 func (i Image) account(users Users) (a Account, unmapped *User, err error) {
 	if a, err = users.Lookup(i.User); err != nil {
 		return a, nil, err
@@ -93,7 +93,7 @@ func (i Image) account(users Users) (a Account, unmapped *User, err error) {
 	return a, unmapped, nil
 }
 
-// bare makes the directories that every program expects or that are mounted on.
+// bare makes the directories that every program expects or that serve as mount points.
 func (p *plan) bare(Layout) error {
 	for _, d := range []struct {
 		name string
@@ -114,9 +114,9 @@ func (p *plan) bare(Layout) error {
 	return nil
 }
 
-// within opens a path of the image. A link leads to where it would lead a process whose root this
-// is, and never out. A ".." in such a link is refused while anybody on the machine renames or mounts
-// something (openat2(2), EAGAIN), and so is tried again; who renames without an end has no say for ever.
+// within opens a path of the image. A link resolves as for a process whose root is d, and never leads out of it.
+// openat2(2) fails with EAGAIN on a ".." in such a link while any process on the machine renames or mounts. within
+// tries again, but at most 1000 times, so that a process that renames endlessly cannot block it.
 func (d dir) within(name string, flags uint64) (fd int, err error) {
 	for range 1000 {
 		fd, err = unix.Openat2(d.fd, name, &unix.OpenHow{
@@ -130,7 +130,7 @@ func (d dir) within(name string, flags uint64) (fd int, err error) {
 	return fd, err
 }
 
-// mkdirOrLink is mkdir, but a link to a directory is good enough.
+// mkdirOrLink is like mkdir, but accepts a link to a directory.
 func (p *plan) mkdirOrLink(name string, mode uint32) error {
 	if fd, err := p.within(name, unix.O_PATH|unix.O_DIRECTORY); err == nil {
 		return unix.Close(fd)
@@ -138,8 +138,8 @@ func (p *plan) mkdirOrLink(name string, mode uint32) error {
 	return p.mkdir(name, mode)
 }
 
-// imageEtc puts our files into /etc. A directory that has one of their names stays: only the image
-// can suffer from it.
+// imageEtc writes the package's own files into /etc. It leaves a directory of the same name alone, as that harms
+// only the image.
 func (p *plan) imageEtc(l Layout) error {
 	fd, err := p.within("etc", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *plan) imageEtc(l Layout) error {
 	return nil
 }
 
-// imageTrust writes CertFile and JavaFile, if they are to be.
+// imageTrust writes CertFile and JavaFile if Layout.Trust calls for them, and returns CertFile, or "".
 func (p *plan) imageTrust(l Layout) (string, error) {
 	text := l.Trust.certFile(func(name string) (int, error) { return p.within(name, unix.O_RDONLY|unix.O_NONBLOCK) })
 	if text == nil {
@@ -173,7 +173,7 @@ func (p *plan) imageTrust(l Layout) (string, error) {
 	return CertFile, errors.Join(etc.replace(path.Base(CertFile), string(text)), etc.replace(path.Base(JavaFile), string(javaStore(text))))
 }
 
-// replace writes a file in place of whatever has the name, unless that is a directory.
+// replace writes a file in place of any file of that name, unless it is a directory.
 func (d dir) replace(name, content string) error {
 	err := d.remove(name)
 	if errors.Is(err, unix.EISDIR) {
@@ -191,8 +191,8 @@ func (d dir) replace(name, content string) error {
 	return nil
 }
 
-// quietAPT has Debian's apt download as root: the user it would change to does not exist. An image
-// without apt has no such directory.
+// quietAPT makes Debian's apt download as root, as the user it would switch to is not mapped. An image without apt
+// lacks the directory and is left alone.
 func (p *plan) quietAPT() {
 	fd, err := p.within("etc/apt/apt.conf.d", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -202,8 +202,8 @@ func (p *plan) quietAPT() {
 	dir{fd: fd, at: "/etc/apt/apt.conf.d/", umask: p.umask}.replace("99demesne", "APT::Sandbox::User \"root\";\n")
 }
 
-// makeWorkingDir makes a directory of the image that is missing, as docker run does. What cannot be
-// made, a command that starts there will tell.
+// makeWorkingDir makes a missing directory of the image, as docker run does. It ignores errors: a command that
+// starts there will report them.
 func (p *plan) makeWorkingDir(name string) {
 	const deepest = 64
 	names := strings.Split(path.Clean("/" + name)[1:], "/")

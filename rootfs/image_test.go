@@ -48,7 +48,7 @@ func tryImage(t testing.TB, l Layout, i Image, layers ...*os.File) (*Tree, error
 	return tree, nil
 }
 
-// trees runs a test on each upper that this machine can make.
+// trees runs a test on each upper that this machine supports.
 func trees(t *testing.T, test func(t *testing.T, i Image)) {
 	t.Helper()
 	t.Run("tmpfs", func(t *testing.T) { test(t, Image{}) })
@@ -79,7 +79,7 @@ func TestImageLayers(t *testing.T) {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
-		// What overlayfs needs its attributes for.
+		// These operations need overlayfs's attributes.
 		for _, err := range []error{
 			os.Rename(filepath.Join(tree.Root, "a"), filepath.Join(tree.Root, "z")),
 			os.RemoveAll(filepath.Join(tree.Root, "dir")),
@@ -101,8 +101,8 @@ func TestImageLayers(t *testing.T) {
 	})
 }
 
-// TestImageHostile has the shapes of escapes.md F8 and F9: whatever an image has where something of
-// ours goes, nothing outside of the tree is touched and the tree comes up.
+// TestImageHostile tests the shapes of escapes.md F8 and F9. Whatever an image has at the paths this package uses,
+// the tree must mount, and nothing outside it may change.
 func TestImageHostile(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -152,8 +152,8 @@ func TestImageHostile(t *testing.T) {
 	}
 }
 
-// TestImageEtc: our three files are there, the image's are not written through, and what else an
-// image has in /etc stays.
+// TestImageEtc checks that the tree has the three synthetic files. The image's own are not written through, and its
+// other files in /etc stay.
 func TestImageEtc(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -165,7 +165,7 @@ func TestImageEtc(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		files map[string]string
-		etc   string // where it is
+		etc   string // path of /etc
 	}{
 		{"plain", map[string]string{"etc/hosts": "image", "etc/passwd": "root:x:0:0::/root:/bin/sh"}, "etc"},
 		{"links", map[string]string{"etc/hosts": "→" + victim, "etc/resolv.conf": "→../run/systemd/resolve/stub-resolv.conf",
@@ -263,7 +263,7 @@ func TestImageDir(t *testing.T) {
 	}
 }
 
-// TestImageRoot: / is as the highest layer has it, but never closed to uid 0; nothing is setuid.
+// TestImageRoot checks that / has the mode of the highest layer, but is never closed to uid 0 and never setuid.
 func TestImageRoot(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -285,7 +285,7 @@ func TestImageRoot(t *testing.T) {
 	}
 }
 
-// TestImageSize: what the sandbox writes is bounded, also in /dev/shm.
+// TestImageSize checks that the sandbox's writes are limited, also in /dev/shm.
 func TestImageSize(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -303,7 +303,7 @@ func TestImageSize(t *testing.T) {
 	}
 }
 
-// TestImageUndo: a mount that fails half-way leaves nothing.
+// TestImageUndo checks that a mount that fails half-way leaves nothing.
 func TestImageUndo(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -347,7 +347,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestImageNested: the layers themselves on an overlay, as in a sandbox in a sandbox.
+// TestImageNested puts the layers themselves on an overlay, as in a nested sandbox.
 func TestImageNested(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -374,7 +374,7 @@ func TestImageNested(t *testing.T) {
 	}
 }
 
-// CertFile has what the image trusts, or else the host, and what is to be trusted besides.
+// TestImageTrust checks that CertFile has the image's certificates, or else the host's, plus the extra ones.
 func TestImageTrust(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -406,7 +406,7 @@ func TestImageTrust(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if host == "" && strings.HasPrefix(row.want, "\n") {
-				row.want = strings.TrimLeft("\n"+string(row.trust.Extra), "\n") // the host has none either
+				row.want = strings.TrimLeft("\n"+string(row.trust.Extra), "\n") // the host has no certificates either
 				if row.want != "" {
 					row.want = "\n" + row.want
 				}
@@ -424,7 +424,7 @@ func TestImageTrust(t *testing.T) {
 	}
 }
 
-// TestWithinBusy: a link with ".." in it is followed while others rename.
+// TestWithinBusy checks that a link with ".." is followed while other processes rename.
 func TestWithinBusy(t *testing.T) {
 	at := nstest.Layer(t, map[string]string{"a/b": "b", "c/d/link": "→../../a/../a/b", "c/e": "e"})
 	other := t.TempDir()

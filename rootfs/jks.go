@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// JavaFile has what [CertFile] has, and is there when that is: Java reads no PEM, and no variable
-// that names such a file, but the property javax.net.ssl.trustStore.
+// JavaFile has the content of [CertFile], and exists when that does. Java reads no PEM, and takes the file from the
+// property javax.net.ssl.trustStore instead of a variable.
 const JavaFile = "/etc/demesne-ca.jks"
 
-// javaStore makes a Java key store, of Sun's type JKS, of the certificates in a PEM text. The format
-// is that of sun.security.provider.JavaKeyStore in OpenJDK; its password, which those that only
-// read certificates need not give, is the usual one.
+// javaStore makes a Java key store, of Sun's type JKS, from the certificates in a PEM text. The format is that of
+// sun.security.provider.JavaKeyStore in OpenJDK. Its password is the usual default, which programs that only read
+// certificates need not give.
 func javaStore(text []byte) []byte {
 	const magic, version, trusted = 0xfeedfeed, 2, 2
 	var entries []byte
@@ -24,7 +24,7 @@ func javaStore(text []byte) []byte {
 		}
 		entries = binary.BigEndian.AppendUint32(entries, trusted)
 		entries = appendUTF(entries, strconv.Itoa(int(count)))
-		entries = binary.BigEndian.AppendUint64(entries, 0) // made in 1970
+		entries = binary.BigEndian.AppendUint64(entries, 0) // creation date: 1970
 		entries = appendUTF(entries, "X.509")
 		entries = binary.BigEndian.AppendUint32(entries, uint32(len(block.Bytes)))
 		entries = append(entries, block.Bytes...)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What is no certificate is left out; the rest is there in order, and where there is a keytool it reads
-// the certificates that this machine trusts.
+// TestJavaStore checks that only certificates are stored, in order. If keytool is installed, it must read this
+// machine's trusted certificates from a store.
 func TestJavaStore(t *testing.T) {
 	text := "# ours\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("one")})) +
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("two")})) +

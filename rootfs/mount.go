@@ -14,8 +14,8 @@ const (
 // An option of a file system; one without a value is a flag.
 type option struct{ key, value string }
 
-// newFS makes a file system and returns its detached mount. Errors name the step, for on a kernel
-// or in a container that refuses, the step is what tells which.
+// newFS makes a file system and returns its detached mount. Errors name the step that failed, which distinguishes
+// an old kernel from a container that refuses.
 func newFS(kind string, attrs int, options ...option) (fd int, err error) {
 	ctx, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -35,7 +35,7 @@ func newFS(kind string, attrs int, options ...option) (fd int, err error) {
 	return finishFS(kind, ctx, attrs)
 }
 
-// finishFS makes the file system that was configured.
+// finishFS creates the configured file system and returns its detached mount.
 func finishFS(kind string, ctx, attrs int) (int, error) {
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return -1, fmt.Errorf("mount %s: create: %w", kind, err)
@@ -47,11 +47,11 @@ func finishFS(kind string, ctx, attrs int) (int, error) {
 	return fd, nil
 }
 
-// clone makes a detached copy of the mount at path, with everything mounted below it, and adds
-// attributes to it. A path of "" is dirfd itself. A last component that is a link is followed.
+// clone makes a detached copy of the mount at path, with all mounts below it, and adds attributes to it. A path of
+// "" means dirfd itself. A link as the last component is followed.
 //
-// Recursive also for one file: the kernel refuses to copy a mount without its locked children, and
-// attributes are only ever added, so locked ones stay as they are.
+// The copy is recursive even for a single file: the kernel refuses to copy a mount without its locked children.
+// Attributes are only ever added, so locked ones do not change.
 func clone(dirfd int, path string, attrs uint64) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if path == "" {
@@ -68,8 +68,8 @@ func clone(dirfd int, path string, attrs uint64) (int, error) {
 	return fd, nil
 }
 
-// setAttr adds attributes to the mount fd, and makes it private: what the host mounts later
-// does not appear inside.
+// setAttr adds attributes to the mount fd, and makes it private, so that later mounts of the host do not appear
+// inside.
 func setAttr(fd int, attrs uint64, recursive bool) error {
 	flags := uint(unix.AT_EMPTY_PATH)
 	if recursive {

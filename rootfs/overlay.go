@@ -14,27 +14,27 @@ import (
 	"demesne/internal/openat"
 )
 
-// Upper says where what a sandbox writes over an image goes. The first that works is taken.
+// Upper names the place of a sandbox's writes over an image. The first one that works is used.
 type Upper string
 
-// The uppers there are.
+// The values of Upper.
 const (
-	UpperTmpfs  Upper = "tmpfs"  // bounded by Layout.Size
-	UpperDisk   Upper = "disk"   // in Image.Scratch, without a bound of its own
+	UpperTmpfs  Upper = "tmpfs"  // limited by Layout.Size
+	UpperDisk   Upper = "disk"   // in Image.Scratch, without a limit of its own
 	UpperCopied Upper = "copied" // no overlay: the image itself was copied, into Scratch or a tmpfs
-	UpperKept   Upper = "kept"   // in Layout.Kept, without a bound of its own; tried before all others
+	UpperKept   Upper = "kept"   // in Layout.Kept, without a limit of its own; tried before all others
 )
 
-// errNoScratch says that there is no place on a disk.
+// errNoScratch reports that there is no directory on a disk.
 var errNoScratch = errors.New("no scratch directory")
 
-// An overlay is what one is made of.
+// An overlay holds the parts of an overlay mount.
 type overlay struct {
 	lowers []int // the lowest first
 	upper  dir   // has the directories up, work and shm
-	mounts []int // detached mounts among them, attached only where the kernel wants it
+	mounts []int // detached mounts among them, attached only if the kernel requires it
 	lacks  lacks
-	reused bool // up is an earlier tree's, and its / is as that left it
+	reused bool // up comes from an earlier tree, which has set the attributes of /
 }
 
 // overlay makes the detached file system for / on the best upper that works here.
@@ -76,8 +76,8 @@ func (t *Tree) overlay(l Layout, i Image) (*plan, error) {
 	return t.onDisk(i, o)
 }
 
-// empty is the tree of an image without layers, which overlayfs does not know: FROM scratch and
-// nothing else.
+// empty makes the tree of an image without layers (FROM scratch and nothing else), which overlayfs does not
+// support.
 func (t *Tree) empty(l Layout) (*plan, error) {
 	p, err := newPlan("/", attrBind, sizes(l)...)
 	if err != nil {
@@ -93,7 +93,7 @@ func (o *overlay) close() {
 	}
 }
 
-// onTmpfs is the way that needs nothing of the disk and leaves nothing behind.
+// onTmpfs makes the overlay on a tmpfs, which uses no disk and leaves nothing behind.
 func (t *Tree) onTmpfs(l Layout, o *overlay) (*plan, error) {
 	fd, err := newFS("tmpfs", attrBind, append(sizes(l), option{"mode", "0700"})...)
 	if err != nil {
@@ -107,8 +107,8 @@ func (t *Tree) onTmpfs(l Layout, o *overlay) (*plan, error) {
 	return t.over(o)
 }
 
-// onDisk stands in where a tmpfs cannot be an upper: before Linux 6.6 it has no user.* attributes.
-// Without any, the image is copied.
+// onDisk is the fallback if a tmpfs cannot be an upper: before Linux 6.6 it has no user.* attributes. If no overlay
+// works at all, the image is copied.
 func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 	scratch, err := "", errNoScratch
 	if i.Scratch != nil {
@@ -130,7 +130,7 @@ func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 	o.upper = dir{fd: fd, at: "scratch "}
 	p, err := t.over(o)
 	switch {
-	case err != nil && len(i.Lowers) == 0: // a directory may be anything: the whole machine
+	case err != nil && len(i.Lowers) == 0: // not copied: a directory may be as large as the whole machine
 		return nil, errors.Join(t.UpperWhy, err)
 	case err != nil:
 		return t.copied(o, err)
@@ -140,8 +140,8 @@ func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 	return p, nil
 }
 
-// over makes the overlay, if the upper can hold what overlayfs has to remember. Without that it
-// mounts all the same, and then renames and removals of what is below end in EIO.
+// over makes the overlay if the upper can store overlayfs's attributes. Without them the mount would succeed too,
+// but renames and removals of lower files would fail with EIO.
 func (t *Tree) over(o *overlay) (*plan, error) {
 	if o.lacks.overlay {
 		return nil, unix.ENODEV
@@ -172,8 +172,8 @@ func (t *Tree) over(o *overlay) (*plan, error) {
 	return p, nil
 }
 
-// prepare makes the directories of the upper. The root of the overlay shows the attributes of up,
-// so it gets those of the highest layer.
+// prepare makes the directories of the upper. The root of the overlay shows the attributes of up, so up gets those
+// of the highest layer.
 func (o *overlay) prepare() error {
 	if err := o.upper.learnUmask("shm"); err != nil {
 		return err
@@ -189,8 +189,8 @@ func (o *overlay) prepare() error {
 	return o.upper.likeRoot("up", o.lowers[len(o.lowers)-1])
 }
 
-// likeRoot gives a directory the owner and mode that an image has for /. One that its own uid 0
-// cannot pass is none that anything runs in.
+// likeRoot gives a directory the owner and mode that an image has for /. It adds read and search permission, as no
+// program could run in a root that its own uid 0 cannot search.
 func (d dir) likeRoot(name string, lower int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(lower, "", &st, unix.AT_EMPTY_PATH); err != nil {
@@ -204,7 +204,7 @@ func (d dir) likeRoot(name string, lower int) error {
 	return d.chmod(name, st.Mode&0o1777|0o555)
 }
 
-// mount asks for Linux 6.15: detached mounts as layers, and O_PATH descriptors.
+// mount uses the interface of Linux 6.15: detached mounts as layers, and O_PATH descriptors.
 func (o *overlay) mount() (int, error) {
 	if o.lacks.detached {
 		return -1, unix.EINVAL
@@ -239,8 +239,8 @@ func (o *overlay) setDir(ctx int, key, name string) error {
 	return unix.FsconfigSetFd(ctx, key, fd)
 }
 
-// mountOld does the same with mount(2), for which every layer has to be attached and everything fits
-// on a page: some 200 layers. It wants Linux 5.11.
+// mountOld does the same with mount(2). Every layer must be attached for that, and all options must fit on a page,
+// which limits it to some 200 layers. It needs Linux 5.11.
 func (t *Tree) mountOld(o *overlay) (int, error) {
 	if err := t.attachAside(o); err != nil {
 		return -1, err
@@ -258,7 +258,7 @@ func (t *Tree) mountOld(o *overlay) (int, error) {
 	return fd, errors.Join(err, unix.Unmount(t.Root, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 }
 
-// attachAside attaches what is detached, until [Tree.Detach].
+// attachAside attaches the detached mounts, until [Tree.Detach].
 func (t *Tree) attachAside(o *overlay) error {
 	for _, fd := range o.mounts {
 		at := filepath.Join(filepath.Dir(t.Root), "aside"+strconv.Itoa(len(t.aside)))

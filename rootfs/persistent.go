@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onKept makes the overlay whose upper is Layout.Kept. o is a copy: if it does not work here, the next
-// upper is tried with the caller's own.
+// onKept makes the overlay whose upper is Layout.Kept. o is a copy: if this upper does not work, the caller tries
+// the next one with its own overlay.
 func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
-	if len(o.lowers) == 0 { // overlayfs wants one
+	if len(o.lowers) == 0 { // overlayfs requires a lower
 		bottom, err := newFS("tmpfs", attrBind, option{"mode", "0755"}, option{"size", "4k"})
 		if err != nil {
 			return nil, err
@@ -29,7 +29,7 @@ func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
 	}
 	defer unix.Close(kept)
 	o.upper, o.reused = dir{fd: kept, at: "kept tree "}, hasDir(kept, "up")
-	// It is made anew, for it shows what the umask is.
+	// shm is made anew, as a new directory shows the umask.
 	if err := unix.Unlinkat(kept, "shm", unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
 		return nil, fmt.Errorf("prepare kept tree: %w", err)
 	}
@@ -38,7 +38,7 @@ func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
 		return nil, err
 	}
 	t.Upper = UpperKept
-	p.shm = nil // what is in shared memory is not for a disk
+	p.shm = nil // shared memory does not belong on a disk
 	return p, nil
 }
 
@@ -47,8 +47,8 @@ func hasDir(at int, name string) bool {
 	return unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// keptHost makes an overlay over the host's tree as it was planned: the files of the plan are below,
-// and its mounts go on top. An error after t.Upper was set is not one of overlayfs.
+// keptHost makes an overlay over the host's planned tree: the files of the plan become the lower, and its mounts go
+// on top. An error after it set t.Upper does not come from overlayfs.
 func (t *Tree) keptHost(l Layout, below *plan) (*plan, error) {
 	p, err := t.onKept(l, overlay{lowers: []int{below.fd}, mounts: []int{below.fd}})
 	if err != nil {
@@ -63,8 +63,9 @@ func (t *Tree) keptHost(l Layout, below *plan) (*plan, error) {
 	return p, p.adopt(moves)
 }
 
-// adopt takes over planned mounts. What the sandbox made of their places decides: at the top a directory
-// is made again, further down (/etc) a mount whose place is gone, or behind a link, is left out.
+// adopt takes over planned mounts, depending on what the sandbox made of their mount points. At the top level a
+// missing directory is made again. Further down (/etc) a mount is left out if its mount point is missing or behind
+// a link.
 func (p *plan) adopt(moves []planned) error {
 	var err error
 	for _, m := range moves {
@@ -95,8 +96,8 @@ func (p *plan) isPlace(m planned) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == m.kind
 }
 
-// KeptUpper opens what a sandbox wrote into a directory that was its Layout.Kept, to look at it or
-// to have another tree made over it.
+// KeptUpper opens the upper in a directory that was a sandbox's Layout.Kept, to read it or to make another tree
+// over it.
 func KeptUpper(kept *os.File) (*os.File, error) {
 	fd, err := unix.Openat2(int(kept.Fd()), "up", &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,

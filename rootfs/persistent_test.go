@@ -13,7 +13,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// rounds makes a tree three times over the same kept directory, and has a function use each.
+// rounds makes a tree over the same kept directory once for each function, and calls the function with it.
 func rounds(t *testing.T, mount func(Layout) (*Tree, error), below []*os.File, use ...func(root string)) {
 	t.Helper()
 	kept := nstest.Dir(t)
@@ -66,7 +66,7 @@ func TestKeptHost(t *testing.T) {
 	})
 }
 
-// TestKeptHostile: what a sandbox leaves in the places of mounts leads nowhere when the tree is made again.
+// TestKeptHostile checks that files a sandbox leaves at mount points lead nowhere when the tree is made again.
 func TestKeptHostile(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -165,7 +165,7 @@ func TestKeptImage(t *testing.T) {
 	}
 }
 
-// TestKeptNot: where an upper cannot be kept the tree is there all the same, and says so.
+// TestKeptNot checks that the tree is made even if the upper cannot be kept, and that it reports so.
 func TestKeptNot(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Show moves the trees to two directories that lie on a shared mount. They appear, whole, in each mount
-// namespace that has a copy of that mount, and what is mounted in them from now on appears there too, until
-// Detach. Where that namespace is another user namespace's, its copies are slaves; their attributes are
-// locked, as those of what it started with are (mount_namespaces(7)), and so is all that is mounted below
-// another mount of the same move. What was moved or added by itself could be unmounted, by whoever
-// may do such a thing; that bares a directory with nothing in it. A sandbox that has made a tree its root
-// keeps it.
+// Show moves the trees to two directories on a shared mount. They appear, whole, in each mount namespace that has a
+// copy of that mount, and so do later mounts in them, until Detach. If another user namespace owns that mount
+// namespace, its copies are slaves with locked attributes, like the mounts it started with (mount_namespaces(7)).
+// Mounts below another mount of the same move are locked too. A mount that was moved or added on its own can be
+// unmounted inside by a process with that privilege, which uncovers an empty directory. A sandbox that has made a
+// tree its root keeps it.
 func (t *Tree) Show(root, dev string) error {
 	t.shown = true
 	for _, m := range []struct {
@@ -29,8 +28,8 @@ func (t *Tree) Show(root, dev string) error {
 	return nil
 }
 
-// Complete mounts /out and, if there is one, /workspace in a tree that is shown, over the directories of a
-// Layout without them.
+// Complete mounts /out and, if given, /workspace in a shown tree, over the directories that a Layout without them
+// made.
 func (t *Tree) Complete(out, workspace Source) error {
 	root, err := t.openRoot()
 	if err != nil {
@@ -71,7 +70,7 @@ func (t *Tree) openRoot() (int, error) {
 	return root, nil
 }
 
-// hide ends that what happens to the trees here happens to their copies.
+// hide stops the propagation of mount events from the trees here to their copies.
 func (t *Tree) hide() error {
 	var errs []error
 	for _, at := range []string{t.Root, t.Dev} {

@@ -16,8 +16,8 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// TestShow starts a process with mounts of its own before there is a tree. The tree appears there, whole and
-// locked; what it is lent then appears, too, and all of it stays when the tree is detached.
+// TestShow starts a process with mounts of its own before the tree exists. The tree must appear there, whole and
+// locked, and so must later mounts in it. All of it must stay when the tree is detached.
 func TestShow(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -47,7 +47,7 @@ func TestShow(t *testing.T) {
 			t.Errorf("unmount %q: %s", at, text)
 		}
 	}
-	own := t.TempDir() // in the stead of a new root
+	own := t.TempDir() // instead of a new root
 	if text, err := there("mount", "--rbind", root, own); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -86,7 +86,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// places are two directories on a shared mount.
+// places returns two directories on a shared mount.
 func places(t *testing.T) (root, dev string) {
 	t.Helper()
 	at := t.TempDir()
@@ -106,7 +106,7 @@ func places(t *testing.T) (root, dev string) {
 	return root, dev
 }
 
-// elsewhere starts a process in dir, in a user and a mount namespace of its own, for the test's time.
+// elsewhere starts a process in dir, in a user and a mount namespace of its own, until the end of the test.
 func elsewhere(t *testing.T, dir string) int {
 	t.Helper()
 	cmd := exec.Command("/bin/cat")
@@ -127,7 +127,7 @@ func elsewhere(t *testing.T, dir string) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { in.Close(); cmd.Wait() })
-	// Only when it answers has it executed, and not only been forked.
+	// The answer proves that the child has called execve, and not only been forked.
 	if _, err := io.WriteString(in, "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenPTY opens a terminal in the tree's devpts: inside it is /dev/pts/N, and it belongs to uid and
-// gid (of this user namespace; -1 leaves what it has). The master is non-blocking.
+// OpenPTY opens a terminal in the tree's devpts. Inside it is /dev/pts/N, and it belongs to uid and gid (of this
+// user namespace; -1 leaves the id unchanged). The master is non-blocking.
 //
-// The sandbox cannot redirect it: the directory holds nothing but what the kernel puts there.
+// The sandbox cannot redirect it: only the kernel creates files in that directory.
 func (t *Tree) OpenPTY(uid, gid int) (master *os.File, n int, err error) {
 	conn, err := t.pts.SyscallConn() // keeps the descriptor open meanwhile
 	if err != nil {
@@ -40,7 +40,7 @@ func openPTY(pts, uid, gid int) (master, n int, err error) {
 	return master, n, nil
 }
 
-// unlockPTY makes the other side of a master usable, and returns its number.
+// unlockPTY makes the slave of a master usable, and returns its number.
 func unlockPTY(master, pts, uid, gid int) (int, error) {
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return 0, fmt.Errorf("unlock: %w", err)

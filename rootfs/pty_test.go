@@ -48,7 +48,7 @@ func TestPTY(t *testing.T) {
 	}
 }
 
-// TestDetach has a sandbox in a mount namespace of its own keep what the runner let go.
+// TestDetach checks that a sandbox in a mount namespace of its own keeps the tree that the runner detached.
 func TestDetach(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -1,31 +1,31 @@
-// Package rootfs makes the tree of files that a sandbox sees. What the sandbox wrote is read back by package wrote.
+// Package rootfs builds the file tree that a sandbox sees. Package upper reads back what the sandbox wrote.
 //
-// [MountHost] makes the tree of the image "host": a tmpfs at /, the host's /usr read-only with the
-// host's own /bin and /lib beside it, an /etc of which every line is named in a table ([etcRows]),
-// inputs below /in, and a small /dev. What is not named does not exist inside: no /home, no /run,
-// no /var, no /root, no /opt of the host, no shadow file, no ssh or TLS key.
+// [MountHost] makes the tree of the image "host". It has a tmpfs at /, and the host's /usr read-only with the
+// host's own /bin and /lib beside it. A table ([etcRows]) names the entries of the host's /etc that it shows. It
+// also has inputs below /in, and a small /dev. Files not named do not exist inside: no /home, /run, /var, /root or
+// /opt of the host, no shadow file, no ssh or TLS key.
 //
-// [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, and
-// of an upper that is thrown away. /in, /out, /workspace, /dev and /sys are as above.
+// [MountImage] makes the tree of an image: an overlay of its unpacked layers, or of a directory, with an upper that
+// is discarded at the end. /in, /out, /workspace, /dev and /sys are as above.
 //
-// With [Layout.Kept] either tree is an overlay whose upper is on a disk and stays there, for the next tree
-// made of it. What a sandbox left in an upper is as hostile as an image, and treated alike.
+// With [Layout.Kept] either tree is an overlay with a persistent upper on a disk, from which a later tree can be
+// made. An upper that a sandbox wrote is as untrusted as an image, and is handled the same way.
 //
 //	Dir/root  nosuid nodev            the sandbox's /; everything but /proc and /dev
 //	Dir/dev   tmpfs, read-only        the sandbox's /dev; bind it there recursively
 //
-// An image is hostile. What is made in its tree is made before anything of it runs, below
-// descriptors, and no link of the image is followed but by the kernel inside the tree's own root
-// (openat2, RESOLVE_IN_ROOT). What is in the way of a mount and is no directory gives way to one.
+// An image is untrusted. Files are made in its tree before any of its programs run, and below descriptors. The
+// kernel alone follows links of the image, inside the tree's own root (openat2, RESOLVE_IN_ROOT). At a mount point,
+// a directory replaces any other kind of file.
 //
-// Everything is done on descriptors: mounts are made with fsopen and open_tree, and moved below
-// descriptors with move_mount (which asks for kernel 5.12). Nothing changes
-// the working directory or the umask, so many trees may be made at once from many goroutines.
-// The caller must be uid 0 of a user namespace that owns its mount namespace.
+// All work goes through descriptors: fsopen and open_tree make mounts, and move_mount moves them below descriptors
+// (mount_setattr needs Linux 5.12). The package changes neither the working directory nor the umask, so many
+// goroutines may make trees at the same time. The caller must be uid 0 of a user namespace that owns its mount
+// namespace.
 //
-// What the tree promises rests on the kernel: read-only and nodev are attributes of the mounts, and
-// they hold against uid 0 of the sandbox only when the sandbox runs in a user namespace of its own
-// below this one, which locks them. The package makes no namespace and drops no privilege.
+// The guarantees of the tree rest on the kernel. Read-only and nodev are attributes of the mounts. To hold against
+// uid 0 of the sandbox they must be locked: the sandbox must run in a user namespace of its own below this one. The
+// package makes no namespace and drops no privilege.
 package rootfs
 
 import (
@@ -40,36 +40,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Source is a file or directory of the host, or a socket. The zero Source means there is none.
+// A Source is a file or directory of the host, or a socket. The zero Source means no source.
 type Source struct {
 	// Path is opened once in this mount namespace. Its last component must not be a link.
 	Path string
-	// Same, if given, must be the same file as Path: the one the caller looked at.
+	// Same, if given, must be the same file as Path: the one the caller checked.
 	Same *os.File
-	// Mount is a detached mount, used instead of Path. It is moved, so it can be used only
-	// once; the caller still closes it.
+	// Mount is a detached mount, used instead of Path. It is moved, so it can be used only once. The caller still
+	// closes it.
 	Mount *os.File
-	// Socket wants a unix socket, which is refused without it: read-only keeps nobody from
+	// Socket requires a unix socket. Without Socket, sockets are refused, as a read-only mount does not prevent
 	// connecting to one (unix(7)).
 	Socket bool
 }
 
 func (s Source) zero() bool { return s.Path == "" && s.Mount == nil }
 
-// A Bind is a source and the name it gets.
+// A Bind is a source and its name in the sandbox.
 type Bind struct {
 	Name   string // one component of a path
 	Source Source
 }
 
-// User is whom commands run as.
+// User holds the ids that commands run as.
 type User struct{ UID, GID uint32 }
 
-// Layout says what a tree is made of.
+// Layout describes the parts of a tree.
 type Layout struct {
-	Dir       string // an empty directory: MountHost makes Dir/root and Dir/dev
-	Size      int64  // bytes the tmpfs at / (with /tmp, /dev/shm, …) may hold; ≤ 0: no limit
-	Inodes    int64  // files it may hold; ≤ 0: no limit
+	Dir       string // an empty directory, in which Dir/root and Dir/dev are made
+	Size      int64  // limit in bytes of the tmpfs at / (with /tmp, /dev/shm, …); ≤ 0: no limit
+	Inodes    int64  // limit of files on it; ≤ 0: no limit
 	Hostname  string // "" means "sandbox"
 	User      User   // gets a line in passwd and owns its home and scratch
 	Init      Source // program, read-only at /dev/.demesne-init
@@ -77,14 +77,14 @@ type Layout struct {
 	Out       Source // read-write at /out; zero: a directory on /
 	Workspace Source // read-write at /workspace; zero: a directory on /
 
-	NameServer netip.Addr // for resolv.conf; zero: none
-	Trust      *Trust     // nil: whom the tree trusts anyway
+	NameServer netip.Addr // for resolv.conf; zero: no name server
+	Trust      *Trust     // nil: only the authorities that the tree trusts anyway
 
-	// Kept, if given, is a directory on a disk for what the sandbox writes, empty or as an earlier
-	// tree left it. Where overlayfs cannot use it, Tree.Upper is not UpperKept and KeptWhy says why.
+	// Kept, if given, is a directory on a disk for the sandbox's writes, empty or as an earlier tree left it. If
+	// overlayfs cannot use it, Tree.Upper is not UpperKept and KeptWhy gives the reason.
 	Kept *os.File
-	// Below are what earlier sandboxes wrote over the same image or host, the earliest first. They
-	// count only with Kept.
+	// Below holds the uppers of earlier sandboxes over the same image or host, the earliest first. It is used only
+	// with Kept.
 	Below []*os.File
 }
 
@@ -95,25 +95,25 @@ type Tree struct {
 
 	CertFile string // see Trust; "" without one
 
-	// Of an image's tree, but Upper and KeptWhy of every one.
-	Upper    Upper         // where what is written goes
-	UpperWhy error         // why not to a better place
-	KeptWhy  error         // why not to Layout.Kept
-	Stacked  time.Duration // how long putting the layers together took, without what is mounted in them
-	Users    Users         // that the image knew before anything ran
+	// Upper and KeptWhy are set for every tree, the rest for an image's tree only.
+	Upper    Upper         // where writes go
+	UpperWhy error         // why no better place was used
+	KeptWhy  error         // why Layout.Kept was not used
+	Stacked  time.Duration // time to stack the layers, without the mounts inside them
+	Users    Users         // those of the image before any command ran
 	Account  Account
-	Unmapped *User // whom Account stands in for
+	Unmapped *User // the image's user, for whom Account stands in; nil if that one is mapped
 
 	aside []string // other directories with mounts that the tree needs until Detach
 	shown bool     // see Show
 	pts   *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
-// MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind,
-// but a detached mount among the sources may have been consumed.
+// MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind, except that it may
+// have consumed a detached mount among the sources.
 func MountHost(l Layout) (*Tree, error) { return mountTree(l, (*Tree).mountHost) }
 
-// mountTree makes the directories, and both trees in them.
+// mountTree makes the directories and mounts both trees on them.
 func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) (*Tree, error) {
 	if l.Hostname == "" {
 		l.Hostname = "sandbox"
@@ -129,15 +129,15 @@ func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) 
 		return nil, errors.Join(fmt.Errorf("make dev: %w", err), os.Remove(t.Root))
 	}
 	err := t.mount(l, mountRoot)
-	runtime.KeepAlive(l) // its files went by number
+	runtime.KeepAlive(l) // its files were passed on as descriptor numbers
 	if err != nil {
 		return nil, errors.Join(err, t.Unmount())
 	}
 	return t, nil
 }
 
-// mount makes both trees, each as data first (files, and a list of moves) and then attached. One
-// after the other: at once they wait for each other in the kernel and gain nothing.
+// mount makes both trees. Each is built as data first (files, and a list of moves) and then attached. They are made
+// one after the other: concurrently they would contend in the kernel and gain nothing.
 func (t *Tree) mount(l Layout, mountRoot func(*Tree, Layout) (*plan, error)) error {
 	root, err := mountRoot(t, l)
 	defer root.close()
@@ -160,9 +160,9 @@ func (t *Tree) mount(l Layout, mountRoot func(*Tree, Layout) (*plan, error)) err
 	return nil
 }
 
-// MountSys moves a detached read-only sysfs mount, which is one of the sandbox's network namespace,
-// to /sys; without it /sys stays empty. It is a step of its own so that the namespace and the tree
-// can be made at the same time. Only before Detach.
+// MountSys moves a detached read-only sysfs mount of the sandbox's network namespace to /sys; without it /sys stays
+// empty. It is a separate step so that the namespace and the tree can be made at the same time. Call it only before
+// Detach.
 func (t *Tree) MountSys(sysfs *os.File) error {
 	root, err := t.openRoot()
 	if err != nil {
@@ -179,23 +179,22 @@ func (t *Tree) MountSys(sysfs *os.File) error {
 	return nil
 }
 
-// Unmount detaches the tree and releases what this process holds of it. Files still open in it stay
-// usable until they are closed. It may be called again.
+// Unmount detaches the tree and releases this process's references to it. Files still open in it stay usable until
+// they are closed. It may be called again.
 func (t *Tree) Unmount() error {
 	if t.pts != nil {
-		t.pts.Close() // of an O_PATH descriptor: nothing to lose
+		t.pts.Close() // closing an O_PATH descriptor loses no data
 	}
 	return t.Detach()
 }
 
-// Detach takes both trees out of this mount namespace and removes their directories. A sandbox that
-// has its own mount namespace by now keeps them, and OpenPTY still works. Calling it as soon as the
-// first program of the sandbox runs keeps the next sandbox fast, for a new mount namespace copies
-// every mount of this one: with 100 trees in it that costs 2.5 ms, and with none 0.04 ms.
-// It may be called again.
+// Detach takes both trees out of this mount namespace and removes their directories. A sandbox that already has its
+// own mount namespace keeps them, and OpenPTY still works. Call Detach as soon as the sandbox's first program runs,
+// to keep the next start fast. A new mount namespace copies every mount of this one: 2.5 ms with 100 trees, 0.04 ms
+// with none. It may be called again.
 func (t *Tree) Detach() error {
 	var errs []error
-	if t.shown { // or the sandbox would lose them
+	if t.shown { // otherwise the sandbox would lose them
 		errs = append(errs, t.hide())
 		t.shown = false
 	}

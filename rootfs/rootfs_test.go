@@ -42,7 +42,7 @@ func TestHostPrograms(t *testing.T) {
 	}
 }
 
-// TestHostFiles: what a tree of the host has is to be compared with has what it has, and no more.
+// TestHostFiles checks that HostFiles has the files that the tree of the host has, and no others.
 func TestHostFiles(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrChanged says that a source is not the file that the caller looked at.
+// ErrChanged reports that a source is not the file that the caller checked.
 var ErrChanged = errors.New("changed while it was opened")
 
-// name is what errors call the source.
+// name returns the source's name for errors.
 func (s Source) name() string {
 	if s.Mount != nil {
 		return s.Mount.Name()
@@ -19,8 +19,8 @@ func (s Source) name() string {
 	return s.Path
 }
 
-// open returns a detached mount of the source with the attributes added, and what it is
-// (S_IFDIR, S_IFREG or S_IFSOCK). The caller closes it, unless it is s.Mount.
+// open returns a detached mount of the source with the attributes added, and its kind (S_IFDIR, S_IFREG or
+// S_IFSOCK). The caller closes it, unless it is s.Mount.
 func (s Source) open(attrs uint64) (fd int, kind uint32, err error) {
 	if s.Mount != nil {
 		fd, kind, err = s.openMount(attrs)
@@ -33,8 +33,8 @@ func (s Source) open(attrs uint64) (fd int, kind uint32, err error) {
 	return fd, kind, nil
 }
 
-// openPath opens the path once; everything after goes by that descriptor. Links on the way were
-// resolved by the caller, so one as the last component is a swap and refused.
+// openPath opens the path once; all later steps use that descriptor. The caller has resolved the links on the way,
+// so a link as the last component is a swap and is refused.
 func (s Source) openPath(attrs uint64) (int, uint32, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, s.Path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -52,8 +52,8 @@ func (s Source) openPath(attrs uint64) (int, uint32, error) {
 	return fd, kind, err
 }
 
-// openMount takes a mount somebody else made. We may not be allowed to change its attributes; then
-// it must have come with them. Either way the kernel is asked, never believed.
+// openMount takes a mount that another process made. This process may lack the right to change its attributes; then
+// the mount must already have them. In either case openMount checks with the kernel.
 func (s Source) openMount(attrs uint64) (int, uint32, error) {
 	fd := int(s.Mount.Fd())
 	kind, err := s.kind(fd)
@@ -67,7 +67,7 @@ func (s Source) openMount(attrs uint64) (int, uint32, error) {
 	return fd, kind, nil
 }
 
-// kind refuses every file but s.Same, and of all kinds those that were not asked for.
+// kind refuses a file other than s.Same, and all kinds except those requested.
 func (s Source) kind(fd int) (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -93,7 +93,7 @@ func (s Source) kind(fd int) (uint32, error) {
 	return kind, nil
 }
 
-// verify asks the kernel whether the mount has the attributes. It sees the topmost mount only.
+// verify asks the kernel whether the mount has the attributes. It checks the topmost mount only.
 func verify(fd int, attrs uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -115,7 +115,7 @@ func verify(fd int, attrs uint64) error {
 	return nil
 }
 
-// plainName tells whether a name is one component of a path.
+// plainName reports whether a name is one component of a path.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && len(name) <= 255 && !strings.ContainsAny(name, "/\x00")
 }

@@ -76,7 +76,7 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-// TestDetached hands in detached mounts, as real root does.
+// TestDetached passes detached mounts as sources, as real root does.
 func TestDetached(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -112,7 +112,7 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// TestVerify refuses a mount that is not what its attributes were to make it.
+// TestVerify checks that verify refuses a mount without the required attributes.
 func TestVerify(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -132,8 +132,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestIdmapped passes a mount made by real root into a user namespace that maps other ids: what
-// is written through it belongs to root outside. The child is entered with the mount as fd 3.
+// TestIdmapped passes a mount made by real root into a user namespace that maps other ids. Files written through it
+// must belong to root outside. The child is entered with the mount as fd 3.
 func TestIdmapped(t *testing.T) {
 	if nstest.Entered() {
 		tree := mounted(t, Layout{Out: Source{Mount: os.NewFile(3, "out")}})

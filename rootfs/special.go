@@ -9,12 +9,13 @@ import (
 	"demesne/internal/openat"
 )
 
-// specialMost is how many names of all inputs are looked at for special files: a microsecond each.
+// specialMost is how many names of all inputs are checked for special files; each takes a microsecond.
 const specialMost = 4096
 
-// coverSpecial covers fifos and sockets in the directories that are inputs with a device that cannot be opened. A read-only mount does not
-// refuse to open a fifo for writing or to connect to a socket (open(2), connect(2)), and no Landlock rule takes back what a rule
-// for / gives. It looks at the first specialMost names, and once: what comes later is not covered.
+// coverSpecial covers fifos and sockets in input directories with a device that cannot be opened. A read-only mount
+// does not prevent opening a fifo for writing or connecting to a socket (open(2), connect(2)). No Landlock rule can
+// revoke what a rule for / grants. coverSpecial checks the first specialMost names, once; files made later are not
+// covered.
 func (p *plan) coverSpecial() error {
 	c := cover{left: specialMost}
 	for _, m := range p.moves {
@@ -28,13 +29,14 @@ func (p *plan) coverSpecial() error {
 	return nil
 }
 
-// cover is what covers special files.
+// cover is the state of one coverSpecial.
 type cover struct {
-	left int // names that are looked at
+	left int // names still to be checked
 	buf  [16 << 10]byte
 }
 
-// tree covers what is below a mount, the uppermost first. What cannot be read here cannot be inside.
+// tree covers the special files below a mount, breadth first. A directory that cannot be read here cannot be read
+// inside either.
 func (c *cover) tree(top int) error {
 	for dirs := []string{"."}; len(dirs) > 0; dirs = dirs[1:] {
 		fd, err := unix.Openat2(top, dirs[0], &unix.OpenHow{
@@ -56,7 +58,7 @@ func (c *cover) tree(top int) error {
 	return nil
 }
 
-// dir covers what is in one directory, and returns the directories in it.
+// dir covers the special files in one directory, and returns its subdirectories.
 func (c *cover) dir(fd int) (below []string, err error) {
 	for c.left > 0 {
 		n, err := unix.Getdents(fd, c.buf[:])
@@ -80,7 +82,7 @@ func (c *cover) dir(fd int) (below []string, err error) {
 	return below, nil
 }
 
-// kindOf is the kind of an entry, also where its file system does not say.
+// kindOf returns the type of an entry, with a stat if the file system does not report it.
 func kindOf(fd int, e openat.Entry) byte {
 	if e.Type != unix.DT_UNKNOWN {
 		return e.Type
@@ -92,7 +94,7 @@ func kindOf(fd int, e openat.Entry) byte {
 	return byte(st.Mode & unix.S_IFMT >> 12) // as IFTODT of dirent.h
 }
 
-// file covers one name, which is not followed.
+// file covers one name, without following a link.
 func (c *cover) file(at int, name string) error {
 	on, err := unix.Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,

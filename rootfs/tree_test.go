@@ -52,7 +52,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// TestHidden checks that nothing of the host's state shows, also where the host has it.
+// TestHidden checks that the tree shows none of the host's state, even where the host has the files.
 func TestHidden(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -93,7 +93,7 @@ func TestFlags(t *testing.T) {
 	const ro, nosuid, nodev, noexec = unix.ST_RDONLY, unix.ST_NOSUID, unix.ST_NODEV, unix.ST_NOEXEC
 	for _, row := range []struct {
 		path      string
-		set, free int64 // flags that must be there, and that must not
+		set, free int64 // flags that must be set, and flags that must not
 		write     error
 	}{
 		{"", nosuid | nodev, ro | noexec, nil},
@@ -160,7 +160,7 @@ func TestUser(t *testing.T) {
 	tree := mounted(t, Layout{User: User{1000, 1001}})
 	var want uint32 = 1000
 	if !nstest.Many() {
-		want = 0 // what the sandbox will map 1000 onto
+		want = 0 // the id that the sandbox will map 1000 onto
 	}
 	for _, name := range []string{"home/user", "workspace", "out"} {
 		var st unix.Stat_t
@@ -170,7 +170,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestParallel makes many trees at once, under a umask that takes everything away.
+// TestParallel makes many trees concurrently, under a umask that clears all bits for other users.
 func TestParallel(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -218,7 +218,7 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestUndo checks that a tree that cannot be made leaves nothing, at whatever step it fails.
+// TestUndo checks that a failure at any step of making a tree leaves nothing.
 func TestUndo(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

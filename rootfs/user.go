@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Users are an image's, as its /etc/passwd and /etc/group had them before anything ran. The zero
-// Users knows nobody.
+// Users holds an image's /etc/passwd and /etc/group as they were before any command ran. The zero Users has no
+// users.
 type Users struct{ passwd, group []byte }
 
-// Account is whom a command runs as.
+// Account is the user that a command runs as.
 type Account struct {
 	User
 	Groups []uint32 // supplementary
-	Home   string   // absolute; "/" if nothing is known
+	Home   string   // absolute; "/" if unknown
 }
 
-// ErrNoUser says that an image has no such user or group.
+// ErrNoUser reports that an image has no such user or group.
 var ErrNoUser = errors.New("the image has no such user")
 
-// usersMax bounds each of the files.
+// usersMax bounds the size in bytes of each file.
 const usersMax = 1 << 20
 
-// readUsers reads the files in the tree below fd. A missing one is empty.
+// readUsers reads the files in the tree below root. A missing one counts as empty.
 func readUsers(root int) (Users, error) {
 	var u Users
 	for name, into := range map[string]*[]byte{"etc/passwd": &u.passwd, "etc/group": &u.group} {
@@ -41,7 +41,7 @@ func readUsers(root int) (Users, error) {
 	return u, nil
 }
 
-// readWithin reads a regular file of an image; what is none, or is not there, is empty.
+// readWithin reads a regular file of an image. A missing file, or one that is not regular, counts as empty.
 func readWithin(root int, name string, limit int64) ([]byte, error) {
 	fd, err := dir{fd: root}.within(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if absent(err) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENXIO) {
@@ -62,9 +62,9 @@ func readWithin(root int, name string, limit int64) ([]byte, error) {
 	return content, err
 }
 
-// Lookup finds whom a USER of an image is, by docker's rules: "", name, uid, name:group, uid:gid
-// or any mix. A number need not be known; its group is then 0. "" is uid 0. Only without a
-// group of its own does a user have the supplementary ones that list it.
+// Lookup resolves a USER of an image by docker's rules: "", name, uid, name:group, uid:gid or any mix. A number
+// need not be known; its group is then 0. "" is uid 0. If spec names a group, the account has no supplementary
+// groups; otherwise it has those that list the user.
 func (u Users) Lookup(spec string) (Account, error) {
 	if spec != "" && strings.Trim(spec, ":") != spec {
 		return Account{}, fmt.Errorf("find user %q: empty name", spec)

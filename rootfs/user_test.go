@@ -61,7 +61,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestImageAccount: who runs where not every id is mapped.
+// TestImageAccount checks the account if not every id is mapped.
 func TestImageAccount(t *testing.T) {
 	u := Users{
 		passwd: []byte("root:x:0:0::/root:\nnode:x:1000:1000::/home/node:\n"),
@@ -81,7 +81,7 @@ func TestImageAccount(t *testing.T) {
 	}
 }
 
-// TestReadUsers: the files of a hostile image.
+// TestReadUsers reads the files of a hostile image.
 func TestReadUsers(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -111,7 +111,7 @@ func TestReadUsers(t *testing.T) {
 	}
 }
 
-// FuzzLookup: whatever the files hold, ids are in range and the home is absolute.
+// FuzzLookup checks that ids are in range and the home is absolute, whatever the files hold.
 func FuzzLookup(f *testing.F) {
 	f.Add("node:audio", []byte("node:x:1000:1000::/home/node:/bin/sh\n"), []byte("audio:x:29:node\n"))
 	f.Add("", []byte(":::::::\n"), []byte("::::\n"))

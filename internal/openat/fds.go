@@ -1,4 +1,4 @@
-// Package fds has what Go has not of files by descriptor and name. No link is followed.
+// Package openat provides file operations by descriptor and name that Go lacks. It follows no link.
 package openat
 
 import (
@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Path is the name by which calls that take none but names reach what fd is, as long as it is open.
+// Path returns a path that leads to the open file fd, for calls that take only paths. It is valid while fd is open.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// Mkdir makes a directory where there is none. It stands in for what is no directory.
+// Mkdir makes a directory unless it exists. It replaces a file that is not a directory.
 func Mkdir(at int, name string, mode uint32) error {
 	err := unix.Mkdirat(at, name, mode)
 	if err == unix.EEXIST {
@@ -26,7 +26,7 @@ func Mkdir(at int, name string, mode uint32) error {
 	return err
 }
 
-// Readlink reads a link; links longer than a page do not exist.
+// Readlink reads a link. Links longer than a page (PATH_MAX) do not exist.
 func Readlink(at int, name string) (string, error) {
 	var buf [unix.PathMax]byte
 	n, err := unix.Readlinkat(at, name, buf[:])
@@ -36,14 +36,14 @@ func Readlink(at int, name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// An Entry is what getdents64(2) says of one name.
+// An Entry is one name as returned by getdents64(2).
 type Entry struct {
 	Name string
-	Type byte  // DT_*, DT_UNKNOWN where the file system does not say
-	Next int64 // where reading goes on after it
+	Type byte  // DT_*; DT_UNKNOWN if the file system does not report it
+	Next int64 // offset at which to continue reading after this entry
 }
 
-// Entries parses one buffer of getdents64(2), without "." and "..".
+// Entries parses one buffer of getdents64(2), and leaves out "." and "..".
 func Entries(buf []byte) []Entry {
 	var out []Entry
 	for len(buf) >= 19 {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzEntries feeds the parser what no kernel says.
+// FuzzEntries feeds the parser data that no kernel returns.
 func FuzzEntries(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(dirent("a", 24, unix.DT_REG))

@@ -1,9 +1,10 @@
-// Package home keeps root out of other people's home directories.
+// Package rootenv keeps root out of other users' home directories.
 //
-// sudo -E, and some configurations of sudo, leave $HOME and $XDG_RUNTIME_DIR as the user's who typed it. What root made below those
-// would be in that user's way ever after, and that user could replace what root's runner trusts. So root, and no other user, goes by
-// the owner: a home that belongs to somebody else gives way to that of /etc/passwd, where that is root's own, and the run directory is
-// in there. In a container whose root has no home of its own, $HOME is what there is, and stays.
+// sudo -E, and some configurations of sudo, leave $HOME and $XDG_RUNTIME_DIR as those of the calling user. Files
+// that root creates there would get in that user's way later, and that user could replace files that root's runner
+// trusts. So for root, and for no other user, the owner of the directory decides. If another user owns $HOME, root
+// uses the home of /etc/passwd, provided that root owns it, with the run directory inside it. In a container whose
+// root has no home of its own, $HOME stays unchanged.
 package rootenv
 
 import (
@@ -12,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Own sets $HOME and $XDG_RUNTIME_DIR as described, for this process and those it starts.
+// Own sets $HOME and $XDG_RUNTIME_DIR as described, for this process and its children.
 func Own() {
 	if os.Geteuid() != 0 {
 		return
@@ -43,7 +44,7 @@ func decide(home string, owned func(dir string) bool, root func() string) string
 	return home
 }
 
-// owned says whether a directory is there and belongs to root. Of one that is missing its maker will be the owner.
+// owned reports whether root owns a directory. It returns true for a missing one, as its creator will own it.
 func owned(dir string) bool {
 	st, err := os.Stat(dir)
 	if os.IsNotExist(err) {

@@ -9,7 +9,7 @@ import (
 func TestDecide(t *testing.T) {
 	for _, row := range []struct {
 		name, home, root string
-		roots            []string // directories that are root's
+		roots            []string // directories that root owns
 		want             string
 	}{
 		{"its own", "/root", "/root", []string{"/root"}, "/root"},

@@ -1,15 +1,15 @@
-// Package left walks what a sandbox left in a directory, which may be anything: millions of names,
-// levels without end, links, fifos.
+// Package safewalk walks a directory that a sandbox wrote. Its content is untrusted: millions of names, endless
+// levels, links, fifos.
 //
 //	missed := safewalk.Walk(root, 2000, func(e safewalk.Entry) bool {
-//		f, err := e.Open()     // of what is a file; follows no link, waits for nobody
+//		f, err := e.Open()     // for a regular file; follows no link, never blocks
 //		…
 //		return true            // go on
 //	})
 //
-// Each directory is opened from the one above it, so that a deep tree costs no more than a wide one, and
-// is read no further than the walk goes. Nothing here changes anything, and a sandbox may write meanwhile: the
-// walk stays below root (os.Root), whatever is moved where.
+// Each directory is opened from its parent, so a deep tree costs no more than a wide one. It is read no further
+// than the walk goes. The package changes nothing. A sandbox may write meanwhile: the walk stays below root
+// (os.Root) even if files and directories are moved.
 package safewalk
 
 import (
@@ -23,19 +23,19 @@ import (
 	"syscall"
 )
 
-// Depth is how many levels are looked at; each takes a descriptor.
+// Depth is the maximum number of levels that Walk visits; each takes a descriptor.
 const Depth = 100
 
 // Entry is a name in the directory or below it.
 type Entry struct {
 	fs.DirEntry
-	Path string // below the top
+	Path string // relative to the top
 
 	in *os.Root
 }
 
-// Open opens a file for reading. An os.Root opens what a link leads to, O_NOFOLLOW or not, as long as that is below it:
-// so what was opened has to be what has the name.
+// Open opens a file for reading. An os.Root follows a link whose target lies below it, even with O_NOFOLLOW. So
+// Open compares the opened file with the entry of that name.
 func (e Entry) Open() (*os.File, error) {
 	has, err := e.Info()
 	if err != nil {
@@ -52,11 +52,12 @@ func (e Entry) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Info is by descriptor, where that of a DirEntry is by path.
+// Info looks the entry up by descriptor, while that of a DirEntry uses a path.
 func (e Entry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
 
-// Walk visits up to most entries below root, each directory's by name and before what is in them, until
-// visit says that it is enough. It counts directories it did not read and those it read only in part.
+// Walk visits up to most entries below root, until visit returns false. It visits the entries of a directory in
+// order of name, and each directory before its contents. It returns the number of directories that it did not read,
+// or read only in part.
 func Walk(root *os.Root, most int, visit func(Entry) (more bool)) (missed int) {
 	w := &walk{most: most, visit: visit}
 	w.dir(root, "", 0)
@@ -103,14 +104,14 @@ func (w *walk) down(at *os.Root, name, full string, depth int) {
 	}
 	defer below.Close()
 	has, err := at.Lstat(name)
-	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // a link is in its place now
+	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // the name leads to another file now
 		w.missed++
 		return
 	}
 	w.dir(below, full, depth)
 }
 
-// read reads up to most entries of a directory, and says whether that is all.
+// read reads up to most entries of a directory, and reports whether that is all of them.
 func read(at *os.Root, most int) (entries []fs.DirEntry, whole bool) {
 	f, err := at.Open(".")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// open makes a directory of names, those that end in a slash as directories, and opens it.
+// open makes a directory with the given names, as directories if they end in a slash, and opens it.
 func open(t *testing.T, names ...string) (string, *os.Root) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// A tree without end is looked at down to a depth, and a directory of very many names as far as was asked for.
+// TestWalkBounded checks that an endless tree is walked to a limited depth, and a very wide directory up to the
+// requested number of entries.
 func TestWalkBounded(t *testing.T) {
 	_, deep := open(t, strings.Repeat("d/", 2*Depth))
 	if paths, missed := walked(deep, 10_000); len(paths) != Depth+1 || missed != 1 {
@@ -102,7 +103,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestWalkSwapped: a directory in whose place a link is, once it was seen, is missed.
+// TestWalkSwapped checks that a directory that is replaced by a link after it was seen counts as missed.
 func TestWalkSwapped(t *testing.T) {
 	dir, root := open(t, "a/mine", "b/other")
 	var seen []string

@@ -1,8 +1,8 @@
-// Package quit has Ctrl-\ end a program of ours as it ends any other: at once, with nothing said.
+// Package sigquit makes Ctrl-\ end a demesne program as it ends any other: at once and silently.
 //
-// The Go runtime has a handler for SIGQUIT that lists all goroutines, which helps nobody who only wants to leave. [ByDefault] puts the
-// kernel's default in its place, with one system call: signal.Notify would start a goroutine and a thread for it, and most commands
-// are over before. It is for main, before anything else is started.
+// The Go runtime's handler for SIGQUIT lists all goroutines, which does not help a user who wants to quit.
+// [ByDefault] restores the kernel's default with one system call. signal.Notify would start a goroutine and a
+// thread, and most commands end sooner than that. Call it from main, before anything else starts.
 package sigquit
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Action is what SIGQUIT does, the kernel's struct sigaction. The zero value is the default.
+// Action is the disposition of SIGQUIT, the kernel's struct sigaction. The zero value is the default.
 type Action [4]uint64
 
-// maskSize is that of the kernel's sigset_t, in bytes.
+// maskSize is the size of the kernel's sigset_t, in bytes.
 const maskSize = 8
 
-// ByDefault sets the default, and returns what was there.
+// ByDefault sets the default disposition and returns the previous one, or nil if that failed.
 func ByDefault() *Action {
 	var before, byDefault Action
 	if !swap(&byDefault, &before) {
@@ -26,8 +26,9 @@ func ByDefault() *Action {
 	return &before
 }
 
-// Restore sets a again; nil: nothing is to be done. Who has called signal.Notify for SIGQUIT needs that: the runtime takes its own
-// handler to be there still. It may be called again.
+// Restore sets the disposition a again; it does nothing if a is nil. A program that calls signal.Notify for SIGQUIT
+// must also call Restore, as the runtime assumes that its own handler is still installed. Restore may be called
+// again.
 func (a *Action) Restore() {
 	if a != nil {
 		swap(a, nil)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestQuit is its own program, too: one that is sent SIGQUIT, and says so if it was told.
+// TestQuit is also the program it tests: one that sends itself SIGQUIT, and prints the signal if a handler gets it.
 func TestQuit(t *testing.T) {
 	if how := os.Getenv("DEMESNE_QUIT"); how != "" {
 		before := ByDefault()
@@ -24,7 +24,7 @@ func TestQuit(t *testing.T) {
 			os.Exit(0)
 		}
 		syscall.Kill(os.Getpid(), syscall.SIGQUIT)
-		time.Sleep(time.Minute) // select {} would be a deadlock while the signal is on its way
+		time.Sleep(time.Minute) // select {} would be reported as a deadlock before the signal arrives
 	}
 	for how, want := range map[string]struct{ said, end string }{
 		"default": {"", "signal: quit"},

@@ -1,11 +1,11 @@
-// Package spell finds which word was meant by one that is mistyped.
+// Package suggest finds the word that a mistyped one was meant to be.
 package suggest
 
-// longest is the longest word that is looked at, in bytes: nobody mistypes a longer one, and
-// the work grows with its square.
+// longest is the longest word that Nearest considers, in bytes. Typing errors occur in shorter words, and the work
+// grows with the square of the length.
 const longest = 64
 
-// Nearest returns the word closest to s, or "" if none is close enough to be meant.
+// Nearest returns the word closest to s, or "" if no word is close enough.
 func Nearest(s string, words []string) string {
 	best, least := "", min(len(s)/3+2, 4)
 	if len(s) > longest {
@@ -19,8 +19,8 @@ func Nearest(s string, words []string) string {
 	return best
 }
 
-// distance counts the insertions, removals, replacements and swaps of neighbours
-// that make b out of a.
+// distance returns the number of insertions, deletions, substitutions and swaps of adjacent bytes that turn a into
+// b.
 func distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)

@@ -1,4 +1,4 @@
-// Package plain makes lines of text that others had a say in: sandboxes, images, registries, models.
+// Package termsafe sanitizes text from untrusted sources: sandboxes, images, registries, models.
 package termsafe
 
 import (
@@ -8,8 +8,9 @@ import (
 	"unicode/utf16"
 )
 
-// Line is s as one line that a terminal shows for what it is: white space within it reads " ", and whatever is not printed, control
-// characters, those that change the direction of writing, those that have no width, bytes that are not UTF-8, reads "?".
+// Line returns s as a single line that is safe to print on a terminal. It replaces each white space character
+// within s by " ", and each unprintable one by "?": control and zero-width characters, those that change the
+// writing direction, and bytes that are not UTF-8.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -22,8 +23,8 @@ func Line(s string) string {
 	}, strings.TrimSpace(s))
 }
 
-// JSON is a text in JSON with all escaped in it that is not printed. Only strings can have such, and mean the same. The encoder
-// escapes control characters below 0x20, and no others.
+// JSON returns a JSON text with all unprintable characters escaped. They can occur only in strings, where the
+// escapes mean the same. The encoder itself escapes only control characters below 0x20.
 func JSON(text string) string {
 	hidden := func(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
 	if !strings.ContainsFunc(text, hidden) {

@@ -1,13 +1,12 @@
-// Package turns has processes that want the same thing wait for each other, in the order they
-// came. There is no daemon: a turn is a FIFO in a directory that they share,
+// Package ticketlock makes processes that want the same resource wait for each other, in order of arrival. It needs
+// no daemon: a turn is a FIFO in a directory that the processes share,
 //
-//	DIR/lock                    flock(2)ed while somebody looks at the others or comes
+//	DIR/lock                    flock(2)ed while a process joins or looks at the others
 //	DIR/NAME.00000007.WHO       a turn, open in the process that has it
 //
-// and its turn has come when no turn of that name with a lower number is there. Whoever waits
-// reads the one before: a FIFO ends for its reader when its last writer is gone, however it went.
-// So a turn whose process was killed is no longer in the way, nobody polls, and to wait costs
-// a descriptor.
+// A turn has come when no turn of that name with a lower number exists. A waiting process reads the FIFO of the
+// turn before its own: a FIFO reports end-of-file to its reader when its last writer exits, for whatever reason. So
+// the turn of a killed process blocks no other, waiting needs no polling, and it costs one descriptor.
 package ticketlock
 
 import (
@@ -25,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Turn is one's place in a line. It ends with [Turn.Leave] or the last process that has it open.
+// Turn is a place in a queue. It ends with [Turn.Leave], or with the last process that has it open.
 type Turn struct {
 	dir, name string
 	number    uint64
@@ -33,7 +32,7 @@ type Turn struct {
 	fifo      *os.File
 }
 
-// DefaultDir is ~/.demesne/turns.
+// DefaultDir returns ~/.demesne/turns.
 func DefaultDir() (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -42,8 +41,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".demesne", "turns"), nil
 }
 
-// Join takes the last place in the line of that name. who tells turns apart, for [Adopt]; both are
-// one word without dots and slashes.
+// Join takes the last place in the queue of that name. who identifies the turn, for [Adopt]. Both are one word
+// without dots and slashes.
 func Join(dir, name, who string) (*Turn, error) {
 	for _, word := range []string{name, who} {
 		if word == "" || strings.ContainsAny(word, "./\x00") {
@@ -62,7 +61,7 @@ func Join(dir, name, who string) (*Turn, error) {
 		if err := unix.Mkfifo(t.path, 0o600); err != nil {
 			return err
 		}
-		// Open for both directions it never ends by itself, and never waits for the other side.
+		// Opened for both directions, the FIFO never reports end-of-file to its owner, and the open does not block.
 		t.fifo, err = os.OpenFile(t.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 		return err
 	})
@@ -72,7 +71,7 @@ func Join(dir, name, who string) (*Turn, error) {
 	return t, nil
 }
 
-// Adopt is the turn that another process joined as who, and whose file it has handed to us.
+// Adopt returns the turn that another process joined as who, and whose file f it has passed to this process.
 func Adopt(dir, name, who string, f *os.File) (*Turn, error) {
 	t := &Turn{dir: dir, name: name, fifo: f}
 	err := t.locked(func(all []place) error {
@@ -90,10 +89,10 @@ func Adopt(dir, name, who string, f *os.File) (*Turn, error) {
 	return t, nil
 }
 
-// File is what another process has to have open for the turn to stay.
+// File returns the FIFO of the turn. The turn lasts while a process has it open.
 func (t *Turn) File() *os.File { return t.fifo }
 
-// Wait returns when nobody is before us, or ctx ends.
+// Wait returns when no turn is ahead of this one, or with an error when ctx ends.
 func (t *Turn) Wait(ctx context.Context) error {
 	for {
 		before, err := t.before()
@@ -110,7 +109,7 @@ func (t *Turn) Wait(ctx context.Context) error {
 	}
 }
 
-// before is the nearest turn before this one; "": there is none.
+// before returns the path of the nearest turn ahead of this one, or "".
 func (t *Turn) before() (path string, err error) {
 	err = t.locked(func(all []place) error {
 		for _, p := range all {
@@ -123,8 +122,8 @@ func (t *Turn) before() (path string, err error) {
 	return path, err
 }
 
-// Gone returns when no process has the FIFO open to write, or ctx ends. One that is not there
-// is gone. Nothing may ever be written to it.
+// Gone returns when no process has the FIFO open for writing, or with an error when ctx ends. A FIFO that does not
+// exist counts as gone. No process may ever write to it.
 func Gone(ctx context.Context, fifo string) error {
 	f, err := os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,20 +140,20 @@ func Gone(ctx context.Context, fifo string) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case n == 0 && err != nil: // io.EOF, or what tells us no more
+		case n == 0 && err != nil: // io.EOF, or another error after which the FIFO reports nothing more
 			return nil
 		}
 	}
 }
 
-// Leave gives the place up. It may be called again, and while somebody else has the turn open.
+// Leave gives the place up. It may be called again, and while another process has the turn open.
 func (t *Turn) Leave() {
 	os.Remove(t.path)
 	t.fifo.Close()
 }
 
-// Count is how many turns of that name there are, those included whose owners were killed and
-// whom nobody waited for since.
+// Count returns the number of turns of that name. It includes turns of killed processes that no process has waited
+// for since.
 func Count(dir, name string) (int, error) {
 	t := Turn{dir: dir, name: name}
 	all, err := t.all()
@@ -164,13 +163,13 @@ func Count(dir, name string) (int, error) {
 	return len(all), err
 }
 
-// place is a turn as it is on disk.
+// place is a turn as stored on disk.
 type place struct {
 	number    uint64
 	who, path string
 }
 
-// all lists the turns of t's name, the first in line first.
+// all lists the turns of t's name, the first in the queue first.
 func (t *Turn) all() (all []place, err error) {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {
@@ -189,7 +188,7 @@ func (t *Turn) all() (all []place, err error) {
 	return all, nil
 }
 
-// locked calls f while nobody else comes.
+// locked calls f while holding the lock, so that no process joins meanwhile.
 func (t *Turn) locked(f func([]place) error) error {
 	lock, err := os.OpenFile(filepath.Join(t.dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// dirVar tells the test binary that it is one of those who wait.
+// dirVar makes the test binary one of the waiting processes.
 const dirVar = "DEMESNE_TEST_TURNS"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func join(t *testing.T, dir, name string) *Turn {
 	return n
 }
 
-// Those who come are served one by one, in the order they came.
+// TestOrder checks that turns come in the order in which they were joined.
 func TestOrder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "turns")
 	var line []*Turn
@@ -57,7 +57,7 @@ func TestOrder(t *testing.T) {
 		t.Errorf("%d in line: %v", n, err)
 	}
 	other := join(t, dir, "y")
-	if err := other.Wait(t.Context()); err != nil { // another line
+	if err := other.Wait(t.Context()); err != nil { // another queue
 		t.Error(err)
 	}
 	var mu sync.Mutex
@@ -86,7 +86,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Who gives up waiting is not waited for, and holds nobody up but while it is in line.
+// TestGivesUp checks that a turn whose Wait was cancelled blocks others only until it leaves the queue.
 func TestGivesUp(t *testing.T) {
 	dir := t.TempDir()
 	first, second, third := join(t, dir, "x"), join(t, dir, "x"), join(t, dir, "x")
@@ -110,7 +110,7 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// A process that is killed, waiting or having its turn, is in nobody's way.
+// TestKilled checks that a process killed while it waits, or while it has its turn, blocks no other.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	first, waits := process(t, dir, nil), (*exec.Cmd)(nil)
@@ -138,7 +138,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A turn that was handed over is the other's.
+// TestAdopt checks that a turn handed over belongs to the process that adopts it.
 func TestAdopt(t *testing.T) {
 	dir := t.TempDir()
 	first := join(t, dir, "x")
@@ -189,7 +189,7 @@ type proc struct {
 	out *bufio.Scanner
 }
 
-// process starts one that joins the line, or adopts a turn.
+// process starts a child that joins the queue, or adopts a turn.
 func process(t *testing.T, dir string, turn *os.File) *proc {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")

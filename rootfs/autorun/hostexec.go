@@ -1,9 +1,9 @@
-// Package hostexec knows what programs of a host execute of files they find: a hook of git's, a shell's
-// start-up file, a task of an editor's.
+// Package autorun names the programs of a host that execute files they find: a git hook, a shell's start-up file,
+// an editor's task.
 //
-// A sandbox may write such a file, and whoever takes it out and works beside it runs what the sandbox wrote
-// (escapes.md F5, F6). The table is a help for who reviews what a sandbox left, not a promise about all other
-// files. It is pure: only the path is looked at.
+// A sandbox may write such a file. A user who takes it out and works beside it then runs what the sandbox wrote
+// (escapes.md F5, F6). The table helps to review a sandbox's files; it does not mean that all other files are safe.
+// The package looks only at the path.
 package autorun
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// table has the ends of paths. A pattern is as for path.Match, of as many components as it has.
+// table lists the ends of paths. A pattern is as for path.Match, and matches as many components as it has.
 var table = []struct{ pattern, by string }{
 	{".git/hooks/*", "git"},
 	{".git/config", "git"},
@@ -91,7 +91,7 @@ var table = []struct{ pattern, by string }{
 	{".gitlab-ci.yml", "GitLab"},
 }
 
-// By says what would execute the file of that path: "" if nothing is known to.
+// By returns the program that would execute the file at that path, or "" if no such program is known.
 func By(file string) (by string) {
 	parts := strings.Split(strings.TrimPrefix(path.Clean("/"+file), "/"), "/")
 	for _, h := range table {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A DiffID names a layer: "sha256:" and 64 digits, the hash of its uncompressed archive. It is the string
-// of go-digest's type, which compiles regular expressions before main.
+// A DiffID identifies a layer: "sha256:" and 64 hex digits, the hash of its uncompressed archive. It is a plain
+// string, as go-digest's type compiles regular expressions before main.
 type DiffID string
 
 const algorithm = "sha256:"
 
-// Validate tells whether id is a DiffID.
+// Validate returns an error unless id is a valid DiffID.
 func (id DiffID) Validate() error {
 	hex, ok := strings.CutPrefix(string(id), algorithm)
 	if !ok || !isHex(hex) {
@@ -20,7 +20,7 @@ func (id DiffID) Validate() error {
 	return nil
 }
 
-// encoded is the name of the layer's directory.
+// encoded returns the name of the layer's directory.
 func (id DiffID) encoded() (string, error) {
 	if err := id.Validate(); err != nil {
 		return "", err
@@ -28,7 +28,7 @@ func (id DiffID) encoded() (string, error) {
 	return string(id[len(algorithm):]), nil
 }
 
-// isHex tells whether name is what encoded returns.
+// isHex reports whether name is one that encoded returns.
 func isHex(name string) bool {
 	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
 }

@@ -35,8 +35,8 @@ func (d dir) has(id DiffID) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// lock opens name and locks it as how says, waiting for it unless how has LOCK_NB. What it
-// returns had that name after it was locked, and keeps it as long as everybody who renames locks.
+// lock opens name and locks it with the flock(2) operation how, waiting unless that has LOCK_NB. The name led to
+// the directory after it was locked, and still does while every process that renames locks first.
 func (d dir) lock(name string, how int) (dir, error) {
 	for {
 		f, err := d.open(name, unix.O_RDONLY)
@@ -54,14 +54,14 @@ func (d dir) lock(name string, how int) (dir, error) {
 	}
 }
 
-// leads tells whether name is still f.
+// leads reports whether name still leads to f.
 func (d dir) leads(name string, f dir) bool {
 	var a, b unix.Stat_t
 	return unix.Fstatat(d.fd(), name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		unix.Fstat(f.fd(), &b) == nil && a.Ino == b.Ino && a.Dev == b.Dev
 }
 
-// rename gives from, which the caller has locked, another name.
+// rename renames from, which the caller has locked.
 func (d dir) rename(from, to string) error {
 	if err := unix.Renameat2(d.fd(), from, d.fd(), to, unix.RENAME_NOREPLACE); err != nil {
 		return fmt.Errorf("rename %q to %q: %w", from, to, err)
@@ -69,7 +69,7 @@ func (d dir) rename(from, to string) error {
 	return nil
 }
 
-// write makes a file.
+// write makes a file; it fails if the name exists.
 func (d dir) write(name, text string) error {
 	fd, err := unix.Openat(d.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if err != nil {

@@ -31,7 +31,7 @@ func put(t testing.TB, c Cache, id DiffID) {
 	}
 }
 
-// publish is Publish of one layer of a block.
+// publish publishes one layer with the size of one block.
 func publish(w *Writer) error {
 	w.Disk = 4096
 	return Publish(w)
@@ -47,7 +47,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// entries are the names in the directory of the cache.
+// entries returns the names in the directory of the cache.
 func entries(t testing.TB, c Cache) []string {
 	t.Helper()
 	list, err := os.ReadDir(c.Dir())

@@ -8,25 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A MissingError says which layers are not in the cache. They have to be unpacked first.
+// A MissingError lists the layers that are not in the cache. They must be unpacked first.
 type MissingError struct{ IDs []DiffID }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("%d layers are not unpacked, the first is %s", len(e.IDs), e.IDs[0])
 }
 
-// Held are layers that no sweep removes before Close, or the death of the process.
+// Held is a set of layers that no sweep removes before Close, or the death of the process.
 type Held struct {
-	// FS has an O_PATH descriptor of each layer's files, in the order that was asked for: bottom
-	// first. What is below a layer that is opaque at its root is held and not in FS, because
-	// overlayfs does not look for that mark on a root. The descriptors belong to the Held.
+	// FS has an O_PATH descriptor of each layer's files, in the requested order: bottom first. Layers below one
+	// that is opaque at its root are held but not in FS, because overlayfs ignores that mark on a root. The Held
+	// owns the descriptors.
 	FS []*os.File
 
 	locks []dir
 }
 
-// Hold keeps the layers, bottom first, where they are. If some are not there it holds none, and the error is
-// a [*MissingError].
+// Hold locks the layers, bottom first, against removal. If some are missing it holds none, and the error is a
+// [*MissingError].
 func (c Cache) Hold(ids []DiffID) (*Held, error) {
 	at, err := c.open()
 	if errors.Is(err, unix.ENOENT) && len(ids) > 0 {
@@ -51,12 +51,12 @@ func (c Cache) Hold(ids []DiffID) (*Held, error) {
 	return h, nil
 }
 
-// missing says which of the layers are, of which one was when it was opened.
+// missing returns the error for missing layers; opening one of them has failed.
 func (c Cache) missing(one DiffID, ids []DiffID) error {
 	if missing := c.Missing(ids); missing != nil {
 		return &MissingError{IDs: missing}
 	}
-	return &MissingError{IDs: []DiffID{one}} // made since
+	return &MissingError{IDs: []DiffID{one}} // published since then
 }
 
 func (h *Held) hold(at dir, id DiffID) error {
@@ -80,16 +80,15 @@ func (h *Held) hold(at dir, id DiffID) error {
 	return nil
 }
 
-// isOpaque tells whether a layer hides all that is below it. The path leads where it was opened: nobody
-// else writes to the cache, and the layer is locked.
+// isOpaque reports whether a layer hides all layers below it. The path still leads to the opened directory: the
+// layer is locked, and only this program writes to the cache.
 func isOpaque(fs string) bool {
 	var value [1]byte
 	n, err := unix.Lgetxattr(fs, "user.overlay.opaque", value[:])
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
-// CloseFS closes the descriptors in FS and leaves the layers held: for a caller that has mounted
-// them.
+// CloseFS closes the descriptors in FS and keeps the layers held, for a caller that has mounted them.
 func (h *Held) CloseFS() {
 	for _, f := range h.FS {
 		f.Close()
@@ -97,7 +96,7 @@ func (h *Held) CloseFS() {
 	h.FS = nil
 }
 
-// Close lets go of the layers. It may be called twice.
+// Close releases the layers. It may be called twice.
 func (h *Held) Close() {
 	h.CloseFS()
 	for _, l := range h.locks {

@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// An IDMap is one extent of a user namespace's id map, as in /proc/PID/uid_map: Size ids from
-// Inside are the ids from Host of the parent namespace.
+// An IDMap is one extent of a user namespace's id map, as in /proc/PID/uid_map: Size ids from Inside are the ids
+// from Host of the parent namespace.
 type IDMap struct{ Inside, Host, Size uint32 }
 
-// Key names an id map: the same for the same extents in any order. Where one id is mapped
-// it says so.
+// Key returns the name of an id map. It is the same for the same extents in any order. For a map of one id it
+// begins with "single".
 func Key(uid, gid []IDMap) string {
 	if len(uid) == 1 && len(gid) == 1 && uid[0].Size == 1 && gid[0].Size == 1 {
 		return fmt.Sprintf("single-%d-%d", uid[0].Host, gid[0].Host)
@@ -34,7 +34,7 @@ func canonical(extents []IDMap) string {
 	return b.String()
 }
 
-// OwnKey is the key of the user namespace that the process is in.
+// OwnKey returns the key of the process's user namespace.
 func OwnKey() (string, error) {
 	uid, gid, err := OwnMap()
 	if err != nil {
@@ -43,8 +43,8 @@ func OwnKey() (string, error) {
 	return Key(uid, gid), nil
 }
 
-// OwnMap is the id map of the user namespace that the process is in. It is read once, so a process
-// that will give up /proc asks before.
+// OwnMap returns the id map of the process's user namespace. The map is read once, so a process that will lose
+// access to /proc calls it before.
 func OwnMap() (uid, gid []IDMap, err error) {
 	own, err := ownMap()
 	return own.uid, own.gid, err

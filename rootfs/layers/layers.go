@@ -1,24 +1,24 @@
-// Package layers is the cache of unpacked image layers: one directory for each layer, by DiffID.
+// Package layers manages the cache of unpacked image layers: one directory for each layer, by DiffID.
 //
-//	STORE/trees/KEY            mode 0700: what an image marks setuid is out of other users' reach
-//	STORE/trees/KEY/HEX/fs     a layer that is complete; it never changes again
-//	STORE/trees/KEY/HEX/size   the bytes it takes, in decimal
+//	STORE/trees/KEY            mode 0700: other users cannot reach the setuid files of images
+//	STORE/trees/KEY/HEX/fs     a complete layer; it never changes again
+//	STORE/trees/KEY/HEX/size   its size on disk in bytes, in decimal
 //	STORE/trees/KEY/.new-HEX   a layer that a [Writer] fills
 //	STORE/trees/KEY/.old-HEX   a layer that a sweep removes
 //
-// KEY names the id map the layer was unpacked under ([Key]): ownership is on the disk as the host
-// sees it, so a tree serves only sandboxes of the same map. A layer is published by one rename, after
-// its contents are on the disk, so whoever finds HEX finds all of it, after a kill or a power cut too.
+// KEY names the id map that the layer was unpacked under ([Key]). Ownership on disk is as the host sees it, so a
+// tree serves only sandboxes with the same map. A layer is published by one rename, after its contents are on disk.
+// So if HEX exists it is complete, even after a kill or a power cut.
 //
-// Every directory is guarded by flock(2) on itself. A reader holds it shared ([Cache.Hold]), a
-// writer or a sweep exclusively, and the lock goes with the process: a directory whose name starts
-// with a dot and which nobody locks was left by a killed process, and the next one takes it
-// away. Since a directory may be renamed or removed while somebody waits for its lock, each lock
-// is checked afterwards: the name must still lead to what was locked.
+// Every directory is guarded by flock(2) on itself. A reader takes a shared lock ([Cache.Hold]), a writer or a
+// sweep an exclusive one, and the kernel releases it when the process dies. An unlocked directory whose name starts
+// with a dot was left by a killed process; the next writer or sweep removes it. A directory may be renamed or
+// removed while a process waits for its lock. So after each lock the name is checked: it must still lead to the
+// locked directory.
 //
-// Below the store nothing is opened through a symbolic link (openat2). A cache has no state of its
-// own and is safe for any number of goroutines and processes. Who unpacks and who sweeps
-// must be uid 0 of the user namespace that has the map; who holds needs only to read.
+// Below the store no symbolic link is followed (openat2). A cache has no state of its own and is safe for any
+// number of goroutines and processes. Unpacking and sweeping need uid 0 of the user namespace that has the map;
+// holding needs only read access.
 package layers
 
 import (
@@ -40,21 +40,21 @@ const (
 	oldPrefix = ".old-"
 )
 
-// ErrPresent says that a layer is in the cache already.
+// ErrPresent reports that a layer is in the cache already.
 var ErrPresent = errors.New("layer is present")
 
-// A Cache is the layers of one store that were unpacked under one id map.
+// A Cache holds the layers of one store that were unpacked under one id map.
 type Cache struct{ store, key string }
 
-// Open returns the cache in the image store at this path. It touches nothing: directories are
-// made by the first writer.
+// Open returns the cache in the image store at this path. It does not access the disk: the first writer makes the
+// directories.
 func Open(store, key string) Cache { return Cache{store: store, key: key} }
 
-// Dir is where the layers are.
+// Dir returns the directory of the layers.
 func (c Cache) Dir() string { return filepath.Join(c.store, treesDir, c.key) }
 
-// Missing returns those of the layers that are not in the cache, each once, in their order. An id that
-// is no DiffID is missing. A layer that is there may be swept before it is held.
+// Missing returns the layers that are not in the cache, each once, in the given order. An invalid id counts as
+// missing. A sweep may still remove a present layer before it is held.
 func (c Cache) Missing(ids []DiffID) []DiffID {
 	var missing []DiffID
 	seen := map[DiffID]bool{}
@@ -71,9 +71,8 @@ func (c Cache) Missing(ids []DiffID) []DiffID {
 	return missing
 }
 
-// All tells whether one of the caches of a store has all of the layers, and what they take on the disk, each
-// once: for whoever wants to know that and not under which id map. A cache that the caller may not read is
-// not there.
+// All reports whether one of the caches of a store has all of the layers, and their size on disk in bytes, each
+// counted once. Use it if the id map does not matter. A cache that the caller may not read counts as missing.
 func All(store string, ids []DiffID) (disk int64, ok bool) {
 	keys, err := os.ReadDir(filepath.Join(store, treesDir))
 	if err != nil {
@@ -96,7 +95,7 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 	return 0, false
 }
 
-// size is what a layer takes on the disk, as its writer counted.
+// size returns the size of a layer on disk in bytes, as its writer counted it.
 func (c Cache) size(id DiffID) (int64, error) {
 	name, err := id.encoded()
 	if err != nil {
@@ -126,8 +125,7 @@ func (c Cache) open() (dir, error) {
 	return dir{store}.open(treesDir+"/"+c.key, unix.O_RDONLY)
 }
 
-// MakeDir makes the directory that all caches of a store are in, where it is missing, and returns its
-// path.
+// MakeDir makes the directory that holds all caches of a store, if it is missing, and returns its path.
 func MakeDir(store string) (string, error) {
 	trees := filepath.Join(store, treesDir)
 	if err := os.MkdirAll(trees, 0o755); err != nil {
@@ -136,7 +134,7 @@ func MakeDir(store string) (string, error) {
 	return trees, nil
 }
 
-// create makes what is missing of the directory of the cache, and opens it.
+// create makes the directory of the cache, with missing parents, and opens it.
 func (c Cache) create() (dir, error) {
 	if at, err := c.open(); !errors.Is(err, unix.ENOENT) {
 		return at, err

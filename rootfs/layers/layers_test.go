@@ -48,7 +48,7 @@ func TestMissingWhileWritten(t *testing.T) {
 	}
 }
 
-// What is not ours in the place of the cache is not gone into.
+// TestCacheIsNoLink checks that a foreign file in place of the cache is not entered.
 func TestCacheIsNoLink(t *testing.T) {
 	c, outside := newCache(t), t.TempDir()
 	put(t, c, id("a"))
@@ -126,7 +126,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A layer that is opaque at its root hides what is below it.
+// TestHoldOpaque checks that a layer that is opaque at its root hides the layers below it.
 func TestHoldOpaque(t *testing.T) {
 	c := newCache(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -152,7 +152,8 @@ func TestHoldOpaque(t *testing.T) {
 	}
 }
 
-// A layer whose files are a link is an error, and the link's target is not handed out.
+// TestHoldNoLink checks that a layer whose fs is a link is an error, and that Hold does not return the link's
+// target.
 func TestHoldNoLink(t *testing.T) {
 	c := newCache(t)
 	put(t, c, id("a"))
@@ -223,7 +224,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// All looks at each cache of a store for itself: layers are unpacked under one id map, or not.
+// TestAll checks that All considers each cache of a store separately, as layers are unpacked for one id map.
 func TestAll(t *testing.T) {
 	c := newCache(t)
 	if _, ok := All(c.store, []DiffID{id("a")}); ok {

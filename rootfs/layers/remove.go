@@ -13,8 +13,9 @@ import (
 // batch is how many names are read from a directory at a time.
 const batch = 1024
 
-// RemoveAll removes the directory name of at with everything in it, whatever a sandbox made there:
-// no link is followed, and neither memory nor descriptors grow with the depth. Nobody else may write to it.
+// RemoveAll removes the directory name of at with all its contents, even if a sandbox made them. It follows no
+// link, and neither memory nor descriptors grow with the depth. No other process may write to the directory
+// meanwhile. freed is the number of bytes of disk space released.
 func RemoveAll(at *os.File, name string) (freed int64, err error) {
 	tree, err := dir{at}.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -24,7 +25,7 @@ func RemoveAll(at *os.File, name string) (freed int64, err error) {
 	return removeLocked(dir{at}, name, tree)
 }
 
-// removeLocked removes the directory name of at, which is tree and which the caller has locked.
+// removeLocked removes the directory name of at, which is open as tree and locked by the caller.
 func removeLocked(at dir, name string, tree dir) (freed int64, err error) {
 	freed, err = empty(tree)
 	if err != nil {
@@ -36,9 +37,9 @@ func removeLocked(at dir, name string, tree dir) (freed int64, err error) {
 	return freed, nil
 }
 
-// empty removes everything in tree, and follows no link. A directory that is not empty is moved up
-// into tree and emptied from there: so neither memory nor descriptors grow with the depth, and no path
-// is ever too long. Nobody else may write to the tree.
+// empty removes all contents of tree, and follows no link. It moves a non-empty directory up into tree and empties
+// it from there. So neither memory nor descriptors grow with the depth, and no path is ever too long. No other
+// process may write to the tree.
 func empty(tree dir) (freed int64, err error) {
 	e := emptier{tree: tree}
 	if err := e.run(); err != nil {
@@ -53,7 +54,7 @@ type emptier struct {
 	last  int // number of the directory that was moved up last
 }
 
-// run empties what is in the tree, then what was moved there, until nothing is left.
+// run removes the entries of the tree, including directories moved up meanwhile, until none are left.
 func (e *emptier) run() error {
 	for {
 		d, err := e.tree.open(".", unix.O_RDONLY)
@@ -107,8 +108,8 @@ func (e *emptier) remove(d dir, name string) error {
 	return nil // some file systems skip names when others go: run comes back
 }
 
-// below removes one name of d, or moves it up. Where directories cannot be moved (an overlayfs,
-// Landlock's first version) it goes down instead, a descriptor for each level.
+// below removes one name of d, or moves it up. If directories cannot be moved (an overlayfs, Landlock's first
+// version) it descends instead, with one descriptor for each level.
 func (e *emptier) below(d dir, name string) error {
 	isDir, err := e.unlink(d, name)
 	if err != nil || !isDir {
@@ -127,7 +128,7 @@ func (e *emptier) below(d dir, name string) error {
 	return err
 }
 
-// moveUp moves a directory into the tree itself under a name that is free.
+// moveUp moves a directory into the tree itself under an unused name.
 func (e *emptier) moveUp(d dir, name string) error {
 	for {
 		e.last++
@@ -138,7 +139,7 @@ func (e *emptier) moveUp(d dir, name string) error {
 	}
 }
 
-// unlink removes a file or an empty directory. It returns true for a directory that has contents.
+// unlink removes a file or an empty directory. It returns true for a non-empty directory.
 func (e *emptier) unlink(d dir, name string) (isDir bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep removes every layer that is neither in keep nor held, and what killed processes left
-// behind. It goes on after an error. freed are the bytes the file system gets back; a file that
-// is linked from elsewhere too gives none.
+// Sweep removes every layer that is neither in keep nor held, and the leftovers of killed processes. It continues
+// after an error. freed is the number of bytes that the file system gets back; a file with another link elsewhere
+// does not count.
 func (c Cache) Sweep(keep []DiffID) (freed int64, err error) {
 	kept := map[string]bool{}
 	for _, id := range keep {
@@ -46,7 +46,7 @@ func (c Cache) Sweep(keep []DiffID) (freed int64, err error) {
 	return freed, errors.Join(errs...)
 }
 
-// ours tells whether this package gives such names: whatever else is there is not touched.
+// ours reports whether name is one that this package uses; Sweep leaves other files alone.
 func ours(name string) bool {
 	for _, prefix := range []string{newPrefix, oldPrefix} {
 		name = strings.TrimPrefix(name, prefix)
@@ -54,7 +54,7 @@ func ours(name string) bool {
 	return isHex(name)
 }
 
-// sweep removes one directory if nobody has locked it.
+// sweep removes one directory unless another process has locked it.
 func sweep(at dir, name string) (int64, error) {
 	tree, err := at.lock(name, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
@@ -65,14 +65,14 @@ func sweep(at dir, name string) (int64, error) {
 	}
 	defer tree.Close()
 	if !strings.HasPrefix(name, ".") {
-		// Under its own name it would be taken for complete, were we killed half way. An older one of
-		// that name is what a sweep was killed at: it goes first.
+		// Rename first: if this process were killed half way, the layer would look complete under its own name. An
+		// existing .old- directory is from a sweep that was killed, and is removed first.
 		old := oldPrefix + name
 		freed, err := sweep(at, old)
 		if err == nil {
 			err = at.rename(name, old)
 		}
-		if errors.Is(err, unix.EEXIST) { // another sweep is at the older one
+		if errors.Is(err, unix.EEXIST) { // another sweep is removing the older one
 			return freed, nil
 		}
 		if err != nil {

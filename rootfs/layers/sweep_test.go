@@ -44,7 +44,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A tree may be as its image made it: nothing outside is touched, and everything goes.
+// TestSweepHostileTree checks that everything an image can put into a tree is removed, and nothing outside changes.
 func TestSweepHostileTree(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -90,7 +90,7 @@ func TestSweepHostileTree(t *testing.T) {
 	}
 }
 
-// A tree deeper than a path can be, and wider than a batch of names.
+// TestSweepDeepAndWide sweeps a tree deeper than a path can be, and wider than a batch of names.
 func TestSweepDeepAndWide(t *testing.T) {
 	c := newCache(t)
 	w, err := c.Begin(t.Context(), id("a"))
@@ -121,7 +121,7 @@ func TestSweepDeepAndWide(t *testing.T) {
 	}
 }
 
-// Freed counts a file with two names once, and not at all what has a name elsewhere.
+// TestSweepFreed checks that freed counts a file with two names once, and ignores a file with a name elsewhere.
 func TestSweepFreed(t *testing.T) {
 	c, outside := newCache(t), t.TempDir()
 	put(t, c, id("empty"))

@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poll is how often a writer looks whether another one of the same layer is done. Waiting in
-// flock(2) could not be given up.
+// poll is the interval at which a writer checks whether another writer of the same layer has finished. A wait in
+// flock(2) could not be cancelled.
 const poll = 20 * time.Millisecond
 
-// A Writer fills one layer. Exactly one of [Publish] and Abort ends it; a Writer that dies with
-// its process is cleared away by the next writer of the layer, or by a sweep.
+// A Writer fills one layer. Exactly one of [Publish] and Abort ends it. If its process dies, the next writer of the
+// layer or a sweep removes its files.
 type Writer struct {
-	// Dir is an empty directory for the layer's files, mode 0755 until the layer says otherwise.
+	// Dir is an empty directory for the layer's files, mode 0755 until the layer sets another.
 	Dir string
-	// Disk is what the layer takes there, for [All]; whoever fills Dir counts it.
+	// Disk is the size of the layer on disk in bytes, for [All]; the code that fills Dir counts it.
 	Disk int64
 
 	at, tree dir
 	name     string
 }
 
-// Begin starts to write a layer, alone among all processes: while another one writes it, Begin
-// waits. The error is [ErrPresent] if the layer is there, then or after the wait.
+// Begin starts to write a layer. Only one process at a time writes a layer: Begin waits for another writer. It
+// returns [ErrPresent] if the layer is in the cache, at once or after the wait.
 func (c Cache) Begin(ctx context.Context, id DiffID) (*Writer, error) {
 	name, err := id.encoded()
 	if err != nil {
@@ -51,7 +51,7 @@ func (w *Writer) begin(ctx context.Context, id DiffID) error {
 			return ErrPresent
 		}
 		err := w.take()
-		if err == nil && w.at.has(id) { // published between the look and the lock
+		if err == nil && w.at.has(id) { // published between the check and the lock
 			return errors.Join(ErrPresent, w.drop())
 		}
 		if err == nil {
@@ -83,14 +83,14 @@ func (w *Writer) take() error {
 	return nil
 }
 
-// clear empties the directory and makes the one for the layer's files in it.
+// clear empties the directory and makes the subdirectory for the layer's files.
 func (w *Writer) clear() error {
 	if _, err := empty(w.tree); err != nil {
 		return errors.Join(err, w.tree.Close())
 	}
 	err := unix.Mkdirat(w.tree.fd(), fsDir, 0o755)
 	if err == nil {
-		err = unix.Fchmodat(w.tree.fd(), fsDir, 0o755, 0) // the umask
+		err = unix.Fchmodat(w.tree.fd(), fsDir, 0o755, 0) // undoes the umask
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("make %q: %w", fsDir, err), w.drop())
@@ -98,10 +98,10 @@ func (w *Writer) clear() error {
 	return nil
 }
 
-// Publish makes layers of what the writers, which are of one cache, have in their Dirs, and ends them. First
-// all of it goes to the disk, at once for all of them (syncfs(2): what else the file system has to
-// write goes too); then each gets its name. A power cut leaves a layer whole, or not there. After an
-// error those that have no name yet are aborted.
+// Publish makes the writers' Dirs layers of the cache, and ends the writers; all must be of one cache. First it
+// flushes their data to disk, for all of them at once (syncfs(2) also flushes other data of the file system). Then
+// it renames each. After a power cut a layer is complete or missing. On an error Publish aborts the writers that
+// were not yet renamed.
 func Publish(writers ...*Writer) (err error) {
 	if len(writers) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func Publish(writers ...*Writer) (err error) {
 	return nil
 }
 
-// Abort removes what was written.
+// Abort removes the files written so far.
 func (w *Writer) Abort() error {
 	defer w.at.Close()
 	if err := w.drop(); err != nil {

@@ -28,7 +28,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// A second writer waits for the first, and can give that up.
+// TestBeginWaits checks that a second writer waits for the first, and that the wait can be cancelled.
 func TestBeginWaits(t *testing.T) {
 	c := newCache(t)
 	w, err := c.Begin(t.Context(), id("a"))
@@ -58,7 +58,7 @@ func TestBeginWaits(t *testing.T) {
 	}
 }
 
-// After an abort the one who waited writes, in an empty directory.
+// TestBeginAfterAbort checks that after an abort the waiting writer gets an empty directory.
 func TestBeginAfterAbort(t *testing.T) {
 	c := newCache(t)
 	w, err := c.Begin(t.Context(), id("a"))
@@ -86,7 +86,8 @@ func TestBeginAfterAbort(t *testing.T) {
 	}
 }
 
-// Layers are published together, but each for itself: what has no name after an error is gone.
+// TestPublish checks that layers are published together, but independently: after an error only the unpublished
+// ones are removed.
 func TestPublish(t *testing.T) {
 	c := newCache(t)
 	var all []*Writer
@@ -98,7 +99,7 @@ func TestPublish(t *testing.T) {
 		write(t, w.Dir+"/file", name)
 		all = append(all, w)
 	}
-	write(t, filepath.Join(c.Dir(), hexOf("b"), "taken"), "") // what a rename meets
+	write(t, filepath.Join(c.Dir(), hexOf("b"), "taken"), "") // an existing name that the rename meets
 	if err := Publish(all...); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("publishing under a name that is taken: %v", err)
 	}
@@ -110,10 +111,10 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// killedVar makes a test binary a writer that is killed: it is the path of the store.
+// killedVar makes a test binary a writer to be killed; its value is the path of the store.
 const killedVar = "DEMESNE_TEST_WRITER"
 
-// Writers that are killed at any moment leave nothing that a later one takes for a layer.
+// TestWriterKilled checks that a writer killed at any moment leaves nothing that looks like a complete layer.
 func TestWriterKilled(t *testing.T) {
 	if store := os.Getenv(killedVar); store != "" {
 		writeForEver(t, Open(store, "single-0-0"))
@@ -131,7 +132,7 @@ func TestWriterKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		io.ReadFull(out, make([]byte, 64+5*round)) // a byte for each file, after what the test says itself
+		io.ReadFull(out, make([]byte, 64+5*round)) // the test's own output, and then a byte for each file
 		cmd.Process.Kill()
 		cmd.Wait()
 		complete(t, c)
@@ -178,7 +179,7 @@ func writeForEver(t *testing.T, c Cache) {
 	}
 }
 
-// complete checks that what has a layer's name has all of it.
+// complete checks that each published layer has all of its files.
 func complete(t *testing.T, c Cache) {
 	t.Helper()
 	for _, name := range entries(t, c) {
@@ -193,8 +194,8 @@ func complete(t *testing.T, c Cache) {
 	}
 }
 
-// Writers, holders and sweeps at once: each layer has one writer at a time, and who holds one
-// has its files.
+// TestAllAtOnce runs writers, holders and sweeps concurrently. Each layer has one writer at a time, and the files
+// of a held layer exist.
 func TestAllAtOnce(t *testing.T) {
 	c := newCache(t)
 	ids := []DiffID{id("a"), id("b")}

@@ -1,13 +1,12 @@
-// Package mask covers what of /proc a sandbox must not see or write: what tells of the machine's
-// hardware and keys, and what sets something for all of it.
+// Package procmask covers the parts of /proc that a sandbox must not see or write: details of the machine's
+// hardware and keys, and settings that apply to the whole machine.
 //
-// It works in the mount namespace of a sandbox in which no command has run yet, and by descriptors:
-// nothing that an image put at /proc is followed. The kernel's part is open_tree(2), mount_setattr(2)
-// and move_mount(2). Whether the covers hold is not for this package to say: PID 1 looks (package
-// guest), and TestEscapeF14Proc tries.
+// It works in the mount namespace of a sandbox in which no command has run yet. It uses descriptors, so it follows
+// no file that an image put at /proc. The system calls are open_tree(2), mount_setattr(2) and move_mount(2). The
+// package does not verify that the covers hold: PID 1 does (package pid1), and TestEscapeF14Proc tests it.
 //
-// A masked /proc is one that a nested sandbox may not mount anew (mount_too_revealing in the
-// kernel), so who is to nest goes without.
+// In a sandbox with a masked /proc, a nested sandbox may not mount a new one (mount_too_revealing in the kernel).
+// So a sandbox that allows nesting gets no mask.
 package procmask
 
 import (
@@ -18,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What of /proc no sandbox sees or writes: the usual list of the OCI runtime-spec, and pressure, to whose files anybody may
-// write what the kernel then watches for them, and counts for nobody (Documentation/accounting/psi.rst).
+// maskPaths are hidden and readonlyPaths made read-only in every sandbox. They are the usual lists of the OCI
+// runtime-spec, plus pressure. Any user may write triggers to the files in pressure, which the kernel then watches
+// and charges to no process (Documentation/accounting/psi.rst).
 var (
 	maskPaths = []string{
 		"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list",
@@ -28,8 +28,8 @@ var (
 	readonlyPaths = []string{"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"}
 )
 
-// Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed;
-// here it happens beside PID 1's own start, which takes longer.
+// Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed; here it runs in
+// parallel with PID 1's own start, which takes longer.
 func Proc(mounts *os.File) error {
 	err := lockedthread.Run(func() error {
 		if err := enterMounts(mounts); err != nil {
@@ -58,7 +58,7 @@ func Proc(mounts *os.File) error {
 	return nil
 }
 
-// enterMounts moves the calling thread, which must be spent, into a mount namespace.
+// enterMounts moves the calling thread, which must be disposable, into a mount namespace.
 func enterMounts(ns *os.File) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
@@ -69,7 +69,7 @@ func enterMounts(ns *os.File) error {
 	return nil
 }
 
-// openProc opens what must be a procfs, whatever the image has there.
+// openProc opens /proc, and fails unless it is a procfs, whatever the image has there.
 func openProc() (int, error) {
 	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,7 +86,7 @@ func openProc() (int, error) {
 	return fd, nil
 }
 
-// cover mounts what makes for name over it; a name that is not there needs no cover.
+// cover mounts the result of make over name; it ignores a missing name.
 func cover(proc int, name string, make func(at int) (int, error)) error {
 	at, err := unix.Openat2(proc, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -107,7 +107,7 @@ func cover(proc int, name string, make func(at int) (int, error)) error {
 	return unix.MoveMount(mount, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// readOnly makes a mount of what is there, with all below it.
+// readOnly makes a read-only copy of the mount at a descriptor, with all mounts below it.
 func readOnly(at int) (int, error) {
 	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
@@ -121,8 +121,7 @@ func readOnly(at int) (int, error) {
 	return fd, nil
 }
 
-// hidden makes a mount of nothing: for a directory an empty one, for a file the
-// sandbox's /dev/null.
+// hidden makes an empty mount: an empty directory for a directory, the sandbox's /dev/null for a file.
 func hidden(at int) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(at, &st); err != nil {

@@ -11,15 +11,16 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// memory is what the process may have. An honest layer of a million entries takes a fifth of it.
+// memory is the process's limit, in bytes. A benign layer of a million entries takes a fifth of it.
 const memory = 2 << 30
 
-// Confine takes from the process, for ever, all of the file system but the store, of which it may
-// write below trees only: who takes over an unpacker cannot give other images new contents. It also takes
-// every TCP port, signals to others, new privileges and unbounded memory. It returns whether Landlock holds: kernels
-// before 5.19 have none that allows hard links between directories, and some have none at all. The
-// user namespace without a network, which the process should be in, is there on all of them.
-// Descriptors that are open stay open, and [layers.OwnMap] is read before.
+// Confine restricts the process permanently. It leaves read access to the store only, and write access below trees
+// only. So a compromised unpacker cannot change the contents of other images. Confine also denies all TCP ports,
+// signals to other processes, new privileges and unbounded memory.
+//
+// Confine reports whether Landlock is enforced. Kernels before 5.19 have no version that allows hard links between
+// directories, and some have none at all. The process should also be in a user namespace without a network, which
+// works on all of them. Open descriptors stay open, and Confine reads [layers.OwnMap] first.
 func Confine(store string) (held bool, err error) {
 	if _, _, err := layers.OwnMap(); err != nil {
 		return false, fmt.Errorf("confine: %w", err)
@@ -28,7 +29,7 @@ func Confine(store string) (held bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("confine: %w", err)
 	}
-	// On every thread, which is what libcap's psx is for.
+	// Set it on every thread, with libcap's psx.
 	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return false, fmt.Errorf("confine: no new privileges: %w", errno)
 	}
@@ -39,7 +40,7 @@ func Confine(store string) (held bool, err error) {
 	if err != nil || abi < 2 {
 		return false, nil
 	}
-	// The node of a whiteout is a character device to Landlock too.
+	// To Landlock the node of a whiteout is a character device too.
 	write := landlock.V9.HandledAccessFS &^ (ll.AccessFSExecute | ll.AccessFSMakeBlock | ll.AccessFSMakeSock | ll.AccessFSIoctlDev)
 	const read = ll.AccessFSReadFile | ll.AccessFSReadDir
 	err = landlock.V9.BestEffort().Restrict(landlock.PathAccess(read, store), landlock.PathAccess(write, trees))

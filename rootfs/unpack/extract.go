@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onDisk is how umoci writes a layer: whiteouts as overlayfs mounted with userxattr reads them. It
-// maps no ids and is not told that it is rootless: every header has been given an owner of this
-// user namespace.
+// onDisk tells umoci how to write a layer: with whiteouts as overlayfs reads them when mounted with userxattr.
+// umoci maps no ids and runs in non-rootless mode, as the filter has given every header an owner of this user
+// namespace.
 var onDisk = layer.OverlayfsRootfs{UserXattr: true}
 
-// within runs f in dir, on a thread of its own that has a working directory and an umask of its
-// own too. Paths below dir are then as short as the archive's, which saves the kernel a third of
-// its lookups and leaves all of PATH_MAX to the archive.
+// within runs f in dir, on a thread of its own with its own working directory and umask. Paths below dir are then
+// as short as in the archive. This saves a third of the kernel's lookups and leaves all of PATH_MAX to the archive.
 func within(dir string, f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -75,7 +74,7 @@ func extract(r io.Reader, f *filter) error {
 	}
 }
 
-// unpackEntry makes what an entry says, in the quickest way there is for it.
+// unpackEntry unpacks an entry in the fastest way that is possible for it.
 func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data *contents, sparse bool) error {
 	if !sparse {
 		if made, err := quick.make(hdr); made || err != nil {
@@ -91,7 +90,7 @@ func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data 
 	return umoci.UnpackEntry(".", hdr, data)
 }
 
-// readError says what an error of the tar reader is about: the archive, or what it is read from.
+// readError attributes an error of the tar reader to the archive, or to reading it.
 func readError(err error) error {
 	if malformed(err) {
 		return &RefusedError{Reason: BadTar, Err: err}
@@ -103,8 +102,8 @@ func malformed(err error) bool {
 	return errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// archives are the errors of system calls that the contents of an archive bring about. All others
-// are the machine's.
+// archives lists the errors of system calls that the contents of an archive can cause. The machine causes all
+// others.
 var archives = []unix.Errno{unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR, unix.ENOTEMPTY, unix.ELOOP, unix.EPERM,
 	unix.EMLINK, unix.ENAMETOOLONG, unix.EINVAL, unix.E2BIG, unix.ERANGE}
 
@@ -122,8 +121,8 @@ func entryError(name string, err error) error {
 	return fmt.Errorf("unpack %q: %w", name, err)
 }
 
-// contents are those of the current entry. umoci copies them by WriteTo, in pieces of buf, where it
-// would otherwise make two buffers for each file.
+// contents reads the current entry. umoci copies it by WriteTo, in pieces of buf; without WriteTo it would allocate
+// two buffers for each file.
 type contents struct {
 	*tar.Reader
 	buf []byte
@@ -149,13 +148,13 @@ func (c *contents) WriteTo(w io.Writer) (written int64, err error) {
 }
 
 const (
-	// margin is what stays free on the file system of the store.
+	// margin is how many bytes stay free on the file system of the store.
 	margin = 32 << 20
-	// stride is after how many bytes the file system is asked again.
+	// stride is the number of bytes after which the free space is measured again.
 	stride = 64 << 20
 )
 
-// space tells that a file will not fit before it is written.
+// space reports that a file will not fit, before it is written.
 type space struct{ left int64 }
 
 func (s *space) take(size int64) error {

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A quick maker makes what is new: a file, directory or symbolic link without extended attributes, under a name
-// that was free, in a directory that is there and that no link leads to. That is nearly every entry of
-// a layer, and needs no judgement; the rest is umoci's. What it makes is what umoci would have made, with a
-// third of the system calls: umoci walks to each entry from the root, and gives the directory
-// above its times and attributes back after each; here that is done when the next directory comes.
+// quick is the fast path for new files, directories and symbolic links without extended attributes. The name must
+// be free, and its directory must exist and be reached through no link. Nearly every entry of a layer is of that
+// kind; umoci makes the rest. The result is the same as umoci's, with a third of the system calls. umoci walks to
+// each entry from the root, and restores the times and attributes of the directory above after each. quick does
+// that only when it changes directory.
 //
-// Whatever else changes the tree comes after leave. The zero value is not ready: see newQuick.
+// Call leave before anything else changes the tree. The zero value is not ready: see newQuick.
 type quick struct {
-	dir   int    // the directory that entries were last made in; -1: none
+	dir   int    // the directory of the last entry; -1: none
 	name  string // its name, below the working directory
 	times []unix.Timespec
 	buf   *contents
@@ -26,7 +26,7 @@ type quick struct {
 
 func newQuick(data *contents) *quick { return &quick{dir: -1, buf: data} }
 
-// make makes an entry, or says that it is umoci's.
+// make makes an entry, or returns false to leave it to umoci.
 func (q *quick) make(hdr *tar.Header) (made bool, err error) {
 	make := makers[hdr.Typeflag]
 	dir, base := path.Split(path.Clean("/" + hdr.Name)[1:])
@@ -43,14 +43,14 @@ func (q *quick) make(hdr *tar.Header) (made bool, err error) {
 	return err == nil, err
 }
 
-// makers fail with EEXIST before they have done anything.
+// makers fail with EEXIST before they change anything.
 var makers = map[byte]func(*quick, string, *tar.Header) error{
 	tar.TypeReg:     (*quick).file,
 	tar.TypeDir:     (*quick).directory,
 	tar.TypeSymlink: (*quick).symlink,
 }
 
-// enter opens a directory, unless there is none that can be reached through no link.
+// enter opens a directory. It returns false if the directory does not exist, or is reached only through a link.
 func (q *quick) enter(name string) (ok bool, err error) {
 	if q.dir >= 0 && q.name == name {
 		return true, nil
@@ -73,7 +73,7 @@ func (q *quick) enter(name string) (ok bool, err error) {
 	return true, nil
 }
 
-// leave gives the directory its times back.
+// leave restores the directory's times and closes it.
 func (q *quick) leave() error {
 	if q.dir < 0 {
 		return nil
@@ -119,8 +119,8 @@ func (q *quick) symlink(name string, hdr *tar.Header) error {
 	return unix.UtimesNanoAt(q.dir, name, timesOf(hdr), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// describe gives what was just made its owner, mode and times. Setuid bits do not survive a
-// change of owner, so the mode comes after it.
+// describe sets the owner, mode and times of a new file. The mode comes after the owner, as a change of owner
+// clears setuid bits.
 func describe(fd int, hdr *tar.Header) error {
 	if err := unix.Fchown(fd, hdr.Uid, hdr.Gid); err != nil {
 		return err
@@ -131,7 +131,7 @@ func describe(fd int, hdr *tar.Header) error {
 	return setTimes(fd, timesOf(hdr))
 }
 
-// timesOf are the times of access and change, which are one where the archive has one.
+// timesOf returns the access and modification times, which are the same if the archive has only one.
 func timesOf(hdr *tar.Header) []unix.Timespec {
 	access := hdr.AccessTime
 	if access.IsZero() {
@@ -144,7 +144,7 @@ func setTimes(fd int, times []unix.Timespec) error {
 	return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
 }
 
-// A descriptor is written to without the runtime's poller, which files have no use for.
+// A descriptor writes without the runtime's poller, which files do not need.
 type descriptor int
 
 func (d descriptor) Write(p []byte) (written int, err error) {

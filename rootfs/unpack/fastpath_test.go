@@ -20,8 +20,8 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// TestQuickLikeUmoci: what is made without umoci is what umoci makes of the same archive, to the
-// last nanosecond. Each archive has something that the quick way must see and leave alone.
+// TestQuickLikeUmoci checks that the fast path makes of an archive the same as umoci, to the nanosecond. Each
+// archive has an entry that the fast path must recognize and leave alone.
 func TestQuickLikeUmoci(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -56,7 +56,7 @@ func TestQuickLikeUmoci(t *testing.T) {
 	}
 }
 
-// TestQuickIsUsed: of an honest layer nothing but its root, hard links and whiteouts goes the long way.
+// TestQuickIsUsed checks that of a benign layer only its root, hard links and whiteouts bypass the fast path.
 func TestQuickIsUsed(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -80,14 +80,14 @@ func TestQuickIsUsed(t *testing.T) {
 	}
 }
 
-// here is a filter for the ids of this user namespace.
+// here returns a filter for the ids of this user namespace.
 func here() *filter {
 	f := newFilter()
 	f.owners.uid, f.owners.gid, _ = layers.OwnMap()
 	return f
 }
 
-// byUmoci is extract without a quick way.
+// byUmoci is extract without the fast path.
 func byUmoci(r io.Reader) error {
 	umoci := layer.NewTarExtractor(&layer.UnpackOptions{OnDiskFormat: onDisk})
 	f := here()
@@ -108,7 +108,7 @@ func byUmoci(r io.Reader) error {
 	}
 }
 
-// archiveAt is a tar of entries of that age.
+// archiveAt returns a tar of entries with that modification time.
 func archiveAt(t *testing.T, then time.Time, entries []entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -128,8 +128,7 @@ func archiveAt(t *testing.T, then time.Time, entries []entry) []byte {
 	return b.Bytes()
 }
 
-// described is a line for each file of a tree. Directories that no entry made have no times of
-// their own.
+// described returns a line for each file of a tree. It leaves out the times of directories that no entry made.
 func described(t *testing.T, root string) (lines []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Limits of one layer. A zero field means the default.
+// Limits apply to one layer. A zero field means the default.
 type Limits struct {
-	Bytes   int64 // the archive, uncompressed, and what its sparse files claim to be
+	Bytes   int64 // of the uncompressed archive, and of the sizes that its sparse files claim
 	Entries int   // entries of the archive
 }
 
@@ -20,8 +20,8 @@ const (
 	maxName  = 255  // bytes of a component
 	maxDepth = 512  // components of a name
 	maxXattr = 64 << 10
-	// spread bounds the directories that entries imply: components of a name that the entry before
-	// does not share, over all entries, by this many for each entry that is allowed.
+	// spread bounds the directories that entries imply. Components that a name does not share with the name before
+	// count, over all entries; the bound is spread times the allowed entries.
 	spread = 4
 )
 
@@ -41,34 +41,34 @@ const (
 	metadata = ".wh..wh."
 )
 
-// A filter decides what becomes of each entry of one layer, before anything is done with it.
+// A filter decides what happens to each entry of one layer, before it is unpacked.
 type filter struct {
 	limits Limits
 	owners owners
 
 	entries, parts int
 	bytes          int64 // of files, with holes
-	disk           int64 // the same in blocks, and a block for each directory
+	disk           int64 // the same in blocks, plus a block for each directory
 	previous       string
 	notes          Notes
 }
 
-// Notes count what was changed in a layer for it to be unpacked here.
+// Notes count the changes that were needed to unpack a layer here.
 type Notes struct {
-	Devices int // device nodes: an empty file that nobody may open is in their place
-	Owners  int // files of ids that the map does not have: the owner is 0, and recorded
-	Xattrs  int // extended attributes that an image has no say in: left out
+	Devices int // device nodes, replaced by an empty file that no user may open
+	Owners  int // files of ids that are not mapped: their owner is 0, and the real one recorded
+	Xattrs  int // extended attributes that an image may not set, left out
 }
 
-// A verdict is what is to be done with an entry.
+// A verdict says what to do with an entry.
 type verdict int
 
 const (
-	hand  verdict = iota // hand it on
+	hand  verdict = iota // unpack it
 	leave                // leave it out
 )
 
-// check judges hdr and makes it fit to be handed on. An error is a [*RefusedError].
+// check checks hdr and adjusts it for unpacking. An error is a [*RefusedError].
 func (f *filter) check(hdr *tar.Header) (verdict, error) {
 	if f.entries++; f.entries > f.limits.Entries {
 		return leave, &RefusedError{Reason: TooMany}
@@ -87,7 +87,7 @@ func (f *filter) check(hdr *tar.Header) (verdict, error) {
 		return leave, &RefusedError{Reason: reason, Entry: hdr.Name}
 	}
 	if base := path.Base(hdr.Name); strings.HasPrefix(base, metadata) && base != opaque {
-		return leave, nil // what aufs kept for itself
+		return leave, nil // metadata of aufs
 	}
 	f.own(hdr)
 	if hdr.Typeflag == tar.TypeDir {
@@ -96,7 +96,7 @@ func (f *filter) check(hdr *tar.Header) (verdict, error) {
 	return hand, nil
 }
 
-// checkName judges the name, and what a link leads to.
+// checkName checks the name, and the target of a link.
 func (f *filter) checkName(hdr *tar.Header) Reason {
 	for _, name := range []string{hdr.Name, hdr.Linkname} {
 		if len(name) > maxPath {
@@ -125,7 +125,7 @@ func (f *filter) checkName(hdr *tar.Header) Reason {
 	return ""
 }
 
-// checkParts judges each component of a name.
+// checkParts checks each component of a name.
 func checkParts(name string) Reason {
 	depth, parts := 0, 0
 	for part := range strings.SplitSeq(name, "/") {
@@ -150,8 +150,8 @@ func checkParts(name string) Reason {
 	return checkWhiteout(name)
 }
 
-// checkWhiteout refuses a whiteout that would remove its own directory or the one above, and one
-// that is used as a directory.
+// checkWhiteout refuses a whiteout that would remove its own directory or the one above, and a whiteout used as a
+// directory.
 func checkWhiteout(name string) Reason {
 	clean := path.Clean("/" + name)
 	dir, base := path.Split(clean)
@@ -164,7 +164,7 @@ func checkWhiteout(name string) Reason {
 	return ""
 }
 
-// unshared is how many components of name, which begins with a slash, the name before lacks.
+// unshared returns how many components of name, which begins with a slash, are not shared with the name before.
 func unshared(before, name string) int {
 	n := 0
 	for n < len(before) && n < len(name) && before[n] == name[n] {
@@ -176,11 +176,11 @@ func unshared(before, name string) int {
 	return strings.Count(name[n:], "/")
 }
 
-// ends tells whether a component of name ends before n.
+// ends reports whether a component of name ends before n.
 func ends(name string, n int) bool { return n == len(name) || name[n] == '/' }
 
-// checkType lets through what a file system of an image is made of. A device node becomes an
-// empty file of mode 0; those that whiteouts are made of are made for whiteouts only.
+// checkType accepts the file types of an image's file system. It turns a device node into an empty file of mode 0;
+// only whiteouts produce the nodes that overlayfs uses for them.
 func (f *filter) checkType(hdr *tar.Header) Reason {
 	hdr.Mode &= 0o7777
 	switch hdr.Typeflag {
@@ -202,8 +202,8 @@ func (f *filter) checkType(hdr *tar.Header) Reason {
 	return ""
 }
 
-// checkXattrs leaves user.* but overlayfs' own, and the capabilities of a program. What the host's
-// security modules, ACLs and overlayfs read, no image may write.
+// checkXattrs keeps user.* except overlayfs' own, and the capabilities of a program. An image may not write
+// attributes that the host's security modules, ACLs or overlayfs read.
 func (f *filter) checkXattrs(hdr *tar.Header) Reason {
 	for name, value := range hdr.Xattrs {
 		if !keepXattr(name, hdr.Typeflag) {

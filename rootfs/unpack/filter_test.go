@@ -20,7 +20,7 @@ func newFilter() *filter {
 	return &filter{limits: Limits{}.withDefaults(), owners: owners{uid: ids, gid: ids}}
 }
 
-// Names that Go's tar writer will not write, but an archive may have.
+// TestCheckNames checks names that Go's tar writer refuses to write, but an archive may have.
 func TestCheckNames(t *testing.T) {
 	for _, tt := range []struct {
 		name, link string
@@ -118,7 +118,7 @@ func seeds(f *testing.F) {
 	f.Add(archive(f, entry{name: "x", uid: 1 << 40, mode: 0o7777, xattrs: map[string]string{"user.overlay.x": "y", "security.capability": "z"}}))
 }
 
-// Whatever an archive says, what is handed on is fit.
+// FuzzFilter checks that every entry that the filter accepts is safe, whatever the archive contains.
 func FuzzFilter(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -143,7 +143,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// fit checks what may be handed on.
+// fit checks that an accepted entry is safe.
 func fit(t *testing.T, hdr *tar.Header) {
 	base := path.Base(path.Clean("/" + hdr.Name))
 	of, isWhiteout := strings.CutPrefix(base, whiteout)
@@ -168,8 +168,8 @@ func fit(t *testing.T, hdr *tar.Header) {
 	}
 }
 
-// Whatever an archive says, only its own directory is written to. As an ordinary user most
-// archives fail for want of an owner, which is an answer too.
+// FuzzExtract checks that only the archive's own directory is written to, whatever it contains. As an ordinary user
+// most archives fail because an owner cannot be set, which is a valid result too.
 func FuzzExtract(f *testing.F) {
 	log.SetHandler(discard.Default)
 	seeds(f)

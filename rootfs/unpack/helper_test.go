@@ -47,7 +47,7 @@ func (e entry) header() *tar.Header {
 	return h
 }
 
-// archive is a tar of the entries.
+// archive returns a tar of the entries.
 func archive(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -77,7 +77,7 @@ func zipped(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-// A store is an image store with blobs, and something beside it that no layer may touch.
+// A store is an image store with blobs, and a file beside it that no layer may touch.
 type store struct {
 	t      testing.TB
 	dir    string
@@ -121,7 +121,7 @@ func (s *store) cache() layers.Cache {
 	return layers.Open(s.dir, key)
 }
 
-// fs is where a layer's files are.
+// fs returns the directory of a layer's files.
 func (s *store) fs(l Layer) string {
 	return filepath.Join(s.cache().Dir(), l.DiffID.Encoded(), "fs")
 }
@@ -138,7 +138,7 @@ func (s *store) run(ctx context.Context, ls ...Layer) error {
 	}}, in, func(e Event) { s.events = append(s.events, e) })
 }
 
-// unpack unpacks an archive of the entries, and returns where its files are.
+// unpack unpacks an archive of the entries, and returns the directory of its files.
 func (s *store) unpack(entries ...entry) (string, error) {
 	s.t.Helper()
 	data := archive(s.t, entries...)
@@ -146,7 +146,7 @@ func (s *store) unpack(entries ...entry) (string, error) {
 	return s.fs(l), s.run(s.t.Context(), l)
 }
 
-// must is unpack of what has to work.
+// must is like unpack, but fails the test on an error.
 func (s *store) must(entries ...entry) string {
 	s.t.Helper()
 	dir, err := s.unpack(entries...)
@@ -156,7 +156,7 @@ func (s *store) must(entries ...entry) string {
 	return dir
 }
 
-// notes are those of the layer that was unpacked last.
+// notes returns the notes of the layer that was unpacked last.
 func (s *store) notes() Notes {
 	if len(s.events) == 0 {
 		return Notes{}
@@ -164,8 +164,7 @@ func (s *store) notes() Notes {
 	return s.events[len(s.events)-1].Notes
 }
 
-// untouched checks that what is beside the store is as it was, and that the cache has n layers and
-// nothing else.
+// untouched checks that the file beside the store is unchanged, and that the cache has exactly n layers.
 func (s *store) untouched(n int) {
 	s.t.Helper()
 	if got, err := os.ReadFile(s.beside + "/file"); err != nil || string(got) != "mine" {

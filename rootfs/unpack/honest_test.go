@@ -18,7 +18,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// What an honest layer says of its files is what they are.
+// TestFiles checks that the files of a benign layer are as the layer describes them.
 func TestFiles(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -65,7 +65,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Times are the archive's, of directories too that were written to afterwards.
+// TestTimes checks that times are the archive's, even of directories written to afterwards.
 func TestTimes(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -93,7 +93,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// Owners that the map has are the files' own. Others are root's, without setuid bits, and recorded.
+// TestOwners checks that files have their own owner if it is mapped. Otherwise root owns them, without setuid bits,
+// and the owner is recorded.
 func TestOwners(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -117,7 +118,7 @@ func TestOwners(t *testing.T) {
 		"user": {1000, 65535, both | 0o755, ""},
 		"big":  {0, 0, 0o755, "\x08\x80\x80\x04\x10\x80\x80\x80\x80\x08"},
 		"dir":  {0, 0, os.ModeDir | os.ModeSetgid | 0o755, "\x08\x00\x10\x00"},
-		"link": {0, 0, os.ModeSymlink | 0o777, ""}, // user.* is not for links
+		"link": {0, 0, os.ModeSymlink | 0o777, ""}, // links have no user.* attributes
 	}
 	if !nstest.Many() {
 		wants["user"] = want{0, 0, 0o755, "\x08\xe8\x07\x10\xff\xff\x03"}
@@ -139,7 +140,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// A program keeps its capabilities, for this user namespace and those below.
+// TestCapabilities checks that a program keeps its capabilities, for this user namespace and those below.
 func TestCapabilities(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -158,7 +159,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// Stacked by overlayfs, layers hide what their whiteouts say.
+// TestWhiteouts checks that layers stacked by overlayfs hide the names of their whiteouts.
 func TestWhiteouts(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -193,7 +194,7 @@ func TestWhiteouts(t *testing.T) {
 	}
 }
 
-// A layer that is opaque at its root says so to [layers.Cache.Hold].
+// TestOpaqueRoot checks that a layer that is opaque at its root is marked so for [layers.Cache.Hold].
 func TestOpaqueRoot(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -204,7 +205,8 @@ func TestOpaqueRoot(t *testing.T) {
 	}
 }
 
-// A layer that does not fit is refused before it fills the disk, and the cache is as it was.
+// TestDiskFull checks that a layer that does not fit is refused before it fills the disk, and that the cache does
+// not change.
 func TestDiskFull(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -21,8 +21,8 @@ const (
 	link    = tar.TypeLink
 )
 
-// hostile are the ways out of a directory that extractors have been taken by. Each is refused for
-// its reason, or has only the files named (of which a name with "!" is one that is not there).
+// hostile lists known ways to make an extractor leave its directory. Each archive is refused for the given reason,
+// or has only the named files; a name with "!" must not exist.
 var hostile = []struct {
 	name    string
 	entries []entry
@@ -78,7 +78,7 @@ var hostile = []struct {
 	{"an attribute too big", []entry{{name: "x", xattrs: map[string]string{"user.x": strings.Repeat("x", maxXattr+1)}}}, badXattr, ""},
 }
 
-// Nothing a layer says leaves its directory, and of a layer that is refused nothing stays.
+// TestHostileLayers checks that no layer leaves its directory, and that nothing of a refused layer stays.
 func TestHostileLayers(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -113,7 +113,7 @@ func TestHostileLayers(t *testing.T) {
 	}
 }
 
-// No node but a whiteout is made: not by uid 0 of a user namespace, and not by real root.
+// TestNoDevices checks that only whiteout nodes are made, by uid 0 of a user namespace and by real root alike.
 func TestNoDevices(t *testing.T) {
 	check := func(t *testing.T) {
 		s := newStore(t)
@@ -136,7 +136,7 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// What overlayfs, security modules and ACLs read does not come from an image.
+// TestXattrs checks that an image cannot set attributes that overlayfs, security modules or ACLs read.
 func TestXattrs(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -168,7 +168,7 @@ func xattrs(t testing.TB, path string) string {
 	}
 	var names []string
 	for name := range strings.SplitSeq(strings.TrimRight(string(buf[:n]), "\x00"), "\x00") {
-		if name != "security.selinux" { // the host's own
+		if name != "security.selinux" { // set by the host
 			names = append(names, name)
 		}
 	}
@@ -176,7 +176,8 @@ func xattrs(t testing.TB, path string) string {
 	return strings.Join(names, " ")
 }
 
-// As many entries as are allowed, in the worst order for what is kept in memory; one more is refused.
+// TestLimits unpacks the maximum number of entries, in the worst order for the memory they need, and checks that
+// one more is refused.
 func TestLimits(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -207,7 +208,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A million entries of nothing are as many as there may be, with bounded memory; the next is refused.
+// TestMillionEntries checks that the default limit allows a million empty entries, with bounded memory, and refuses
+// the next.
 func TestMillionEntries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a million entries take a while")
@@ -223,7 +225,7 @@ func TestMillionEntries(t *testing.T) {
 	}
 }
 
-// reasonOf is why a layer was refused, "" if it was not, and the error's text if that was no refusal.
+// reasonOf returns the reason a layer was refused, "" if it was not, and the error's text if it is not a refusal.
 func reasonOf(err error) Reason {
 	var refused *RefusedError
 	switch {

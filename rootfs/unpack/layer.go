@@ -11,14 +11,14 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// written is a layer whose files are all there, and that has no name yet.
+// written is a complete layer that is not yet published.
 type written struct {
 	*layers.Writer
 	layer Layer
 	notes Notes
 }
 
-// unpack makes the files of one layer and passes it on, if it is not in the cache.
+// unpack unpacks one layer and passes it on, unless it is in the cache.
 func (u *unpacker) unpack(ctx context.Context, l Layer, out chan<- written) error {
 	if !mediaTypes[l.MediaType] {
 		return &RefusedError{Reason: BadMedia, Err: fmt.Errorf("%.100q", l.MediaType)}
@@ -40,8 +40,8 @@ func (u *unpacker) unpack(ctx context.Context, l Layer, out chan<- written) erro
 	return nil
 }
 
-// publish names the layers that arrive. While the disk takes some, others are made: those that wait by
-// then go together.
+// publish publishes the layers that arrive. While the disk writes some, others are unpacked, and all that wait are
+// then published together.
 func (u *unpacker) publish(in <-chan written) (err error) {
 	for first := range in {
 		batch := []written{first}
@@ -73,7 +73,7 @@ func (u *unpacker) write(ctx context.Context, l Layer, dir string, f *filter) er
 	u.tell(Event{Layer: l, State: Unpacking})
 	b := newBlob(ctx, file, l, u.meter(l))
 	err = u.stream(b, dir, f)
-	// A blob that is not what it should be explains every other error.
+	// A corrupt blob explains every other error.
 	if corrupt := b.verify(); corrupt != nil {
 		return corrupt
 	}
@@ -90,7 +90,7 @@ func (u *unpacker) stream(b *blob, dir string, f *filter) error {
 	p := newPipe(archive, u.allow(b))
 	err = within(dir, func() error { return extract(p, f) })
 	if err == nil {
-		// What follows the end of an archive belongs to its DiffID.
+		// Bytes after the end of the archive belong to its DiffID too.
 		if _, err = io.Copy(io.Discard, p); err != nil {
 			err = readError(err)
 		}
@@ -102,15 +102,15 @@ func (u *unpacker) stream(b *blob, dir string, f *filter) error {
 	return err
 }
 
-// What layers may unpack to: denseFree bytes, those of all layers together, and denseRatio times a layer's own size.
-// images/archive has the same bounds for archives.
+// Limits of the unpacked size. Bytes of a layer beyond denseRatio times its packed size count, and all layers
+// together may have denseFree of them. images/archive has the same bounds for archives.
 const (
 	denseFree  = 512 << 20
 	denseRatio = 256
 )
 
-// allow returns what judges the size of the archive in a blob, so far. It reads what is known of the blob, and is called
-// where that is read.
+// allow returns a function that checks the size so far of the archive in a blob. It reads b.read without a lock, so
+// only the goroutine that reads the blob may call it.
 func (u *unpacker) allow(b *blob) func(size int64) error {
 	var taken int64
 	return func(size int64) error {
@@ -127,7 +127,7 @@ func (u *unpacker) allow(b *blob) func(size int64) error {
 	}
 }
 
-// meter returns what is told of a layer's progress.
+// meter returns a function that reports a layer's progress.
 func (u *unpacker) meter(l Layer) func(int64) {
 	var told int64
 	return func(read int64) {

@@ -7,18 +7,18 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// recorded is the extended attribute that keeps an owner the file could not get, as
-// rootlesscontainers.proto has it: a message of two varints, 1 the uid and 2 the gid.
+// recorded is the extended attribute that records an owner that could not be set, as in rootlesscontainers.proto: a
+// message of two varints, 1 the uid and 2 the gid.
 const recorded = "user.rootlesscontainers"
 
-// noID in place of an id says that the file's own is right.
+// noID in place of an id means that the file's own id is right.
 const noID = 1<<32 - 1
 
-// owners are the ids that a file can get here.
+// owners holds the ids that files can have here.
 type owners struct{ uid, gid []layers.IDMap }
 
-// own gives the entry an owner that the map has. One it does not have is recorded, the owner
-// becomes 0, and the bits that would make a program run as 0 in his stead go.
+// own gives the entry a mapped owner. It records an owner that is not mapped and replaces it by 0. It then clears
+// the setuid and setgid bits that would make a program run as 0.
 func (f *filter) own(hdr *tar.Header) {
 	uid, gid := uint32(noID), uint32(noID)
 	if !mapped(f.owners.uid, hdr.Uid) {

@@ -8,7 +8,7 @@ import (
 
 const (
 	chunkSize = 256 << 10
-	// chunks of one layer are under way between its decoder, its hash and its files.
+	// chunks of one layer are in flight between its decoder, its hash and its files.
 	chunks = 6
 )
 
@@ -18,12 +18,12 @@ type chunk struct {
 	err  error
 }
 
-// A pipe decodes an archive, hashes it and is read, each in a goroutine of its own: on two cores
-// the hash and half of the decoding cost no time. Its memory is bounded by chunks.
+// A pipe decodes an archive, hashes it and serves it to a reader, each in a goroutine of its own: on two cores the
+// hash and half of the decoding cost no time. It holds at most chunks chunks in memory.
 type pipe struct {
 	free   chan []byte   // for the decoder
 	hashed chan chunk    // for the reader
-	done   chan struct{} // closed when the reader is
+	done   chan struct{} // closed when the reader is done
 	ended  chan struct{} // closed when both goroutines have ended
 
 	sum  hash.Hash
@@ -33,7 +33,8 @@ type pipe struct {
 	rest    []byte
 }
 
-// newPipe starts to read r, and no more of it than one chunk beyond what allow, which is given the size until then, allows.
+// newPipe starts to read r. allow gets the size so far after each chunk; an error from it ends the archive, so at
+// most one chunk too many is read.
 func newPipe(r io.Reader, allow func(size int64) error) *pipe {
 	p := &pipe{
 		free: make(chan []byte, chunks), hashed: make(chan chunk, chunks),
@@ -41,7 +42,7 @@ func newPipe(r io.Reader, allow func(size int64) error) *pipe {
 		sum: sha256.New(),
 	}
 	for range chunks {
-		p.free <- nil // made when first used: most layers are small
+		p.free <- nil // allocated on first use: most layers are small
 	}
 	decoded := make(chan chunk, chunks)
 	go p.decode(r, allow, decoded)
@@ -83,7 +84,7 @@ func (p *pipe) hash(decoded <-chan chunk) {
 	}
 }
 
-// fill reads until p is full. Unlike io.ReadFull it keeps the reader's own errors apart.
+// fill reads until p is full. Unlike io.ReadFull it returns the reader's own errors unchanged.
 func fill(r io.Reader, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var m int
@@ -109,7 +110,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// close ends both goroutines; what the pipe reads from is the caller's again.
+// close ends both goroutines; the caller may then use the pipe's source again.
 func (p *pipe) close() {
 	close(p.done)
 	<-p.ended

@@ -17,10 +17,10 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// otherVar makes a test binary a process beside the test: one that unpacks a layer, or one that is confined.
+// otherVar makes a test binary a second process: one that unpacks a layer, or one that is confined.
 const otherVar = "DEMESNE_TEST_OTHER"
 
-// other starts this test again as the other process, with an argument.
+// other starts this test again as the second process, with an argument.
 func other(t *testing.T, arg any) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	text, err := json.Marshal(arg)
@@ -45,7 +45,7 @@ type job struct {
 	Layer Layer
 }
 
-// unpackJob is the other process: it says "." for each event.
+// unpackJob runs in the second process: it prints "." for each event.
 func unpackJob(t *testing.T, text string) {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -71,7 +71,7 @@ func bigLayer(t *testing.T, s *store) Layer {
 	return s.add(zipped(t, data), data)
 }
 
-// Processes that want the same layer: one unpacks it.
+// TestTwoProcesses checks that of several processes that want the same layer only one unpacks it.
 func TestTwoProcesses(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -102,8 +102,8 @@ func TestTwoProcesses(t *testing.T) {
 	s.untouched(1)
 }
 
-// A process that is killed while it unpacks leaves nothing that is taken for a layer, and nothing
-// that the next one cannot clear away.
+// TestKilled checks that a process killed while unpacking leaves nothing that looks like a layer, and nothing that
+// the next one cannot remove.
 func TestKilled(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -132,8 +132,8 @@ func TestKilled(t *testing.T) {
 	s.untouched(1)
 }
 
-// A confined process has the store, of which it writes the trees, and nothing else: it unpacks, links between directories and
-// makes whiteouts there, and opens no other file, no TCP connection, no device.
+// TestConfine checks that a confined process can read only the store and write only its trees. It can unpack, link
+// between directories and make whiteouts there, but opens no other file, no TCP connection, no device.
 func TestConfine(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// A Reason says why a layer is refused: the whole layer, of which nothing stays.
+// A Reason says why a layer is refused. A refused layer is removed as a whole.
 type Reason string
 
-// What a caller may have something to say about.
+// Reasons that a caller may want to handle.
 const (
 	TooMany   Reason = "it has too many entries"
 	TooBig    Reason = "it is too big"
@@ -18,7 +18,7 @@ const (
 	BadDiffID Reason = "its contents are not what the image's config says"
 )
 
-// The rest of what is refused. What is changed instead is in the package comment.
+// All other reasons. The package comment lists what is changed instead of refused.
 const (
 	tooDeep     Reason = "a path has too many components"
 	tooLong     Reason = "a name is too long"
@@ -34,8 +34,8 @@ const (
 // A RefusedError says why a layer is refused, and at which entry.
 type RefusedError struct {
 	Reason Reason
-	Entry  string // as the archive names it; "" if it is about no single one
-	Err    error  // what the file system or the archive's format said, or nil
+	Entry  string // as named in the archive; "" if no single entry is the cause
+	Err    error  // error of the file system or the archive's format, or nil
 }
 
 func (e *RefusedError) Error() string {
@@ -51,5 +51,5 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// ErrCorrupt says that a blob in the store is not what its digest says: it has to be pulled again.
+// ErrCorrupt reports that a blob in the store does not match its digest: it must be pulled again.
 var ErrCorrupt = errors.New("blob does not match its digest")

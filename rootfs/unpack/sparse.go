@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isSparse tells whether an entry has holes: in GNU's old format or in PAX records.
+// isSparse reports whether an entry has holes: in GNU's old format or in PAX records.
 func isSparse(hdr *tar.Header) bool {
 	return hdr.Typeflag == tar.TypeGNUSparse || slices.ContainsFunc(slices.Collect(maps.Keys(hdr.PAXRecords)),
 		func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") })
 }
 
-// unpackSparse makes a file and leaves out what is zero. umoci would fill the holes: it makes the
-// file, empty, and this writes to it and gives it its metadata again.
+// unpackSparse makes a file and leaves out zero blocks. umoci would fill the holes, so it only makes the empty
+// file. unpackSparse then writes the data and sets the metadata again.
 func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) error {
 	size := hdr.Size
 	hdr.Size = 0
 	if err := umoci.UnpackEntry(".", hdr, bytes.NewReader(nil)); err != nil {
 		return err
 	}
-	fd, err := -1, error(unix.EAGAIN) // while anybody on the machine renames or mounts something, for ".." (openat2(2))
+	fd, err := -1, error(unix.EAGAIN) // for "..", while any process on the machine renames or mounts (openat2(2))
 	for tries := 0; err == unix.EAGAIN && tries < 1000; tries++ {
 		fd, err = unix.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
 			Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -45,7 +45,7 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) er
 
 const block = 4096
 
-// writeHoles writes those blocks of r that are not zero.
+// writeHoles writes the blocks of r that are not zero.
 func writeHoles(fd int, r *contents, size int64) error {
 	zero := make([]byte, block)
 	for at := int64(0); at < size; {
@@ -61,7 +61,7 @@ func writeHoles(fd int, r *contents, size int64) error {
 				at += int64(len(piece))
 				continue
 			}
-			for len(piece) > 0 { // a disk that becomes full takes a part
+			for len(piece) > 0 { // a full disk may accept only a part
 				n, err := unix.Pwrite(fd, piece, at)
 				if err != nil {
 					return err
@@ -73,7 +73,7 @@ func writeHoles(fd int, r *contents, size int64) error {
 	return unix.Ftruncate(fd, size)
 }
 
-// restore gives a file what writing to it took away.
+// restore sets the attributes again that writing to a file cleared.
 func restore(fd int, hdr *tar.Header) error {
 	if caps, ok := hdr.Xattrs["security.capability"]; ok {
 		if err := unix.Fsetxattr(fd, "security.capability", []byte(caps), 0); err != nil && err != unix.EPERM {

@@ -14,7 +14,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// Sparse files stay so, in every format that GNU tar writes.
+// TestSparse checks that sparse files stay sparse, in every format that GNU tar writes.
 func TestSparse(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -74,7 +74,7 @@ func checkSparse(t *testing.T, format, path string, size, at int64) {
 	}
 }
 
-// gnuSparse is an archive of one sparse file, all of it a hole, in GNU's old format.
+// gnuSparse returns an archive of one sparse file, all of it a hole, in GNU's old format.
 func gnuSparse(t testing.TB, size uint64) []byte {
 	t.Helper()
 	data := archive(t, entry{name: "f"})
@@ -94,7 +94,8 @@ func gnuSparse(t testing.TB, size uint64) []byte {
 	return data
 }
 
-// A sparse file counts in full: a small archive does not keep us busy with zeros.
+// TestSparseBomb checks that a sparse file counts in full, so that a small archive cannot keep the unpacker busy
+// with zeros.
 func TestSparseBomb(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

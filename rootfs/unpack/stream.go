@@ -16,11 +16,11 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// maxWindow is the memory that a zstd frame may ask for: what `zstd --long=27` makes.
+// maxWindow is the window, in bytes of memory, that a zstd frame may ask for: as `zstd --long=27` makes.
 const maxWindow = 128 << 20
 
-// mediaTypes are those of layers. What a blob is compressed with is told by its first bytes: there are
-// registries full of layers whose type says otherwise, and the DiffID judges in the end.
+// mediaTypes lists those of layers. The first bytes of a blob decide about its compression: registries have many
+// layers of another compression than their type says, and the DiffID is checked in the end.
 var mediaTypes = map[string]bool{
 	"application/vnd.oci.image.layer.v1.tar":                       true,
 	"application/vnd.oci.image.layer.v1.tar+gzip":                  true,
@@ -43,7 +43,7 @@ type blob struct {
 	layer Layer
 	sum   hash.Hash
 	read  int64
-	err   error // of reading, but io.EOF
+	err   error // of reading, except io.EOF
 	saw   func(read int64)
 }
 
@@ -65,7 +65,7 @@ func (b *blob) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// verify reads what nobody read and compares size and digest.
+// verify reads the rest of the blob and compares its size and digest.
 func (b *blob) verify() error {
 	if _, err := io.Copy(io.Discard, struct{ io.Reader }{b}); err != nil {
 		return err
@@ -76,12 +76,12 @@ func (b *blob) verify() error {
 	return nil
 }
 
-// decompress returns the archive in b, which may be gzip, zstd or none of them. The decoder
-// uses one thread: the cores are for other layers, and for what comes behind it. Its errors are
-// [*RefusedError], but those of reading b.
+// decompress returns the archive in b, which may be gzip, zstd or uncompressed. The decoder uses one thread, to
+// leave the cores to other layers and to the later stages. Its errors are [*RefusedError], except those of reading
+// b.
 func decompress(b *blob) (io.ReadCloser, error) {
 	r := bufio.NewReaderSize(b, chunkSize)
-	magic, _ := r.Peek(4) // an error comes again
+	magic, _ := r.Peek(4) // the next read returns the error again
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b, 8}):
 		z, err := gzip.NewReader(r)
@@ -99,12 +99,12 @@ func decompress(b *blob) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
-// skippable tells whether zstd would skip a frame that begins so: some tools put an index there.
+// skippable reports whether zstd would skip a frame that begins so: some tools put an index there.
 func skippable(magic []byte) bool {
 	return len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
 }
 
-// A decoder tells its own errors from those of what it reads.
+// A decoder separates its own errors from those of the blob it reads.
 type decoder struct {
 	io.ReadCloser
 	blob *blob
@@ -118,7 +118,7 @@ func (d *decoder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain returns what reading b met with, or else refuses the layer for err.
+// explain returns the error of reading b if there was one, and otherwise a refusal of the layer for err.
 func (b *blob) explain(err error) error {
 	if b.err != nil {
 		return b.err
@@ -126,8 +126,8 @@ func (b *blob) explain(err error) error {
 	return &RefusedError{Reason: BadTar, Err: err}
 }
 
-// members is a gzip file that may end in something that is no member: padding, which other readers
-// ignore too. It is hashed with the blob.
+// members is a gzip file that may end in data that is not a member. That is padding, which other readers ignore
+// too. The padding is hashed with the blob.
 type members struct {
 	*gzip.Reader
 	any bool

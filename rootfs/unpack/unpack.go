@@ -1,34 +1,33 @@
-// Package unpack turns the layers of an image, which anybody may have made, into directories
-// that overlayfs can stack.
+// Package unpack turns the layers of an image, which come from untrusted sources, into directories that overlayfs
+// can stack.
 //
-// umoci's extractor writes the files, but for what is new and plain, which is most of a layer and
-// made as umoci would make it (quick.go); this package stands before and behind both. Before: the
-// blob is hashed while it is read and decompressed by one thread, the archive is hashed, and each
-// entry is judged before anything is done with it (filter). Behind: a layer is published in the
-// cache ([layers]) when the blob's digest and size and the archive's DiffID were right, and nothing
-// of it stays otherwise. Layers are independent and unpacked side by side.
+// New plain entries, which are most of a layer, are written by this package itself (fastpath.go), as umoci would
+// write them. umoci's extractor writes the rest. Before that, the blob is hashed while one thread reads and
+// decompresses it, the archive is hashed, and every entry is checked (filter). Afterwards the layer is published in
+// the cache ([layers]) if the blob's digest and size and the archive's DiffID are right; otherwise it is removed.
+// Layers are independent and unpacked in parallel.
 //
-// What an archive cannot do, whatever it says:
+// Whatever an archive contains, it cannot:
 //
-//   - Leave its directory. A name that climbs out is refused; an absolute one is taken from the layer's
-//     root; links are resolved there (umoci, securejoin); a link to a file outside names one inside.
-//   - Remove anything but its own: whiteouts of "", "." and ".." are refused, and one that is
-//     used as a directory.
-//   - Make a device. In place of a node there is an empty file of mode 0. The one node that is ever
-//     made is overlayfs' whiteout, 0:0, which opens nothing.
-//   - Speak to overlayfs, a security module or an ACL: of extended attributes user.* (without
-//     user.overlay.*) and a program's security.capability stay, which the kernel binds to this
-//     user namespace.
-//   - Own what the id map does not have: the owner is 0 then, setuid bits go, and the real one is kept in
-//     user.rootlesscontainers. With a single id that is every owner but 0.
-//   - Fill the disk: [Limits], a bound of what is in it to its size, and a file that would not fit is refused before it
-//     is written. Sparse files stay sparse and count in full.
+//   - Leave its directory. A name that climbs out is refused, and an absolute one is taken from the layer's root.
+//     Links are resolved there (umoci, securejoin); a link to a file outside names one inside.
+//   - Remove files other than its own. Whiteouts of "", "." and ".." are refused, and so is a whiteout used as a
+//     directory.
+//   - Make a device. An empty file of mode 0 takes the place of the node. The one node ever made is overlayfs'
+//     whiteout, 0:0, which cannot be opened.
+//   - Write attributes for overlayfs, a security module or an ACL. Only two kinds of extended attributes are kept:
+//     user.* (without user.overlay.*), and a program's security.capability, which the kernel binds to this user
+//     namespace.
+//   - Own files as an id outside the id map. The owner is then 0, setuid bits are cleared, and
+//     user.rootlesscontainers records the real owner. With a single id that applies to every owner but 0.
+//   - Fill the disk. [Limits] apply, and the ratio of unpacked to packed size is bounded. A file that would not fit
+//     is refused before it is written. Sparse files stay sparse and count in full.
 //
-// Setuid bits of owners that are mapped stay: who mounts the layers mounts them nosuid, and the cache is
-// a directory that other users of the host cannot enter.
+// Setuid bits of mapped owners are kept: the program that mounts the layers mounts them nosuid, and other users of
+// the host cannot enter the cache directory.
 //
-// The caller is uid 0 of a user namespace that has the map, in a process that does nothing else: call
-// [Confine] first. The package needs no /proc after that, and no network.
+// The caller is uid 0 of a user namespace that has the map, in a process of its own: call [Confine] first. After
+// that the package needs neither /proc nor a network.
 package unpack
 
 import (
@@ -58,39 +57,38 @@ type Layer struct {
 
 // Options say where layers come from and go to.
 type Options struct {
-	Store  string                                // the image store that has the cache
-	Blobs  func(digest.Digest) (*os.File, error) // opens a blob; it is closed here
+	Store  string                                // the image store that holds the cache
+	Blobs  func(digest.Digest) (*os.File, error) // opens a blob; this package closes it
 	Jobs   int                                   // layers at a time; ≤ 0: as many as there are processors
 	Limits Limits                                // of each layer
 }
 
-// A State is what has become of a layer.
+// A State is the progress of a layer.
 type State string
 
 const (
 	Unpacking State = "unpacking"
-	Done      State = "done"    // in the cache, put there now
-	Present   State = "present" // in the cache, put there by somebody else
+	Done      State = "done"    // in the cache, put there by this run
+	Present   State = "present" // in the cache already
 )
 
-// An Event tells how a layer gets on.
+// An Event reports the progress of a layer.
 type Event struct {
 	Layer Layer
 	State State
-	Bytes int64 // of the blob that were read
-	Notes Notes // what was changed, when Done
+	Bytes int64 // of the blob, read so far
+	Notes Notes // changes to the layer, when Done
 }
 
-// progress is how many bytes of a blob are between two events.
+// progress is the number of bytes of a blob between two events.
 const progress = 1 << 20
 
-// waiting is how many layers may wait for the disk to take them, with two descriptors each.
+// waiting is how many layers may wait to be published, with two descriptors each.
 const waiting = 64
 
-// Run unpacks each layer that arrives, those that are in the cache already excepted, until the
-// channel is closed. It stops at the first error, which names the layer; layers that are done by then stay.
-// A layer that another process is unpacking is waited for. report may be nil; it is called
-// from one goroutine at a time.
+// Run unpacks each layer that arrives, unless it is in the cache already, until the channel is closed. It stops at
+// the first error, which names the layer; finished layers stay in the cache. If another process is unpacking a
+// layer, Run waits for it. report may be nil; it is called from one goroutine at a time.
 func Run(ctx context.Context, o Options, in <-chan Layer, report func(Event)) error {
 	uid, gid, err := layers.OwnMap()
 	if err != nil {
@@ -99,7 +97,7 @@ func Run(ctx context.Context, o Options, in <-chan Layer, report func(Event)) er
 	if o.Jobs <= 0 {
 		o.Jobs = runtime.NumCPU()
 	}
-	log.SetHandler(discard.Default) // umoci's: what it warns of is in Notes
+	log.SetHandler(discard.Default) // umoci's; Notes count the causes of its warnings
 	o.Limits = o.Limits.withDefaults()
 	u := &unpacker{
 		Options: o,
@@ -116,7 +114,7 @@ type unpacker struct {
 	Options
 	cache  layers.Cache
 	owners owners
-	spare  atomic.Int64 // what is left of denseFree
+	spare  atomic.Int64 // remainder of denseFree
 
 	telling sync.Mutex
 	report  func(Event)
@@ -130,7 +128,7 @@ func (u *unpacker) run(ctx context.Context, in <-chan Layer) error {
 	return errors.Join(err, <-published)
 }
 
-// unpackAll unpacks some layers at a time, until there are no more or one cannot be.
+// unpackAll unpacks up to Jobs layers at a time, until the channel is closed or a layer fails.
 func (u *unpacker) unpackAll(ctx context.Context, in <-chan Layer, out chan<- written) error {
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(u.Jobs)

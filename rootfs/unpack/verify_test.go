@@ -25,8 +25,8 @@ func zstded(t testing.TB, data []byte, o ...zstd.EOption) []byte {
 	return w.EncodeAll(data, nil)
 }
 
-// What a layer is compressed with is told by its first bytes; what follows an archive, or a gzip
-// member, belongs to it.
+// TestMedia checks that a layer's first bytes select its decompression. Bytes after an archive, or after a gzip
+// member, belong to the layer.
 func TestMedia(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -78,8 +78,8 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// A blob that is not what its digest says is told apart from an image that lies, whatever else
-// goes wrong for it.
+// TestCorruptBlob checks that a blob that does not match its digest is distinguished from a dishonest image,
+// whatever other error occurs.
 func TestCorruptBlob(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -115,7 +115,7 @@ func TestCorruptBlob(t *testing.T) {
 	s.untouched(0)
 }
 
-// A few bytes that become many are refused when they are too many, and take no memory.
+// TestBombs checks that a few bytes that expand to too many are refused, and take no memory.
 func TestBombs(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -140,13 +140,13 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// F26: a layer, or all layers of an image together, that unpack to far more than their size are refused long before the
-// limit of a layer.
+// TestDense tests case F26: layers that unpack to far more than their size are refused long before the limit of a
+// layer. That holds for a single layer and for all layers of an image together.
 func TestDense(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	frame := func(blocks int) []byte { // a zstd frame of so many blocks of 128 KiB zeros
+	frame := func(blocks int) []byte { // a zstd frame of that many blocks of 128 KiB zeros
 		b := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 7 << 3}
 		for i := range blocks {
 			head := 1<<1 | (128<<10)<<3
@@ -171,7 +171,7 @@ func TestDense(t *testing.T) {
 	}
 	s.untouched(0)
 	var many []Layer
-	for _, name := range []string{"a", "b", "c", "d"} { // none of which is too much by itself
+	for _, name := range []string{"a", "b", "c", "d"} { // each is small enough by itself
 		many = append(many, s.add(layer(name, 400<<20), []byte(name)))
 	}
 	if err := s.run(t.Context(), many...); reasonOf(err) != BadDiffID && reasonOf(err) != TooDense {
@@ -192,7 +192,8 @@ func TestDense(t *testing.T) {
 	}
 }
 
-// Layers are unpacked once each; what is there already, or is named twice, is present.
+// TestRunEvents checks that each layer is unpacked once. A layer in the cache already, or named twice, is reported
+// as present.
 func TestRunEvents(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -228,7 +229,7 @@ func TestRunEvents(t *testing.T) {
 	s.untouched(3)
 }
 
-// The first error ends the run; a run that is given up leaves nothing half done.
+// TestRunEnds checks that the first error ends the run, and that a cancelled run leaves nothing half done.
 func TestRunEnds(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -16,8 +16,8 @@ const (
 	aclDefault = "system.posix_acl_default"
 )
 
-// attributes names the extended attributes of a file that have to go: what gives rights (capabilities, access lists),
-// and properties of btrfs, which are flags of the inode.
+// attributes returns the names of a file's extended attributes that must be removed: those that grant rights
+// (capabilities, access lists), and btrfs properties, which are inode flags.
 func (s *settling) attributes(at int, name string, recent bool) (found []string, err error) {
 	file := openat.Path(at) + "/" + pathOrSelf(name)
 	var buf [1 << 10]byte
@@ -48,8 +48,9 @@ func (s *settling) attributes(at int, name string, recent bool) (found []string,
 	return found, nil
 }
 
-// mayKeep says whether an access list is the caller's own: the directory's as it was when it was given or, below it, one
-// whose users and groups the directory's default list has, as what is made there inherits it.
+// mayKeep reports whether an access list is the caller's own. The lists of the directory itself, and default lists
+// below it, must equal those it was given with. Other lists below it are inherited, so they may name only users and
+// groups of its default list, with no more rights.
 func (s *settling) mayKeep(file string, top bool, key string) bool {
 	given := s.Default
 	if key == aclAccess && top {
@@ -73,7 +74,7 @@ func (s *settling) mayKeep(file string, top bool, key string) bool {
 	return true
 }
 
-// readList reads an access list; none is nil.
+// readList reads an access list; it returns nil if there is no list.
 func readList(file, key string, get func(file, key string, buf []byte) (int, error)) ([]byte, error) {
 	buf := make([]byte, 4+8*1024)
 	n, err := get(file, key, buf)
@@ -86,7 +87,8 @@ func readList(file, key string, get func(file, key string, buf []byte) (int, err
 	return buf[:n], nil
 }
 
-// Lists reads the access lists of a directory, which may be an O_PATH descriptor: nil where it has none.
+// Lists reads the access lists of a directory, which may be an O_PATH descriptor. It returns nil for a missing
+// list.
 func Lists(fd int) (access, def []byte, err error) {
 	at := openat.Path(fd)
 	if access, err = readList(at, aclAccess, unix.Getxattr); err == nil {
@@ -95,13 +97,13 @@ func Lists(fd int) (access, def []byte, err error) {
 	return access, def, err
 }
 
-// entry is one of an access list, as include/uapi/linux/posix_acl_xattr.h of the kernel lays it out.
+// entry is one entry of an access list, in the layout of the kernel's include/uapi/linux/posix_acl_xattr.h.
 type entry struct {
 	tag, perm uint16
 	id        uint32
 }
 
-// The tags of acl(5) that matter here.
+// The tags of acl(5) that this package uses.
 const (
 	tagUser     = 0x02
 	tagGroupObj = 0x04
@@ -109,7 +111,7 @@ const (
 	tagMask     = 0x10
 )
 
-// entries parses a list; what is cut short ends it.
+// entries parses a list, and ignores a truncated entry at its end.
 func entries(list []byte) (all []entry) {
 	if len(list) < 4 {
 		return nil
@@ -123,7 +125,7 @@ func entries(list []byte) (all []entry) {
 
 func named(e entry) bool { return e.tag == tagUser || e.tag == tagGroup }
 
-// within says whether one of the entries gives the same user or group as much.
+// within reports whether one of the given entries grants the same user or group at least as much.
 func within(e entry, given []entry) bool {
 	for _, g := range given {
 		if g.tag == e.tag && g.id == e.id && e.perm&^g.perm == 0 {
@@ -133,8 +135,8 @@ func within(e entry, given []entry) bool {
 	return false
 }
 
-// groupOf is what a file's access list lets its own group do: without the list, the mode's group bits are that, and
-// not the mask any more.
+// groupOf returns the rights that a file's access list grants to its group. Once the list is removed, the mode's
+// group bits are these rights, and no longer the mask.
 func groupOf(fd int) uint16 {
 	group, mask := uint16(0), uint16(7)
 	list, err := readList(openat.Path(fd), aclAccess, unix.Getxattr)

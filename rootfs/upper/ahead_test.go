@@ -23,7 +23,7 @@ import (
 // tick is longer than a ctime lags behind the clock.
 const tick = 20 * time.Millisecond
 
-// look describes all that a copy of an upper has, each name with what matters of it.
+// look describes everything in a copy of an upper: each name with its relevant properties.
 func look(t *testing.T, kept *os.File) map[string]string {
 	t.Helper()
 	top := openat.Path(int(kept.Fd())) + "/up"
@@ -57,7 +57,7 @@ func look(t *testing.T, kept *os.File) map[string]string {
 	return seen
 }
 
-// a twinned is a tree that is written to, and what it writes.
+// twinned is a tree that is written to, and its upper.
 type twinned struct {
 	*rootfs.Tree
 	upper *os.File
@@ -80,7 +80,7 @@ func newTwinned(t *testing.T) twinned {
 	for _, name := range []string{"f", "g", "d/f", "d/sub/f", "e/f"} {
 		err = errors.Join(err, os.WriteFile(w.in(name), []byte(name), 0o644))
 	}
-	for i := range 8 { // files of two names, in directories that are found in some order
+	for i := range 8 { // files with two names, in directories that are read in arbitrary order
 		for _, dir := range []string{"one", "two"} {
 			err = errors.Join(err, os.MkdirAll(w.in(fmt.Sprintf("%s/%d", dir, i)), 0o755))
 		}
@@ -90,11 +90,12 @@ func newTwinned(t *testing.T) twinned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * tick) // what comes now is later by any clock
+	time.Sleep(2 * tick) // later changes are later by any clock
 	return w
 }
 
-// TestAhead: whatever is done between the two passes, the copy is what one pass makes; and what was left alone is not copied again.
+// TestAhead checks that the copy equals that of a single pass, whatever happens between the two passes. Unchanged
+// files are not copied again.
 func TestAhead(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -182,7 +183,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// lines are those of a that b has not.
+// lines returns the entries of a that b lacks.
 func lines(a, b map[string]string) string {
 	var text strings.Builder
 	for name, what := range a {
@@ -193,7 +194,7 @@ func lines(a, b map[string]string) string {
 	return text.String()
 }
 
-// TestAheadBusy: the same while files are written, renamed and removed all the time.
+// TestAheadBusy does the same while files are written, renamed and removed all the time.
 func TestAheadBusy(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -220,7 +221,7 @@ func TestAheadBusy(t *testing.T) {
 					return
 				default:
 				}
-				// Each may fail: the others have been there.
+				// Each may fail, as the other goroutines interfere.
 				dir := w.in(fmt.Sprintf("e/%d", i%20))
 				os.Rename(dir, w.in(fmt.Sprintf("e/%d", (i*7+1)%20)))
 				os.Mkdir(dir, 0o755)
@@ -248,8 +249,8 @@ func TestAheadBusy(t *testing.T) {
 	}
 }
 
-// TestAheadMapped: stores into a mapping leave no trace, so what is mapped is copied at the end; and nothing is copied
-// ahead where it cannot be told which file that is.
+// TestAheadMapped checks that mapped files are copied at the end, as stores into a mapping leave no trace. If a
+// mapped file cannot be identified, nothing is copied ahead.
 func TestAheadMapped(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -285,7 +286,7 @@ func TestAheadMapped(t *testing.T) {
 	}
 }
 
-// TestAheadBounds: what is fed to it without an end is copied for a while.
+// TestAheadBounds checks that endless changes are copied ahead only up to the limits.
 func TestAheadBounds(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

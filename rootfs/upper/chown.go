@@ -12,43 +12,44 @@ import (
 	"demesne/internal/openat"
 )
 
-// SettleMost bounds how many changed files one directory may have: each costs a walk microseconds, and memory
-// where directories are nested.
+// SettleMost bounds how many changed files one directory may have. Each costs a few microseconds of a walk, and
+// memory if directories are nested.
 const SettleMost = 1 << 20
 
-// ErrTooMany says that more than SettleMost files changed. Those after them were not settled.
+// ErrTooMany reports that more than SettleMost files changed. The files after those were not settled.
 var ErrTooMany = errors.New("too many files changed")
 
-// ErrRights says that what is in a directory may still give others rights, as it could not be settled: others should
-// not be let in.
+// ErrRights reports that files in a directory may still give other users rights, as the directory could not be
+// settled. Other users should get no access to it.
 var ErrRights = errors.New("files in it may still give others rights")
 
-// Terms says which files of a directory Settle touches.
+// Terms says which files of a directory Settle changes.
 type Terms struct {
-	// Since is when the directory was given, by the clock of its file system, see [Now]. What changed before
-	// that, by its ctime, which no system call sets back, is left as it is. Zero: everything changed.
+	// Since is when the directory was given to the sandbox, by the clock of its file system; see [Now]. Files with
+	// an earlier ctime, which no system call can set back, are left unchanged. Zero: every file counts as changed.
 	Since time.Time
-	// Stepped says that the clock may have been set meanwhile: a ctime proves nothing then, and no regular file
-	// that the process may change keeps a set-user-ID or set-group-ID bit or a capability.
+	// Stepped says that the clock may have been set meanwhile, so that a ctime proves nothing. Then Settle clears
+	// set-user-ID bits, set-group-ID bits and capabilities on every regular file that the process may change.
 	Stepped bool
-	// Sandbox tells the sandbox's user and group ids from those of others. It is nil in the user namespace of
-	// the sandbox's runner, where every other id is not mapped and so cannot be changed.
+	// Sandbox reports whether a user or group id belongs to the sandbox. It is nil in the user namespace of the
+	// sandbox's runner, where every other id is not mapped and so cannot be changed.
 	Sandbox func(id uint32) bool
-	// Keep is a user whose files keep their owner: they may be a sandbox's or not. 0: none.
+	// Keep is a user whose files keep their owner, as they may be the sandbox's or not. 0: no such user.
 	Keep uint32
-	// Access and Default are the access lists that the directory had when it was given.
+	// Access and Default are the access lists that the directory had when it was given to the sandbox.
 	Access, Default []byte
-	// Most is how many files may have changed; 0: SettleMost.
+	// Most is the maximum number of changed files; 0: SettleMost.
 	Most int
 }
 
-// Now returns the time by the clock that the file system of a directory stamps ctimes with: no clock of this
-// machine where that is a network's. It leaves a new ctime on the directory. The directory may be an O_PATH descriptor.
+// Now returns the time by the clock that stamps the ctimes of a directory's file system. On a network file system
+// this is not a clock of this machine. Now gives the directory a new ctime. The directory may be an O_PATH
+// descriptor.
 func Now(dir *os.File) (time.Time, error) {
 	defer runtime.KeepAlive(dir)
 	fd := int(dir.Fd())
 	st, err := stat(fd, "")
-	if err == nil && (st.Mode&unix.S_ISGID != 0 || chmod(fd, st.Mode) != nil) { // setgid could be lost, or the directory is another's
+	if err == nil && (st.Mode&unix.S_ISGID != 0 || chmod(fd, st.Mode) != nil) { // setgid could be lost, or another user owns the directory
 		if fd, err = unix.Openat(fd, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); err == nil {
 			defer unix.Close(fd)
 		}
@@ -64,12 +65,15 @@ func Now(dir *os.File) (time.Time, error) {
 
 func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)) }
 
-// Settle makes what a sandbox left in a directory the caller's: its owner is the process, no file has a setuid,
-// setgid or sticky bit or a capability, no directory a setuid or setgid bit, and neither an access list that the sandbox
-// made. Other mode bits stay, and so do access lists that only repeat what the directory's own gave. It must run when no
-// process of the sandbox is alive. Files of others are left alone. Links are given an owner and not
-// followed. Fifos and sockets stay: they do no harm until they are opened. It goes on after a failure and
-// returns the first. That an owner could not be changed is one; any other is an ErrRights.
+// Settle hands what a sandbox wrote in a directory over to the caller. The process becomes the owner of the files.
+// Files lose setuid, setgid and sticky bits and capabilities, and directories lose setuid and setgid bits. Both
+// lose access lists that the sandbox made. Other mode bits stay, and so do access lists that only repeat what the
+// directory's own list granted.
+//
+// Call Settle when no process of the sandbox is alive. It leaves files of other users alone. It changes the owner
+// of links without following them. Fifos and sockets stay, as they do no harm until they are opened. After a
+// failure Settle continues and returns the first error. Failure to change an owner is reported as is; any other
+// error is an ErrRights.
 func Settle(dir *os.File, t Terms) error {
 	s := settling{Terms: t, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	s.walk.visit, s.walk.foreign = s.visit, s.foreign
@@ -87,7 +91,7 @@ func Settle(dir *os.File, t Terms) error {
 	return nil
 }
 
-// overflowID is what an owner that is not mapped looks like, and also nobody's own id.
+// overflowID is shown as the owner if the real one is not mapped. A file may also really have it.
 const overflowID = 65534
 
 type settling struct {
@@ -95,10 +99,11 @@ type settling struct {
 	walk     walk
 	uid, gid uint32 // the caller's, as this process sees them
 	changed  int
-	owners   error // the first that could not be changed
+	owners   error // the first failure to change an owner
 }
 
-// of says whether an id is one that only a sandbox has. In the runner's user namespace that shows when it is tried.
+// of reports whether the id is one to take over. In the runner's user namespace it returns true for every other id, and
+// the attempt to change the owner decides.
 func (s *settling) of(id, own uint32) bool {
 	if s.Sandbox != nil {
 		return s.Sandbox(id)
@@ -113,7 +118,7 @@ func (s *settling) foreign(uid uint32) bool {
 	return uid != s.uid && !s.Sandbox(uid)
 }
 
-// todo is what is to be done about one file.
+// todo holds the changes to make to one file.
 type todo struct {
 	owner bool
 	bits  uint16
@@ -152,7 +157,7 @@ func (s *settling) visit(at int, name string, st *unix.Statx_t) error {
 	return errors.Join(err, s.do(at, name, st, d))
 }
 
-// do opens what name is now, without following it, and changes it if that is still the file that was looked at.
+// do opens name without following it, and changes the file if it is still the one that was checked.
 func (s *settling) do(at int, name string, st *unix.Statx_t, d todo) error {
 	fd, err := unix.Openat2(at, pathOrSelf(name), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -171,12 +176,12 @@ func (s *settling) do(at int, name string, st *unix.Statx_t, d todo) error {
 	}
 	err = s.change(fd, now, d)
 	if now.Uid == overflowID && errors.Is(err, unix.EPERM) {
-		return nil // another's
+		return nil // another user's file
 	}
 	return err
 }
 
-// change does it. The owner goes first: that takes setuid bits and capabilities away, and never gives them back.
+// change makes the changes. It sets the owner first: that clears setuid bits and capabilities, and never sets them.
 func (s *settling) change(fd int, st *unix.Statx_t, d todo) (err error) {
 	if d.owner {
 		err := unix.Fchownat(fd, "", int(s.uid), int(s.gid), unix.AT_EMPTY_PATH)
@@ -203,7 +208,7 @@ func (s *settling) change(fd int, st *unix.Statx_t, d todo) (err error) {
 	return err
 }
 
-// chmod changes the mode of what a descriptor is, also one that only names it.
+// chmod changes the mode of an open file, even of an O_PATH descriptor.
 func chmod(fd int, mode uint16) error {
 	bits := uint32(mode &^ unix.S_IFMT)
 	err := unix.Fchmodat(fd, "", bits, unix.AT_EMPTY_PATH)
@@ -216,7 +221,7 @@ func chmod(fd int, mode uint16) error {
 	return nil
 }
 
-// pathOrSelf is for calls that know no AT_EMPTY_PATH.
+// pathOrSelf returns name, or "." for calls without AT_EMPTY_PATH.
 func pathOrSelf(name string) string {
 	if name == "" {
 		return "."

@@ -136,8 +136,8 @@ func deep(t *testing.T, dir string, depth, wide int) {
 	}
 }
 
-// makeDeep makes a directory in a directory, and so on, and sometimes many more files beside it;
-// it returns how many.
+// makeDeep makes nested directories, with many more entries beside some of them; it returns the number of those
+// entries.
 func makeDeep(t *testing.T, dir string, depth, wide int) (wides int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -159,7 +159,8 @@ func makeDeep(t *testing.T, dir string, depth, wide int) (wides int) {
 	return wides
 }
 
-// oneLevel makes a directory, a setuid file on each side of it in whatever order, and more beside it.
+// oneLevel makes a directory, a setuid file that sorts before it and one that sorts after it, and more entries
+// beside it.
 func oneLevel(fd, wide int) error {
 	err := errors.Join(unix.Mkdirat(fd, "d", 0o755), mknod(fd, "a"), mknod(fd, "z"))
 	for i := range wide {
@@ -172,7 +173,7 @@ func mknod(fd int, name string) error {
 	return errors.Join(unix.Mknodat(fd, name, unix.S_IFREG|0o755, 0), unix.Fchmodat(fd, name, 0o4755, 0))
 }
 
-// TestVeryDeep settles what is below 20,000 directories, and what comes after them.
+// TestVeryDeep settles files below 20,000 directories, and those that come after them.
 func TestVeryDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -206,8 +207,7 @@ func TestVeryDeep(t *testing.T) {
 	}
 }
 
-// TestMoved moves a directory away while the walk is far below it: the walk gives up that branch,
-// and not the rest.
+// TestMoved moves a directory away while the walk is far below it. The walk must give up that branch only.
 func TestMoved(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -238,8 +238,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestSettleClock: what was there before keeps its owner and its bits, unless the clock was set: then no file keeps a set-id
-// bit, whatever its ctime says.
+// TestSettleClock checks that older files keep their owner and bits, unless the clock was set. Then no file keeps a
+// set-id bit, whatever its ctime.
 func TestSettleClock(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -271,7 +271,7 @@ func TestSettleClock(t *testing.T) {
 	}
 }
 
-// TestSettleMost: a walk has an end, and says what that means.
+// TestSettleMost checks that the walk ends at the limit, and reports it.
 func TestSettleMost(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -288,7 +288,7 @@ func TestSettleMost(t *testing.T) {
 	}
 }
 
-// TestSettleOthers: outside of the sandbox's user namespace only its own ids are touched.
+// TestSettleOthers checks that outside the sandbox's user namespace only files of its own ids are changed.
 func TestSettleOthers(t *testing.T) {
 	if !nstest.Enter(t) || !nstest.Many() {
 		return
@@ -305,7 +305,8 @@ func TestSettleOthers(t *testing.T) {
 	checkFile(t, filepath.Join(dir, "other"), 0o4755, 1000)
 }
 
-// TestSettleAttributes: no capability and no access list of the sandbox's stays; those that the directory gave do.
+// TestSettleAttributes checks that no capability or access list of the sandbox stays, but those that the directory
+// granted do.
 func TestSettleAttributes(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -356,7 +357,7 @@ func TestSettleAttributes(t *testing.T) {
 	}
 }
 
-// list is an access list with one more entry, whose mask is all.
+// list returns an access list with one more entry, and a mask of all rights.
 func list(more entry) string {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	all := []entry{{0x01, 7, ^uint32(0)}, {tagGroupObj, 5, ^uint32(0)}, {tagMask, 7, ^uint32(0)}, {0x20, 0, ^uint32(0)}}

@@ -12,8 +12,8 @@ import (
 	"demesne/internal/openat"
 )
 
-// CopyLayer lays a layer over a directory of ours, merged as overlayfs would. Hard links become files of their own.
-// A layer that is very deep is an error, and half copied.
+// CopyLayer copies a layer over a directory that this program made, merged as overlayfs would. Hard links become
+// separate files. A layer of more than copyDepth levels is an error, and remains partly copied.
 func CopyLayer(lower, to int) error {
 	from, err := enter(lower, ".")
 	if err != nil {
@@ -27,14 +27,15 @@ func CopyLayer(lower, to int) error {
 // copyDepth bounds how deep a layer may be: each level takes two descriptors.
 const copyDepth = 256
 
-// A copier lays one layer over what is there already.
+// A copier copies one layer over an existing tree.
 type copier struct {
 	buf  []byte
 	list [64 << 10]byte
-	twin *liveCopy // nil: the copy is to be the merged tree
+	twin *liveCopy // nil: the result is the merged tree
 }
 
-// dir lays the directory from, which is called name, over to. Nobody else writes to that, nor to from unless a twin is copied ahead.
+// dir copies the directory from, which is called name, over to. No other process may write to to, nor to from
+// unless a live copy runs ahead.
 func (c *copier) dir(from, to int, name string, depth int) error {
 	if depth > copyDepth {
 		return errors.New("too deep")
@@ -73,7 +74,7 @@ func listDir(fd int, buf []byte) (names []string, err error) {
 	}
 }
 
-// entry lays one name over to.
+// entry copies one name to to.
 func (c *copier) entry(from, to int, name string, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -110,7 +111,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK:
 		err = unix.Mknodat(to, name, kind|0o600, 0)
 	default:
-		return nil // a device: it would be of no use on a nodev mount
+		return nil // a device, useless on a nodev mount
 	}
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) e
 	return attributes(from, to, name, st, c.keeps())
 }
 
-// file copies contents; a file system that can share them does.
+// file copies the contents of a file, or shares them if the file system supports that.
 func (c *copier) file(from, to int, name string) error {
 	in, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -158,7 +159,7 @@ func (c *copier) file(from, to int, name string) error {
 	defer unix.Close(in)
 	var st unix.Stat_t
 	if err := unix.Fstat(in, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return cmp.Or(err, error(unix.ESTALE)) // another one has its name by now
+		return cmp.Or(err, error(unix.ESTALE)) // the name leads to another file now
 	}
 	out, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -172,7 +173,7 @@ func (c *copier) file(from, to int, name string) error {
 		return err
 	}
 	for at := int64(0); at < st.Size; {
-		// Holes stay holes. What has none is one piece of data.
+		// Holes stay holes. A file without holes is one piece of data.
 		begin, err := unix.Seek(in, at, unix.SEEK_DATA)
 		if err == unix.ENXIO {
 			return nil
@@ -190,7 +191,7 @@ func (c *copier) file(from, to int, name string) error {
 	return nil
 }
 
-// piece copies what is between two offsets.
+// piece copies the bytes between two offsets.
 func (c *copier) piece(in, out int, at, end int64) error {
 	for at < end {
 		n, err := unix.Pread(in, c.buf[:min(int64(len(c.buf)), end-at)], at)
@@ -211,7 +212,7 @@ func (c *copier) piece(in, out int, at, end int64) error {
 	return nil
 }
 
-// keeps says which attributes a copy has.
+// keeps returns a function that selects the attributes to copy.
 func (c *copier) keeps() func(key string) bool {
 	if c.twin != nil {
 		return meansAnythingBelow
@@ -219,8 +220,8 @@ func (c *copier) keeps() func(key string) bool {
 	return meansAnything
 }
 
-// attributes makes the copy's like the original's. The owner goes first: changing it takes mode bits
-// and capabilities away.
+// attributes copies owner, extended attributes, mode and times. The owner goes first, as changing it clears mode
+// bits and capabilities.
 func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string) bool) error {
 	err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil && err != unix.EINVAL && !(err == unix.EPERM && st.Uid == overflowID) { // not mapped
@@ -238,19 +239,19 @@ func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string
 	return unix.UtimesNanoAt(to, name, times, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// opaque tells whether a directory of a layer hides the ones below it.
+// opaque reports whether a directory of a layer hides the ones below it.
 func opaque(from int, name string) bool {
 	var value [2]byte
 	n, err := unix.Lgetxattr(openat.Path(from)+"/"+name, "user.overlay.opaque", value[:])
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
-// meansAnything is of attributes that have a meaning outside of an overlay.
+// meansAnything reports whether an attribute has a meaning outside an overlay.
 func meansAnything(key string) bool {
 	return key == "security.capability" || strings.HasPrefix(key, "user.") && !strings.HasPrefix(key, overlayMarks)
 }
 
-// copyXattrs copies what is to be kept, if the copy can hold it.
+// copyXattrs copies the attributes that keep selects, if the copy can hold them.
 func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 	found, err := xattrs(from, name, keep)
 	if err != nil {
@@ -265,7 +266,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 	return nil
 }
 
-// xattrs reads the attributes that are to be kept; nil where there are none.
+// xattrs reads the attributes that keep selects; it returns nil if it finds no such attribute.
 func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
 	file := openat.Path(at) + "/" + name
 	n, err := unix.Llistxattr(file, nil)
@@ -297,7 +298,7 @@ func xattrs(at int, name string, keep func(key string) bool) (found map[string]s
 	return found, nil
 }
 
-// removeAll removes a tree of ours, as deep as copyDepth.
+// removeAll removes a tree that this package made, of at most copyDepth levels.
 func removeAll(at int, name string) error {
 	err := unix.Unlinkat(at, name, 0)
 	if err == nil || err == unix.ENOENT {

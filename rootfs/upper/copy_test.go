@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMarks: of attributes, an overlay finds its own inodes by some: no copy has those.
+// TestMarks checks that no copy has the attributes by which an overlay finds its own inodes.
 func TestMarks(t *testing.T) {
 	for key, want := range map[string]bool{
 		"user.overlay.opaque": true, "user.overlay.whiteout": true, "user.overlay.overlay.opaque": true, "user.mine": true, "user.origin": true,
@@ -20,7 +20,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestCopySwapped: a file in whose place a link or a pipe is, once it was seen, is not copied, and not waited for.
+// TestCopySwapped replaces a file by a link or a pipe after it was seen. It checks that the file is not copied, and
+// does not block the copy.
 func TestCopySwapped(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.WriteFile(dir+"/other", nil, 0o600), os.Symlink("other", dir+"/link"), unix.Mkfifo(dir+"/pipe", 0o600)); err != nil {

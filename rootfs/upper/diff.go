@@ -13,11 +13,11 @@ import (
 
 // A Change is one file that a sandbox added, modified or removed.
 type Change struct {
-	Path string // below /, any bytes but NUL
+	Path string // relative to /, any bytes but NUL
 	Kind byte   // 'A', 'M' or 'D'
 }
 
-// What a Diff takes at the most.
+// Limits of one Diff.
 const (
 	diffMax  = 20000
 	diffPath = unix.PathMax
@@ -26,9 +26,9 @@ const (
 	diffDepth = 1 << 14 // levels
 )
 
-// Diff tells what the uppers, the earliest first, make of an image's layers, the lowest first. A directory is
-// only told of if it is new, or replaced what was there; a file that is in an upper counts as modified,
-// whatever is in it. With very many changes not all are told. Sandboxes may be writing to the last upper.
+// Diff compares the uppers, the earliest first, with an image's layers, the lowest first. It reports a directory
+// only if it is new or replaced another file. It reports a file in an upper as modified, whatever its contents. If
+// all is false, there were too many changes to report them all. Sandboxes may be writing to the last upper.
 func Diff(image, uppers []*os.File) (changes []Change, all bool, err error) {
 	d := differ{found: map[string]found{}}
 	for i, f := range uppers {
@@ -46,7 +46,7 @@ func Diff(image, uppers []*os.File) (changes []Change, all bool, err error) {
 	return changes, !d.cut, nil
 }
 
-// found is what the highest of the uppers that have a name has there.
+// found describes a name in the highest upper that has it.
 type found struct {
 	layer  int
 	dir    bool
@@ -79,7 +79,7 @@ func (d *differ) layer(i int, top *os.File) error {
 		f := found{layer: i, dir: kind == unix.S_IFDIR, gone: kind == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0}
 		f.opaque = f.dir && opaque(at, name)
 		if before, ok := d.found[full]; ok && f.dir && before.dir && !f.opaque {
-			f.layer, f.opaque = before.layer, before.opaque // merged: what it hid, it hides
+			f.layer, f.opaque = before.layer, before.opaque // merged: it hides what the earlier one hid
 		}
 		d.found[full] = f
 		return nil
@@ -87,7 +87,7 @@ func (d *differ) layer(i int, top *os.File) error {
 	return w.run(top)
 }
 
-// path is that of a name in the directory that is being read.
+// path returns the path of a name in the directory that is being read.
 func (w *walk) path(name string) string {
 	var b strings.Builder
 	for _, l := range w.levels[1:] {
@@ -97,7 +97,7 @@ func (w *walk) path(name string) string {
 	return b.String() + name
 }
 
-// kind decides about one name; 0 is nothing to tell.
+// kind classifies one name; 0 means no change to report.
 func (d *differ) kind(image []*os.File, name string, f found) byte {
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
 		if a, ok := d.found[up]; ok && a.layer > f.layer && (!a.dir || a.opaque) {
@@ -118,7 +118,8 @@ func (d *differ) kind(image []*os.File, name string, f found) byte {
 	return 'M'
 }
 
-// lookUp says whether an image has a name, as overlayfs would show it: the highest layer that knows decides.
+// lookUp reports whether an image has a name, as overlayfs would show it. The highest layer that has the name, or
+// hides it, decides.
 func lookUp(image []*os.File, name string) (exists, dir bool) {
 	for _, layer := range slices.Backward(image) {
 		fd, err := unix.Openat2(int(layer.Fd()), name, &unix.OpenHow{
@@ -131,14 +132,14 @@ func lookUp(image []*os.File, name string) (exists, dir bool) {
 			kind := st.Mode & unix.S_IFMT
 			return err == nil && !(kind == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0), kind == unix.S_IFDIR
 		}
-		if err != unix.ENOENT || hides(layer, name) { // ENOTDIR, ELOOP: a parent is no directory here
+		if err != unix.ENOENT || hides(layer, name) { // ENOTDIR, ELOOP: a parent is not a directory here
 			return false, false
 		}
 	}
 	return false, false
 }
 
-// hides says whether a directory of a layer above name keeps lower layers from showing.
+// hides reports whether an opaque directory of a layer above name hides lower layers.
 func hides(layer *os.File, name string) bool {
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
 		fd, err := unix.Openat2(int(layer.Fd()), path.Dir(up), &unix.OpenHow{

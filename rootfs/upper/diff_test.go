@@ -77,13 +77,13 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffBounded: neither many files, nor long names, nor deep directories make it grow.
+// TestDiffBounded checks that many files, long names and deep directories do not exceed the limits.
 func TestDiffBounded(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
 	deep := nstest.Layer(t, map[string]string{})
-	wide, err := os.Open(nstest.Tmpfs(t)) // on a tmpfs: it takes a fraction of the time
+	wide, err := os.Open(nstest.Tmpfs(t)) // on a tmpfs, which is many times faster
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,59 +14,60 @@ import (
 	"demesne/internal/openat"
 )
 
-// A LiveCopy is a copy of an overlay's upper that another overlay will have below it: whiteouts and opaque directories are
-// what they were, and names that were one file are one file.
+// A LiveCopy is a copy of an overlay's upper for use as a lower of another overlay. Whiteouts and opaque
+// directories keep their form, and hard links stay hard links.
 //
 //	t, err := NewLiveCopy(upper, kept, most)
-//	… the sandbox holds still, since is now, open are the files that it has mapped, and it goes on …
+//	… pause the sandbox; since is now, open lists the files it has mapped; resume it …
 //	t.Ahead(since, open)
-//	… it holds still again …
+//	… pause it again …
 //	err = t.Settle()
 //	t.Close()
 //
-// [LiveCopy.Settle] alone makes the copy. [LiveCopy.Ahead] has most of it made before, while the sandbox writes: Settle then copies only
-// what was changed. Whatever changes what is in a file, what it is called or what is known of it changes its ctime, which nobody can set;
-// so what was copied of a file whose ctime is from before since is right, whenever that was, and what became of the
-// file's name tells its inode number. The one exception are stores into pages that were mapped, writable and dirty
-// already (page_mkwrite is called for a clean one only): files that may have such are never copied ahead.
+// [LiveCopy.Settle] alone makes the copy. [LiveCopy.Ahead] copies most of it before, while the sandbox writes;
+// Settle then copies only changed files. Every change of a file's contents, names or metadata changes its ctime,
+// which no process can set. So the copy of a file whose ctime is before since is right, whenever it was made. The
+// inode number shows whether a name still leads to that file. Stores into mapped pages that are already writable
+// and dirty are the one exception (page_mkwrite is called only for clean pages). Files that may have such pages are
+// never copied ahead.
 //
-// Where the file system can share contents (FICLONE: btrfs, xfs, bcachefs) the copy shares them.
+// If the file system can share contents (FICLONE: btrfs, xfs, bcachefs), the copy shares them.
 type LiveCopy struct {
 	upper int
 	c     copier
 }
 
-// liveCopy is what a copier is told of the copy.
+// liveCopy is the state of a LiveCopy that its copier needs.
 type liveCopy struct {
 	top   int                   // of the copy
 	at    string                // the directory below top that is being copied
-	files map[[2]uint64]*linked // of several names
-	bytes int64                 // that the copy has of its own, and those that are shared with the original are not
-	mark  int64                 // what that was before this entry
+	files map[[2]uint64]*linked // files with several names
+	bytes int64                 // bytes that the copy does not share with the original
+	mark  int64                 // value of bytes before this entry
 
 	ahead  bool                // the sandbox writes meanwhile
-	room   int64               // what may be copied ahead, in bytes
-	made   map[string]original // ahead, and whole
+	room   int64               // bytes that may still be copied ahead
+	made   map[string]original // complete entries copied ahead
 	mapped map[uint64]bool     // inodes that are not copied ahead
-	since  unix.Timespec       // what was changed later is copied again
-	here   map[string]bool     // what the directory has that is copied into
+	since  unix.Timespec       // files changed later are copied again
+	here   map[string]bool     // names in the directory that is being copied into
 }
 
-// linked is a file of several names.
+// linked is a file with several names.
 type linked struct {
-	first string // where it is
-	bytes int64  // that were copied
+	first string // its first path in the copy
+	bytes int64  // bytes copied
 }
 
-// original is what an entry is a copy of. A number alone may be another one's by now.
+// original identifies the source of an entry. An inode number alone may have been reused.
 type original struct {
 	ino   uint64
 	dir   bool
-	bytes int64 // that were copied
+	bytes int64 // bytes copied
 }
 
-// What one entry counts as besides its bytes, and how many are remembered, in copying ahead: a sandbox may feed it
-// for as long as it lasts.
+// Limits of copying ahead: the bytes that one entry counts in addition to its contents, and the number of entries
+// remembered. Without them a sandbox could feed the copy for as long as it runs.
 const (
 	entryRoom = 4 << 10
 	madeMax   = 1 << 18
@@ -75,8 +76,9 @@ const (
 // errEnough ends copying ahead.
 var errEnough = errors.New("enough was copied ahead")
 
-// NewLiveCopy begins a copy of what a sandbox wrote, which rootfs.KeptUpper opened, in a directory that will be another's rootfs.Layout.Kept.
-// upper stays open until Close. About most bytes are copied ahead, and no more.
+// NewLiveCopy begins a copy of an upper that rootfs.KeptUpper opened. It makes the copy in the directory kept, from
+// which rootfs.KeptUpper opens it for rootfs.Layout.Below. dir must stay open until Close. About most bytes are
+// copied ahead, and no more.
 func NewLiveCopy(dir, kept *os.File, most int64) (*LiveCopy, error) {
 	at := int(kept.Fd())
 	if err := openat.Mkdir(at, "up", 0o700); err != nil {
@@ -89,17 +91,17 @@ func NewLiveCopy(dir, kept *os.File, most int64) (*LiveCopy, error) {
 	return &LiveCopy{int(dir.Fd()), copier{buf: make([]byte, 1<<20), twin: &liveCopy{top: top, room: most}}}, nil
 }
 
-// Close closes what the copy was made with, and no file of the caller's.
+// Close closes the LiveCopy's own descriptors, but none of the caller's files.
 func (t *LiveCopy) Close() error { return unix.Close(t.c.twin.top) }
 
-// Bytes is how much the copy has of its own, in bytes; what it shares with the original is not.
+// Bytes returns the size of the copy in bytes, without those it shares with the original.
 func (t *LiveCopy) Bytes() int64 { return t.c.twin.bytes }
 
-// clockTick is more than the coarse clock that ctime is taken from is ever behind.
+// clockTick exceeds the lag of the coarse clock that stamps ctimes.
 const clockTick = 20 * time.Millisecond
 
-// Ahead copies what it can while the sandbox goes on. At since it held still, and had the files mapped that open names, by the
-// paths they have inside. It reports nothing: what it could not copy, Settle will.
+// Ahead copies what it can while the sandbox runs. At since the sandbox was paused, and had mapped the files whose
+// paths inside it open lists. Ahead reports no errors: Settle copies the rest.
 func (t *LiveCopy) Ahead(since time.Time, open []string) {
 	w := t.c.twin
 	w.ahead, w.made, w.mapped = true, map[string]original{}, map[uint64]bool{}
@@ -108,14 +110,14 @@ func (t *LiveCopy) Ahead(since time.Time, open []string) {
 		ino, err := t.inode(name)
 		if err != nil {
 			w.made = nil
-			return // it cannot be told which file that is
+			return // unknown which file that is
 		}
 		w.mapped[ino] = true
 	}
 	_ = t.pass()
 }
 
-// inode finds a file by the path it has inside.
+// inode finds a file by its path inside the sandbox.
 func (t *LiveCopy) inode(name string) (uint64, error) {
 	fd, err := unix.Openat2(t.upper, strings.TrimPrefix(name, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -130,7 +132,7 @@ func (t *LiveCopy) inode(name string) (uint64, error) {
 	return st.Ino, err
 }
 
-// Settle makes the copy whole and right. The sandbox does not write meanwhile.
+// Settle completes and corrects the copy. The sandbox must not write meanwhile.
 func (t *LiveCopy) Settle() error {
 	t.c.twin.ahead, t.c.twin.bytes = false, 0
 	if err := t.pass(); err != nil {
@@ -158,15 +160,15 @@ func (t *LiveCopy) pass() error {
 	if err := t.c.dir(from, into, "", 0); err != nil {
 		return err
 	}
-	// As "." its attributes are reached by the same names as everything else's.
+	// As "." its attributes are reached by the same functions as those of every other entry.
 	if err := t.c.twin.shed(from, into, ".", &st); err != nil {
 		return err
 	}
 	return attributes(from, into, ".", &st, t.c.keeps())
 }
 
-// into is told of each directory that is copied into, and what will be in it. Of what was copied ahead it removes what is
-// not to be there. leave restores what was before.
+// into is called for each directory that is copied into, with the names it will have. It removes entries copied
+// ahead that have no such name. leave restores the previous state.
 func (t *liveCopy) into(to int, name string, names []string, buf []byte) (leave func(), err error) {
 	if t == nil {
 		return func() {}, nil
@@ -197,7 +199,7 @@ func (t *liveCopy) into(to int, name string, names []string, buf []byte) (leave 
 	return leave, err
 }
 
-// has says whether a directory was copied ahead: what is in it is looked at one by one.
+// has reports whether an entry was copied ahead. The entries of a directory are checked one by one.
 func (t *liveCopy) has(name string, st *unix.Stat_t) bool {
 	if t == nil || !t.here[name] {
 		return false
@@ -206,8 +208,8 @@ func (t *liveCopy) has(name string, st *unix.Stat_t) bool {
 	return ok && of.ino == st.Ino && of.dir == isDir(st)
 }
 
-// entry makes what the merged tree has not: whiteouts, and further names of a file. And it keeps what was
-// copied ahead and is right.
+// entry makes the entries that a merged tree lacks: whiteouts, and further names of a file. It also keeps entries
+// that were copied ahead and are still right.
 func (t *liveCopy) entry(to int, name string, st *unix.Stat_t, whiteout bool) (done bool, err error) {
 	t.mark = t.bytes
 	dir, has := isDir(st), t.has(name, st)
@@ -225,7 +227,7 @@ func (t *liveCopy) entry(to int, name string, st *unix.Stat_t, whiteout bool) (d
 	switch {
 	case dir:
 		return false, nil
-	case whiteout: // overlayfs makes one inode of many of them: more than can have names in the copy
+	case whiteout: // overlayfs shares one inode among many whiteouts, possibly more than the copy allows links
 		if !has {
 			err = unix.Mknodat(to, name, unix.S_IFCHR, 0)
 		}
@@ -243,13 +245,13 @@ func (t *liveCopy) entry(to int, name string, st *unix.Stat_t, whiteout bool) (d
 	return has, nil
 }
 
-// link gives a file of the copy one more name, which it may have already.
+// link gives a file of the copy another name, which it may already have.
 func (t *liveCopy) link(f *linked, to int, name string, has bool) error {
 	if has {
 		if same, err := t.isFirst(f.first, to, name); same || err != nil {
 			return err
 		}
-		// A directory that was moved has the first name now, and that was copied again.
+		// A directory that was moved has the first name now, and that file was copied again.
 		if err := unix.Unlinkat(to, name, 0); err != nil {
 			return err
 		}
@@ -257,14 +259,15 @@ func (t *liveCopy) link(f *linked, to int, name string, has bool) error {
 	return unix.Linkat(t.top, f.first, to, name, 0)
 }
 
-// isFirst says whether a name of the copy is the same file as the first one.
+// isFirst reports whether a name of the copy is the same file as the first one.
 func (t *liveCopy) isFirst(first string, to int, name string) (bool, error) {
 	var a, b unix.Stat_t
 	err := errors.Join(unix.Fstatat(t.top, first, &a, unix.AT_SYMLINK_NOFOLLOW), unix.Fstatat(to, name, &b, unix.AT_SYMLINK_NOFOLLOW))
 	return err == nil && a.Ino == b.Ino, err
 }
 
-// did is told of each entry that was copied, a directory before what is in it. Ahead, it says when to stop.
+// did is called for each copied entry, and for a directory before its contents. While copying ahead it returns
+// errEnough to stop.
 func (t *liveCopy) did(name string, st *unix.Stat_t) error {
 	if t == nil || !t.ahead || t.mapped[st.Ino] {
 		return nil
@@ -282,7 +285,8 @@ func (t *liveCopy) did(name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// passes says whether the copy goes on without an entry: ahead it may have gone, or become another one.
+// passes reports whether to skip an entry after an error: while copying ahead, the entry may have vanished or been
+// replaced.
 func (t *liveCopy) passes(err error) bool {
 	if t == nil || !t.ahead {
 		return false
@@ -302,7 +306,7 @@ func (t *liveCopy) copied(n int) error {
 	return nil
 }
 
-// shed takes attributes away that a directory had when it was copied ahead, and has not any more.
+// shed removes attributes from a copied directory that the original has lost since it was copied ahead.
 func (t *liveCopy) shed(from, to int, name string, st *unix.Stat_t) error {
 	if t == nil || t.ahead || t.made == nil || before(st.Ctim, t.since) {
 		return nil
@@ -330,8 +334,8 @@ func before(a, b unix.Timespec) bool {
 
 const overlayMarks = "user.overlay."
 
-// meansAnythingBelow is of attributes that have a meaning in a copy of an upper: all but those that an overlay would
-// find its own inodes by.
+// meansAnythingBelow reports whether an attribute has a meaning in a copy of an upper. It excludes those by which
+// an overlay finds its own inodes.
 func meansAnythingBelow(key string) bool {
 	mark, is := strings.CutPrefix(key, overlayMarks)
 	if is {

@@ -15,7 +15,7 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// copyUpper copies what was written all at once.
+// copyUpper copies an upper in a single pass.
 func copyUpper(dir, kept *os.File) (bytes int64, err error) {
 	twin, err := upper.NewLiveCopy(dir, kept, 0)
 	if err != nil {
@@ -25,7 +25,7 @@ func copyUpper(dir, kept *os.File) (bytes int64, err error) {
 	return twin.Bytes(), errors.Join(err, twin.Close())
 }
 
-// TestCopyUpper: a tree over a copy of what was written is what the first tree was, and goes its own way.
+// TestCopyUpper checks that a tree over a copy of an upper equals the first tree, and is independent of it.
 func TestCopyUpper(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -98,7 +98,7 @@ func TestCopyUpper(t *testing.T) {
 	}
 }
 
-// TestCopyUpperDeep: what is too deep to copy is refused.
+// TestCopyUpperDeep checks that a tree too deep to copy is refused.
 func TestCopyUpperDeep(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -15,10 +15,11 @@ import (
 	"demesne/internal/openat"
 )
 
-// WriteLayer writes what a sandbox wrote, which rootfs.KeptUpper opened, as a layer of an OCI image: a tar in which
-// .wh.NAME takes a name away, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners are
-// those of this user namespace. What skip says of is left out, with what is below it, and so are sockets and devices. A name that itself begins
-// with .wh. has no place in a layer and is an error. The sandbox does not write meanwhile.
+// WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
+// .wh.NAME removes a name, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners
+// are those of this user namespace. Paths for which skip returns true are left out with everything below them, and
+// so are sockets and devices. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox
+// must not write meanwhile.
 func WriteLayer(dir *os.File, w io.Writer, skip func(path string) bool) (entries int, err error) {
 	p := &packer{tar: tar.NewWriter(w), skip: skip, files: map[uint64]string{}}
 	p.walk.visit = p.visit
@@ -40,12 +41,12 @@ type packer struct {
 	walk
 	tar     *tar.Writer
 	skip    func(path string) bool
-	files   map[uint64]string // of several names: the first one
+	files   map[uint64]string // files with several names, and their first name
 	entries int
-	failed  error // with it the tar is of no use
+	failed  error // if set, the tar is unusable
 }
 
-// visit writes one name. It is told of a directory before what is in it.
+// visit writes one name. The walk calls it for a directory before its contents.
 func (p *packer) visit(at int, name string, st *unix.Statx_t) error {
 	if name == "" || p.failed != nil {
 		return nil
@@ -142,12 +143,12 @@ func (p *packer) file(h *tar.Header, at int, name string) error {
 	return err
 }
 
-// attributes adds those that have a meaning in an image.
+// attributes adds the attributes that have a meaning in an image.
 func (p *packer) attributes(h *tar.Header, at int, name string) error {
 	found, err := xattrs(at, name, meansAnything)
 	for key, value := range found {
 		if strings.Contains(key, "=") {
-			continue // a PAX record ends there
+			continue // a PAX key ends at "="
 		}
 		if h.PAXRecords == nil {
 			h.PAXRecords = map[string]string{}

@@ -18,7 +18,7 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// packed is a line for each entry of the layer that upper is.
+// packed returns a line for each entry of the layer made of an upper.
 func packed(t *testing.T, dir *os.File) (lines []string, err error) {
 	t.Helper()
 	var b bytes.Buffer
@@ -44,7 +44,7 @@ func packed(t *testing.T, dir *os.File) (lines []string, err error) {
 	return lines, nil
 }
 
-// TestWriteLayer: what a tree over an image writes is what a layer says of it.
+// TestWriteLayer checks that the layer describes the writes of a tree over an image.
 func TestWriteLayer(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
@@ -85,7 +85,7 @@ func TestWriteLayer(t *testing.T) {
 	}
 }
 
-// TestWriteLayerHostile: what a sandbox names its files changes nothing but its own layer.
+// TestWriteLayerHostile checks that a sandbox's file names affect only its own layer.
 func TestWriteLayerHostile(t *testing.T) {
 	dir := nstest.Dir(t)
 	in := func(name string) string { return dir.Name() + "/" + name }

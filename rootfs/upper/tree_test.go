@@ -13,7 +13,7 @@ import (
 	"demesne/rootfs/internal/nstest"
 )
 
-// tree mounts one over a layer and what earlier ones wrote, which writes to kept.
+// tree mounts a tree over a layer and earlier uppers, which writes to kept.
 func tree(t *testing.T, low, kept *os.File, below ...*os.File) *rootfs.Tree {
 	t.Helper()
 	i := rootfs.Image{Lowers: []*os.File{low}, UIDs: 1, GIDs: 1}
@@ -35,7 +35,7 @@ func tree(t *testing.T, low, kept *os.File, below ...*os.File) *rootfs.Tree {
 	return tree
 }
 
-// attributes are those of a file of an upper that its copy has too, by name.
+// attributes returns the attributes of a file of an upper that its copy must have too, by name.
 func attributes(at *os.File, name string) (map[string]string, error) {
 	file, list, value := openat.Path(int(at.Fd()))+"/"+name, make([]byte, 4096), make([]byte, 4096)
 	found := map[string]string{}

@@ -12,23 +12,23 @@ import (
 
 const maxOpen = 32 // descriptors a walk keeps open, besides the top's
 
-// errMoved says that a directory was not where it had been when the walk came back up to it.
+// errMoved reports that a directory had moved when the walk came back up to it.
 var errMoved = errors.New("moved while it was walked")
 
-// A walk visits everything below a directory that may be hostile: it opens no link, enters no
-// other mount, and holds few descriptors however deep or wide the tree is. A level takes some 100 bytes, and as many for each of
-// the few directories of it that wait to be entered: memory is bounded by the number of directories.
-// Only directories at most maxOpen levels apart are open at once; one that was closed on the way
-// down is opened again as ".." on the way up, compared with what it was, and read on from the
-// place where it was left.
+// A walk visits everything below an untrusted directory. It follows no link, enters no other mount, and holds few
+// descriptors however deep or wide the tree is. A level takes some 100 bytes, and so does each of its few
+// directories that wait to be entered. So the number of directories bounds the memory. Only the maxOpen lowest
+// levels are open at once, and the top. A directory closed on the way down is opened again as ".." on the way up.
+// The walk compares it with its recorded identity, and reads on from where it left it.
 type walk struct {
-	// visit is told of each name with what statx said of it; the top has the name "".
-	// Operations on (at, name) must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
+	// visit is called for each name with the result of statx; the top has the name "". Operations on (at, name)
+	// must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
 	visit  func(at int, name string, st *unix.Statx_t) error
 	mount  uint64
 	levels []level
 	most   int // levels; 0: no bound
-	// foreign says of an owner that a directory of theirs may be closed to us without that being a failure; nil: no owner.
+	// foreign reports whether a directory of this owner may be inaccessible without that being a failure; nil:
+	// always a failure.
 	foreign func(uid uint32) bool
 	buf     [32 << 10]byte
 	failed  int
@@ -57,7 +57,7 @@ type fileID struct {
 
 func idOf(st *unix.Statx_t) fileID { return fileID{st.Dev_major, st.Dev_minor, st.Ino} }
 
-// run walks. It goes on after a failure; the first one is returned with the number of them.
+// run walks. It continues after a failure, and returns the first one with the number of the others.
 func (w *walk) run(top *os.File) error {
 	fd, err := unix.Openat(int(top.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *walk) run(top *os.File) error {
 	return w.result()
 }
 
-// step goes down into one directory, or reads on in this one, or goes up.
+// step enters one directory, or reads on in this one, or goes up.
 func (w *walk) step() {
 	here := &w.levels[len(w.levels)-1]
 	if n := len(here.pending); n > 0 {
@@ -93,8 +93,8 @@ func (w *walk) step() {
 	}
 }
 
-// read visits one buffer of names and notes the directories among them. The deeper, the smaller
-// the buffer, so that what is noted stays bounded.
+// read visits one buffer of names and queues the directories among them. The buffer is smaller at greater depth, so
+// that the queue stays bounded.
 func (w *walk) read(here *level) (more bool) {
 	buf := w.buf[:]
 	if len(w.levels) > maxOpen {
@@ -148,8 +148,8 @@ func (w *walk) down(at int, c child) {
 	}
 }
 
-// up leaves a directory. If the one above cannot be found again, all that are closed are given up;
-// the top never is.
+// up leaves a directory. If the one above cannot be opened again, the walk gives up all closed levels; the top is
+// never closed.
 func (w *walk) up() {
 	last := w.levels[len(w.levels)-1]
 	w.levels = w.levels[:len(w.levels)-1]
@@ -206,7 +206,7 @@ func stat(at int, name string) (*unix.Statx_t, error) {
 	return &st, err
 }
 
-// note keeps the first failure and counts the rest. What vanished meanwhile is no failure.
+// note keeps the first failure and counts the rest. A name that vanished meanwhile is not a failure.
 func (w *walk) note(name string, err error) {
 	if errors.Is(err, unix.ENOENT) {
 		return

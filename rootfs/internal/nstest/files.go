@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layer makes a directory with files: "name" → content; a name that ends in "/" is a directory,
-// content that starts with "→" a link, "!" a whiteout, "|" a fifo.
+// Layer makes a directory with files, from name to content. A name that ends in "/" is a directory. Content that
+// starts with "→" makes a link, "!" a whiteout, "|" a fifo.
 func Layer(t testing.TB, files map[string]string) *os.File {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func Layer(t testing.TB, files map[string]string) *os.File {
 	return f
 }
 
-// Dir is a directory for Layout.Kept on the disk that the tests are on.
+// Dir returns a directory for Layout.Kept on the disk that the tests are on.
 func Dir(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Open(t.TempDir())
@@ -69,7 +69,7 @@ func Tmpfs(t testing.TB) string {
 	return dir
 }
 
-// FDs is how many descriptors this process has open, and one that counts them.
+// FDs returns how many descriptors this process has open, plus the one used to count them.
 func FDs(t *testing.T) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -79,7 +79,7 @@ func FDs(t *testing.T) int {
 	return len(fds)
 }
 
-// Open opens what is closed at the end of the test.
+// Open opens a file and closes it at the end of the test.
 func Open(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
@@ -90,7 +90,8 @@ func Open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// Content reads a file of a tree without following a link; what it is says fs.FileMode otherwise, "→" and its target a link.
+// Content reads a file of a tree without following a link. For a link it returns "→" and the target, for a missing
+// file "none", and for other kinds the fs.FileMode.
 func Content(root, name string) string {
 	path := filepath.Join(root, name)
 	st, err := os.Lstat(path)
