@@ -19,8 +19,7 @@ const (
 var buffers = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
 // relay copies from src to dst until the end. It reads and writes pieces that do not fill a buffer, which saves a
-// pipe's descriptors and system calls for requests and answers. After a piece that fills a buffer it splices the
-// next bytes.
+// pipe's descriptors and system calls for requests and answers. After a full piece it splices.
 func relay(dst, src *net.TCPConn) (n int64, err error) {
 	p, err := newPiece(dst, src)
 	for err == nil {
