@@ -121,7 +121,7 @@ func sorted(m map[string]func(node)) (keys []string) {
 	return keys
 }
 
-// scalar stores a value of type T in into. It returns false, and reports the error, for another type.
+// scalar stores a value of type T in into. For another type it reports an error and returns false.
 func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 	v, ok := n.value.(T)
 	if !ok {
