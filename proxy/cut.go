@@ -42,8 +42,9 @@ func (f *forwarder) bodyOf(resp *http.Response, fl *flow) *body {
 	return b
 }
 
-// ending is a connection below TLS. It records an end of the connection that it has read. crypto/tls reads no
-// further than close_notify, so such an end comes without one; crypto/tls reports it as an ordinary end.
+// ending is a connection below TLS. It records an end of the connection that was read, which is an end without
+// close_notify: crypto/tls reads no further than that. At a record's end crypto/tls reports it as an ordinary
+// end.
 type ending struct {
 	net.Conn
 	seen atomic.Bool

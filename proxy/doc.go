@@ -16,9 +16,9 @@
 //	address of a name (Named) ───────┼─▶ policy.Decide ─▶ resolve ─▶ policy.Dial ─▶ dial
 //	DNS ── policy.Resolves ── address┘     name, port      once       address      that address
 //
-// DNS gives each name that may be allowed its own fake address from the pools, and answers NXDOMAIN for any other name. A
-// query is forwarded only after the policy allowed the name, and only to learn whether the name exists. So the
-// destination address of a connection identifies the name, whatever protocol the connection speaks.
+// DNS gives each name that may be allowed its own fake address from the pools, and answers NXDOMAIN for any other
+// name. A query is forwarded only after the policy allowed the name, and only to learn whether the name exists.
+// So the destination address of a connection identifies the name, whatever protocol the connection speaks.
 //
 // # What the proxy enforces
 //

@@ -18,9 +18,9 @@ import (
 //	an HTTP request     HTTP, each request with that Host, as on 80
 //	anything else       another protocol; the proxy checks no further bytes, not even a later ClientHello (STARTTLS)
 //
-// Bytes that can still become an HTTP request are forwarded as they come, except the end of the first line: the
-// client may wait for an answer to them. A server chooses a host no earlier than at the end of that line. The
-// proxy dials the server before that and forwards what the server sends first.
+// Bytes that can still become an HTTP request are forwarded as they come, because the client may wait for an
+// answer to them. Only the end of the first line is held back, as a server chooses a host no earlier than there.
+// The proxy dials the server before that and forwards what the server sends first.
 
 // kind is the protocol that a client's first bytes belong to.
 type kind int

@@ -184,8 +184,8 @@ func (f *flow) sayCut(b *budget) {
 	}
 }
 
-// checkHello reads a ClientHello for the flow's name and returns all the bytes read. If there is none, it denies
-// the flow and sends the client a TLS alert.
+// checkHello reads a ClientHello for the flow's name and returns all the bytes read. Otherwise it denies the flow
+// and sends the client a TLS alert.
 func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	c.SetReadDeadline(time.Now().Add(f.p.Limits.Head))
 	defer c.SetReadDeadline(time.Time{})

@@ -16,9 +16,9 @@ import (
 )
 
 // Secret is a credential that a sandbox can use without ever seeing its value. The sandbox has a placeholder. The
-// proxy replaces it by the value in requests to one host over TLS, which it ends with a certificate of the
-// sandbox's own CA ([Proxy.CA]). In that host's responses it blanks the value, as it is or in a form that package
-// redact knows. It does not defend against a host that returns the value in another form.
+// proxy replaces it by the value in requests to one host over TLS. For that host it ends TLS with a certificate
+// of the sandbox's own CA ([Proxy.CA]). It blanks the value in that host's responses, as it is or in a form that
+// package redact knows. It does not defend against a host that returns the value in another form.
 type Secret struct {
 	name, value, placeholder string
 	host                     policy.Name

@@ -63,7 +63,7 @@ func Suggest(log []Record) []string {
 	return words
 }
 
-// Replay returns what pol would have denied of a log. It decides by name, port and request. Of a name's addresses
+// Replay returns what pol would have denied in a log. It decides by name, port and request. Of a name's addresses
 // it checks only the one dialled, as the log has no others.
 func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials

@@ -108,9 +108,9 @@ func (n Name) Under(zone Name) bool {
 	return ok && rest != "" && zone.s != ""
 }
 
-// ParseHost parses a host from a URL or a request: a name, an IPv4 address in dotted decimal, or an IPv6 address
-// with or without brackets. It rejects zones. It returns a v4-mapped address as the IPv4 address, which is what
-// it is on the wire.
+// ParseHost parses a host from a URL or a request. It accepts a name, an IPv4 address in dotted decimal, and an
+// IPv6 address with or without brackets. It rejects zones. It returns a v4-mapped address as the IPv4 address,
+// which is what it is on the wire.
 func ParseHost(s string) (Name, netip.Addr, error) {
 	inner := s
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {

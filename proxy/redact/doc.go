@@ -7,8 +7,8 @@
 //	body = v.Reader(body)
 //
 // A value is found in plain form, however writes split it. A value of at least [encodedFrom] bytes is also found
-// in base64 (either alphabet, also inside a longer text, as in basic authentication), escaped for a URL, and
-// escaped for JSON. A value of less than [least] bytes is ignored, because it would match everywhere.
+// in base64, escaped for a URL, and escaped for JSON. Base64 may use either alphabet and may contain a longer text,
+// as in basic authentication. A value of less than [least] bytes is ignored, because it would match everywhere.
 //
 // This prevents accidental disclosure. It does not stop a program that has a credential from encoding it in
 // another way: backwards, in hexadecimal, one byte a line.

@@ -81,8 +81,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestCut checks that the output does not depend on how a text is split, and that only a possible beginning of a
-// value is held back.
+// TestCut checks that the output does not depend on how a text is split. Only a possible beginning of a value is
+// held back.
 func TestCut(t *testing.T) {
 	v := New(secret, "abcdefgh", "efghijkl", "cdef")
 	text := "xx" + secret[:5] + "abcdefghijklabcdefghcdefs3cr3t/&" + secret + "abc"
