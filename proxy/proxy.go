@@ -50,7 +50,7 @@ type Config struct {
 	Spend  func(audit.Spent)   // reports at least the amount spent, before the traffic is forwarded; nil: no reports
 	Denied func(audit.Blocked) // called when a denial has happened 1, 2, 4, 8… times; nil: no reports
 
-	Generation int // number of earlier proxies of this sandbox, which may still use their fake addresses
+	Generation int // number of earlier proxies of this sandbox, whose fake addresses it may remember
 }
 
 // Limits bound the resources that a sandbox can use. Zero means the default.

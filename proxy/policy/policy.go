@@ -99,7 +99,7 @@ func (p Policy) Decide(q Query) Decision {
 }
 
 // deniesRequest reports whether a deny rule for q's host and port denies q. A request that cannot be read counts
-// as denied.
+// as denied. A connection whose requests are each decided on later does not.
 func (r Rule) deniesRequest(q Query) bool {
 	return !r.narrowed() || (!q.Later && (q.Method == "" || r.coversRequest(q)))
 }
@@ -135,7 +135,7 @@ func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 	return p.at(d, q, found)
 }
 
-// at returns d if the address is public or an address rule covers it.
+// at returns d if the address is public, an address rule covers it, or it is private and d allows that.
 func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	class := Classify(a)
 	if inner, ok := Carried(a); ok && p.named(q, a, class) {
