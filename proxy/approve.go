@@ -7,29 +7,27 @@ import (
 	"demesne/proxy/policy"
 )
 
-// Approver asks somebody outside about a name and a port that no rule is about, and returns when
-// there is an answer, or none in time. A yes is a rule that the approver adds by
-// SetPolicy before it returns: the policy is then asked again. It is called once at a
-// time for each of them. ctx ends with the proxy.
+// Approver asks a person outside the sandbox about a name and a port that no rule covers. It returns on an answer
+// or a timeout. To approve, it adds a rule with SetPolicy before it returns; the proxy then decides again. The
+// proxy makes at most one call at a time for each name and port. ctx ends with the proxy.
 type Approver func(ctx context.Context, name policy.Name, port uint16)
 
-// asking is what an answer is awaited for.
+// asking holds the questions that await an answer.
 type asking struct {
 	mu   sync.Mutex
 	open map[asked]chan struct{}
 }
 
-// asked is what one question is about: an answer says nothing about other ports.
+// asked is the subject of one question. An answer does not apply to other ports.
 type asked struct {
 	name policy.Name
 	port uint16
 }
 
-// maxAsking bounds the names that are asked about at once. Somebody inside who makes
-// up names would otherwise flood the one who answers.
+// maxAsking bounds the open questions, so that a sandbox that makes up names cannot flood the person who answers.
 const maxAsking = 8
 
-// decide gives the policy's answer, after the approver's where the policy has none of its own.
+// decide returns the policy's decision. If no rule covers q, it first asks the approver.
 func (p *Proxy) decide(q policy.Query) policy.Decision {
 	d := p.policy.Load().Decide(q)
 	if !d.Unknown || p.Approve == nil || q.Name.IsZero() || !p.approve(q) {
@@ -38,8 +36,8 @@ func (p *Proxy) decide(q policy.Query) policy.Decision {
 	return p.policy.Load().Decide(q)
 }
 
-// approve waits until q's name and port were asked about, by this call or another. It says no when
-// too many are.
+// approve waits until the approver was asked about q's name and port, by this call or another. It returns false
+// when maxAsking questions are open.
 func (p *Proxy) approve(q policy.Query) bool {
 	a := &p.asking
 	a.mu.Lock()
@@ -74,9 +72,8 @@ func (p *Proxy) approve(q policy.Query) bool {
 	return true
 }
 
-// resolves is the policy's answer to whether a name may have an address. Where somebody can
-// be asked, a name that no rule speaks of has one, so that the question can be about a
-// connection: nothing is sent on for it.
+// resolves decides whether a name may have an address. With an approver, a name that no rule covers gets one, so
+// that the question can be about a connection. No query is forwarded for such a name.
 func (p *Proxy) resolves(name policy.Name) policy.Decision {
 	d := p.policy.Load().Resolves(name)
 	if d.Unknown && p.Approve != nil {

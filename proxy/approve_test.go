@@ -12,13 +12,13 @@ import (
 	"demesne/proxy/policy"
 )
 
-// operator answers by the name, and counts.
+// operator is an Approver that answers by the name and counts its calls.
 type operator struct {
 	proxy atomic.Pointer[Proxy]
 	base  policy.Policy
 	yes   string
 	asked atomic.Int32
-	hold  chan struct{} // nil: at once
+	hold  chan struct{} // nil: answers at once
 }
 
 func (o *operator) approve(ctx context.Context, name policy.Name, port uint16) {
@@ -42,7 +42,7 @@ func TestApprove(t *testing.T) {
 	r := newRig(t, Config{Approve: o.approve, Policy: policy.Policy{}.Deny(allow(t, "never.test").Allowed()...)}, "ask.test")
 	o.proxy.Store(r.proxy)
 	var wg sync.WaitGroup
-	for range 10 { // one question, however many wait for the answer
+	for range 10 { // one question for all ten connections
 		wg.Go(func() {
 			if _, resp, body := r.connect("ask.test:7"); resp.StatusCode != 200 {
 				t.Error(resp.Status, body)
@@ -58,15 +58,15 @@ func TestApprove(t *testing.T) {
 			t.Error(target, resp.Status, body)
 		}
 	}
-	// Only what no rule is about is asked about: no.test, another port of ask.test, and never.test since
-	// this operator's policy forgot about it.
+	// Questions are asked only for targets without a rule: no.test, ask.test:8, and never.test, as this
+	// operator's policy dropped the deny rule.
 	if n := o.asked.Load() - before; n != 3 {
 		t.Errorf("asked %d times", n)
 	}
 }
 
-// TestApproveByName: a program that uses DNS gets an address, and the question is about the
-// connection. No name goes to the host's resolver before.
+// TestApproveByName checks that a program which uses DNS gets an address, and that the question is about the
+// connection. Before the answer no query goes to the host's resolver.
 func TestApproveByName(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	o := &operator{yes: "ask.test:7"}
@@ -82,7 +82,7 @@ func TestApproveByName(t *testing.T) {
 	}
 }
 
-// TestApproveFlood: names that somebody makes up do not pile up before the operator.
+// TestApproveFlood checks that questions about made-up names do not pile up before the operator.
 func TestApproveFlood(t *testing.T) {
 	o := &operator{hold: make(chan struct{})}
 	r := newRig(t, Config{Approve: o.approve})
@@ -94,12 +94,12 @@ func TestApproveFlood(t *testing.T) {
 		conns = append(conns, c)
 	}
 	for o.asked.Load() < maxAsking {
-		time.Sleep(time.Millisecond) // each is a goroutine that is on its way
+		time.Sleep(time.Millisecond) // the other goroutines are still on their way
 	}
 	if _, resp, _ := r.connect("one-more.test:1"); resp.StatusCode != 403 || o.asked.Load() != maxAsking {
 		t.Errorf("%s, %d asked", resp.Status, o.asked.Load())
 	}
-	r.proxy.Close() // ends the waiting
+	r.proxy.Close() // unblocks the waiting connections
 	for _, c := range conns {
 		c.Read(make([]byte, 1))
 	}

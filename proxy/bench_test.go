@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// source serves zeros without end.
+// source serves an endless stream of zeros.
 func source(b *testing.B, at string) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -66,7 +66,7 @@ func BenchmarkStreamNamed(b *testing.B) {
 	stream(b, r.named("good.test", 7))
 }
 
-// pingPong is a request of one byte on a connection that is kept.
+// pingPong sends a byte and waits for it, on one connection.
 func pingPong(b *testing.B, c net.Conn) {
 	buf := make([]byte, 1)
 	for b.Loop() {
@@ -94,7 +94,7 @@ func BenchmarkRequestConnect(b *testing.B) {
 	pingPong(b, c)
 }
 
-// BenchmarkTunnels opens and closes one an iteration, by CONNECT.
+// BenchmarkTunnels opens and closes one tunnel an iteration, by CONNECT.
 func BenchmarkTunnels(b *testing.B) {
 	echo(b, "8.0.0.2:7")
 	r := newRig(b, Config{Policy: allow(b, "good.test:*")}, "good.test")
@@ -139,7 +139,7 @@ func BenchmarkDNS(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle reports what a proxy that serves and does nothing keeps in memory.
+// BenchmarkIdle reports the memory of a proxy that listens and has no connections.
 func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
 		var before, after runtime.MemStats

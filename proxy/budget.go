@@ -9,7 +9,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// budget is what a rule has let through.
+// budget counts the traffic that a rule has let through.
 type budget struct {
 	rule                  string
 	limit                 policy.Budget
@@ -17,9 +17,9 @@ type budget struct {
 	connections, requests atomic.Int64
 	cut                   atomic.Bool
 
-	tell func(audit.Spent) // nil: nobody
+	tell func(audit.Spent) // nil: no reports
 	mu   sync.Mutex
-	told int64 // bytes
+	told int64 // bytes reported so far
 }
 
 func (b *budget) bounded() bool   { return b.limit.Bytes > 0 }
@@ -27,7 +27,7 @@ func (b *budget) exhausted() bool { return b.cut.Load() }
 
 func (b *budget) left() int64 { return b.limit.Bytes - b.bytes.Load() }
 
-// some takes up to n bytes. Fewer are the last.
+// some takes up to n bytes and returns how many it took. Fewer than n means that the budget is exhausted.
 func (b *budget) some(n int64) int64 {
 	over := b.bytes.Add(n) - b.limit.Bytes
 	if over > 0 {
@@ -40,7 +40,7 @@ func (b *budget) some(n int64) int64 {
 	return n
 }
 
-// take takes n bytes that were moved already, or says that they are too many.
+// take counts n bytes that were already moved. It returns false when they exceed the budget.
 func (b *budget) take(n int64) bool {
 	if !b.bounded() {
 		return true
@@ -53,8 +53,9 @@ func (b *budget) take(n int64) bool {
 	return !b.cut.Load()
 }
 
-// say tells of bytes before they go on, and of a stretch more, so that not each of them has to
-// be told: what a proxy that takes over has left is less by that, and never more than there is.
+// say reports bytes before they are forwarded. It reports up to a sixteenth of the limit ahead, so that not every
+// byte needs a report. A proxy that takes over may thus have slightly less left, but never more than the budget
+// allows.
 func (b *budget) say(bytes int64) {
 	if b.tell == nil {
 		return
@@ -72,10 +73,9 @@ func (b *budget) spent(bytes int64) audit.Spent {
 	return audit.Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
 }
 
-// budgets are those of all rules, by their text: a policy that is replaced by one with the
-// same rule goes on counting.
+// budgets holds the budgets of all rules by their text. A rule that a new policy repeats keeps its count.
 type budgets struct {
-	before []audit.Spent // by proxies before this one
+	before []audit.Spent // spent under earlier proxies
 	tell   func(audit.Spent)
 
 	mu  sync.Mutex
@@ -102,7 +102,7 @@ func (s *budgets) of(r policy.Rule) *budget {
 	return b
 }
 
-// begin gives the budget of a rule that is used for the first time, here.
+// begin returns the budget of a rule that this proxy uses for the first time.
 func (s *budgets) begin(r policy.Rule) *budget {
 	b := &budget{rule: r.String(), limit: r.Budget(), tell: s.tell}
 	for _, x := range s.before {
@@ -117,7 +117,7 @@ func (s *budgets) begin(r policy.Rule) *budget {
 	return b
 }
 
-// charge counts a connection or request, and says why it is one too many.
+// charge counts a connection or request. It returns the reason for a denial when the budget is spent, or "".
 func (s *budgets) charge(r policy.Rule, request bool) (why string) {
 	b := s.of(r)
 	used, limit, what := &b.connections, b.limit.Connections, "connections"

@@ -9,7 +9,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// What a budget tells is never less than what goes on, and a proxy that takes over begins with it.
+// TestBudgetTold checks that a budget never reports less than is forwarded, and that a proxy which takes over
+// starts from it.
 func TestBudgetTold(t *testing.T) {
 	word, _ := policy.ParseRule("good.test")
 	rule := word.Limited(policy.Budget{Bytes: 1600, Connections: 3, Requests: 9})
@@ -46,7 +47,7 @@ func TestBudgetTold(t *testing.T) {
 	}
 }
 
-// Denials are told of as they double, and those of a query too many kinds are not.
+// TestDenialsTold checks that denials are reported as their number doubles.
 func TestDenialsTold(t *testing.T) {
 	var told []audit.Blocked
 	r := newRig(t, Config{Denied: func(b audit.Blocked) { told = append(told, b) }})

@@ -13,7 +13,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// hold keeps c for Close. It says no when it is too late, or a connection too many.
+// hold registers c, so that Close closes it. It fails after Close, or when c exceeds Limits.Connections.
 func (p *Proxy) hold(c io.Closer) error {
 	_, isConn := c.(net.Conn)
 	p.mu.Lock()
@@ -31,7 +31,7 @@ func (p *Proxy) hold(c io.Closer) error {
 	return nil
 }
 
-// release closes c and forgets it. It can be called twice.
+// release closes and unregisters c. Calling it twice is safe.
 func (p *Proxy) release(c io.Closer) {
 	c.Close()
 	p.mu.Lock()
@@ -42,21 +42,21 @@ func (p *Proxy) release(c io.Closer) {
 	delete(p.held, c)
 }
 
-// unhold forgets c, which stays open.
+// unhold unregisters c without closing it.
 func (p *Proxy) unhold(c closer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.held, c)
 }
 
-// accept hands each connection to serve, which releases it.
+// accept passes each connection of l to serve, which must release it. It returns nil after Close.
 func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 	if err := p.hold(l); err != nil {
 		l.Close()
 		return nil
 	}
 	defer p.release(l)
-	var full time.Time // since when, zero: it is not
+	var full time.Time // when the limit was reached; zero: it is not reached
 	for {
 		c, err := p.next(l)
 		if err != nil {
@@ -75,19 +75,19 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 	}
 }
 
-// next accepts from l. An error is the end of l or of p.
+// next accepts from l. It returns an error only when l or p is closed.
 func (p *Proxy) next(l net.Listener) (net.Conn, error) {
 	for {
 		c, err := l.Accept()
 		if err == nil || p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
-		time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: others will be closed
+		time.Sleep(10 * time.Millisecond) // probably out of descriptors: some will be closed
 	}
 }
 
-// turnAway is a function of its own, never inlined: what it has on the stack would be that of each listener that
-// waits, of which a sandbox has several, and half of all it takes.
+// turnAway resets and logs a connection above the limit. It is never inlined: its stack frame would make up half
+// the stack of each waiting listener, and a sandbox has several.
 //
 //go:noinline
 func (p *Proxy) turnAway(c *net.TCPConn, why error) {
@@ -95,12 +95,12 @@ func (p *Proxy) turnAway(c *net.TCPConn, why error) {
 	p.log.write(audit.Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
 }
 
-// patience is how long a connection too many waits for others to end: of many short ones
-// some have ended that nobody has come to yet.
+// patience is how long a connection above the limit waits for others to end. Among many short connections, some
+// have ended but are not released yet.
 const patience = 100 * time.Millisecond
 
-// holdSoon is hold, and waits for a place if there has been none for less than patience. That
-// time is one for all that come meanwhile: full is since when.
+// holdSoon is hold, but waits for a free place until the limit has been reached for longer than patience. All
+// connections share that time: full is when it began.
 func (p *Proxy) holdSoon(c io.Closer, full *time.Time) error {
 	for {
 		err := p.hold(c)
@@ -117,7 +117,7 @@ func (p *Proxy) holdSoon(c io.Closer, full *time.Time) error {
 	}
 }
 
-// reset closes c so that its peer hears of an error, not of an end.
+// reset closes c with a TCP reset, so that its peer sees an error instead of an end.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
@@ -125,7 +125,7 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// handoff is a listener whose connections come from us.
+// handoff is a listener that accepts connections from give.
 type handoff struct {
 	ch   chan net.Conn
 	ctx  context.Context
@@ -136,7 +136,7 @@ func newHandoff(ctx context.Context) handoff {
 	return handoff{make(chan net.Conn), ctx, &net.TCPAddr{}}
 }
 
-// give hands c to whoever accepts.
+// give passes c to Accept. It closes c when the context is done.
 func (h handoff) give(c net.Conn) {
 	select {
 	case h.ch <- c:
@@ -157,7 +157,7 @@ func (h handoff) Accept() (net.Conn, error) {
 func (h handoff) Close() error   { return nil }
 func (h handoff) Addr() net.Addr { return h.addr }
 
-// counted is a listener whose connections count as the proxy's.
+// counted is a listener whose connections count against the proxy's limit.
 type counted struct {
 	net.Listener
 	p *Proxy
@@ -188,7 +188,7 @@ func (c *countedConn) Close() error {
 	return nil
 }
 
-// held is a connection with what was read of it already, on its way to an HTTP server.
+// held is a connection on its way to an HTTP server, with the bytes already read from it.
 type held struct {
 	net.Conn
 	head []byte

@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// An answer ends as its server says: by a length, a last chunk, or the close_notify of TLS. When it ends otherwise, or the
-// rule's budget is spent, the connection to the client is reset: goproxy has no error for that and would end
-// what it sends on in good order, so that a cut download looks complete. Only an answer in clear that has neither a length nor
-// chunks ends with its connection.
+// A server ends a response by a length, a last chunk, or the close_notify of TLS. If a response ends otherwise or
+// exhausts the rule's budget, the proxy resets the client's connection. goproxy has no error for that: it would
+// end the response in good order, and a truncated download would look complete. Only a response in clear with
+// neither length nor chunks ends with its connection.
 
-// body is the body of an answer, as it is read.
+// body is the body of a response that is being read.
 type body struct {
 	counter
-	below *ending // of an answer over TLS that ends with its connection; or nil
-	cut   error   // that ended it before its end
+	below *ending // set for a response over TLS that ends with its connection; or nil
+	cut   error   // error that ended the body early
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -32,7 +32,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyOf puts a body in the place of that of resp, an answer to fl.
+// bodyOf returns a body that replaces that of resp, the response to fl.
 func (f *forwarder) bodyOf(resp *http.Response, fl *flow) *body {
 	b := &body{counter: counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}}
 	if resp.TLS != nil && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
@@ -42,8 +42,9 @@ func (f *forwarder) bodyOf(resp *http.Response, fl *flow) *body {
 	return b
 }
 
-// ending is a connection below TLS. It notes an end that TLS did not announce: crypto/tls reads no further than
-// close_notify and takes an end without one for an end.
+// ending is a connection below TLS. It records an end of the connection that was read, which is an end without
+// close_notify: crypto/tls reads no further than that. At a record's end crypto/tls reports it as an ordinary
+// end.
 type ending struct {
 	net.Conn
 	seen atomic.Bool
@@ -73,7 +74,7 @@ func endingOf(c net.Conn) *ending {
 
 type connKey struct{}
 
-// withConn keeps a client's connection for abort.
+// withConn stores a client's connection in ctx for abort.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if h, ok := heldBy(c); ok {
 		c = h.Conn
@@ -81,8 +82,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// abort resets the connection that a request came by. It does not return. A reset, as the end of the connection, or a close_notify,
-// would be the end of an answer to an HTTP/1.0 client.
+// abort resets the connection that carried a request. It does not return. To an HTTP/1.0 client, closing the
+// connection or sending close_notify would look like the end of a complete response.
 func abort(r *http.Request) {
 	reset(r.Context().Value(connKey{}).(net.Conn))
 	panic(http.ErrAbortHandler)

@@ -14,7 +14,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// answerOnce serves one connection at a time: it reads a request's head, writes answer, and ends as end does.
+// answerOnce serves one connection at a time: it reads a request's head, writes answer, and ends the connection
+// with end.
 func answerOnce(t *testing.T, l net.Listener, answer string, end func(net.Conn)) {
 	t.Helper()
 	t.Cleanup(func() { l.Close() })
@@ -32,15 +33,15 @@ func answerOnce(t *testing.T, l net.Listener, answer string, end func(net.Conn))
 	}()
 }
 
-// closeRaw ends the connection below TLS: without close_notify.
+// closeRaw closes the connection below TLS, without close_notify.
 func closeRaw(c net.Conn) { c.(*tls.Conn).NetConn().Close() }
 
 func closeClean(c net.Conn) { c.Close() }
 
-// cutAnswers are answers whose server ended before they did, or did not.
+// cutAnswers has responses whose server closes before or after their end.
 var cutAnswers = map[string]struct {
 	answer    string
-	raw, ends bool // over TLS without close_notify; it is whole
+	raw, ends bool // over TLS without close_notify; the response is complete
 }{
 	"a length":                   {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello", false, false},
 	"a length, without notify":   {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello", true, false},
@@ -53,8 +54,8 @@ var cutAnswers = map[string]struct {
 	"whole, no length, notified": {"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello", false, true},
 }
 
-// wholeOver asks by c and reports whether a client takes the answer for whole: one of HTTP/1.1 by its length or chunks, one
-// of HTTP/1.0 by its length, or the end of the connection.
+// wholeOver sends a request on c and reports whether a client takes the response for complete. An HTTP/1.1 client
+// goes by its length or chunks, an HTTP/1.0 client by its length or the end of the connection.
 func wholeOver(c net.Conn, request string) bool {
 	io.WriteString(c, request)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -65,8 +66,7 @@ func wholeOver(c net.Conn, request string) bool {
 	return err == nil
 }
 
-// TestEscapeN33Cut: an answer that was cut short on its way to the proxy is an error for the client, and never a shorter
-// success.
+// TestEscapeN33Cut checks that a truncated response is an error for the client, and never a shorter success.
 func TestEscapeN33Cut(t *testing.T) {
 	ca := newAuthority(t)
 	open := func(t *testing.T) *rig {
@@ -109,7 +109,7 @@ func TestEscapeN33Cut(t *testing.T) {
 	}
 }
 
-// TestEscapeN33Spent: what a spent budget cuts is an error too.
+// TestEscapeN33Spent checks that a response which exceeds the budget is an error too.
 func TestEscapeN33Spent(t *testing.T) {
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello", strings.Repeat("x", 1000)) })
 	rule, _ := policy.ParseRule("good.test")

@@ -12,8 +12,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// connect dials what f is about. The error is a *deniedError when the policy does not
-// want any address that was found; the flow is denied then.
+// connect dials the target of f. If the policy permits no address that was found, it returns a *deniedError and
+// denies the flow.
 func (f *flow) connect(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
@@ -28,12 +28,12 @@ func (f *flow) connect(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// deniedError says that a name leads only to where it may not.
+// deniedError reports that a name has no address that may be dialled.
 type deniedError struct{ d policy.Decision }
 
 func (e *deniedError) Error() string { return e.d.Reason }
 
-// dial gives a connection, and to where.
+// dial returns a connection and the address that it dialled.
 func (p *Proxy) dial(ctx context.Context, d policy.Decision, q policy.Query) (net.Conn, string, error) {
 	if q.Addr.IsValid() {
 		if good, no := p.permitted(d, q, []netip.Addr{q.Addr}); len(good) == 0 {
@@ -59,8 +59,8 @@ func (p *Proxy) dial(ctx context.Context, d policy.Decision, q policy.Query) (ne
 	return c, c.RemoteAddr().String(), nil
 }
 
-// addresses resolves q's name, once. A name with a dot is complete: the host's search
-// list is not tried.
+// addresses resolves q's name, once. A name with a dot is taken as absolute, so the host's search list is not
+// tried.
 func (p *Proxy) addresses(ctx context.Context, q policy.Query) ([]netip.Addr, error) {
 	if q.Addr.IsValid() {
 		return []netip.Addr{q.Addr}, nil
@@ -79,8 +79,8 @@ func (p *Proxy) addresses(ctx context.Context, q policy.Query) ([]netip.Addr, er
 	return addrs, nil
 }
 
-// permitted keeps the addresses that may be dialled; no says why the first other one
-// may not.
+// permitted returns the addresses that may be dialled, at most mostTried. no is the denial of the first other
+// address.
 func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr) (good []netip.AddrPort, no policy.Decision) {
 	pol := p.policy.Load()
 	for _, a := range addrs {
@@ -98,7 +98,8 @@ func (p *Proxy) permitted(d policy.Decision, q policy.Query, addrs []netip.Addr)
 	return good, no
 }
 
-// mayDial is the policy's answer about one address, and the kernel's about whose it is.
+// mayDial decides about one address. The policy decides first. An address of this host must then be named by a
+// rule.
 func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, to netip.AddrPort) policy.Decision {
 	at := pol.Dial(d, q, to.Addr())
 	if !at.Allowed || pol.Names(q, to.Addr()) {
@@ -110,11 +111,11 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 	return at
 }
 
-// mostTried is how many addresses of a name are dialled. An answer may have thousands, and each would be connected to from here, for
-// one connection of a sandbox.
+// mostTried bounds the addresses of a name that are dialled. An answer may have thousands, and the host would
+// connect to each for one connection of a sandbox.
 const mostTried = 16
 
-// dialAny tries the addresses in turn and shares the time that is left among them.
+// dialAny tries the addresses in order and divides the remaining time among them.
 func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
 	var errs []error
 	for i, at := range to {
@@ -130,7 +131,7 @@ func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, err
 	return nil, errors.Join(errs...)
 }
 
-// whose says that at is on this machine, or that it may be as far as is known; "": it is not.
+// whose describes at if it is, or may be, an address of this host. Otherwise it returns "".
 func (p *Proxy) whose(at netip.AddrPort) string {
 	switch own, err := p.Own(at); {
 	case err != nil:

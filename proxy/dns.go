@@ -15,11 +15,11 @@ import (
 	"demesne/proxy/policy"
 )
 
-// answerTTL is how long a client may keep an address, in seconds. The name keeps it for
-// as long as the proxy lives, and what may be done with it is decided when it is used.
+// answerTTL is how long a client may cache an address, in seconds. The name keeps its address for the life of the
+// proxy. The policy decides again when the address is used.
 const answerTTL = 60
 
-// maxQueries bounds the queries that wait for the host's resolver.
+// maxQueries bounds the queries that are handled at once on a listener.
 const maxQueries = 64
 
 func (p *Proxy) serveDNS(c io.Closer, s *dns.Server) error {
@@ -37,10 +37,10 @@ func (p *Proxy) serveDNS(c io.Closer, s *dns.Server) error {
 	return err
 }
 
-// closer hides that a packet connection is a net.Conn too, which would count.
+// closer hides that c is a net.Conn too, as a net.Conn counts against the connection limit.
 type closer struct{ io.Closer }
 
-// resolver answers queries.
+// resolver is a dns.Handler that answers from a proxy.
 type resolver struct {
 	p     *Proxy
 	slots chan struct{}
@@ -55,11 +55,11 @@ func (r *resolver) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	}
 }
 
-// answer makes the reply to a query, whatever is in it.
+// answer returns the reply to any query.
 func (p *Proxy) answer(m *dns.Msg) *dns.Msg {
 	a := new(dns.Msg)
 	a.SetReply(m)
-	a.RecursionAvailable = true // or glibc takes the answer for a failure
+	a.RecursionAvailable = true // glibc takes the answer for a failure otherwise
 	if opt := m.IsEdns0(); opt != nil {
 		a.SetEdns0(dns.MinMsgSize, false)
 		if opt.Version() != 0 {
@@ -81,7 +81,7 @@ func (p *Proxy) answer(m *dns.Msg) *dns.Msg {
 	return a
 }
 
-// askDNS decides whether anything may be said about a name.
+// askDNS decides whether the proxy may answer for a name.
 func (p *Proxy) askDNS(q dns.Question) *flow {
 	name, err := policy.ParseName(q.Name)
 	if err != nil {
@@ -94,8 +94,8 @@ func (p *Proxy) askDNS(q dns.Question) *flow {
 	return f
 }
 
-// fill gives A and AAAA queries the name's address. Every other type has no data: TXT
-// and NULL would carry some, HTTPS and SVCB keys that hide whom a ClientHello is for.
+// fill adds the name's address to the answer to an A or AAAA query. All other types get no data. TXT and NULL
+// could carry data; HTTPS and SVCB could carry keys that encrypt the server name of a ClientHello (ECH).
 func (p *Proxy) fill(a *dns.Msg, f *flow, q dns.Question) {
 	pool := p.V4
 	if q.Qtype == dns.TypeAAAA {
@@ -125,9 +125,9 @@ func record(q dns.Question, a netip.Addr) dns.RR {
 	return &dns.AAAA{Hdr: h, AAAA: a.AsSlice()}
 }
 
-// exists asks the host's resolver about a name that only a wildcard allows: what a rule
-// spells out is there, or its dial says why not. Only the resolver's word that there is
-// no such name counts, as a host behind an upstream proxy may resolve nothing.
+// exists asks the host's resolver whether a name exists that only a wildcard rule allows. Other names count as
+// existing, and dialling them reports any error. Only the resolver's "no such name" counts. Behind an upstream
+// proxy exists returns true, as the host may be unable to resolve anything.
 func (p *Proxy) exists(f *flow) bool {
 	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || p.Upstream != nil {
 		return true

@@ -14,7 +14,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// query asks as a client would, over the wire format.
+// query asks for a name in the wire format.
 func (r *rig) query(name string, kind uint16) *dns.Msg {
 	r.t.Helper()
 	m := new(dns.Msg)
@@ -88,7 +88,7 @@ func TestDNSOdd(t *testing.T) {
 	}
 }
 
-// TestDNSServed goes through the kernel, by UDP and TCP.
+// TestDNSServed checks DNS over UDP and TCP, through the kernel.
 func TestDNSServed(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "good.test")})
 	pc, err := net.ListenPacket("udp", "127.0.0.1:53")
@@ -143,8 +143,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzDNS: whatever is asked, the answer can be sent, and has an address only for a name that
-// is allowed.
+// FuzzDNS checks that every answer can be sent, and has an address only for an allowed name.
 func FuzzDNS(f *testing.F) {
 	m := new(dns.Msg)
 	m.SetQuestion("good.test.", dns.TypeA)
@@ -171,7 +170,7 @@ func FuzzDNS(f *testing.F) {
 	})
 }
 
-// A proxy that replaces another gives names addresses that the other had given to none.
+// TestNamesOfGenerations checks that a proxy which replaces another assigns other addresses to names.
 func TestNamesOfGenerations(t *testing.T) {
 	v4 := netip.MustParsePrefix("198.19.0.0/24")
 	n, _ := policy.ParseName("n.test")
@@ -194,8 +193,8 @@ func TestNamesOfGenerations(t *testing.T) {
 	}
 }
 
-// TestEscapeN16Names: a sandbox that asks for ever more names under a wildcard gets so many and
-// no more; those it has go on being answered.
+// TestEscapeN16Names checks that the number of names under a wildcard is bounded. The names that have an address
+// are still answered.
 func TestEscapeN16Names(t *testing.T) {
 	up, err := UpstreamFrom(func(name string) string { return map[string]string{"HTTP_PROXY": "http://127.0.0.1:1"}[name] })
 	if err != nil {
@@ -216,7 +215,7 @@ func TestEscapeN16Names(t *testing.T) {
 	}
 }
 
-// gate is a host's resolver that says nothing until it is open.
+// gate is a resolver that blocks until it is open.
 type gate struct{ asked, open chan struct{} }
 
 func (g gate) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
@@ -225,7 +224,7 @@ func (g gate) LookupNetIP(context.Context, string, string) ([]netip.Addr, error)
 	return []netip.Addr{netip.MustParseAddr("8.0.0.2")}, nil
 }
 
-// answers counts what is written to a client.
+// answers counts the messages written to a client.
 type answers struct {
 	dns.ResponseWriter
 	mu sync.Mutex
@@ -239,7 +238,7 @@ func (a *answers) WriteMsg(*dns.Msg) error {
 	return nil
 }
 
-// TestQueriesBounded: while the host's resolver says nothing, so many queries wait for it, and no more.
+// TestQueriesBounded checks that at most maxQueries queries wait for a resolver that does not answer.
 func TestQueriesBounded(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "named.test", "*.wild.test")})
 	g := gate{make(chan struct{}), make(chan struct{})}
@@ -250,7 +249,7 @@ func TestQueriesBounded(t *testing.T) {
 	}
 	c.Close()
 	s := &dns.Server{PacketConn: c}
-	r.proxy.serveDNS(c, s) // until c is closed
+	r.proxy.serveDNS(c, s) // returns as c is closed; it has set s.Handler
 	ask := func(name string) *answers {
 		a := &answers{}
 		s.Handler.ServeDNS(a, new(dns.Msg).SetQuestion(name, dns.TypeA))

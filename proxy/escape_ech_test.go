@@ -17,7 +17,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// echKey is a key for encrypted ClientHellos, and the ECHConfig that says so, with allowed.test as public name.
+// echKey returns a key for encrypted ClientHellos and its ECHConfigList, with allowed.test as the public name.
 func echKey(t *testing.T) (key tls.EncryptedClientHelloKey, list []byte) {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -32,7 +32,7 @@ func echKey(t *testing.T) (key tls.EncryptedClientHelloKey, list []byte) {
 	return tls.EncryptedClientHelloKey{Config: config, PrivateKey: k.Bytes(), SendAsRetry: true}, append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
 }
 
-// TestEscapeN9ECH: a ClientHello that hides another one is refused, whatever name it shows.
+// TestEscapeN9ECH checks that a ClientHello which contains an encrypted one is denied, whatever its outer name.
 func TestEscapeN9ECH(t *testing.T) {
 	_, list := echKey(t)
 	b := clientHello(t, &tls.Config{ServerName: "hidden.test", MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: list})
@@ -49,8 +49,8 @@ func TestEscapeN9ECH(t *testing.T) {
 	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
 }
 
-// TestECHRule: a rule with ech lets such a ClientHello pass when the name outside is the rule's: to a server without keys, as
-// that of a browser that only looks as if (GREASE), and to one that has them, where the name inside counts.
+// TestECHRule checks that a rule with ech allows such a ClientHello if the outer name is the rule's. The server
+// may have no key, as with a browser's GREASE, or have one, in which case it uses the inner name.
 func TestECHRule(t *testing.T) {
 	ca := newAuthority(t)
 	key, list := echKey(t)
@@ -92,7 +92,7 @@ func TestECHRule(t *testing.T) {
 	}
 }
 
-// TestECHSecret: TLS that ends in the proxy is for the name outside, whatever is inside, so that no rule has to allow it.
+// TestECHSecret checks that TLS which ends in the proxy uses the outer name, so that no rule needs to allow ECH.
 func TestECHSecret(t *testing.T) {
 	_, list := echKey(t)
 	ca := newAuthority(t)

@@ -15,7 +15,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// logged ends the proxy and gives all that it wrote down.
+// logged closes the proxy and returns its log.
 func (r *rig) logged() []audit.Record {
 	r.t.Helper()
 	r.proxy.Close()
@@ -28,7 +28,7 @@ func (r *rig) logged() []audit.Record {
 	return all
 }
 
-// denials counts the decisions of a log that denied, and its lines about them.
+// denials returns the number of denials in a log and the number of their lines.
 func denials(log []audit.Record) (total, lines int) {
 	for _, rec := range log {
 		if rec.Verdict == audit.Denied {
@@ -39,8 +39,8 @@ func denials(log []audit.Record) (total, lines int) {
 	return total, lines
 }
 
-// TestEscapeN35Flood: refused requests do not use up the log. Those that repeat are counted in few lines, those that never do use up
-// a share that is theirs, and are counted behind it. What is allowed after them is written down.
+// TestEscapeN35Flood checks that denials do not use up the log. Repeated ones take few lines. Distinct ones use
+// up their own share and are counted afterwards. Later allowed decisions are still logged.
 func TestEscapeN35Flood(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	const flood = 2000
@@ -76,8 +76,8 @@ func TestEscapeN35Flood(t *testing.T) {
 	}
 }
 
-// TestEscapeN35Full: what is allowed is refused as soon as it could not be written down, and nothing goes unwritten before. Names
-// that are asked for again and again are counted.
+// TestEscapeN35Full checks that the proxy denies a request that the log has no space for, and logs everything
+// before. Repeated queries for a name are counted.
 func TestEscapeN35Full(t *testing.T) {
 	served := map[string]int{}
 	var mu sync.Mutex
@@ -125,7 +125,8 @@ func TestEscapeN35Full(t *testing.T) {
 	}
 }
 
-// TestEscapeN35SameRequests: requests that repeat never fill the log: in its second half they are counted.
+// TestEscapeN35SameRequests checks that repeated requests never fill the log, as they are counted in its second
+// half.
 func TestEscapeN35SameRequests(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{Policy: allow(t, "good.test:7"), Limits: Limits{Log: 64 << 10}}, "good.test")
@@ -146,7 +147,7 @@ func TestEscapeN35SameRequests(t *testing.T) {
 	}
 }
 
-// TestEscapeN35NoSpace: where the log is on a device that is full, nothing is allowed.
+// TestEscapeN35NoSpace checks that nothing is allowed if the log is on a full device.
 func TestEscapeN35NoSpace(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -167,7 +168,7 @@ func TestEscapeN35NoSpace(t *testing.T) {
 	}
 }
 
-// failing is a file on a device that has no space, or some.
+// failing is a file on a device with left bytes of space.
 type failing struct {
 	lockedBuffer
 	left int
@@ -183,8 +184,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestJournalRecovers: a line that was written in part goes on where it ended as soon as there is space, and what was
-// decided meanwhile follows.
+// TestJournalRecovers checks that a partly written line is continued when there is space again, and that the
+// decisions since then follow.
 func TestJournalRecovers(t *testing.T) {
 	for space := range 400 {
 		f := &failing{left: space}
@@ -217,7 +218,8 @@ func TestJournalRecovers(t *testing.T) {
 	}
 }
 
-// TestJournalLines: whatever a sandbox or a server says, a line of the log is bounded, and can be read.
+// TestJournalLines checks that each line of the log is bounded and readable, whatever a sandbox or a server
+// sends.
 func TestJournalLines(t *testing.T) {
 	var out bytes.Buffer
 	j := newJournal(Config{Log: &out, Limits: Limits{Log: 1 << 20}})

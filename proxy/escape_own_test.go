@@ -10,7 +10,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ip configures the namespace of the tests.
+// ip configures the network namespace of the tests.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
 	program, err := exec.LookPath("ip")
@@ -22,8 +22,8 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
-// TestEscapeN34LocalByRoute: addresses that a route makes this machine's, without an interface that has them, are not
-// reached without a rule that names them.
+// TestEscapeN34LocalByRoute checks addresses that a route makes local, though no interface has them. They need a
+// rule that names them.
 func TestEscapeN34LocalByRoute(t *testing.T) {
 	ip(t, "route", "add", "local", "9.8.0.0/16", "dev", "lo")
 	ip(t, "route", "add", "broadcast", "9.9.0.7", "dev", "lo")
@@ -48,8 +48,8 @@ func TestEscapeN34LocalByRoute(t *testing.T) {
 	}
 }
 
-// TestEscapeN14N23Own: the host's own addresses, public ones too, and with them the proxy's own
-// port, are not reached without a rule that names them.
+// TestEscapeN14N23Own checks that the host's own addresses, public ones and the proxy's own port included, need a
+// rule that names them.
 func TestEscapeN14N23Own(t *testing.T) {
 	ip(t, "addr", "add", "9.10.0.77/32", "dev", "lo")
 	echo(t, "9.10.0.77:7")
@@ -77,7 +77,8 @@ func TestEscapeN14N23Own(t *testing.T) {
 	}
 }
 
-// TestOwnUnknown: while the kernel cannot be asked, as without descriptors, only addresses that a rule names are dialled.
+// TestOwnUnknown checks that the proxy dials only addresses that a rule names while it cannot ask the kernel, for
+// example without free descriptors.
 func TestOwnUnknown(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	unknown := func(netip.AddrPort) (bool, error) { return false, syscall.EMFILE }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEscapeN36Targets: a request target is /path, or http://host/path where a proxy is asked. Nothing else goes out, and the
-// path that the rules see is the one that is sent.
+// TestEscapeN36Targets checks that only the targets /path, and http://host/path on the proxy's port, are
+// forwarded. The path that the rules see is the path that is sent.
 func TestEscapeN36Targets(t *testing.T) {
 	seen := make(chan string, 100)
 	requestLines(t, "8.0.0.2:80", seen)
@@ -60,8 +60,8 @@ func TestEscapeN36Targets(t *testing.T) {
 	}
 }
 
-// requestLines answers each connection once and says what came first on it. An HTTP server of Go would refuse
-// some of that, which has arrived there all the same.
+// requestLines answers each connection once and sends its first line to seen. Go's HTTP server would reject some
+// of these lines after they have arrived.
 func requestLines(t *testing.T, at string, seen chan<- string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
@@ -83,7 +83,7 @@ func requestLines(t *testing.T, at string, seen chan<- string) {
 	}()
 }
 
-// TestEscapeN36SecretTargets: nor does it over the TLS that ends in the proxy.
+// TestEscapeN36SecretTargets checks the same for TLS that ends in the proxy.
 func TestEscapeN36SecretTargets(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))

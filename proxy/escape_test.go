@@ -19,8 +19,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// TestEscapeN2NUL: what another parser cuts short is refused whole, in CONNECT, SOCKS and
-// DNS.
+// TestEscapeN2NUL checks that a name which another parser would truncate is rejected as a whole, in CONNECT,
+// SOCKS and DNS.
 func TestEscapeN2NUL(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "*.allowed.test", "allowed.test")}, "evil.test", "allowed.test")
 	for _, target := range []string{
@@ -49,7 +49,7 @@ func TestEscapeN2NUL(t *testing.T) {
 	}
 }
 
-// TestEscapeN3OneSpelling: matching and dialling see the same name, however it is spelled.
+// TestEscapeN3OneSpelling checks that matching and dialling use the same name, for every spelling of it.
 func TestEscapeN3OneSpelling(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{Policy: allow(t, "allowed.test:*")}, "allowed.test")
@@ -70,7 +70,7 @@ func TestEscapeN3OneSpelling(t *testing.T) {
 	}
 }
 
-// TestEscapeN5PlainHTTP: an absolute URL is held to the same rules as a tunnel.
+// TestEscapeN5PlainHTTP checks that the rules of a tunnel also apply to an absolute URL.
 func TestEscapeN5PlainHTTP(t *testing.T) {
 	serveHTTP(t, "8.0.0.3:80", hello200)
 	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test", "evil.test")
@@ -84,7 +84,7 @@ func TestEscapeN5PlainHTTP(t *testing.T) {
 	}
 }
 
-// raw sends text to the proxy and gives the first answer.
+// raw sends text to the proxy and returns the first response.
 func (r *rig) raw(text string) *http.Response {
 	r.t.Helper()
 	c := r.dial(r.addr)
@@ -96,8 +96,8 @@ func (r *rig) raw(text string) *http.Response {
 	return resp
 }
 
-// TestEscapeN6Smuggling: a server sees the Host that was judged, and one request for each
-// that was.
+// TestEscapeN6Smuggling checks that a server sees the Host that was decided on, and one request for each
+// decision.
 func TestEscapeN6Smuggling(t *testing.T) {
 	seen := make(chan string, 10)
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,7 @@ func TestEscapeN6Smuggling(t *testing.T) {
 	}
 }
 
-// TestEscapeN6NamedHost: on a name's port 80 every request has to be for that name.
+// TestEscapeN6NamedHost checks that on port 80 of a name every request must be for that name.
 func TestEscapeN6NamedHost(t *testing.T) {
 	serveHTTP(t, "8.0.0.2:80", hello200)
 	r := newRig(t, Config{Policy: allow(t, "allowed.test", "other.test")}, "allowed.test", "other.test")
@@ -149,7 +149,7 @@ func TestEscapeN6NamedHost(t *testing.T) {
 			want int
 		}{
 			{"GET / HTTP/1.1\r\nHost: allowed.test:80\r\n\r\n", 200},
-			{"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", 403}, // and the end
+			{"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", 403}, // the connection ends after it
 		} {
 			io.WriteString(c, q.text)
 			resp, err := http.ReadResponse(br, nil)
@@ -170,8 +170,8 @@ func TestEscapeN6NamedHost(t *testing.T) {
 	}
 }
 
-// TestEscapeN11Rebinding: the answer is judged, and what was judged is dialled: the second
-// answer is never asked for.
+// TestEscapeN11Rebinding checks that the proxy dials an address of the answer that it checked. It never resolves
+// a second time.
 func TestEscapeN11Rebinding(t *testing.T) {
 	echo(t, "127.0.0.1:7")
 	echo(t, "8.0.0.2:7")
@@ -204,7 +204,7 @@ func TestEscapeN11Rebinding(t *testing.T) {
 	}
 }
 
-// refused is a Dialer that counts, and connects to nothing.
+// refused is a Dialer that counts its calls and always fails.
 type refused struct{ dialled atomic.Int64 }
 
 func (r *refused) DialContext(context.Context, string, string) (net.Conn, error) {
@@ -212,7 +212,8 @@ func (r *refused) DialContext(context.Context, string, string) (net.Conn, error)
 	return nil, syscall.ECONNREFUSED
 }
 
-// TestEscapeN11Many: a name whose owner answers with thousands of addresses has this machine knock at a few of them.
+// TestEscapeN11Many checks that the proxy dials only a few addresses of a name, even if its owner returns
+// thousands.
 func TestEscapeN11Many(t *testing.T) {
 	d := &refused{}
 	r := newRig(t, Config{Policy: allow(t, "many.test"), Dialer: d})
@@ -230,7 +231,7 @@ func TestEscapeN11Many(t *testing.T) {
 	}
 }
 
-// TestEscapeN12N13Literals: spellings of addresses, and the services of clouds, in open mode.
+// TestEscapeN12N13Literals checks spellings of addresses, and cloud metadata services, in open mode.
 func TestEscapeN12N13Literals(t *testing.T) {
 	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything())})
 	r.world.at["metadata.google.internal."] = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
@@ -249,7 +250,7 @@ func TestEscapeN12N13Literals(t *testing.T) {
 	}
 }
 
-// short is a listener that fails once for want of descriptors.
+// short is a listener that fails once for lack of descriptors.
 type short struct {
 	net.Listener
 	failed bool
@@ -263,7 +264,7 @@ func (s *short) Accept() (net.Conn, error) {
 	return s.Listener.Accept()
 }
 
-// TestDNSWithoutDescriptors: queries over TCP are waited for while there are none.
+// TestDNSWithoutDescriptors checks that the proxy retries accepting TCP queries while no descriptors are free.
 func TestDNSWithoutDescriptors(t *testing.T) {
 	r := newRig(t, Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -283,7 +284,7 @@ func TestDNSWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// TestEscapeN15Redirects: the proxy follows none.
+// TestEscapeN15Redirects checks that the proxy follows no redirects.
 func TestEscapeN15Redirects(t *testing.T) {
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://evil.test/", 302) })
 	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test", "evil.test")
@@ -298,7 +299,7 @@ func TestEscapeN15Redirects(t *testing.T) {
 	}
 }
 
-// TestEscapeN17Audited: what is put into the labels below a wildcard is in the log.
+// TestEscapeN17Audited checks that the log has the labels that a client adds below a wildcard.
 func TestEscapeN17Audited(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "*.zone.test")})
 	r.query("c2VjcmV0.zone.test.", 1)
@@ -307,7 +308,7 @@ func TestEscapeN17Audited(t *testing.T) {
 	}
 }
 
-// TestEscapeN18PolicyFirst: no way in resolves a name that is denied.
+// TestEscapeN18PolicyFirst checks that no entry point resolves a denied name.
 func TestEscapeN18PolicyFirst(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "allowed.test:1")}, "evil.test", "allowed.test")
 	r.connect("evil.test:443")
@@ -326,7 +327,7 @@ func TestEscapeN18PolicyFirst(t *testing.T) {
 	}
 }
 
-// upgrades serves WebSockets, as far as they look like ones, that send back so many bytes.
+// upgrades serves connections that look like WebSockets. It sends back up to most bytes on each.
 func upgrades(t *testing.T, most int64) {
 	t.Helper()
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
@@ -343,11 +344,11 @@ func upgrades(t *testing.T, most int64) {
 
 const upgrade = " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg=\r\n\r\n"
 
-// TestEscapeN24Upgrade: a WebSocket goes to the host that was judged, and through it.
+// TestEscapeN24Upgrade checks that a WebSocket connects to the host that was decided on.
 func TestEscapeN24Upgrade(t *testing.T) {
 	upgrades(t, 4)
 	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Connections: 1}}, "allowed.test", "evil.test")
-	for range 3 { // the connection is given back each time
+	for range 3 { // the connection is released each time
 		c := r.dial(r.addr)
 		fmt.Fprint(c, "GET http://allowed.test/"+upgrade)
 		br := bufio.NewReader(c)
@@ -366,7 +367,7 @@ func TestEscapeN24Upgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeBudget: what a rule bounds in bytes it bounds in a connection that was HTTP as well.
+// TestUpgradeBudget checks that a rule's budget of bytes also applies to a connection that is upgraded from HTTP.
 func TestUpgradeBudget(t *testing.T) {
 	upgrades(t, math.MaxInt64)
 	rule, _ := policy.ParseRule("good.test")
@@ -414,7 +415,7 @@ func (r *rig) idle() {
 	}
 }
 
-// TestEscapeN25Slow: heads that do not come end, and hold nothing.
+// TestEscapeN25Slow checks that an incomplete head times out and frees its connection.
 func TestEscapeN25Slow(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "allowed.test"), Limits: Limits{Head: time.Second}}, "allowed.test")
 	echo(t, "8.0.0.2:443")
@@ -435,7 +436,7 @@ func TestEscapeN25Slow(t *testing.T) {
 	r.idle()
 }
 
-// TestEscapeN25Many: connections are bounded, and what ends makes room.
+// TestEscapeN25Many checks that connections are limited, and that closing one makes room for another.
 func TestEscapeN25Many(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{Policy: allow(t, "allowed.test:*"), Limits: Limits{Connections: 20}}, "allowed.test")
@@ -451,7 +452,7 @@ func TestEscapeN25Many(t *testing.T) {
 		t.Error("one more was served")
 	}
 	r.blocked("more than 20 connections at once")
-	// One that is too many waits for a place, unless others have waited for long.
+	// A connection above the limit waits for a free place, unless the limit has been reached for a long time.
 	mine, _ := net.Pipe()
 	long := time.Now().Add(-time.Hour)
 	if err := r.proxy.holdSoon(mine, &long); err == nil {
@@ -459,7 +460,7 @@ func TestEscapeN25Many(t *testing.T) {
 	}
 	open[0].Close()
 	for full := (time.Time{}); r.proxy.holdSoon(mine, &full) != nil; {
-		full = time.Time{} // on a machine that stalls
+		full = time.Time{} // the machine may stall
 	}
 	r.proxy.release(mine)
 	for _, c := range open {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestEscapeN7SNI: TLS has to be for the name that was allowed. What is asked for inside it is
-// not seen: fronting by Host is not defended, and TestEscapeN8Fronting says so.
+// TestEscapeN7SNI checks that TLS must be for the name that was allowed. The proxy does not see requests inside
+// TLS, so it does not prevent fronting by Host; see TestEscapeN8Fronting.
 func TestEscapeN7SNI(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test", "evil.test")
@@ -24,7 +24,7 @@ func TestEscapeN7SNI(t *testing.T) {
 	for _, open := range r.ways("allowed.test", 443) {
 		for sni, want := range map[string]string{
 			"evil.test":  `TLS is for "evil.test", not for "allowed.test"`,
-			"other.test": `TLS is for "other.test", not for "allowed.test"`, // allowed itself
+			"other.test": `TLS is for "other.test", not for "allowed.test"`, // allowed by itself
 			"":           "port 443 needs TLS with a server name: parse name \"\": not a host name: empty",
 		} {
 			c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: sni, InsecureSkipVerify: true})
@@ -41,7 +41,7 @@ func TestEscapeN7SNI(t *testing.T) {
 	}
 }
 
-// ways are those into the proxy, for one target.
+// ways returns functions that connect to one target through each entry point of the proxy.
 func (r *rig) ways(name string, port uint16) map[string]func() net.Conn {
 	at := netip.AddrPortFrom(r.address(name), port).String()
 	r.serve(at, r.proxy.ServeNamed)
@@ -52,9 +52,8 @@ func (r *rig) ways(name string, port uint16) map[string]func() net.Conn {
 	}
 }
 
-// TestEscapeN8Fronting: another Host inside the TLS of an allowed name reaches the server that
-// was allowed, which may know it. Without interception this is not defended; it is
-// what the package comment says.
+// TestEscapeN8Fronting documents that another Host inside the TLS of an allowed name reaches the allowed server,
+// which may serve that Host. Without interception the proxy does not prevent it, as the package comment states.
 func TestEscapeN8Fronting(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "allowed.test")
@@ -71,7 +70,7 @@ func TestEscapeN8Fronting(t *testing.T) {
 	}
 }
 
-// clientHello is a real one.
+// clientHello returns the ClientHello that crypto/tls sends.
 func clientHello(t testing.TB, c *tls.Config) []byte {
 	t.Helper()
 	a, b := net.Pipe()
@@ -86,7 +85,7 @@ func clientHello(t testing.TB, c *tls.Config) []byte {
 	return buf[:n]
 }
 
-// records cuts the one record of a ClientHello into records with n bytes of it each.
+// records splits the single record of a ClientHello into records with n bytes each.
 func records(hello []byte, n int) (out []byte) {
 	for body := hello[5:]; len(body) > 0; {
 		m := min(n, len(body))
@@ -98,8 +97,8 @@ func records(hello []byte, n int) (out []byte) {
 	return out
 }
 
-// TestEscapeN9Fragments: a ClientHello in many records and packets is put together, one that
-// cannot be is refused.
+// TestEscapeN9Fragments checks that a ClientHello in many records and packets is reassembled, and rejected where
+// that fails.
 func TestEscapeN9Fragments(t *testing.T) {
 	whole := clientHello(t, &tls.Config{ServerName: "allowed.test"})
 	for _, n := range []int{1, 7, 100} {
@@ -126,7 +125,7 @@ func TestEscapeN9Fragments(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, h, err)
 		}
 	}
-	slow := append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...) // as much as crypto/tls waits for, a byte a record
+	slow := append([]byte{1, 0, 0xff, 0}, make([]byte, 0xff00)...) // as much as crypto/tls reads, one byte a record
 	for name, head := range map[string][]byte{"from a connection": nil, "after a head": {22, 3, 1, 0, 1}} {
 		_, read, err := readHello(bytes.NewReader(records(append([]byte{22, 3, 1, 0, 0}, slow...), 1)[len(head):]), head)
 		if !errors.Is(err, errTooLong) || len(read) != maxHello {
@@ -135,7 +134,7 @@ func TestEscapeN9Fragments(t *testing.T) {
 	}
 }
 
-// twoNames doubles the server name extension.
+// twoNames duplicates the server name extension.
 func twoNames(hello []byte) []byte {
 	i := bytes.Index(hello, []byte("allowed.test")) - 9
 	ext := hello[i : i+9+len("allowed.test")]
@@ -146,7 +145,7 @@ func twoNames(hello []byte) []byte {
 			b[j], n = byte(n), n>>8
 		}
 	}
-	grow(3, 2) // the record, the message, the extensions, which are the rest of it
+	grow(3, 2) // the lengths of the record, the message, and the extensions
 	grow(6, 3)
 	sessions := 9 + 2 + 32
 	suites := sessions + 1 + int(b[sessions])
@@ -159,7 +158,7 @@ type iotestOneByte struct{ r io.Reader }
 
 func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
 
-// TestEscapeN10NoTLS: port 443 is for TLS, unless a tcp:// rule says otherwise.
+// TestEscapeN10NoTLS checks that port 443 requires TLS, unless a tcp:// rule allows otherwise.
 func TestEscapeN10NoTLS(t *testing.T) {
 	echo(t, "8.0.0.2:443")
 	r := newRig(t, Config{Policy: allow(t, "allowed.test", "tcp://raw.test")}, "allowed.test")

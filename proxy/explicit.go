@@ -20,12 +20,11 @@ import (
 	"demesne/proxy/policy"
 )
 
-// headSize is what of a connection is looked at before anything is read of it. The head of
-// nearly every CONNECT fits in.
+// headSize is how many bytes of a connection are peeked at, before any is read. The head of nearly every CONNECT
+// fits.
 const headSize = 1024
 
-// serveProxy tells SOCKS5, CONNECT and other HTTP from each other by what comes first,
-// which stays unread.
+// serveProxy tells SOCKS5, CONNECT and other HTTP apart by the first bytes, without consuming them.
 func (p *Proxy) serveProxy(c *net.TCPConn) {
 	c.SetReadDeadline(time.Now().Add(p.Limits.Head))
 	head, err := peek(c, make([]byte, headSize))
@@ -45,7 +44,7 @@ func (p *Proxy) serveProxy(c *net.TCPConn) {
 	p.web().toHTTP.give(c)
 }
 
-// peek looks at what comes first, at least one byte.
+// peek returns the first bytes, at least one, without consuming them.
 func peek(c *net.TCPConn, b []byte) ([]byte, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -63,9 +62,8 @@ func peek(c *net.TCPConn, b []byte) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-// connectHead says how long the head of a CONNECT is, and for what. 0 is for everything that
-// an HTTP server has to look at: other requests, and what is malformed, unusual or not all
-// there yet. It is pure.
+// connectHead returns the length of a CONNECT's head and its target. It returns 0 for everything that needs an
+// HTTP server: other requests, and heads that are malformed, unusual or incomplete.
 func connectHead(b []byte) (n int, target string) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 || !bytes.HasPrefix(b, []byte("CONNECT ")) {
@@ -84,8 +82,8 @@ func connectHead(b []byte) (n int, target string) {
 	return n, r.RequestURI
 }
 
-// serveHead opens a tunnel as serveCONNECT does, without an HTTP server: that takes as long
-// as the rest of it.
+// serveHead opens a tunnel as serveCONNECT does, but without an HTTP server, which would take as long as
+// everything else together.
 func (p *Proxy) serveHead(c *net.TCPConn, head []byte, target string) {
 	if _, err := io.ReadFull(c, head); err != nil {
 		p.release(c)
@@ -110,11 +108,11 @@ func (p *Proxy) serveHead(c *net.TCPConn, head []byte, target string) {
 
 var established = []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 
-// linger is how long who was refused may take to read why.
+// linger is how long a refused client may take to read the reason.
 const linger = 500 * time.Millisecond
 
-// refuseHTTP answers and waits until the client is gone: closing with something unread would
-// take the answer back.
+// refuseHTTP answers and waits until the client has closed. Closing a socket with unread data would reset the
+// connection and could discard the answer.
 func refuseHTTP(c *net.TCPConn, code int, text string) {
 	fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 		code, http.StatusText(code), len(text)+1, text)
@@ -123,7 +121,7 @@ func refuseHTTP(c *net.TCPConn, code int, text string) {
 	io.Copy(io.Discard, io.LimitReader(c, 64<<10))
 }
 
-// splitTarget reads host:port, of which both must be there.
+// splitTarget parses host:port. Both parts are required.
 func splitTarget(s string) (policy.Query, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -136,7 +134,7 @@ func splitTarget(s string) (policy.Query, error) {
 	return policy.Ask(host, uint16(n))
 }
 
-// askCONNECT decides about what a CONNECT names.
+// askCONNECT decides about the target of a CONNECT.
 func (p *Proxy) askCONNECT(target string) *flow {
 	q, err := splitTarget(target)
 	if err != nil {
@@ -145,7 +143,7 @@ func (p *Proxy) askCONNECT(target string) *flow {
 	return p.ask("connect", q)
 }
 
-// serveCONNECT opens a tunnel. Bytes that came right behind the request are part of it.
+// serveCONNECT opens a tunnel. Bytes that follow the request directly belong to the tunnel.
 func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
 	f := p.askCONNECT(r.RequestURI)
 	up, ok := f.ready(r.Context(), func(code int) { http.Error(w, f.message(), code) })
@@ -169,8 +167,8 @@ func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
 	f.carry(conn.(*net.TCPConn), head, up)
 }
 
-// ready dials for a flow whose client waits for an answer, unless HTTP is to follow: that
-// is dialled for by request. It tells refused, by an HTTP status, why not.
+// ready dials for a flow whose client waits for an answer. It does not dial where HTTP follows, since each
+// request dials for itself. On failure it calls refused with an HTTP status.
 func (f *flow) ready(ctx context.Context, refused func(code int)) (up net.Conn, ok bool) {
 	if !f.d.Allowed {
 		refused(http.StatusForbidden)
@@ -191,8 +189,8 @@ func (f *flow) ready(ctx context.Context, refused func(code int)) (up net.Conn, 
 	return nil, false
 }
 
-// carry serves what comes over a connection that was allowed, of which head was read, and
-// ends the flow. up is nil when nobody has dialled yet.
+// carry serves an allowed connection, from which head was already read, and ends the flow. up is nil if the flow
+// has not been dialled yet.
 func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 	s, ok := f.shape(), true
 	if s == tlsFor || s == httpsFor {

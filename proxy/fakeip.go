@@ -12,21 +12,21 @@ import (
 
 var errNames = errors.New("too many names were asked for")
 
-// names gives every name a number, and so an address in each pool. A name keeps its
-// address: somebody inside may have it still.
+// names assigns each name a number, and with it one address in each pool. A name keeps its address, since the
+// sandbox may still use it.
 type names struct {
 	v4, v6 netip.Prefix
 	max    int
-	first  uint32 // address of a pool
+	first  uint32 // offset of the first address used in a pool
 
 	mu     sync.RWMutex
 	number map[policy.Name]int
 	list   []policy.Name
 }
 
-// newNames bounds the names by the smaller pool, of which the first and last address
-// stay unused. Each generation begins elsewhere in the pools, as far as they reach: what
-// somebody remembers of the one before leads nowhere, and not to another name.
+// newNames bounds the names by most and by the smaller pool, whose first and last address stay unused. Each
+// generation starts at another offset, as far as the pools reach. So an address that a sandbox remembers from an
+// earlier generation leads nowhere, and not to another name.
 func newNames(v4, v6 netip.Prefix, most, generation int) *names {
 	room := math.MaxInt32
 	for _, p := range []netip.Prefix{v4, v6} {
@@ -39,7 +39,7 @@ func newNames(v4, v6 netip.Prefix, most, generation int) *names {
 	return &names{v4: v4, v6: v6, max: most, first: first, number: map[policy.Name]int{}}
 }
 
-// address gives n's address in a pool.
+// address returns n's address in a pool. It fails when there are too many names.
 func (s *names) address(n policy.Name, pool netip.Prefix) (netip.Addr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *names) address(n policy.Name, pool netip.Prefix) (netip.Addr, error) {
 	return offset(pool, s.first+uint32(i)), nil
 }
 
-// name gives the name that an address stands for.
+// name returns the name that an address stands for.
 func (s *names) name(a netip.Addr) (policy.Name, bool) {
 	a = a.Unmap()
 	pool := s.v4
@@ -73,7 +73,7 @@ func (s *names) name(a netip.Addr) (policy.Name, bool) {
 	return s.list[i], true
 }
 
-// low is the last 32 bits of an address.
+// low returns the last 32 bits of an address.
 func low(a netip.Addr) uint32 {
 	b := a.AsSlice()
 	return binary.BigEndian.Uint32(b[len(b)-4:])

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a port that is neither 80 nor 443 the first bytes of the client say what is spoken there:
+// On ports other than 80 and 443 the client's first bytes determine the protocol:
 //
 //	a ClientHello       TLS, for the flow's name, as on 443
 //	an HTTP request     HTTP, each request with that Host, as on 80
-//	anything else       another protocol; nothing more is looked at, also no ClientHello that follows (STARTTLS)
+//	anything else       another protocol; the proxy checks no further bytes, not even a later ClientHello (STARTTLS)
 //
-// What can still become an HTTP request goes on as it comes, but for the end of its first line, by which a server
-// chooses a host at the earliest: a client may wait for an answer to it. The server is dialled before, and what it
-// says first goes to the client.
+// Bytes that can still become an HTTP request are forwarded as they come, because the client may wait for an
+// answer to them. Only the end of the first line is held back, as a server chooses a host no earlier than there.
+// The proxy dials the server before that and forwards what the server sends first.
 
-// kind is what a client's first bytes are.
+// kind is the protocol that a client's first bytes belong to.
 type kind int
 
 const (
@@ -33,10 +33,10 @@ const (
 	http2Kind
 )
 
-// maxLine bounds what is read for the first line of an HTTP request.
+// maxLine bounds the first line of an HTTP request, in bytes.
 const maxLine = 64 << 10
 
-// classify says what a client speaks whose first bytes are b. end says that no more will come. It is pure.
+// classify returns the kind of the client's first bytes b. end means that no more bytes follow.
 func classify(b []byte, end bool) kind {
 	text := bytes.TrimLeft(b, blanks)
 	switch k := classifyTLS(b); {
@@ -57,15 +57,15 @@ func classify(b []byte, end bool) kind {
 	case whole:
 		return classifyLine(line)
 	case len(text) > maxLine:
-		return httpKind // which the HTTP server refuses
+		return httpKind // the HTTP server refuses it
 	}
 	return undecided
 }
 
-// blanks may come before a request and between its words, as some servers read them.
+// blanks are the bytes that some servers accept before a request and between its words.
 const blanks = " \t\v\f\r\n"
 
-// classifyTLS is classify for a ClientHello, also that of SSL 2, which has no name in it.
+// classifyTLS is classify for a ClientHello. It includes the SSL 2 format, which carries no server name.
 func classifyTLS(b []byte) kind {
 	same := func(i int, want byte) bool { return len(b) <= i || b[i] == want }
 	switch {
@@ -77,7 +77,7 @@ func classifyTLS(b []byte) kind {
 	return otherKind
 }
 
-// classifyLine is classify for a line of text. A request of HTTP/0.9 may have a host in its target.
+// classifyLine is classify for a line of text. An HTTP/0.9 request counts if its target has a host.
 func classifyLine(line []byte) kind {
 	words := bytes.Fields(line)
 	if len(words) < 2 {
@@ -97,25 +97,26 @@ func isToken(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// first reads the first bytes of a client, and meanwhile copies what the server says.
+// first reads the first bytes of a client, and meanwhile copies from the server to the client.
 type first struct {
 	f     *flow
 	c     *net.TCPConn
 	up    net.Conn
 	spent *budget
 
-	done chan struct{} // the server's direction has ended, or was taken back
+	done chan struct{} // closed when copying from the server has ended or was cancelled
 
-	seen  []byte // from the client,
-	sent  int    // of that to the server,
-	blank bool   // and blanks before it
+	seen  []byte // read from the client since the last blanks,
+	sent  int    // how much of seen went to the server,
+	blank bool   // whether blanks went to the server before seen
 
 	mu     sync.Mutex
-	taken  bool // the server's direction is not to be copied
-	copies bool // it is copied
+	taken  bool // copying from the server is cancelled
+	copies bool // copying from the server has begun
 }
 
-// tunnelAny is tunnel for what the client's first bytes say. It returns true when c belongs to the HTTP server from now on.
+// tunnelAny is tunnel for a protocol that the client's first bytes determine. It returns true when the HTTP
+// server now owns c.
 func (f *flow) tunnelAny(c *net.TCPConn, head []byte, up net.Conn) (given bool) {
 	if f.p.hold(closer{up}) != nil {
 		up.Close()
@@ -151,12 +152,12 @@ func (x *first) end() {
 	x.up.Close()
 }
 
-// fromServer copies what the server says, unless it is taken back before there is anything.
+// fromServer copies from the server to the client, unless take cancels it before the server sends anything.
 func (x *first) fromServer() {
 	defer close(x.done)
 	var said []byte
 	if tcp, ok := x.up.(*net.TCPConn); ok {
-		await(tcp) // pump finds the error again
+		await(tcp) // pump meets the error again
 	} else { // TLS to the host's own proxy
 		said = make([]byte, 1)
 		n, _ := x.up.Read(said)
@@ -177,7 +178,7 @@ func (x *first) fromServer() {
 	x.f.in.Add(pump(x.c, x.up, x.spent))
 }
 
-// take takes the server's direction back. It returns false when that is copied already.
+// take cancels copying from the server. It returns false when copying has begun already.
 func (x *first) take() bool {
 	x.mu.Lock()
 	x.taken = true
@@ -192,8 +193,8 @@ func (x *first) take() bool {
 	return !x.copies
 }
 
-// fromClient reads until it is clear what the client speaks; undecided is for an error. Of otherKind all that was read is
-// sent to the server.
+// fromClient reads until the client's protocol is known, and returns undecided on an error. For otherKind it has
+// forwarded everything it read.
 func (x *first) fromClient(head []byte) kind {
 	for end := false; ; head = nil {
 		if len(head) == 0 {
@@ -215,13 +216,14 @@ func (x *first) fromClient(head []byte) kind {
 		if x.sent = len(x.seen); k == otherKind {
 			return k
 		}
-		if len(bytes.TrimLeft(x.seen, blanks)) == 0 { // of which there may be many
+		if len(bytes.TrimLeft(x.seen, blanks)) == 0 { // there may be any number of them
 			x.seen, x.sent, x.blank = x.seen[:0], 0, x.blank || x.sent > 0
 		}
 	}
 }
 
-// firstOf waits for bytes and reads them. None are the end. It keeps no buffer while it waits.
+// firstOf waits for bytes and returns them. It returns none at the end of the stream. It holds no buffer while it
+// waits.
 func firstOf(c *net.TCPConn) (b []byte, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -239,7 +241,7 @@ func firstOf(c *net.TCPConn) (b []byte, err error) {
 	return b, errors.Join(err, inner)
 }
 
-// tls goes on with a ClientHello.
+// tls continues with a ClientHello.
 func (x *first) tls() {
 	if x.blank {
 		x.f.deny("port %d: TLS behind blank lines", x.f.q.Port)
@@ -254,7 +256,8 @@ func (x *first) tls() {
 	x.f.tunnelTLS(x.c, head, x.sent, x.up)
 }
 
-// http gives c to the HTTP server, and up to its first request unless something was sent there before.
+// http hands c to the HTTP server. It keeps up for the first request, unless bytes were sent on it already or an
+// upstream proxy is in use.
 func (x *first) http() {
 	x.f.p.unhold(closer{x.up})
 	if x.blank || x.sent > 0 || x.f.p.Upstream != nil {
@@ -266,7 +269,7 @@ func (x *first) http() {
 	x.f.p.web().toNamed.give(&held{Conn: x.c, head: bytes.TrimLeft(x.seen, blanks), flow: x.f})
 }
 
-// takeSpare returns the connection that was dialled for a flow before its first request, once; or nil.
+// takeSpare returns, once, the connection that was dialled for a flow before its first request. Otherwise it returns nil.
 func (f *flow) takeSpare() net.Conn {
 	if up := f.spare.Swap(nil); up != nil {
 		return *up

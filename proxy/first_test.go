@@ -46,7 +46,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestEscapeN32TLS: TLS is for the name on every port of it, in however many pieces, and after a HelloRetryRequest.
+// TestEscapeN32TLS checks that TLS must be for the name on every port, in any number of pieces, and after a
+// HelloRetryRequest.
 func TestEscapeN32TLS(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:8443", hello200, "allowed.test", "evil.test")
@@ -102,7 +103,8 @@ func (p *pieces) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// TestEscapeN32HTTP: HTTP is for the name on every port of it, each request, however it begins.
+// TestEscapeN32HTTP checks that each HTTP request must be for the name on every port, however the connection
+// begins.
 func TestEscapeN32HTTP(t *testing.T) {
 	seen := make(chan string, 100)
 	serveHTTP(t, "8.0.0.2:8080", func(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +117,7 @@ func TestEscapeN32HTTP(t *testing.T) {
 		for _, size := range []int{1, 5, 1 << 20} {
 			for _, begin := range []string{"GET ", "get ", "POST\t", "\r\nGET ", "\r\n\r\n \nGET "} {
 				if begin[0] == '\r' && size < 1<<20 {
-					continue // this server answers an empty line with 400, as soon as it has one
+					continue // this server answers an empty line with 400 as soon as it receives one
 				}
 				method := strings.TrimSpace(begin)
 				if strings.Contains(begin, "\t") {
@@ -146,7 +148,7 @@ func TestEscapeN32HTTP(t *testing.T) {
 				}
 			}
 		}
-		// Each request, on a connection that is kept.
+		// On a kept connection each request is checked.
 		c := open()
 		br := bufio.NewReader(c)
 		for _, q := range []struct {
@@ -179,7 +181,8 @@ func TestEscapeN32HTTP(t *testing.T) {
 	}
 }
 
-// TestEscapeN32End: the end of what a client sends ends a line for some servers: what was sent before it is not ended then.
+// TestEscapeN32End checks a client that ends its direction within a line. Some servers take that end for the end
+// of the line, so the proxy must not forward it.
 func TestEscapeN32End(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:8080")
 	if err != nil {
@@ -195,7 +198,7 @@ func TestEscapeN32End(t *testing.T) {
 	}
 	defer up.Close()
 	if _, err := io.ReadFull(up, make([]byte, len("GET http://evil.test/"))); err != nil {
-		t.Error(err) // without a line's end there is no request
+		t.Error(err) // a request needs the end of a line
 	}
 	c.(*net.TCPConn).CloseWrite()
 	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode/100 == 2 {
@@ -204,7 +207,8 @@ func TestEscapeN32End(t *testing.T) {
 	r.idle()
 }
 
-// TestFirstOther: other protocols work on such ports, whichever side speaks first, and whatever a client waits for.
+// TestFirstOther checks that other protocols work on such ports, whichever side speaks first and whatever the
+// client waits for.
 func TestFirstOther(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:5432")
 	if err != nil {
@@ -220,7 +224,7 @@ func TestFirstOther(t *testing.T) {
 		r := newRig(t, Config{Policy: allow(t, "db.test:5432"), Upstream: u, Generation: min(1, len(via))}, "db.test")
 		for way, open := range r.ways("db.test", 5432) {
 			for _, script := range [][]string{
-				{">220 hello\r\n", "<EHLO x\r\n", ">250 STARTTLS\r\n", "<\x16\x03\x01\x00\x01\x01"}, // which is not looked at
+				{">220 hello\r\n", "<EHLO x\r\n", ">250 STARTTLS\r\n", "<\x16\x03\x01\x00\x01\x01"}, // not checked
 				{"<ping", ">pong", "<ping pong", ">pong"},
 				{"<\x00\x00\x00\x08\x04\xd2\x16\x2f", ">S"},
 				{"<\r\n", ">? ", "<\r\n", ">? ", "<help\r\n", ">no"},
@@ -258,7 +262,7 @@ func TestFirstOther(t *testing.T) {
 	}
 }
 
-// connectAnything is a proxy that leads every CONNECT to one address.
+// connectAnything is a proxy that connects every CONNECT to one address.
 func connectAnything(to string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		up, err := net.Dial("tcp", to)
@@ -278,7 +282,8 @@ func connectAnything(to string) http.HandlerFunc {
 	}
 }
 
-// TestEscapeN32Greeted: behind what a server says first neither TLS nor HTTP is let through: the server is none of either.
+// TestEscapeN32Greeted checks that neither TLS nor HTTP may follow once the server has spoken first. A server of
+// either would wait for the client.
 func TestEscapeN32Greeted(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:5432")
 	if err != nil {

@@ -11,25 +11,26 @@ import (
 	"demesne/proxy/policy"
 )
 
-// flow is one thing somebody inside wants, from the question to the end of it.
+// flow is one request of the sandbox (a connection, HTTP request or DNS query), from the decision to the end.
 type flow struct {
 	p   *Proxy
 	q   policy.Query
 	d   policy.Decision
 	rec audit.Record
 
-	encrypted bool             // requests that go on over TLS
-	route     http.HandlerFunc // of ServeGo; nil: by name
-	admitted  bool             // the log keeps room for its line
+	encrypted bool             // its requests are forwarded over TLS
+	route     http.HandlerFunc // handler set by ServeGo; nil: route by name
+	admitted  bool             // the log has reserved space for its line
 	in, out   atomic.Int64     // bytes to and from the sandbox
-	below     *ending          // the connection that an encrypted request went over
-	body      *body            // of the answer to a request
-	over      *flow            // of the connection that a request came by; or nil
+	below     *ending          // the connection that carried an encrypted request
+	body      *body            // of the response to a request
+	over      *flow            // the flow of the connection that carried a request; or nil
 
-	spare atomic.Pointer[net.Conn] // dialled, for the first request; see tunnelAny
+	spare atomic.Pointer[net.Conn]
 }
 
-// ask decides about q, which may take as long as somebody thinks, and charges the rule's budget for a connection or a request.
+// ask decides about q and charges the rule's budget for a connection or a request. It may block while a person is
+// asked.
 func (p *Proxy) ask(via string, q policy.Query) *flow {
 	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
@@ -47,7 +48,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 	return f
 }
 
-// admit has the log keep room for what is allowed, or takes the answer back.
+// admit reserves space in the log for an allowed flow. It denies the flow when the log refuses.
 func (f *flow) admit() {
 	if !f.d.Allowed {
 		return
@@ -59,7 +60,7 @@ func (f *flow) admit() {
 	f.admitted = true
 }
 
-// handOver ends a flow without a record: its requests are flows of their own.
+// handOver ends a flow without a record, because each of its requests becomes a flow.
 func (f *flow) handOver() {
 	f.dismiss()
 	f.p.flows.Add(-1)
@@ -72,7 +73,7 @@ func (f *flow) dismiss() {
 	f.admitted = false
 }
 
-// malformed is the flow of what could not be understood.
+// malformed returns a denied flow for input that could not be parsed.
 func (p *Proxy) malformed(via, host string, err error) *flow {
 	p.flows.Add(1)
 	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
@@ -80,7 +81,6 @@ func (p *Proxy) malformed(via, host string, err error) *flow {
 	return f
 }
 
-// deny takes the answer back.
 func (f *flow) deny(format string, args ...any) {
 	f.refuse(policy.Decision{Rule: f.d.Rule, Reason: fmt.Sprintf(format, args...)})
 }
@@ -90,7 +90,7 @@ func (f *flow) refuse(d policy.Decision) {
 	f.rec = f.rec.Decided(d)
 }
 
-// end writes the record. It is called once.
+// end writes the record. It must be called exactly once.
 func (f *flow) end() {
 	f.rec.In, f.rec.Out = f.in.Load(), f.out.Load()
 	f.p.log.write(f.rec)
@@ -98,15 +98,15 @@ func (f *flow) end() {
 	f.p.flows.Add(-1)
 }
 
-// settle waits until every flow has ended, as they do soon after their connections have:
-// what was told to a client is in the log then. It does not wait long for one that hangs.
+// settle waits up to one second until every flow has ended. Flows end soon after their connections close, and the
+// log then has all that clients were told.
 func (p *Proxy) settle() {
 	for late := time.Now().Add(time.Second); p.flows.Load() > 0 && time.Now().Before(late); {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// message is what a person reads who was refused.
+// message returns the error text that the client shows to its user.
 func (f *flow) message() string {
 	if f.d.Allowed {
 		return fmt.Sprintf("demesne could not reach %s: %s", f.target(), f.rec.Error)
@@ -121,18 +121,18 @@ func (f *flow) target() string {
 	return net.JoinHostPort(f.q.Host(), fmt.Sprint(f.q.Port))
 }
 
-// shape is what has to be spoken.
+// shape is the protocol that a flow must speak.
 type shape int
 
 const (
 	anything  shape = iota
 	tlsFor          // TLS, for the name
 	httpFor         // HTTP, with the name as Host
-	httpsFor        // both: the TLS ends here
-	firstSays       // TLS or HTTP, as above, or anything else: what the client's first bytes say
+	httpsFor        // both: the proxy ends the TLS
+	firstSays       // the client's first bytes decide: TLS or HTTP as above, or any other protocol
 )
 
-// shape goes by the port, as the client does.
+// shape depends on the port, because clients choose the protocol by it.
 func (f *flow) shape() shape {
 	if f.d.Raw() {
 		return anything
@@ -154,13 +154,13 @@ func (p *Proxy) shapeOf(q policy.Query) shape {
 	return firstSays
 }
 
-// readable says that requests will be read, each on its own.
+// readable reports whether the proxy reads each request.
 func (s shape) readable() bool { return s == httpFor || s == httpsFor }
 
-// tunnel copies both ways between c, of which head was read already, and up. It returns
-// when both directions have ended, and closes up.
+// tunnel copies both ways between c and up, where head was already read from c. It returns when both directions
+// have ended, and closes up.
 func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
-	// Or a server that says nothing would keep what a client and Close have left.
+	// Without this, a silent server would keep the tunnel open after the client has ended and Close was called.
 	if f.p.hold(closer{up}) != nil {
 		up.Close()
 		return
@@ -177,15 +177,15 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 	f.sayCut(bytes)
 }
 
-// sayCut notes that a budget ended the connection.
+// sayCut records that a budget ended the connection.
 func (f *flow) sayCut(b *budget) {
 	if b.exhausted() {
 		f.rec.Error = "cut: the rule's budget of bytes is spent"
 	}
 }
 
-// checkHello reads what must be a ClientHello for the flow's name and gives all that was
-// read. When it is not one, the flow is denied and the client told.
+// checkHello reads a ClientHello for the flow's name and returns all the bytes read. Otherwise it denies the flow
+// and sends the client a TLS alert.
 func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	c.SetReadDeadline(time.Now().Add(f.p.Limits.Head))
 	defer c.SetReadDeadline(time.Time{})
@@ -193,7 +193,7 @@ func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	switch {
 	case err != nil:
 		f.deny("port %d needs TLS with a server name: %v", f.q.Port, err)
-	case h.encrypted && f.shape() != httpsFor && !f.d.ECH(): // TLS that ends in the proxy has no other name
+	case h.encrypted && f.shape() != httpsFor && !f.d.ECH(): // TLS that ends in the proxy can only use the outer name
 		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
 	case h.name != f.q.Name:
 		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)

@@ -20,7 +20,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// forwarder sends plain HTTP requests on, by goproxy.
+// forwarder forwards HTTP requests through goproxy.
 type forwarder struct {
 	p         *Proxy
 	goproxy   *goproxy.ProxyHttpServer
@@ -43,7 +43,7 @@ func newForwarder(p *Proxy) *forwarder {
 		MaxResponseHeaderBytes: 256 << 10,
 	}
 	g := f.goproxy
-	g.Tr = f.transport // its own trusts everybody and reads the environment
+	g.Tr = f.transport // goproxy's default skips verification and reads the environment
 	g.ConnectDial = func(string, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
 	g.Logger = log.New(io.Discard, "", 0)
 	g.KeepAcceptEncoding = true
@@ -74,7 +74,7 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	return c, err
 }
 
-// serveExplicit serves what is sent to a proxy.
+// serveExplicit serves requests that a client sends to a proxy.
 func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
 		p.serveCONNECT(w, r)
@@ -90,8 +90,8 @@ func (p *Proxy) serveExplicit(w http.ResponseWriter, r *http.Request) {
 	p.web().forward.serve(w, r, q, false)
 }
 
-// absoluteTarget reads http://host[:port]/…. The Host header says nothing: net/http has
-// put the URL's in its place, and that is what is sent on.
+// absoluteTarget parses http://host[:port]/…. It ignores the Host header: net/http has replaced it by the URL's
+// host, which is also what is forwarded.
 func absoluteTarget(u *url.URL) (policy.Query, error) {
 	switch {
 	case u.Scheme != "http" || u.Opaque != "":
@@ -104,8 +104,7 @@ func absoluteTarget(u *url.URL) (policy.Query, error) {
 	return splitTarget(u.Host)
 }
 
-// serveRequestTo serves a request on a connection that is for one name. Each request
-// has to be for that name.
+// serveRequestTo serves a request on a connection to one name. It denies requests for any other name.
 func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	conn := r.Context().Value(flowKey{}).(*flow)
 	if conn.route != nil {
@@ -130,7 +129,7 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 	p.web().forward.serve(w, r, conn.q, r.TLS != nil)
 }
 
-// serve decides about one request and sends it on, over TLS if encrypted.
+// serve decides about one request and forwards it, over TLS if encrypted.
 func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query, encrypted bool) {
 	odd := oddTarget(r)
 	q.Method, q.Path = r.Method, r.URL.EscapedPath()
@@ -152,7 +151,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		return
 	}
 	if fl.encrypted = encrypted; encrypted && f.p.hidden != nil {
-		r.Header.Set("Accept-Encoding", "identity") // or what comes back cannot be read; see hide
+		r.Header.Set("Accept-Encoding", "identity") // hide could not read a compressed body
 	}
 	fl.over, _ = r.Context().Value(flowKey{}).(*flow)
 	ctx := context.WithValue(r.Context(), flowKey{}, fl)
@@ -169,7 +168,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
 	t := &taken{ResponseWriter: w}
 	f.goproxy.ServeHTTP(t, r)
-	if t.conn != nil { // by goproxy, for a WebSocket that has ended
+	if t.conn != nil { // goproxy took it for a WebSocket, which has ended
 		f.p.releaseHTTP(t.conn)
 	} else if fl.body != nil && fl.body.cut != nil {
 		fl.rec.Error = fmt.Sprintf("the answer was cut: %v", fl.body.cut)
@@ -177,7 +176,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	}
 }
 
-// taken notes that a connection was taken over.
+// taken records that a handler hijacked the connection.
 type taken struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -191,7 +190,7 @@ func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (t *taken) Flush() { http.NewResponseController(t.ResponseWriter).Flush() }
 
-// url is where a flow of requests goes to.
+// url returns the scheme and host that a flow's requests go to.
 func (f *flow) url() *url.URL {
 	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(f.q.Host(), fmt.Sprint(f.q.Port))}
 	if f.encrypted {
@@ -207,7 +206,7 @@ func hostHeader(q policy.Query) string {
 	return q.Host()
 }
 
-// answered counts an answer, or turns the error that came instead into one.
+// answered prepares a response: it blanks secrets and counts the body. It turns an error into a response.
 func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
 	fl := ctx.Req.Context().Value(flowKey{}).(*flow)
 	if resp != nil {
@@ -230,7 +229,7 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 	return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, code, fl.message()+"\n")
 }
 
-// upgraded counts both ways of a connection that speaks another protocol from now on.
+// upgraded counts both directions of a connection that has switched to another protocol.
 type upgraded struct {
 	counter
 	up  io.Writer
@@ -246,7 +245,7 @@ func (u *upgraded) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// counter counts a body, and ends it when the rule's bytes are spent.
+// counter counts a body's bytes, and fails when the rule's budget is spent.
 type counter struct {
 	io.ReadCloser
 	n *atomic.Int64

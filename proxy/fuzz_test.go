@@ -11,7 +11,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// FuzzHello: what was read is given back whole, and a name is one.
+// FuzzHello checks that readHello returns all the bytes it read, and only valid names.
 func FuzzHello(f *testing.F) {
 	whole := clientHello(f, &tls.Config{ServerName: "good.test"})
 	f.Add(whole, 0)
@@ -32,8 +32,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzTarget: a CONNECT's target is a host and a port, which mean the same when they are
-// written out, or an error.
+// FuzzTarget checks that a CONNECT's target parses to a host and a port that parse to the same when written out,
+// or to an error.
 func FuzzTarget(f *testing.F) {
 	for _, s := range []string{"good.test:443", "[::1]:1", "1.2.3.4:65535", "a\x00b:1", "good.test"} {
 		f.Add(s)
@@ -56,8 +56,8 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// FuzzConnectHead: what is taken for a CONNECT is a head, whole and no more, of which an HTTP
-// server would say the same.
+// FuzzConnectHead checks that connectHead accepts exactly one complete head, which an HTTP server would parse in
+// the same way.
 func FuzzConnectHead(f *testing.F) {
 	f.Add([]byte("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\nmore"))
 	f.Add([]byte("CONNECT a.test:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"))

@@ -10,9 +10,9 @@ import (
 	"demesne/proxy/preset"
 )
 
-// ServeGo is a Go module proxy, as in GOPROXY: the public one, and below /sumdb/ the public
-// checksum database, as far as the policy allows those. Requests that would change something
-// are refused, and where a server sends one elsewhere the client is told so.
+// ServeGo serves a Go module proxy, as in GOPROXY, until Close. It forwards to the public module proxy and, below
+// /sumdb/, to the public checksum database, as far as the policy allows them. It allows only GET and HEAD, and
+// returns redirects to the client.
 func (p *Proxy) ServeGo(l net.Listener) error {
 	return p.accept(l, func(c *net.TCPConn) {
 		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: p.serveGo}})
@@ -31,7 +31,7 @@ func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 		f := p.malformed("http", host, fmt.Errorf("the Go proxy is for GET and HEAD, not for %.20q", r.Method))
 		defer f.end()
 		http.Error(w, f.message(), http.StatusMethodNotAllowed)
-	case r.URL.EscapedPath() == sumDB+"/supported": // a question to a proxy; see golang.org/ref/mod
+	case r.URL.EscapedPath() == sumDB+"/supported": // the client asks whether /sumdb/ is served; see golang.org/ref/mod
 	default:
 		http.StripPrefix(below, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p.web().forward.serve(w, r, q, true)
@@ -39,5 +39,5 @@ func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sumDB is where a module proxy has the checksum database with that name.
+// sumDB is the path of the checksum database on a module proxy.
 const sumDB = "/sumdb/" + preset.GoChecksums

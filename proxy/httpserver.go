@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// web is what reads HTTP requests: a server for what is sent to a proxy, one for what is
-// sent to a name's port, and what sends them on. Most sandboxes never send one, or nothing
-// but CONNECT, so it comes with the first connection that needs it.
+// web reads and forwards HTTP requests. One server takes requests sent to the proxy, the other requests sent to a
+// name's port. web starts with the first connection that needs it, as most sandboxes send only CONNECT or
+// nothing.
 type web struct {
 	forward          *forwarder
 	explicit, byName *http.Server
-	toHTTP, toNamed  handoff // connections for the two
+	toHTTP, toNamed  handoff // connections for the two servers
 }
 
 // startWeb is called once.
@@ -26,7 +26,7 @@ func (p *Proxy) startWeb() *web {
 		explicit: p.server(p.serveExplicit), byName: p.server(p.serveRequestTo),
 	}
 	w.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		h, _ := heldBy(c) // nothing else is given to it
+		h, _ := heldBy(c) // byName gets only held connections
 		return context.WithValue(withConn(ctx, c), flowKey{}, h.flow)
 	}
 	go w.explicit.Serve(w.toHTTP)
@@ -51,8 +51,8 @@ func (p *Proxy) server(h http.HandlerFunc) *http.Server {
 	}
 }
 
-// connState releases what an HTTP server is done with. A connection that was taken over
-// (CONNECT, WebSocket) is its taker's.
+// connState releases connections that an HTTP server has closed. A hijacked connection (CONNECT, WebSocket)
+// belongs to its handler.
 func (p *Proxy) connState(c net.Conn, s http.ConnState) {
 	if s == http.StateClosed {
 		p.releaseHTTP(c)
@@ -69,14 +69,14 @@ func (p *Proxy) releaseHTTP(c net.Conn) {
 	p.release(c)
 }
 
-// forget ends connections that a policy of before may have allowed and that nobody uses.
+// forget closes idle connections that an earlier policy may have allowed.
 func (p *Proxy) forget() {
 	if w := p.started.Load(); w != nil {
 		w.forward.transport.CloseIdleConnections()
 	}
 }
 
-// closeWeb ends what was started. What starts later finds p.ctx done.
+// closeWeb closes the servers if they have started. A later start finds p.ctx done.
 func (p *Proxy) closeWeb() error {
 	p.forget()
 	w := p.started.Load()

@@ -23,8 +23,8 @@ import (
 	"demesne/proxy/redact"
 )
 
-// issuer is the CA of one sandbox. Its key never leaves this process but by Authority, and
-// it signs for the hosts of secrets only.
+// issuer is the CA of one sandbox. Its key leaves this process only through Authority. It signs only for the
+// hosts of secrets.
 type issuer struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -33,10 +33,10 @@ type issuer struct {
 	leaves map[policy.Name]*tls.Certificate
 }
 
-// issuerLife is longer than any sandbox's.
+// issuerLife exceeds the life of any sandbox.
 const issuerLife = 30 * 24 * time.Hour
 
-// newIssuer makes a CA, unless it is given one that another issuer had.
+// newIssuer makes a CA, or reads an earlier issuer's from had.
 func newIssuer(sandbox string, had []byte) (*issuer, error) {
 	if had != nil {
 		return parseIssuer(had)
@@ -58,7 +58,7 @@ func newIssuer(sandbox string, had []byte) (*issuer, error) {
 	return is, nil
 }
 
-// template begins an hour ago: clocks differ.
+// template starts its validity an hour ago, since clocks differ.
 func template(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails
 	return &x509.Certificate{
@@ -67,7 +67,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// leaf gives the certificate for a name. There are as many as hosts of secrets.
+// leaf returns the certificate for a name. The cache is bounded by the number of secrets' hosts.
 func (is *issuer) leaf(name policy.Name) (*tls.Certificate, error) {
 	is.mu.Lock()
 	defer is.mu.Unlock()
@@ -85,7 +85,7 @@ func (is *issuer) leaf(name policy.Name) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// parseIssuer reads what authority wrote.
+// parseIssuer reads the output of Authority.
 func parseIssuer(text []byte) (*issuer, error) {
 	pair, err := tls.X509KeyPair(text, text)
 	if err != nil {
@@ -98,21 +98,20 @@ func parseIssuer(text []byte) (*issuer, error) {
 	return &issuer{cert: pair.Leaf, key: key, leaves: map[policy.Name]*tls.Certificate{}}, nil
 }
 
-// Authority is the CA with its key, in PEM, for a proxy that replaces this one; without
-// secrets, nil.
+// Authority returns the CA with its key, in PEM, for a proxy that replaces this one. It returns nil without
+// secrets.
 func (p *Proxy) Authority() []byte {
 	if p.issuer == nil {
 		return nil
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(p.issuer.key)
 	if err != nil {
-		return nil // no ECDSA key can do that
+		return nil // never happens for an ECDSA key
 	}
 	return append(p.CA(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
 }
 
-// CA is the certificate that a sandbox with secrets has to trust, in PEM; without
-// secrets, nil.
+// CA returns the certificate that a sandbox with secrets must trust, in PEM. It returns nil without secrets.
 func (p *Proxy) CA() []byte {
 	if p.issuer == nil {
 		return nil
@@ -120,8 +119,8 @@ func (p *Proxy) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.issuer.cert.Raw})
 }
 
-// intercept ends the TLS of a connection to the host of a secret. The client is offered
-// HTTP/1.1 only. Other connections stay as they are.
+// intercept ends the TLS of a connection to the host of a secret and offers the client HTTP/1.1 only. It returns
+// other connections unchanged.
 func (p *Proxy) intercept(h *held) net.Conn {
 	if h.flow.shape() != httpsFor {
 		return h
@@ -132,22 +131,22 @@ func (p *Proxy) intercept(h *held) net.Conn {
 	})
 }
 
-// hide blanks what an answer to a request that could have a secret in it says of one: an
-// agent must not find by an echo what it does not have. Lengths stay as they are. What a
-// server compresses that was asked not to, and what follows a change of protocol, is not read.
+// hide blanks secret values in a response over TLS, so that an agent cannot read a value from an echo. Lengths do
+// not change. It cannot search a body that a server compressed against the request, nor data after a protocol
+// switch.
 func (f *flow) hide(resp *http.Response) {
 	if !f.encrypted {
 		return
 	}
 	blankHeader(f.p.hidden, resp.Header)
-	blankHeader(f.p.hidden, resp.Trailer) // the names that are announced
+	blankHeader(f.p.hidden, resp.Trailer) // the announced names
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return // its body is the connection
 	}
 	resp.Body = &blanked{f.p.hidden.Reader(resp.Body), resp.Body, f.p.hidden, resp}
 }
 
-// blankHeader blanks names and values. Go has put the names in its own case.
+// blankHeader blanks names and values. net/http has changed the case of the names.
 func blankHeader(hidden *redact.Values, h http.Header) {
 	for _, name := range slices.Collect(maps.Keys(h)) {
 		values := h[name]
@@ -161,8 +160,8 @@ func blankHeader(hidden *redact.Values, h http.Header) {
 	}
 }
 
-// blanked is the body of an answer. The header fields behind it, which are read with its end, are given
-// on after it was closed.
+// blanked is the body of a response. Trailer fields are read with its end and forwarded after Close, so Close
+// blanks them.
 type blanked struct {
 	io.Reader
 	body   io.Closer
@@ -176,7 +175,7 @@ func (b *blanked) Close() error {
 	return err
 }
 
-// heldBy finds the connection below TLS.
+// heldBy returns the held connection below TLS.
 func heldBy(c net.Conn) (*held, bool) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

@@ -20,46 +20,46 @@ import (
 	"demesne/proxy/redact"
 )
 
-// Resolver finds the addresses of a name. *net.Resolver is one.
+// Resolver looks up the addresses of a name. *net.Resolver implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Dialer connects to a literal address. *net.Dialer is one.
+// Dialer connects to a literal address. *net.Dialer implements it.
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Config is what one sandbox's proxy works with. The zero Config denies everything.
+// Config configures the proxy of one sandbox. The zero Config denies everything.
 type Config struct {
-	Sandbox  string // its id, for the log
+	Sandbox  string // sandbox id, for the log
 	Policy   policy.Policy
-	V4, V6   netip.Prefix                       // pools that stand for names; an invalid one: no such addresses
-	Resolver Resolver                           // nil: the host's
+	V4, V6   netip.Prefix                       // pools of fake addresses that stand for names; invalid: no addresses of that family
+	Resolver Resolver                           // nil: the host's resolver
 	Dialer   Dialer                             // nil: plain TCP
-	Upstream *Upstream                          // nil: none
-	Own      func(netip.AddrPort) (bool, error) // whether a connection to there ends on this machine; nil: hostaddr.Own
-	Secrets  []Secret                           // that requests are given
-	CA       []byte                             // Proxy.Authority of a proxy that this one replaces; nil: a new one
-	Roots    *x509.CertPool                     // whom to trust about the hosts of secrets; nil: whom the host trusts
-	Approve  Approver                           // nil: what no rule speaks of is denied
-	Log      io.Writer                          // a audit.Record as JSON a line; nil: none
+	Upstream *Upstream                          // nil: no upstream proxy
+	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: hostaddr.Own
+	Secrets  []Secret                           // credentials that the proxy inserts into requests
+	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
+	Roots    *x509.CertPool                     // roots that verify the hosts of secrets; nil: the host's roots
+	Approve  Approver                           // nil: names that no rule covers are denied
+	Log      io.Writer                          // receives one audit.Record as JSON a line; nil: no log
 	Limits   Limits
 
-	Spent  []audit.Spent       // of budgets, by proxies that this one replaces
-	Spend  func(audit.Spent)   // is told before what it tells of goes on, of as much or more; nil: nobody is
-	Denied func(audit.Blocked) // is told of what was denied once, twice, four times…; nil: nobody is
+	Spent  []audit.Spent       // budgets spent under the proxies that this one replaces
+	Spend  func(audit.Spent)   // reports at least the amount spent, before the traffic is forwarded; nil: no reports
+	Denied func(audit.Blocked) // called when a denial has happened 1, 2, 4, 8… times; nil: no reports
 
-	Generation int // proxies that served the sandbox before, of which it may remember addresses
+	Generation int // number of earlier proxies of this sandbox, whose fake addresses it may remember
 }
 
-// Limits bound what a sandbox can use up. Zero: the default.
+// Limits bound the resources that a sandbox can use. Zero means the default.
 type Limits struct {
-	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it moves much
-	Names       int           // that DNS gives addresses for: 16384
-	Log         int64         // bytes: 64 MiB, a quarter for denials. Without room for more nothing is allowed
-	Head        time.Duration // for a request's head, a ClientHello: 10 s
-	Dial        time.Duration // for all addresses of a name: 30 s
+	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it splices
+	Names       int           // names that DNS gives addresses for: 16384
+	Log         int64         // bytes: 64 MiB, a quarter of it for denials. Without space for another line nothing is allowed
+	Head        time.Duration // to receive a request's head or a ClientHello: 10 s
+	Dial        time.Duration // to connect, for all addresses of a name together: 30 s
 }
 
 func (l Limits) filled() Limits {
@@ -77,7 +77,7 @@ func fill[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Proxy is one sandbox's way out. Its methods may be called at any time.
+// Proxy is the egress proxy of one sandbox. Its methods are safe for concurrent use.
 type Proxy struct {
 	Config
 	policy  atomic.Pointer[policy.Policy]
@@ -85,23 +85,23 @@ type Proxy struct {
 	log     *journal
 	spent   budgets
 	asking  asking
-	flows   atomic.Int64 // that have not ended
+	flows   atomic.Int64 // flows that have not ended
 	secrets secrets
-	hidden  *redact.Values // of the secrets
+	hidden  *redact.Values // values of the secrets
 	issuer  *issuer        // nil without secrets
 
-	web     func() *web         // once
-	started atomic.Pointer[web] // by that
+	web     func() *web         // starts the HTTP servers once
+	started atomic.Pointer[web] // set by web once it has started
 
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
-	held  map[io.Closer]bool // listeners and connections, to close
-	conns int                // of held
+	held  map[io.Closer]bool // listeners and connections that Close closes; nil after Close
+	conns int                // number of connections in held
 }
 
-// New makes a proxy that serves nothing yet. Close ends it.
+// New returns a proxy that serves nothing yet. Close releases its resources.
 func New(c Config) (*Proxy, error) {
 	if c.V4.IsValid() && !c.V4.Addr().Is4() || c.V6.IsValid() && !c.V6.Addr().Is6() {
 		return nil, fmt.Errorf("make proxy: pools %v and %v are of the wrong families", c.V4, c.V6)
@@ -137,11 +137,11 @@ func New(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// SetPolicy decides what comes next. Tunnels that are open stay. Rules that are new, or gone,
-// are written down.
+// SetPolicy replaces the policy for later decisions. Open tunnels continue. It logs each rule that was added or
+// removed.
 func (p *Proxy) SetPolicy(pol policy.Policy) {
 	before := p.policy.Swap(&pol)
-	if before == nil { // by New
+	if before == nil { // the call by New
 		return
 	}
 	for _, r := range changes(*before, pol) {
@@ -150,7 +150,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 	p.forget()
 }
 
-// changes are records of what makes one policy another. It is pure.
+// changes returns a record for each rule that was added or removed between two policies.
 func changes(before, after policy.Policy) (all []audit.Record) {
 	say := func(what string, rules, others []policy.Rule) {
 		for _, r := range rules {
@@ -166,11 +166,11 @@ func changes(before, after policy.Policy) (all []audit.Record) {
 	return all
 }
 
-// Blocked lists what was denied, each once, the first first.
+// Blocked returns the distinct denials, in order of first occurrence.
 func (p *Proxy) Blocked() []audit.Blocked { return p.log.denials() }
 
-// Close ends listeners and connections. What they were about is in the log when it
-// returns.
+// Close closes all listeners and connections. It waits up to one second for their flows to end, and then flushes
+// the log.
 func (p *Proxy) Close() error {
 	p.cancel()
 	p.mu.Lock()

@@ -18,7 +18,7 @@ import (
 
 func hello200(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s", r.Host) }
 
-// client is an HTTP client that uses the proxy.
+// client returns an HTTP client that uses the proxy.
 func (r *rig) client(a *authority) *http.Client {
 	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: r.addr})}
 	if a != nil {
@@ -66,7 +66,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestConnectPipelined: what comes in one packet with the request is not lost.
+// TestConnectPipelined checks that bytes in one packet with the CONNECT are not lost.
 func TestConnectPipelined(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")
@@ -86,7 +86,7 @@ func TestConnectPipelined(t *testing.T) {
 	}
 }
 
-// TestMessages: a person understands the answer, and knows why.
+// TestMessages checks that the error text names the target and the reason.
 func TestMessages(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "good.test:1", "gone.test", "inside.test")}, "good.test")
 	r.world.at["inside.test."] = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
@@ -135,8 +135,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestNamed: a program that knows of no proxy gets to the name it asked DNS for, on any
-// port and in any protocol.
+// TestNamed checks that a program without proxy settings reaches a name through DNS, on any port and with any
+// protocol.
 func TestNamed(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:443", hello200, "good.test")
@@ -148,7 +148,7 @@ func TestNamed(t *testing.T) {
 		t.Error(err)
 	}
 	h := r.named("good.test", 80)
-	for range 2 { // kept alive
+	for range 2 { // keep-alive
 		fmt.Fprint(h, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
 		b := make([]byte, 1000)
 		if n, err := h.Read(b); err != nil || !strings.Contains(string(b[:n]), "hello from good.test") {
@@ -179,7 +179,7 @@ func TestNamedRefused(t *testing.T) {
 	r.blocked("an address that DNS gave for no name")
 }
 
-// TestSetPolicy: what comes next is decided anew, what is open stays.
+// TestSetPolicy checks that a new policy applies to later connections and that open ones continue.
 func TestSetPolicy(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{}, "good.test")
@@ -254,7 +254,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// talk says whether a connection to at ends without an error.
+// talk reads from a connection to at until its end, and returns the number of bytes and the error.
 func talk(at string) (int64, error) {
 	c, err := net.Dial("tcp", at)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"net"
 )
 
-// pump copies from src to dst until the end, which it passes on, or until an error or
-// the end of the budget, which end both. Between plain TCP connections io.Copy splices,
-// also below a LimitedReader; see relay.
+// pump copies from src to dst until the end, which it forwards as a half-close. On an error or an exhausted
+// budget it closes both. Between plain TCP connections io.Copy splices, even from a LimitedReader; see relay.
 func pump(dst, src net.Conn, b *budget) (n int64) {
 	var err error
 	if b.bounded() {
@@ -26,7 +25,7 @@ func pump(dst, src net.Conn, b *budget) (n int64) {
 	return n
 }
 
-// passOn copies to the end.
+// passOn copies until the end.
 func passOn(dst, src net.Conn) (n int64, err error) {
 	to, ok1 := dst.(*net.TCPConn)
 	from, ok2 := src.(*net.TCPConn)
@@ -36,9 +35,8 @@ func passOn(dst, src net.Conn) (n int64, err error) {
 	return io.Copy(dst, src) // one is TLS to the host's own proxy
 }
 
-// bite is how much is spliced before it is counted. Of a budget with less than plenty left each
-// byte is counted before it goes on: otherwise all connections of a sandbox, both ways, could
-// move more than is left.
+// bite is how much is spliced before it is counted. With less than plenty left of a budget, bytes are counted
+// before they are forwarded. Otherwise all connections of a sandbox together could move more than the rest.
 const (
 	bite   = 256 << 10
 	plenty = 2 * 512 * bite
@@ -76,7 +74,7 @@ func pumpCounted(dst, src net.Conn, b *budget) (n int64, err error) {
 	}
 }
 
-// pass writes p to dst as far as the budget goes.
+// pass writes p to dst as far as the budget allows.
 func (b *budget) pass(dst io.Writer, p []byte) (n int64, err error) {
 	some := int64(len(p))
 	if b.bounded() {

@@ -14,7 +14,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// written is what this process wrote by write(2) and the like. splice(2) does not count.
+// written returns the bytes this process wrote by write(2) and similar calls. splice(2) does not count.
 func written(t *testing.T) (n int64) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/io")
@@ -27,8 +27,8 @@ func written(t *testing.T) (n int64) {
 	return n
 }
 
-// TestSplice: the kernel moves a tunnel's bytes. The server and the client here write
-// them; were the proxy to, they would be written once more.
+// TestSplice checks that the kernel moves a tunnel's bytes. The server and the client in this process write them
+// once; the proxy must not write them again.
 func TestSplice(t *testing.T) {
 	const size = 64 << 20
 	for _, limit := range []int64{0, 1 << 40} {
@@ -107,8 +107,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestBudgetBothWays: of what is left neither direction keeps anything for itself, and not a byte
-// more goes through.
+// TestBudgetBothWays checks that both directions share a budget, and that not one byte more goes through.
 func TestBudgetBothWays(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	rule, _ := policy.ParseRule("good.test:*")
@@ -125,7 +124,7 @@ func TestBudgetBothWays(t *testing.T) {
 			break
 		}
 	}
-	if moved < 1000 || moved > 1100 { // the last block was sent, and came no further than the proxy
+	if moved < 1000 || moved > 1100 { // the last block reached only the proxy
 		t.Errorf("%d bytes were moved", moved)
 	}
 	r.idle()

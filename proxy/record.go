@@ -15,20 +15,20 @@ import (
 	"demesne/proxy/redact"
 )
 
-// journal writes records, and keeps the denials. A quarter of a log's bytes is for what was denied: a refused request costs a
-// sandbox nothing, and must not take the room of what is allowed. Where that has no room left, or cannot be
-// written, nothing is admitted any more.
+// journal writes records and keeps the denials. Denials get a quarter of the log's bytes: a refused request costs
+// a sandbox nothing and must not use up the space for allowed ones. When the space for allowed decisions is used
+// up or the log cannot be written, the journal admits nothing.
 type journal struct {
 	to      io.Writer // nil: nothing is written
 	sandbox string
 	hidden  *redact.Values
-	tell    func(audit.Blocked) // nil: nobody is told
+	tell    func(audit.Blocked) // nil: no reports
 
 	mu              sync.Mutex
 	allowed, denied share
-	rest            tally  // denials of kinds that denied has no room for
-	unsent          []byte // what could not be written yet, with the end of a line that was written in part
-	failed          error  // of the last write
+	rest            tally  // denials of kinds that denied has no space to list
+	unsent          []byte // lines not written yet, with the rest of a line that was written in part
+	failed          error  // error of the last write
 	ended           bool
 	blocked         audit.Denials
 }
@@ -40,12 +40,12 @@ func newJournal(c Config) *journal {
 	j.rest.rec = audit.Record{Version: audit.Version, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: audit.Denied,
 		Reason: "denied too, of more kinds than the log has room for"}
 	j.rest.size = int64(len(encode(j.rest.rec)) + countSize)
-	j.denied.held = 2 * j.rest.size // for the first one, and for the sum at the end
+	j.denied.held = 2 * j.rest.size // for its first line, and for the sum at the end
 	return j
 }
 
-// admit keeps room for the line about something that is to be allowed, until release. The error says why there is
-// none.
+// admit reserves space for the line about an allowed flow, until release. It returns an error when there is no
+// space.
 func (j *journal) admit() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -61,7 +61,7 @@ func (j *journal) admit() error {
 	return nil
 }
 
-// failure does not say where the log is: a sandbox reads it.
+// failure does not name the log's path, because the sandbox can read the message.
 func (j *journal) failure() error {
 	var why syscall.Errno
 	if !errors.As(j.failed, &why) {
@@ -76,7 +76,7 @@ func (j *journal) release() {
 	j.allowed.held -= maxLogLine
 }
 
-// write writes r down, or counts it. Of what was denied once, twice, four times… it tells.
+// write logs r or counts it. It calls tell when a denial has happened 1, 2, 4, 8… times.
 func (j *journal) write(r audit.Record) {
 	r.Version, r.Sandbox = audit.Version, j.sandbox
 	r.Request, r.Error = j.hidden.Text(r.Request), j.hidden.Text(r.Error)
@@ -91,10 +91,10 @@ func (j *journal) write(r audit.Record) {
 	}
 }
 
-// power says whether n is 1, 2, 4, 8…
+// power reports whether n is a power of two.
 func power(n int) bool { return bits.OnesCount(uint(n)) == 1 }
 
-// enter gives what was counted of r's kind if it was denied.
+// enter logs r. For a denial it returns the count of its kind.
 func (j *journal) enter(r audit.Record) (b audit.Blocked) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -138,8 +138,8 @@ func (j *journal) line(r audit.Record) {
 	}
 }
 
-// flush writes what was counted and not written. A share keeps room for the last time that this is done for a tally; before, there has to be
-// more, and the log has to be one that can be written.
+// flush writes the pending count of t. A share reserves space for the last flush of each tally. Earlier flushes
+// need other space and a log that can be written.
 func (j *journal) flush(s *share, t *tally, last bool) {
 	if last {
 		s.held -= t.size
@@ -152,14 +152,14 @@ func (j *journal) flush(s *share, t *tally, last bool) {
 	j.put(line)
 }
 
-// put writes a line, now or later.
+// put queues a line and tries to write it.
 func (j *journal) put(line []byte) {
 	j.unsent = append(j.unsent, line...)
 	j.send()
 }
 
-// send says whether everything is written. What was admitted is kept until it is: no more than was admitted
-// before the first failure.
+// send reports whether everything is written. It keeps unwritten lines. They are bounded, since nothing is
+// admitted after the first failure.
 func (j *journal) send() bool {
 	if len(j.unsent) == 0 {
 		return true
@@ -169,7 +169,7 @@ func (j *journal) send() bool {
 	return len(j.unsent) == 0
 }
 
-// finish writes all that was counted. What comes later is not counted any more.
+// finish writes all pending counts. Later records are no longer counted.
 func (j *journal) finish() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -186,7 +186,8 @@ func (j *journal) finish() {
 	j.flush(&j.denied, &j.rest, true)
 }
 
-// denials are also written down as far as they were counted: the log is up to date when a caller asks.
+// denials returns the denials. It first writes their pending counts, so that the log is up to date when a caller
+// asks.
 func (j *journal) denials() []audit.Blocked {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -198,15 +199,15 @@ func (j *journal) denials() []audit.Blocked {
 	return j.blocked.List()
 }
 
-// maxLogLine bounds a line, maxLogField a text in it, both in bytes; countSize is for what a line has more that
-// stands for several decisions.
+// maxLogLine bounds a line and maxLogField a text in it, both in bytes. countSize is the extra space that a line
+// needs to stand for several decisions.
 const (
 	maxLogLine  = 4096
 	maxLogField = 512
 	countSize   = 256
 )
 
-// encode gives the line of r. In JSON a byte may take six.
+// encode returns the line of r. It shortens the texts until the line fits, since a byte may take six in JSON.
 func encode(r audit.Record) []byte {
 	for most := maxLogField; ; most /= 2 {
 		line, _ := json.Marshal(bound(r, most)) // no field of Record can fail
@@ -216,7 +217,7 @@ func encode(r audit.Record) []byte {
 	}
 }
 
-// bound bounds the texts of r: they come from a sandbox, or from servers.
+// bound shortens the texts of r to most bytes. They come from a sandbox or from servers.
 func bound(r audit.Record, most int) audit.Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
 		if len(*s) > most {

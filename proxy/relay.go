@@ -8,18 +8,18 @@ import (
 	"unsafe"
 )
 
-// What is moved by hand, and what is spliced before the next piece is tried by hand.
+// pieceSize is the most that one read(2) and write(2) copy. spliced is how much is spliced before relay reads
+// again.
 const (
 	pieceSize = 4 << 10
 	spliced   = 1 << 20
 )
 
-// buffers are for pieces: a tunnel that is idle keeps none.
+// buffers holds buffers for pieces, so that an idle tunnel holds none.
 var buffers = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
-// relay copies from src to dst until the end. Pieces that do not fill a buffer are read and
-// written, so that requests and answers take neither a pipe's descriptors nor its system
-// calls; of what fills one the rest is spliced, a stretch at a time.
+// relay copies from src to dst until the end. It reads and writes pieces that do not fill a buffer, which saves a
+// pipe's descriptors and system calls for requests and answers. After a full piece it splices.
 func relay(dst, src *net.TCPConn) (n int64, err error) {
 	p, err := newPiece(dst, src)
 	for err == nil {
@@ -40,13 +40,12 @@ func relay(dst, src *net.TCPConn) (n int64, err error) {
 	return n, err
 }
 
-// piece is what is moved by hand. Its system calls do not tell Go's scheduler: the sockets do not
-// block, and the scheduler would take a call that wakes the reader at the other end for one
-// that does, and give its processor to another thread. That costs a third of a request's
-// processor time, and a thread's wake-up of each.
+// piece calls read(2) and write(2) without telling Go's scheduler. The sockets are non-blocking, but the
+// scheduler could take a call that wakes the reader at the other end for a blocking one. It would then hand its
+// processor to another thread, which costs a third of a request's processor time and one thread wake-up each.
 type piece struct {
 	src, dst    syscall.RawConn
-	read, write func(fd uintptr) bool // methods, once
+	read, write func(fd uintptr) bool // method values, allocated once
 
 	buf     *[pieceSize]byte
 	n, sent int           // of buf, read and written
@@ -62,7 +61,7 @@ func newPiece(dst, src *net.TCPConn) (p *piece, err error) {
 	return p, err
 }
 
-// move waits for something and passes it on. 0 without an error is the end.
+// move waits for a piece and forwards it. It returns 0 without an error at the end.
 func (p *piece) move() (n int, err error) {
 	if err := p.src.Read(p.read); err != nil {
 		return 0, err
@@ -79,8 +78,7 @@ func (p *piece) move() (n int, err error) {
 	return p.sent, nil
 }
 
-// tryRead says whether there was something, which is in a buffer then: bytes, the end, or an
-// error.
+// tryRead reports whether reading returned: bytes, the end, or an error. It then holds a buffer.
 func (p *piece) tryRead(fd uintptr) bool {
 	p.buf = buffers.Get().(*[pieceSize]byte)
 	p.n, p.err = transfer(syscall.SYS_READ, fd, p.buf[:])
@@ -91,7 +89,7 @@ func (p *piece) tryRead(fd uintptr) bool {
 	return true
 }
 
-// tryWrite says whether all of it was written, or never will be.
+// tryWrite reports whether everything was written or writing failed.
 func (p *piece) tryWrite(fd uintptr) bool {
 	for p.sent < p.n {
 		n, e := transfer(syscall.SYS_WRITE, fd, p.buf[p.sent:p.n])
@@ -106,7 +104,7 @@ func (p *piece) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// transfer is read(2) or write(2) on a socket that does not block. b is not empty.
+// transfer is read(2) or write(2) on a non-blocking socket. b must not be empty.
 func transfer(call, fd uintptr, b []byte) (n int, e syscall.Errno) {
 	for {
 		r, _, e := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))

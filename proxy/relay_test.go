@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// pair gives both ends of a TCP connection.
+// pair returns both ends of a TCP connection.
 func pair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,8 +28,8 @@ func pair(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// Whatever comes arrives, in its order: pieces of all sizes, around those of the buffer and of
-// what is spliced, and a reader that is slower than the writer.
+// TestRelay checks that all bytes arrive in order. It covers sizes around that of the buffer and of a spliced
+// stretch, and a reader slower than the writer.
 func TestRelay(t *testing.T) {
 	for _, size := range []int{0, 1, pieceSize - 1, pieceSize, pieceSize + 1, 2 * pieceSize, spliced + pieceSize, spliced + pieceSize + 1, 3*spliced + 7} {
 		client, in := pair(t)
@@ -56,7 +56,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// Small messages each arrive before the next one is there.
+// TestRelayMessages checks that each small message arrives before the next one is sent.
 func TestRelayMessages(t *testing.T) {
 	client, in := pair(t)
 	out, server := pair(t)
@@ -70,7 +70,7 @@ func TestRelayMessages(t *testing.T) {
 	}
 }
 
-// What ends in the middle is an error of whoever ended it: a reset, and a close of our own.
+// TestRelayErrors checks that relay returns an error after a reset, and when the proxy closes a connection.
 func TestRelayErrors(t *testing.T) {
 	for name, end := range map[string]func(client, in, out, server *net.TCPConn){
 		"reset by the sender":   func(client, _, _, _ *net.TCPConn) { reset(client) },
@@ -91,12 +91,12 @@ func TestRelayErrors(t *testing.T) {
 	}
 }
 
-// flood writes more than the sockets on the way hold, without waiting for the end of it.
+// flood writes more than the sockets on the way can buffer, and does not wait.
 func flood(c *net.TCPConn) {
 	go func() { io.CopyN(c, zeros{}, 1<<30) }()
 }
 
-// An idle tunnel, and one with small messages, takes no pipe.
+// TestRelayDescriptors checks that an idle tunnel, and one with small messages, opens no pipe.
 func TestRelayDescriptors(t *testing.T) {
 	client, in := pair(t)
 	out, server := pair(t)

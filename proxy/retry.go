@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TLS records (RFC 8446, 5.1): a type, a version, a length of two bytes, a body. Handshake messages
-// run through the bodies of their records: a type, a length of three bytes, a body.
+// TLS records (RFC 8446, 5.1) have a type, a version, a length of two bytes and a body. Handshake messages run
+// through the bodies of their records and have a type, a length of three bytes and a body.
 const (
 	recordChangeCipherSpec = 20
 	recordAlert            = 21
@@ -24,15 +24,15 @@ const (
 
 	messageHeader  = 4
 	messageServer  = 2                      // ServerHello
-	serverHelloEnd = messageHeader + 2 + 32 // of its random
+	serverHelloEnd = messageHeader + 2 + 32 // the end of its random
 )
 
-// retryRandom is the random of a ServerHello that is a HelloRetryRequest.
+// retryRandom is the random of a ServerHello that is a HelloRetryRequest (RFC 8446, 4.1.3).
 var retryRandom = []byte("\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c")
 
-// helloEnd returns where the records of the first handshake message in b end. It returns false
-// when another message begins in the last of them: a client could send a second ClientHello there before
-// a server asks for it. It is pure.
+// helloEnd returns the offset at which the records of the first handshake message in b end. It returns false when
+// the message is incomplete or another one begins in its last record. A client could send a second ClientHello
+// there before a server asks for it.
 func helloEnd(b []byte) (end int, ok bool) {
 	var message []byte
 	for len(b)-end >= recordHeader && b[end] == recordHandshake {
@@ -55,25 +55,26 @@ func helloEnd(b []byte) (end int, ok bool) {
 	return 0, false
 }
 
-// serverScan reads what a TLS server sends, in pieces, for HelloRetryRequests. The zero value is the
-// beginning.
+// serverScan searches the stream of a TLS server for HelloRetryRequests. The stream may come in pieces. The zero
+// value is ready to use.
 type serverScan struct {
-	header  []byte // of the record that is read
-	left    int    // of its body
-	message []byte // the beginning of the handshake message that is read
-	skip    int    // of handshake messages
+	header  []byte // of the current record
+	left    int    // bytes of its body still to come
+	message []byte // start of the current handshake message
+	skip    int    // bytes of handshake messages to skip
 }
 
-// verdict is what a server's first message says.
+// verdict is the meaning of a server's first message.
 type verdict int
 
 const (
 	unknown    verdict = iota
-	noRetry            // a ServerHello, or no TLS: no ClientHello follows that a server would accept
+	noRetry            // a ServerHello, or no TLS: the server would accept no further ClientHello
 	helloAgain         // HelloRetryRequest
 )
 
-// scan reads b and returns a verdict, and what of b is behind it. After helloAgain the next ServerHello is looked for.
+// scan reads b. It returns a verdict and the rest of b after it. After helloAgain it searches for the next
+// ServerHello.
 func (s *serverScan) scan(b []byte) (v verdict, rest []byte) {
 	for len(b) > 0 {
 		if s.left == 0 {
@@ -102,7 +103,7 @@ func (s *serverScan) scan(b []byte) (v verdict, rest []byte) {
 	return unknown, nil
 }
 
-// plausible reports whether the beginning of a record's header may be that of a message before a server's keys.
+// plausible reports whether header may begin a record that a server sends before it has keys.
 func plausible(header []byte) bool {
 	switch {
 	case header[0] != recordHandshake && header[0] != recordAlert && header[0] != recordChangeCipherSpec:
@@ -113,7 +114,7 @@ func plausible(header []byte) bool {
 	return len(header) < recordHeader || binary.BigEndian.Uint16(header[3:]) <= maxRecord
 }
 
-// handshake reads a piece of handshake messages, up to a verdict, and returns how many bytes those are.
+// handshake reads a piece of handshake messages up to a verdict. It returns how many bytes it read.
 func (s *serverScan) handshake(b []byte) (v verdict, n int) {
 	n = min(s.skip, len(b))
 	s.skip -= n
@@ -133,8 +134,9 @@ func (s *serverScan) handshake(b []byte) (v verdict, n int) {
 	return helloAgain, n
 }
 
-// tunnelTLS is tunnel for TLS. head begins with a ClientHello that is for the flow's name, of which the first sent bytes went to
-// the server; each further one that the server asks for is held to that name too. Until the server's first message nothing but the ClientHello goes on.
+// tunnelTLS is tunnel for TLS. head begins with a ClientHello for the flow's name; the server has its first sent
+// bytes already. Each further ClientHello that the server asks for must have that name too. Until the server's
+// first message, only the ClientHello is forwarded.
 func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, sent int, up net.Conn) {
 	end, ok := helloEnd(head)
 	if !ok {
@@ -163,13 +165,14 @@ func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, sent int, up net.Conn) {
 		c.Close()
 		up.Close()
 	}
-	for range verdicts { // of a server that asks again and again
+	for range verdicts {
 	}
 	<-done
 	f.sayCut(bytes)
 }
 
-// answers copies from the server, and sends a verdict for each of its ServerHellos until one that is noRetry.
+// answers copies from the server. It sends one verdict for each HelloRetryRequest and closes verdicts after the
+// last.
 func (f *flow) answers(c *net.TCPConn, up net.Conn, bytes *budget, verdicts chan<- verdict) {
 	buf := buffers.Get().(*[pieceSize]byte)
 	n, err := scanned(c, up, buf[:], bytes, verdicts)
@@ -180,7 +183,7 @@ func (f *flow) answers(c *net.TCPConn, up net.Conn, bytes *budget, verdicts chan
 		up.Close()
 		return
 	}
-	f.in.Add(pump(c, up, bytes)) // which finds the end again
+	f.in.Add(pump(c, up, bytes)) // it meets the end again
 }
 
 func scanned(c *net.TCPConn, up net.Conn, buf []byte, b *budget, verdicts chan<- verdict) (n int64, err error) {
@@ -206,8 +209,8 @@ func scanned(c *net.TCPConn, up net.Conn, buf []byte, b *budget, verdicts chan<-
 	}
 }
 
-// heldToName waits until the server has accepted a ClientHello. head is what was read from the client
-// behind the first one. It returns false when the connection is to end.
+// heldToName waits until the server has accepted a ClientHello. head holds the bytes that the client sent after
+// the first one. It returns false when the connection must end.
 func (f *flow) heldToName(c *net.TCPConn, head []byte, up net.Conn, bytes *budget, verdicts <-chan verdict) bool {
 	for {
 		if len(head) == 0 {
@@ -224,7 +227,7 @@ func (f *flow) heldToName(c *net.TCPConn, head []byte, up net.Conn, bytes *budge
 		if !ok {
 			return false
 		}
-		if hello == nil { // the client ended instead
+		if hello == nil { // the client ended the connection
 			return true
 		}
 		end, ok := helloEnd(hello)
@@ -240,8 +243,8 @@ func (f *flow) heldToName(c *net.TCPConn, head []byte, up net.Conn, bytes *budge
 	}
 }
 
-// nextHello reads a ClientHello for the flow's name and returns all that was read. Records before it go on: early data, and a
-// ChangeCipherSpec. It returns nil when the client sends no more.
+// nextHello reads a ClientHello for the flow's name and returns all the bytes read. It forwards the records
+// before it: early data and a ChangeCipherSpec. It returns nil when the client sends no more.
 func (f *flow) nextHello(c *net.TCPConn, head []byte, up net.Conn, b *budget) (hello []byte, ok bool) {
 	c.SetReadDeadline(time.Now().Add(f.p.Limits.Head))
 	defer c.SetReadDeadline(time.Time{})
@@ -274,13 +277,13 @@ func (f *flow) nextHello(c *net.TCPConn, head []byte, up net.Conn, b *budget) (h
 	}
 }
 
-// broke notes why a connection ends, and returns false.
+// broke records why a connection ends, and returns false.
 func (f *flow) broke(err error) bool {
 	f.rec.Error = err.Error()
 	return false
 }
 
-// send writes what was read from the client to up, as far as the budget goes.
+// send writes bytes from the client to up, as far as the budget allows.
 func (f *flow) send(up net.Conn, head []byte, b *budget) bool {
 	if len(head) == 0 {
 		return true
@@ -290,7 +293,7 @@ func (f *flow) send(up net.Conn, head []byte, b *budget) bool {
 	return err == nil || f.broke(err)
 }
 
-// await waits until there are bytes to read, which stay unread, or the end: then more is false.
+// await waits until bytes can be read or the stream ends. It leaves the bytes unread. more is false at the end.
 func await(c *net.TCPConn) (more bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// opensslServer runs `openssl s_server` at an address until the test ends: with the certificate of evil.test for that name
-// and of allowed.test otherwise, and for the group P-384 only, which no client has a key share for at first.
+// opensslServer runs `openssl s_server` at an address until the test ends. It uses the certificate of evil.test
+// for that name and that of allowed.test otherwise. It supports only the group P-384, for which no client sends a
+// key share at first.
 func opensslServer(t *testing.T, at string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +46,8 @@ func opensslServer(t *testing.T, at string) {
 	}
 }
 
-// opensslClient connects by libssl, for first and after a HelloRetryRequest for second, and gives what it says.
+// opensslClient connects with libssl, for the name first and, after a HelloRetryRequest, for second. It returns
+// the client's output.
 func opensslClient(t *testing.T, at, first, second string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(at)
@@ -56,8 +58,8 @@ func opensslClient(t *testing.T, at, first, second string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestEscapeN31Retry: a server that wants another ClientHello (HelloRetryRequest) gets one for the same name only. OpenSSL
-// serves the second name, as the first case shows.
+// TestEscapeN31Retry checks that a server which sends a HelloRetryRequest gets a second ClientHello for the same
+// name only. The first case shows that OpenSSL serves the second name.
 func TestEscapeN31Retry(t *testing.T) {
 	opensslServer(t, "8.0.0.2:443")
 	if got := opensslClient(t, "8.0.0.2:443", "allowed.test", "evil.test"); got != "1 retry: /CN=evil.test" {
@@ -74,7 +76,7 @@ func TestEscapeN31Retry(t *testing.T) {
 	r.blocked(`TLS is for "evil.test", not for "allowed.test"`)
 }
 
-// retryRecord is a HelloRetryRequest, as far as a proxy reads it.
+// retryRecord returns a HelloRetryRequest with the parts that the proxy reads.
 func retryRecord() []byte {
 	body := append([]byte{3, 3}, retryRandom...)
 	body = append(body, make([]byte, 40)...)
@@ -89,21 +91,21 @@ func oneRecord(a, b []byte) []byte {
 	return all
 }
 
-// TestEscapeN31Order: however a client sends its second ClientHello, and before the server asks too, the server gets none for another
-// name.
+// TestEscapeN31Order checks a second ClientHello in any form and order. One for another name reaches the server
+// only after the server accepted the first, when it rejects any further one.
 func TestEscapeN31Order(t *testing.T) {
 	good, evil := clientHello(t, &tls.Config{ServerName: "allowed.test"}), clientHello(t, &tls.Config{ServerName: "evil.test"})
 	ccs, early := []byte{recordChangeCipherSpec, 3, 3, 0, 1, 1}, []byte{recordData, 3, 3, 0, 3, 7, 7, 7}
 	alert := []byte{recordAlert, 3, 3, 0, 2, 1, 112}
 	again, hello := retryRecord(), append(bytes.Clone(retryRecord()), 0)
-	hello[20] ^= 1 // of the random: a ServerHello
+	hello[20] ^= 1 // changes the random: a ServerHello
 	const other = `TLS is for "evil.test", not for "allowed.test"`
 	join := func(b ...[]byte) []byte { return bytes.Join(b, nil) }
 	for name, c := range map[string]struct {
-		first  []byte // from the client, and
-		answer []byte // of the server to a ClientHello,
-		then   []byte // upon which the client says
-		want   []byte // in all, to the server
+		first  []byte // from the client,
+		answer []byte // from the server to a ClientHello,
+		then   []byte // from the client after that
+		want   []byte // everything that the server receives
 		reason string
 	}{
 		"same name":                   {good, again, join(ccs, good), join(good, ccs, good), ""},
@@ -119,7 +121,7 @@ func TestEscapeN31Order(t *testing.T) {
 		"something else":              {good, again, []byte{99, 3, 3, 0, 0}, good, "TLS without the ClientHello that the server asked for"},
 		"the end":                     {good, again, nil, good, ""},
 		"an alert, and the end":       {good, again, alert, join(good, alert), ""},
-		"not asked for":               {join(good, early), hello, evil, join(good, early, evil), ""}, // a server refuses it
+		"not asked for":               {join(good, early), hello, evil, join(good, early, evil), ""}, // a server rejects it
 		"an answer that is no TLS":    {good, []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), evil, join(good, evil), ""},
 		"no answer but the end of it": {good, nil, evil, nil, ""},
 	} {
@@ -166,7 +168,7 @@ func TestEscapeN31Order(t *testing.T) {
 					t.Errorf("the server got %d bytes, not %d:\n%.300x\n%.300x", len(b), len(c.want), b, c.want)
 				}
 				r.idle()
-				if rec := r.records(2)[1]; c.reason == "" && rec.Verdict != "allowed" { // the first is the name's
+				if rec := r.records(2)[1]; c.reason == "" && rec.Verdict != "allowed" { // the first is for the DNS query
 					t.Errorf("%+v", rec)
 				}
 			})
@@ -174,7 +176,8 @@ func TestEscapeN31Order(t *testing.T) {
 	}
 }
 
-// TestServerScan: what does not begin as a server's first TLS records do has no retry in it, and little of it is kept.
+// TestServerScan checks that a stream which does not begin like a TLS server has no retry, and that the scan
+// keeps little of it.
 func TestServerScan(t *testing.T) {
 	long := append([]byte{recordHandshake, 3, 3, 0x40, 0x00, messageServer, 0, 0x40, 0}, make([]byte, 0x4000)...)
 	for name, c := range map[string]struct {

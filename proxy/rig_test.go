@@ -33,8 +33,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// The tests run in a network namespace of their own: ports below 1024 are free there,
-// and 8.0.0.0/8 and 198.19.0.0/16 are its own, so that real servers have public addresses.
+// TestMain runs the tests in their own network namespace, where ports below 1024 are free. It assigns 8.0.0.0/8
+// and 198.19.0.0/16 to loopback, so that test servers have public addresses.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv("DEMESNE_TEST_INSIDE") == "" {
@@ -94,16 +94,16 @@ func address(name string, p netip.Prefix) error {
 	return nil
 }
 
-// rig is a proxy that serves, and the world it reaches.
+// rig is a running proxy and the resolver of its test world.
 type rig struct {
 	t     testing.TB
 	proxy *Proxy
-	addr  string // of ServeProxy
+	addr  string // address of ServeProxy
 	world *world
 	log   *lockedBuffer
 }
 
-// world is the resolver: names and where they lead. It counts what it is asked.
+// world is a resolver with a fixed table of names. It records the names it is asked for.
 type world struct {
 	mu    sync.Mutex
 	at    map[string][]netip.Addr
@@ -137,7 +137,7 @@ func (l *lockedBuffer) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// newRig allows what rules say. Names lead to 8.0.0.2 and up, in the order given.
+// newRig starts a proxy. Names resolve to 8.0.0.2 and up, in the order given.
 func newRig(t testing.TB, c Config, names ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, world: &world{at: map[string][]netip.Addr{}}, log: &lockedBuffer{}}
@@ -152,7 +152,7 @@ func newRig(t testing.TB, c Config, names ...string) *rig {
 		c.Log = r.log
 	}
 	if c.Own == nil {
-		c.Own = func(netip.AddrPort) (bool, error) { return false, nil } // 8.0.0.0/8 is the world here
+		c.Own = func(netip.AddrPort) (bool, error) { return false, nil } // 8.0.0.0/8 stands for the Internet here
 	}
 	p, err := New(c)
 	if err != nil {
@@ -187,7 +187,7 @@ func (r *rig) serve(at string, f func(net.Listener) error) string {
 	return l.Addr().String()
 }
 
-// named connects to a name's address, as a program does that knows of no proxy.
+// named connects to a name's fake address, as a program without proxy settings does.
 func (r *rig) named(name string, port uint16) net.Conn {
 	r.t.Helper()
 	at := netip.AddrPortFrom(r.address(name), port).String()
@@ -195,7 +195,7 @@ func (r *rig) named(name string, port uint16) net.Conn {
 	return r.dial(at)
 }
 
-// address is what DNS says of a name.
+// address returns the address that DNS gives for a name.
 func (r *rig) address(name string) netip.Addr {
 	r.t.Helper()
 	m := new(dns.Msg)
@@ -219,7 +219,7 @@ func (r *rig) dial(at string) net.Conn {
 	return c
 }
 
-// connect asks for a tunnel and gives it and the answer.
+// connect requests a tunnel and returns the connection and the response.
 func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 	r.t.Helper()
 	c := r.dial(r.addr)
@@ -236,7 +236,7 @@ func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 	return c, resp, body
 }
 
-// records waits until there are n, and gives them.
+// records waits for n records and returns them.
 func (r *rig) records(n int) []audit.Record {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -274,7 +274,7 @@ func (r *rig) blocked(reason string) {
 	}
 }
 
-// authority is a CA and the certificates it made.
+// authority is a CA.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -335,7 +335,7 @@ func serve(t testing.TB, l net.Listener, h http.HandlerFunc) {
 	t.Cleanup(func() { s.Close() })
 }
 
-// echo serves TCP by sending back what comes.
+// echo runs a TCP server that sends back its input.
 func echo(t testing.TB, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

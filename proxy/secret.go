@@ -15,11 +15,10 @@ import (
 	"demesne/proxy/redact"
 )
 
-// Secret is a credential that a sandbox uses without having it. Inside there is a
-// placeholder; the proxy puts the value in its place in requests to one host over TLS,
-// which it ends for that host with a certificate of the sandbox's own CA ([Proxy.CA]).
-// What that host sends back of it, as it is or in one of the forms that package redact knows,
-// is blanked; a host that sends it back in another one is not defended against.
+// Secret is a credential that a sandbox can use without ever seeing its value. The sandbox has a placeholder. The
+// proxy replaces it by the value in requests to one host over TLS. For that host it ends TLS with a certificate
+// of the sandbox's own CA ([Proxy.CA]). It blanks the value in that host's responses, as it is or in a form that
+// package redact knows. It does not defend against a host that returns the value in another form.
 type Secret struct {
 	name, value, placeholder string
 	host                     policy.Name
@@ -27,8 +26,8 @@ type Secret struct {
 	header                   string // canonical; "": any
 }
 
-// NewSecret makes a secret with a new placeholder. at is a host, or a host and a port where that
-// is not 443; header may be "", for any.
+// NewSecret returns a secret with a new random placeholder. at is a host or host:port; the default port is 443.
+// An empty header means any header.
 func NewSecret(name, value, at, header string) (Secret, error) {
 	q, err := secretAt(at)
 	switch {
@@ -53,10 +52,10 @@ func secretAt(s string) (q policy.Query, err error) {
 	return q, err
 }
 
-// Placeholder is what stands for the value inside.
+// Placeholder returns the text that stands for the value inside the sandbox.
 func (s Secret) Placeholder() string { return s.placeholder }
 
-// WithPlaceholder is s with the placeholder that a sandbox has already.
+// WithPlaceholder returns s with the placeholder that the sandbox already has.
 func (s Secret) WithPlaceholder(placeholder string) Secret {
 	s.placeholder = placeholder
 	return s
@@ -77,18 +76,18 @@ func (all secrets) values() *redact.Values {
 	return redact.New(values...)
 }
 
-// isFor says whether q is about where the secret goes.
+// isFor reports whether q's name and port are those of the secret.
 func (s Secret) isFor(q policy.Query) bool { return s.host == q.Name && s.port == q.Port }
 
 func (all secrets) has(q policy.Query) bool {
 	return slices.ContainsFunc(all, func(s Secret) bool { return s.isFor(q) })
 }
 
-// errMisused wraps why a placeholder may not go where it was found.
+// errMisused marks a placeholder that was found where it may not be sent.
 var errMisused = errors.New("a placeholder in the wrong place")
 
-// swap puts values in place of placeholders in a request to where q says, or says which one
-// must not be there. A body is sent as it is: with placeholders.
+// swap replaces the placeholders in a request to q by their values, in headers only. It returns an error when a
+// placeholder may not be sent there. It leaves the body unchanged, with any placeholders in it.
 func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 	for _, s := range all {
 		if strings.Contains(r.RequestURI, s.placeholder) || strings.Contains(r.URL.String(), s.placeholder) {
@@ -114,8 +113,7 @@ func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 	return nil
 }
 
-// in looks for the placeholder in the value of a header, also in basic authentication,
-// where git, pip and others put it.
+// in replaces the placeholder in a header's value, also within HTTP basic authentication, as git and pip use it.
 func (s Secret) in(v string) (swapped string, found bool) {
 	if strings.Contains(v, s.placeholder) {
 		return strings.ReplaceAll(v, s.placeholder, s.value), true

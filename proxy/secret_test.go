@@ -27,11 +27,11 @@ func secret(t *testing.T, host, header string) Secret {
 	return s
 }
 
-// told is how the vault says that it was sent the value, which it does not send back.
+// told replaces the value in what the vault returns, and so shows that the vault received it.
 const told = "THE-VALUE"
 
-// vault is a rig with a secret for api.test, whose server says what it was sent. Asked for
-// /echo it sends that back as it is.
+// vault returns a rig with a secret for api.test, whose server returns what it received. For /echo it returns
+// that unchanged.
 func vault(t *testing.T, s Secret, p policy.Policy) (*rig, *tls.Config) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func vault(t *testing.T, s Secret, p policy.Policy) (*rig, *tls.Config) {
 	return r, &tls.Config{RootCAs: trust, ServerName: "api.test"}
 }
 
-// request sends text over a connection and gives the answer's status and body.
+// request sends text over a connection and returns the response's status and body.
 func request(t *testing.T, c net.Conn, text string) (int, string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -84,13 +84,13 @@ func request(t *testing.T, c net.Conn, text string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestSecret: by each way in, the host gets the value and the sandbox never had it.
+// TestSecret checks for each entry point that the host receives the value and the sandbox never does.
 func TestSecret(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test", "other.test"))
 	for way, open := range r.ways("api.test", 443) {
 		c := tls.Client(open(), trust)
-		for range 2 { // kept alive
+		for range 2 { // keep-alive
 			_, body := request(t, c, "GET /x HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer "+s.Placeholder()+"\r\n\r\n")
 			if !strings.Contains(body, `auth="Bearer `+told+`"`) {
 				t.Errorf("%s: %s", way, body)
@@ -115,7 +115,7 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestEscapeN27Misuse: the placeholder anywhere else is refused, or stays what it is.
+// TestEscapeN27Misuse checks that a placeholder in any other place is denied or left unchanged.
 func TestEscapeN27Misuse(t *testing.T) {
 	s := secret(t, "api.test", "X-Token")
 	r, trust := vault(t, s, allow(t, "api.test", "other.test"))
@@ -149,7 +149,7 @@ func TestEscapeN27Misuse(t *testing.T) {
 	}
 }
 
-// TestSecretBody: a body is sent as it is.
+// TestSecretBody checks that a body is sent unchanged.
 func TestSecretBody(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))
@@ -159,8 +159,8 @@ func TestSecretBody(t *testing.T) {
 	}
 }
 
-// TestEscapeN26Reflection: what a host sends back of the value does not come in: in a header, before the body or
-// behind it, in a body a byte at a time, in basic authentication. Lengths stay.
+// TestEscapeN26Reflection checks that a host cannot return the value to the sandbox: in a header, a trailer, a
+// body of single bytes, or basic authentication. Lengths do not change.
 func TestEscapeN26Reflection(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))
@@ -181,7 +181,8 @@ func TestEscapeN26Reflection(t *testing.T) {
 	r.proxy.Close()
 }
 
-// TestEscapeN36HeaderNames: a value does not come in as the name of a header or a trailer either, in whatever case.
+// TestEscapeN36HeaderNames checks that the name of a header or a trailer cannot carry a value either, in any case
+// of letters.
 func TestEscapeN36HeaderNames(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))
@@ -202,8 +203,8 @@ func TestEscapeN36HeaderNames(t *testing.T) {
 	}
 }
 
-// TestSecretPort: a secret may be for another port than 443, and is then for that one: swapped
-// there, blanked on the way back, and refused or left alone everywhere else.
+// TestSecretPort checks that a secret for another port than 443 is swapped and blanked on that port only.
+// Elsewhere it is denied or left unchanged.
 func TestSecretPort(t *testing.T) {
 	s := secret(t, "api.test:8443", "")
 	ca := newAuthority(t)
@@ -234,8 +235,8 @@ func TestSecretPort(t *testing.T) {
 	}
 }
 
-// TestEscapeN8Intercepted: where TLS ends here, another Host inside it is refused, and so is
-// whatever a rule's path and method do not cover.
+// TestEscapeN8Intercepted checks that, where the proxy ends TLS, it denies another Host inside, and any path or
+// method that the rule does not cover.
 func TestEscapeN8Intercepted(t *testing.T) {
 	rule, err := allow(t, "api.test").Allowed()[0].Requests([]string{"GET"}, "/v1/*")
 	if err != nil {
@@ -260,7 +261,7 @@ func TestEscapeN8Intercepted(t *testing.T) {
 	}
 }
 
-// TestSecretServer: the value goes to nobody whom the proxy cannot verify.
+// TestSecretServer checks that the value is sent only to a server that the proxy has verified.
 func TestSecretServer(t *testing.T) {
 	s := secret(t, "api.test", "")
 	r, trust := vault(t, s, allow(t, "api.test"))
@@ -271,7 +272,7 @@ func TestSecretServer(t *testing.T) {
 	}
 }
 
-// TestOthersStayEncrypted: TLS to other hosts than those of secrets ends where it did.
+// TestOthersStayEncrypted checks that the proxy does not end TLS to hosts without secrets.
 func TestOthersStayEncrypted(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.3:443", hello200, "other.test")
@@ -298,8 +299,8 @@ func TestNewSecretRefused(t *testing.T) {
 	}
 }
 
-// A proxy that replaces another goes on where that was: the sandbox has its placeholder and
-// trusts its CA.
+// TestSecretSurvives checks that a proxy can replace another: it accepts the sandbox's placeholder, and keeps the
+// CA that the sandbox trusts.
 func TestSecretSurvives(t *testing.T) {
 	s := secret(t, "api.test", "")
 	ca := newAuthority(t)
@@ -324,7 +325,7 @@ func TestSecretSurvives(t *testing.T) {
 	}
 }
 
-// TestServeGo: of two servers what may be read, and nothing else.
+// TestServeGo checks that the Go proxy reads from its two servers and allows nothing else.
 func TestServeGo(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, preset.GoModules, preset.GoChecksums)

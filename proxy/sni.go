@@ -12,19 +12,19 @@ import (
 	"demesne/proxy/policy"
 )
 
-// hello is what a ClientHello says about whom it is for.
+// hello holds the fields of a ClientHello that name its server.
 type hello struct {
 	name      policy.Name
-	encrypted bool // there is another one inside (ECH), or something that looks so
+	encrypted bool // it has an encrypted_client_hello extension (ECH, or GREASE)
 }
 
-// unrecognizedName is a fatal TLS alert, 112.
+// unrecognizedName is a fatal TLS alert, unrecognized_name (112).
 var unrecognizedName = []byte{21, 3, 3, 0, 2, 2, 112}
 
 const extensionECH = 0xfe0d
 
-// maxHello bounds what is read for a ClientHello: crypto/tls takes 64 KiB of handshake,
-// in records that may be short.
+// maxHello bounds the bytes read for a ClientHello. crypto/tls accepts a handshake message of 64 KiB, and its
+// records may be short.
 const maxHello = 96 << 10
 
 var (
@@ -32,9 +32,8 @@ var (
 	errTooLong  = errors.New("client hello is too long")
 )
 
-// readHello reads a ClientHello from head and then r, and gives all it has read, head
-// included. crypto/tls does the parsing, as a server that stops there: it puts records
-// together and refuses what is malformed.
+// readHello reads a ClientHello from head and then r. It returns all the bytes read, head included. crypto/tls
+// parses it, as a server that stops there: it joins records and rejects malformed input.
 func readHello(r io.Reader, head []byte) (hello, []byte, error) {
 	w := &witness{from: io.MultiReader(bytes.NewReader(head), r)}
 	var h hello
@@ -57,7 +56,7 @@ func readHello(r io.Reader, head []byte) (hello, []byte, error) {
 	return h, read, nil
 }
 
-// witness is a connection that keeps what was read and says nothing.
+// witness is a connection that keeps the bytes read and discards writes.
 type witness struct {
 	from io.Reader
 	seen bytes.Buffer

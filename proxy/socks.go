@@ -13,8 +13,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// SOCKS5 (RFC 1928), as far as it is spoken: no authentication, CONNECT, names or
-// addresses.
+// The supported part of SOCKS5 (RFC 1928): no authentication, CONNECT, names or addresses.
 //
 //	client: 5, n, methods          server: 5, method
 //	client: 5, command, 0, type, address, port    server: 5, reply, 0, 1, 0.0.0.0:0
@@ -38,14 +37,14 @@ const (
 
 var errSOCKS = errors.New("malformed SOCKS5")
 
-// socksRequest is what a client wants. reply is what to answer when err is set.
+// socksRequest is a parsed request. reply is the code to answer when parsing failed, or 0.
 type socksRequest struct {
 	host  string
 	port  uint16
 	reply byte
 }
 
-// readSOCKS reads greeting and request from c and answers the greeting.
+// readSOCKS reads the greeting and the request from c, and answers the greeting.
 func readSOCKS(c io.ReadWriter) (r socksRequest, err error) {
 	var b [256]byte
 	if _, err := io.ReadFull(c, b[:2]); err != nil || b[0] != socksVersion {
@@ -98,7 +97,7 @@ func readSOCKSTarget(c io.Reader, kind byte) (r socksRequest, err error) {
 
 func socksReply(code byte) []byte { return []byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0} }
 
-// serveSOCKS serves one connection that began with SOCKS's version.
+// serveSOCKS serves a connection whose first byte is the version of SOCKS5.
 func (p *Proxy) serveSOCKS(c *net.TCPConn) {
 	r, err := readSOCKS(c)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// socksConn asks for a connection and gives it and the reply.
+// socksConn requests a connection and returns it and the reply.
 func (r *rig) socksConn(kind byte, host []byte, port uint16) (net.Conn, byte) {
 	r.t.Helper()
 	c := r.dial(r.addr)
@@ -62,7 +62,7 @@ func TestSOCKS(t *testing.T) {
 func TestSOCKSRefused(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "good.test")})
 	for in, want := range map[string]string{
-		"\x05\x01\x02": "\x05\xff", // only with a password
+		"\x05\x01\x02": "\x05\xff", // requires a password
 		"\x05\x00":     "\x05\xff",
 		"\x05\x01\x00\x05\x02\x00\x01\x08\x00\x00\x02\x00\x07": "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00", // BIND
 		"\x05\x01\x00\x05\x03\x00\x01\x08\x00\x00\x02\x00\x07": "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00", // UDP
@@ -78,7 +78,7 @@ func TestSOCKSRefused(t *testing.T) {
 	}
 }
 
-// FuzzSOCKS: whatever comes, a request has a port and a host, or there is an error.
+// FuzzSOCKS checks that every parsed request has a host and a port.
 func FuzzSOCKS(f *testing.F) {
 	f.Add([]byte("\x05\x01\x00\x05\x01\x00\x03\x09good.test\x01\xbb"))
 	f.Add([]byte("\x05\x02\x00\x02\x05\x01\x00\x01\x08\x00\x00\x02\x00\x07"))

@@ -6,15 +6,15 @@ import (
 	"demesne/proxy/audit"
 )
 
-// share is the part of a log that is for records of one verdict.
+// share is the part of a log for records of one verdict.
 type share struct {
 	total, left int64 // bytes
-	held        int64 // of left, for lines that will come
+	held        int64 // part of left that is reserved for later lines
 	kinds       map[tallyKey]*tally
-	oldest      []*tally // of kinds, first
+	oldest      []*tally // kinds in order of creation
 }
 
-// maxKinds bounds the kinds of decisions whose repetitions are counted. The oldest is forgotten first.
+// maxKinds bounds the kinds of decisions whose repetitions are counted. The oldest kind is dropped first.
 const maxKinds = 512
 
 func newShare(total int64) share {
@@ -23,8 +23,8 @@ func newShare(total int64) share {
 
 func (s *share) room() int64 { return s.left - s.held }
 
-// counts says whether repetitions of r are counted: of what was denied and of queries, always; of what else was
-// allowed, in the second half of the share, so that a sandbox that asks for the same again and again never fills it.
+// counts reports whether repetitions of r are counted. Denials and DNS queries always are. Other allowed
+// decisions are counted in the second half of the share, so that a sandbox cannot fill it by repeating a request.
 func (s *share) counts(r audit.Record) bool {
 	switch r.Verdict {
 	case audit.Denied:
@@ -35,7 +35,7 @@ func (s *share) counts(r audit.Record) bool {
 	return false
 }
 
-// forgotten gives the kind that the next one takes the place of, or nil.
+// forgotten drops and returns the oldest kind if the share has as many as it may. Otherwise it returns nil.
 func (s *share) forgotten() *tally {
 	if len(s.oldest) < maxKinds {
 		return nil
@@ -46,7 +46,7 @@ func (s *share) forgotten() *tally {
 	return t
 }
 
-// remember counts r's kind from now on, of which a line was written.
+// remember counts r's kind from now on, if size bytes can be reserved. r itself is already written.
 func (s *share) remember(r audit.Record, size int64) {
 	if s.room() < size {
 		return
@@ -57,7 +57,7 @@ func (s *share) remember(r audit.Record, size int64) {
 	s.held += size
 }
 
-// tallyKey is what records have in common that are counted together.
+// tallyKey holds the fields that are equal in all records of a kind.
 type tallyKey struct {
 	via, host, request, address, verdict, rule, reason, err string
 	port                                                    uint16
@@ -67,12 +67,12 @@ func keyOf(r audit.Record) tallyKey {
 	return tallyKey{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
 }
 
-// tally counts decisions of a kind.
+// tally counts the decisions of one kind.
 type tally struct {
-	rec   audit.Record // the sum of those that are not written; its texts are the kind's
-	size  int64        // of a line, at most
+	rec   audit.Record // sum of those not yet written; its texts are the kind's
+	size  int64        // of its line, at most
 	total int
-	since int // that are not written
+	since int // decisions not yet written
 }
 
 func (t *tally) add(r audit.Record) {
@@ -87,7 +87,7 @@ func (t *tally) add(r audit.Record) {
 	t.rec.Millis += r.Millis
 }
 
-// take gives the record of what was not written. One of a single decision is as any other.
+// take returns the record of the decisions not yet written. For a single decision it is an ordinary record.
 func (t *tally) take() audit.Record {
 	r := t.rec
 	if r.Count = t.since; r.Count == 1 {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// oddTarget says why a request target goes nowhere, or "". What goes on is /path, or http://host/path, whose path
-// is canonical: net/http also reads http:DATA and http:/path, of which the rules would see
-// no path or another host.
+// oddTarget returns why a request target is not forwarded, or "". It accepts /path and http://host/path, and
+// replaces an empty path by /. net/http also parses http:DATA and http:/path, for which the rules would see no
+// path or another host.
 func oddTarget(r *http.Request) string {
 	scheme, rest, _ := strings.Cut(r.RequestURI, "://")
 	switch {

@@ -21,7 +21,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// TestHTTP2: what is inside a tunnel is nobody's business but the two ends'.
+// TestHTTP2 checks that the proxy leaves the content of a tunnel to its two ends.
 func TestHTTP2(t *testing.T) {
 	ca := newAuthority(t)
 	l, err := net.Listen("tcp", "8.0.0.2:443")
@@ -39,7 +39,7 @@ func TestHTTP2(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
 	c := r.client(ca)
 	c.Transport.(*http.Transport).ForceAttemptHTTP2 = true
-	const size = 32 << 20 // an upload that is more than any buffer
+	const size = 32 << 20 // an upload larger than any buffer
 	resp, err := c.Post("https://good.test/", "", io.LimitReader(zeros{}, size))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestEvents: an event stream over plain HTTP is passed on as it comes.
+// TestEvents checks that an event stream over plain HTTP is forwarded without delay.
 func TestEvents(t *testing.T) {
 	next := make(chan bool)
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func TestEvents(t *testing.T) {
 		for i := range 3 {
 			fmt.Fprintf(w, "data: %d\n", i)
 			http.NewResponseController(w).Flush()
-			<-next // which is sent when the event has arrived
+			<-next // sent when the event has arrived
 		}
 	})
 	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
@@ -76,7 +76,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestHalfClosed: an end is passed on, and the other direction goes on; so do resets.
+// TestHalfClosed checks that an end in one direction is forwarded while the other direction continues, and that
+// resets are forwarded.
 func TestHalfClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:7")
 	if err != nil {
@@ -111,8 +112,8 @@ func TestHalfClosed(t *testing.T) {
 	r.idle()
 }
 
-// TestPolicyUnderLoad: each connection is judged by one policy or the other, and nothing
-// hangs or leaks while they are swapped.
+// TestPolicyUnderLoad checks that one policy or the other decides on each connection, and that swapping them
+// hangs or leaks nothing.
 func TestPolicyUnderLoad(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{}, "good.test")
@@ -150,7 +151,7 @@ func TestPolicyUnderLoad(t *testing.T) {
 	r.idle()
 }
 
-// TestEscapeN21Names: a name's address in one sandbox says nothing in another.
+// TestEscapeN21Names checks that a name's fake address in one sandbox means nothing in another.
 func TestEscapeN21Names(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	one, two := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test"), newRig(t, Config{Policy: allow(t, "other.test:*")}, "other.test")
@@ -163,7 +164,7 @@ func TestEscapeN21Names(t *testing.T) {
 	}
 }
 
-// TestHostileServer: answers that make no sense end, and hold nothing.
+// TestHostileServer checks that malformed responses end and leave no connection behind.
 func TestHostileServer(t *testing.T) {
 	answers := make(chan string, 1)
 	l, err := net.Listen("tcp", "8.0.0.2:80")
@@ -186,7 +187,7 @@ func TestHostileServer(t *testing.T) {
 	for _, a := range []string{
 		"", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 512<<10) + "\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n", // that nobody asked for
+		"HTTP/1.1 200 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n", // not requested
 		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort",
 	} {
 		answers <- a
@@ -199,7 +200,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestUpstreamTLS: a company's proxy may want TLS, with a certificate that the host trusts.
+// TestUpstreamTLS checks an upstream proxy over TLS, whose certificate the host must trust.
 func TestUpstreamTLS(t *testing.T) {
 	ca := newAuthority(t)
 	ca.serveHTTPS(t, "8.0.0.9:443", hello200, "proxy.test")
@@ -225,8 +226,8 @@ func TestUpstreamTLS(t *testing.T) {
 	}
 }
 
-// TestUpstreamSilent: one that never answers ends with the dial's time, one that answers nonsense
-// at once.
+// TestUpstreamSilent checks that an upstream proxy which never answers hits the dial timeout. A malformed answer
+// fails at once.
 func TestUpstreamSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.9:3128")
 	if err != nil {
@@ -254,7 +255,7 @@ func TestUpstreamSilent(t *testing.T) {
 	}
 }
 
-// TestLostClient: who is gone before the answer leaves nothing.
+// TestLostClient checks that a client which disconnects before the answer leaves nothing behind.
 func TestLostClient(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:7")
 	if err != nil {
@@ -281,7 +282,7 @@ func TestLostClient(t *testing.T) {
 	r.idle()
 }
 
-// When Close returns, everything that anybody inside was told is in the log.
+// TestCloseSettles checks that Close returns after every answer given to clients is in the log.
 func TestCloseSettles(t *testing.T) {
 	for range 20 {
 		r := newRig(t, Config{})
@@ -298,7 +299,8 @@ func TestCloseSettles(t *testing.T) {
 	}
 }
 
-// A tunnel whose client has ended, to a server that has not, ends with the proxy.
+// TestCloseEndsHalfTunnels checks that Close ends a tunnel whose client has ended its direction and whose server
+// has not.
 func TestCloseEndsHalfTunnels(t *testing.T) {
 	l, err := net.Listen("tcp", "8.0.0.2:0")
 	if err != nil {
@@ -318,7 +320,7 @@ func TestCloseEndsHalfTunnels(t *testing.T) {
 	}
 	defer up.Close()
 	c.(*net.TCPConn).CloseWrite()
-	up.Read(make([]byte, 1)) // the end has come through
+	up.Read(make([]byte, 1)) // the end has arrived
 	r.proxy.Close()
 	if n := r.proxy.flows.Load(); n != 0 {
 		t.Errorf("%d flows are open", n)
@@ -326,7 +328,7 @@ func TestCloseEndsHalfTunnels(t *testing.T) {
 	c.Close()
 }
 
-// What is a whole CONNECT and nothing else needs no HTTP server; everything else gets one.
+// TestConnectHead checks that only a complete CONNECT avoids the HTTP server.
 func TestConnectHead(t *testing.T) {
 	long := strings.Repeat("x", headSize)
 	for _, c := range []struct {
@@ -335,7 +337,7 @@ func TestConnectHead(t *testing.T) {
 		{"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", "", "a.test:443"},
 		{"CONNECT a.test:443 HTTP/1.0\r\n\r\n", "", "a.test:443"},
 		{"CONNECT a.test:443 HTTP/1.1\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n", "\x16\x03\x01", "a.test:443"},
-		{"CONNECT A.test. HTTP/1.1\r\nHost: x\r\n\r\n", "", "A.test."}, // a name without a port is refused later, as everywhere
+		{"CONNECT A.test. HTTP/1.1\r\nHost: x\r\n\r\n", "", "A.test."}, // a name without a port is rejected later, as everywhere
 		{"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n", "", ""},
 		{"CONNECT a.test:443 HTTP/2.0\r\n\r\n", "", ""},
 		{"CONNECT a.test:443\r\n\r\n", "", ""},
@@ -360,7 +362,7 @@ func TestConnectHead(t *testing.T) {
 	}
 }
 
-// A CONNECT gets the same answer whether it comes at once or in pieces.
+// TestConnectPieces checks that a CONNECT gets the same answer in one packet or in pieces.
 func TestConnectPieces(t *testing.T) {
 	echo(t, "8.0.0.2:7")
 	r := newRig(t, Config{Policy: allow(t, "good.test:*")}, "good.test")

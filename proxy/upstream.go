@@ -18,15 +18,14 @@ import (
 	"demesne/proxy/policy"
 )
 
-// Upstream is the proxy that the host itself has to use. It is asked for names, which
-// it resolves. A nil Upstream is none.
+// Upstream is the proxy that the host itself must use. It receives names and resolves them. A nil Upstream means
+// no proxy.
 type Upstream struct {
 	of func(*url.URL) (*url.URL, error)
 }
 
-// UpstreamFrom reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in either case, by a function
-// like os.Getenv. It gives nil when no proxy is set. Proxies of other kinds than http
-// and https are refused.
+// UpstreamFrom reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in upper or lower case, with a function like
+// os.Getenv. It returns nil when no proxy is set. It rejects proxies whose scheme is neither http nor https.
 func UpstreamFrom(getenv func(string) string) (*Upstream, error) {
 	either := func(name string) string {
 		if v := getenv(name); v != "" {
@@ -46,7 +45,7 @@ func UpstreamFrom(getenv func(string) string) (*Upstream, error) {
 	return &Upstream{of: c.ProxyFunc()}, nil
 }
 
-// checkProxy does not repeat what it reads: there may be a password in it.
+// checkProxy does not repeat v in errors, since it may contain a password.
 func checkProxy(v string) error {
 	if v == "" {
 		return nil
@@ -64,7 +63,7 @@ func checkProxy(v string) error {
 	return nil
 }
 
-// forRequest says which proxy to send a request for target to, or nil.
+// forRequest returns the proxy for a request to target, or nil.
 func (u *Upstream) forRequest(target *url.URL) (*url.URL, error) {
 	if u == nil {
 		return nil, nil
@@ -75,7 +74,7 @@ func (u *Upstream) forRequest(target *url.URL) (*url.URL, error) {
 // hop is a proxy to open a tunnel through.
 type hop struct{ url *url.URL }
 
-// forConnect says through which proxy to open a connection to q, or nil.
+// forConnect returns the proxy for a connection to q, or nil.
 func (u *Upstream) forConnect(q policy.Query) *hop {
 	if u == nil {
 		return nil
@@ -95,7 +94,7 @@ func (h *hop) address() string {
 	return net.JoinHostPort(h.url.Hostname(), port)
 }
 
-// connect opens a tunnel. The Dialer is given the proxy's name, not an address.
+// connect opens a tunnel. It passes the proxy's name to the Dialer, not an address.
 func (h *hop) connect(ctx context.Context, d Dialer, q policy.Query) (net.Conn, error) {
 	c, err := d.DialContext(ctx, "tcp", h.address())
 	if err != nil {
@@ -116,8 +115,8 @@ func (h *hop) connect(ctx context.Context, d Dialer, q policy.Query) (net.Conn, 
 	return c, nil
 }
 
-// tunnel sends CONNECT and reads the answer, byte by byte as far as it may have been
-// followed by what is not its own. It closes c on error.
+// tunnel sends CONNECT and reads the answer byte by byte, as bytes of the tunnel may follow it. It closes c on
+// error.
 func (h *hop) tunnel(c net.Conn, target string) (net.Conn, error) {
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: target}, Host: target, Header: http.Header{}}
 	if u := h.url.User; u != nil {
@@ -141,8 +140,7 @@ func (h *hop) tunnel(c net.Conn, target string) (net.Conn, error) {
 	return c, nil
 }
 
-// slow reads one byte at a time, so that nothing is read ahead of an answer's end, and
-// no more than left.
+// slow reads one byte at a time, so that nothing after the answer is read ahead. It reads at most left bytes.
 type slow struct {
 	c    net.Conn
 	left int

@@ -12,7 +12,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// corporate is a proxy as companies have them: with a password, at 8.0.0.9.
+// corporate runs a proxy that requires a password, at 8.0.0.9.
 func corporate(t *testing.T) *atomic.Int32 {
 	var asked atomic.Int32
 	serveHTTP(t, "8.0.0.9:3128", func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func TestUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, Config{Policy: allow(t, "far.test:*", "near.test:*", "gone.test:*"), Upstream: u}, "near.test")
-	c, resp, body := r.connect("far.test:7") // which only the corporate proxy can resolve
+	c, resp, body := r.connect("far.test:7") // only the corporate proxy can resolve it
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status, body)
 	}

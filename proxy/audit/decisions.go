@@ -1,12 +1,12 @@
-// Package decisions is what a proxy writes down, and what can be made of it afterwards.
+// Package audit reads a proxy's log of decisions and analyses it.
 //
-//	log, err := audit.Read(file)            // a Record as JSON a line
-//	words := audit.Suggest(log)             // rules that would have let through what was let through
-//	blocked := audit.Replay(log, policy)    // what another policy would not have
+//	log, err := audit.Read(file)            // one Record as JSON a line
+//	words := audit.Suggest(log)             // rules that would have allowed the same
+//	blocked := audit.Replay(log, policy)    // what another policy would have denied
 //
-// A [Record] is written when the connection, request or query it is about is over. Denials and queries that repeat are
-// counted, and so is in the second half of a log what else repeats: one line has the sum of them. The package
-// neither writes logs nor decides: it is for who reads them, and light.
+// A [Record] is written when its connection, request or query is over. Repeated denials and DNS queries are
+// counted, and one line holds their sum. In the second half of a log that applies to other repeated decisions
+// too. The package neither writes logs nor decides, and has few dependencies.
 package audit
 
 import (
@@ -17,35 +17,36 @@ import (
 	"demesne/proxy/policy"
 )
 
-// Record is one decision and what became of it.
+// Record is one decision and its outcome.
 type Record struct {
-	Version int       `json:"version"` // of this format, see [Version]
+	Version int       `json:"version"` // version of this format, see [Version]
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
 	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy
 	Host    string    `json:"host"`
 	Port    uint16    `json:"port,omitempty"`
-	Request string    `json:"request,omitempty"` // method and path, where they can be read; the kind of a query
-	Address string    `json:"address,omitempty"` // that was dialled
+	Request string    `json:"request,omitempty"` // method and path, if they can be read; the type of a DNS query
+	Address string    `json:"address,omitempty"` // address that was dialled
 	Verdict string    `json:"verdict"`           // allowed, denied, changed
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
-	Error   string    `json:"error,omitempty"` // allowed, and did not work
-	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request those of the body
-	Out     int64     `json:"out"`             // and from it
+	Error   string    `json:"error,omitempty"` // why an allowed flow failed
+	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request, those of the body
+	Out     int64     `json:"out"`             // bytes from the sandbox
 	Millis  int64     `json:"ms"`
 
-	// Of a line that stands for several decisions, which differ in time, bytes and duration only: how many, and when the
-	// first and the last began. Time is Last then; In, Out and Millis are sums.
+	// Count, First and Last are set in a line for several decisions, which differ only in time, bytes and
+	// duration. First and Last are the start times of the first and the last. Time equals Last; In, Out and
+	// Millis are sums.
 	Count int       `json:"count,omitempty"`
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
 }
 
-// Times is how many decisions r stands for.
+// Times returns how many decisions r stands for.
 func (r Record) Times() int { return max(r.Count, 1) }
 
-// Total is how many decisions a log has.
+// Total returns how many decisions a log holds.
 func Total(log []Record) (n int) {
 	for _, r := range log {
 		n += r.Times()
@@ -53,17 +54,17 @@ func Total(log []Record) (n int) {
 	return n
 }
 
-// Version is that of the format of a log's lines. What is added to it changes no version.
+// Version is the version of the log's line format. Added fields do not change it.
 const Version = 1
 
-// The verdicts there are.
+// The possible verdicts.
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
-	Changed = "changed" // the policy was, from outside: Via is policy
+	Changed = "changed" // the policy changed, from outside; Via is policy
 )
 
-// Decided gives r with what was decided about it.
+// Decided returns r with the decision filled in.
 func (r Record) Decided(d policy.Decision) Record {
 	r.Rule, r.Reason, r.Verdict = d.Rule.String(), d.Reason, Denied
 	if d.Allowed {
@@ -72,15 +73,15 @@ func (r Record) Decided(d policy.Decision) Record {
 	return r
 }
 
-// Blocked is what was denied, for the result of a run.
+// Blocked is a kind of denial and its count, for the result of a run.
 type Blocked struct {
 	Host   string `json:"host"`
-	Port   uint16 `json:"port,omitempty"` // 0: a name was asked for
+	Port   uint16 `json:"port,omitempty"` // 0: a DNS query
 	Reason string `json:"reason"`
 	Times  int    `json:"times"`
 }
 
-// Spent is what has been used up of a rule's budget, since the sandbox began.
+// Spent is the used part of a rule's budget, since the sandbox began.
 type Spent struct {
 	Rule        string // its text
 	Bytes       int64
@@ -88,13 +89,14 @@ type Spent struct {
 	Requests    int64
 }
 
-// maxBlocked bounds the kinds of denials that are counted on their own.
+// maxBlocked bounds the kinds of denials that are counted separately.
 const maxBlocked = 256
 
-// Denials counts what was denied, each kind once, the first first. The zero Denials has none.
+// Denials counts denials by kind, in order of first occurrence. The zero value is empty and ready to use.
 type Denials struct{ all []Blocked }
 
-// Add counts r, and gives what was counted of its kind. Kinds too many are one, of the host "*".
+// Add counts r and returns the count of its kind. Beyond maxBlocked kinds, all new ones share one kind with host
+// "*".
 func (d *Denials) Add(r Record) Blocked {
 	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason}
 	i := d.index(kind)
@@ -113,5 +115,5 @@ func (d *Denials) index(kind Blocked) int {
 	return slices.IndexFunc(d.all, func(b Blocked) bool { return b.Host == kind.Host && b.Port == kind.Port && b.Reason == kind.Reason })
 }
 
-// List gives those there are so far.
+// List returns the counts so far.
 func (d *Denials) List() []Blocked { return slices.Clone(d.all) }

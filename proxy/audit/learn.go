@@ -13,7 +13,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// maxRecord bounds a line of a log; Record's fields are bounded.
+// maxRecord bounds a line of a log, in bytes. The fields of a Record are bounded too.
 const maxRecord = 64 << 10
 
 // Read reads a log.
@@ -34,8 +34,8 @@ func Read(r io.Reader) ([]Record, error) {
 	return all, nil
 }
 
-// Suggest gives the words of the smallest policy that would have allowed what was
-// allowed: each name or address with the ports that were used.
+// Suggest returns the words of the smallest policy that would have allowed what was allowed: each name or address
+// with the ports that were used.
 func Suggest(log []Record) []string {
 	ports := map[string]map[uint16]bool{}
 	for _, r := range log {
@@ -63,8 +63,8 @@ func Suggest(log []Record) []string {
 	return words
 }
 
-// Replay says what pol would have blocked of what a log has: by name, port and request, as
-// the addresses that names lead to are not known any more, but for the one dialled.
+// Replay returns what pol would have denied in a log. It decides by name, port and request. Of a name's addresses
+// it checks only the one dialled, as the log has no others.
 func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials
 	for _, r := range log {

@@ -1,17 +1,17 @@
-// Package hostaddr asks the kernel whether an address is this machine's own.
+// Package hostaddr asks the kernel whether an address belongs to this machine.
 //
 //	own, err := hostaddr.Own(netip.MustParseAddrPort("192.0.2.1:443"))
 //
-// The addresses of interfaces are not all of them: a route of type local (AnyIP, virtual addresses of
-// load balancers, `ip route add local`) makes any range one. So the question is what connect(2)
-// would do: an RTM_GETROUTE for TCP to that address and port, rtnetlink(7), of which the
-// answer says the type of the route. Only a unicast route leads to another machine.
+// A machine can have more addresses than its interfaces. A route of type local (AnyIP, virtual addresses of load
+// balancers, `ip route add local`) adds any range. So the package asks what connect(2) would do: it sends
+// RTM_GETROUTE for TCP to that address and port, rtnetlink(7). The answer has the type of the route. Only a
+// unicast route leads to another machine.
 //
-// A route lookup does not see what a packet filter turns around later: an address that NAT rules
-// of this machine redirect to itself is not known as its own.
+// A route lookup does not see a packet filter that redirects later. An address that this machine's NAT rules
+// redirect to itself is not recognized.
 //
-// The question takes one netlink socket and no privilege. It is asked anew each time: an answer from before
-// would be wrong for an address that came since.
+// Each call takes one netlink socket and no privilege. Answers are not cached, since an address may be added at
+// any time.
 package hostaddr
 
 import (
@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own says whether a connection to at would end on this machine. An address that no route leads to is not its own: nothing can be
-// sent there.
+// Own reports whether a connection to at would end on this machine. Every route that is not unicast counts as
+// own. An address without a route does not: nothing can be sent there.
 func Own(at netip.AddrPort) (bool, error) {
 	kind, err := routeType(at)
 	switch {
@@ -37,10 +37,10 @@ func Own(at netip.AddrPort) (bool, error) {
 	return kind != unix.RTN_UNICAST, nil
 }
 
-// errNoRoute is the kernel's answer that connect(2) would fail.
+// errNoRoute means that connect(2) would fail.
 var errNoRoute = errors.New("no route")
 
-// routeType gives the type (RTN_*) of the route to at.
+// routeType returns the type (RTN_*) of the route to at.
 func routeType(at netip.AddrPort) (kind byte, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -50,7 +50,8 @@ func routeType(at netip.AddrPort) (kind byte, err error) {
 	if err := unix.Sendto(fd, question(at), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
-	// The kernel has answered when sendto returns. What does not fit is cut off: the attributes of the route.
+	// The kernel has answered when sendto returns. An answer that does not fit loses its end, the attributes of
+	// the route.
 	answer := make([]byte, 128)
 	n, from, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
 	if err != nil {
@@ -62,7 +63,7 @@ func routeType(at netip.AddrPort) (kind byte, err error) {
 	return understand(answer[:n])
 }
 
-// question is a message of type RTM_GETROUTE: a header, a struct rtmsg, and attributes.
+// question returns an RTM_GETROUTE message: a header, a struct rtmsg, and attributes.
 func question(at netip.AddrPort) []byte {
 	a := at.Addr().Unmap().WithZone("")
 	family := byte(unix.AF_INET)
@@ -72,13 +73,13 @@ func question(at netip.AddrPort) []byte {
 	b := make([]byte, unix.NLMSG_HDRLEN, 128)
 	b = append(b, family, byte(a.BitLen()), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	b = attribute(b, unix.RTA_DST, a.AsSlice())
-	b = attribute(b, unix.RTA_IP_PROTO, []byte{unix.IPPROTO_TCP}) // rules (ip-rule) may go by it and the port
+	b = attribute(b, unix.RTA_IP_PROTO, []byte{unix.IPPROTO_TCP}) // rules (ip-rule) may depend on it and the port
 	b = attribute(b, unix.RTA_DPORT, binary.BigEndian.AppendUint16(nil, at.Port()))
 	*(*unix.NlMsghdr)(unsafe.Pointer(&b[0])) = unix.NlMsghdr{Len: uint32(len(b)), Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: sequence}
 	return b
 }
 
-// sequence is the number of the one question of a socket.
+// sequence is the number of the only question on a socket.
 const sequence = 1
 
 func attribute(b []byte, kind uint16, value []byte) []byte {
@@ -93,7 +94,7 @@ func attribute(b []byte, kind uint16, value []byte) []byte {
 
 var errMalformed = errors.New("an answer that cannot be read")
 
-// understand reads the answer. It is pure.
+// understand parses the answer.
 func understand(b []byte) (kind byte, err error) {
 	if len(b) < unix.NLMSG_HDRLEN {
 		return 0, errMalformed
@@ -109,8 +110,8 @@ func understand(b []byte) (kind byte, err error) {
 	return 0, errMalformed
 }
 
-// refusal tells the answers that are about the route from those that are about the question. A route of type blackhole is
-// EINVAL, which a question that a kernel does not understand is too: it counts as unknown.
+// refusal tells errors about the route from errors about the question. The kernel answers EINVAL for a blackhole
+// route and for a question that it does not understand. EINVAL therefore stays an error.
 func refusal(e unix.Errno) error {
 	switch e {
 	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES:

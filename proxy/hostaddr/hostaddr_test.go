@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tests run in a network namespace of their own.
+// TestMain runs the tests in their own network namespace.
 func TestMain(m *testing.M) {
 	if os.Getenv("DEMESNE_TEST_INSIDE") != "" {
 		os.Exit(m.Run())
@@ -48,7 +48,7 @@ func configure(t testing.TB, lines string) {
 	}
 }
 
-// TestEscapeN34Routes: what the kernel says of addresses of all kinds, in both families.
+// TestEscapeN34Routes checks addresses of all kinds, in both families, against the kernel's routes.
 func TestEscapeN34Routes(t *testing.T) {
 	configure(t, `link set lo up
 		link add here type veth peer name there
@@ -87,7 +87,7 @@ func TestEscapeN34Routes(t *testing.T) {
 		{"[2a00:1450:3::7]:1", true, false},
 		{"224.0.0.1:1", true, false},
 		{"[ff02::1%here]:1", true, false},
-		{"9.7.0.1:80", true, false}, // by a rule for that port
+		{"9.7.0.1:80", true, false}, // by a rule (ip-rule) for that port
 		{"9.7.0.1:81", false, false},
 		{"9.1.0.2:1", false, false},
 		{"1.1.1.1:443", false, false},
@@ -105,7 +105,7 @@ func TestEscapeN34Routes(t *testing.T) {
 	}
 }
 
-// TestUnknown: without descriptors there is an error, and not an answer.
+// TestUnknown checks that Own returns an error when no descriptors are free.
 func TestUnknown(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -125,7 +125,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestUnderstand: what is not the answer is an error.
+// TestUnderstand checks that a malformed answer is an error.
 func TestUnderstand(t *testing.T) {
 	message := func(what uint16, number byte, body ...byte) []byte {
 		return append([]byte{0, 0, 0, 0, byte(what), byte(what >> 8), 0, 0, number, 0, 0, 0, 0, 0, 0, 0}, body...)

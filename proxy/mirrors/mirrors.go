@@ -1,13 +1,13 @@
-// Package mirrors turns what the host's own tools are told of mirrors into rules.
+// Package mirrors turns the mirrors that the host's tools are configured to use into rules.
 //
-//	for _, t := range mirrors.Tools() {       // what stands in t.Files and t.Env is the caller's to read
+//	for _, t := range mirrors.Tools() {       // the caller reads the contents of t.Files and t.Env
 //		rules, err := t.Mirrors(text)
 //		p = p.Allow(rules...)
 //	}
 //
-// Everything is a pure function of its text: no file is read, no name resolved. A
-// mirror is allowed as the exact name and port that the tool would connect to, and may
-// be on a private network. Credentials in its URL go nowhere.
+// Every function depends only on its text: the package reads no files and resolves no names. A rule allows the
+// exact name and port that the tool would connect to, even on a private network. Credentials in a mirror's URL
+// are dropped.
 package mirrors
 
 import (
@@ -21,19 +21,19 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ErrMirror is what a server that was not understood wraps.
+// ErrMirror is the error for a URL that does not name a server.
 var ErrMirror = errors.New("not the URL of a server")
 
 // Tool is a program whose configuration names servers.
 type Tool struct {
 	Name  string
-	Files []string // "~/" is the home of whoever asks; "*" stands for names, as in path.Match
-	Env   []string // variables with the same in them
+	Files []string // "~/" is the home of the calling user; "*" matches as in path.Match
+	Env   []string // variables that also name servers
 	urls  func(text string) ([]string, error)
-	value func(text string) ([]string, error) // of a variable
+	value func(text string) ([]string, error) // parses a variable
 }
 
-// Tools lists those whose mirrors are known.
+// Tools returns the supported tools.
 func Tools() []Tool {
 	return []Tool{
 		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, words},
@@ -44,11 +44,11 @@ func Tools() []Tool {
 	}
 }
 
-// Mirrors reads the text of one of the tool's files. What it understood is good
-// whatever the error, which is about the rest.
+// Mirrors parses the text of one of the tool's files. The rules are valid even if it returns an error, which is
+// then about the other lines.
 func (t Tool) Mirrors(text string) ([]policy.Rule, error) { return t.rules(t.urls(text)) }
 
-// Value reads one of the tool's variables in the same way.
+// Value parses one of the tool's variables in the same way.
 func (t Tool) Value(text string) ([]policy.Rule, error) { return t.rules(t.value(text)) }
 
 func (t Tool) rules(urls []string, err error) ([]policy.Rule, error) {
@@ -68,12 +68,12 @@ func (t Tool) rules(urls []string, err error) ([]policy.Rule, error) {
 	return rules, err
 }
 
-// mirror makes a rule for the one server a URL names. A server on the loopback is the
-// host's own, and not one a sandbox could reach by that name.
+// mirror returns the rule for the server that a URL names. ok is false if it names no server (file:/…). It is
+// also false for a server on loopback, which is on the host and cannot be reached by that name from a sandbox.
 func mirror(s string) (r policy.Rule, ok bool, err error) {
 	u, err := url.Parse(strings.TrimPrefix(s, "sparse+"))
 	if err != nil {
-		return r, false, ErrMirror // and not err, which quotes credentials
+		return r, false, ErrMirror // err would quote credentials
 	}
 	port := map[string]string{"https": "443", "http": "80", "mirror+http": "80", "mirror+https": "443"}[u.Scheme]
 	switch {
@@ -103,8 +103,8 @@ func mirror(s string) (r policy.Rule, ok bool, err error) {
 
 func words(text string) ([]string, error) { return strings.Fields(text), nil }
 
-// settings walks the key = value lines of ini-like text. A line that begins with white
-// space goes on with the value before, as in pip.conf.
+// settings calls each for the key = value lines of ini-like text. A line that begins with white space continues
+// the value before, as in pip.conf.
 func settings(text string, each func(key, value string)) {
 	last := ""
 	for line := range strings.Lines(text) {
@@ -151,8 +151,8 @@ func goEnv(text string) (urls []string, err error) {
 	return urls, nil
 }
 
-// goValue reads GOPROXY, a list of URLs, and GOSUMDB, a name with at times a key and a
-// URL: a name without a dot is no server.
+// goValue parses GOPROXY, a list of URLs, and GOSUMDB, a name with an optional key and URL. A name without a dot
+// is not a server.
 func goValue(text string) (urls []string, err error) {
 	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '|' || r == ' ' }) {
 		name, _, _ := strings.Cut(f, "+")
@@ -166,7 +166,7 @@ func goValue(text string) (urls []string, err error) {
 	return urls, nil
 }
 
-// aptSources reads both formats of apt: a line a source, and deb822.
+// aptSources parses both formats of apt: one-line sources and deb822.
 func aptSources(text string) (urls []string, err error) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -203,7 +203,7 @@ func cargoConfig(text string) ([]string, error) {
 		Registries map[string]struct{ Index string }
 	}
 	if _, err := toml.Decode(text, &c); err != nil {
-		return nil, errors.New("parse TOML: malformed") // its own words may quote a token
+		return nil, errors.New("parse TOML: malformed") // the error could quote a token
 	}
 	var urls []string
 	for _, s := range c.Source {

@@ -2,8 +2,8 @@ package policy
 
 import "net/netip"
 
-// Classify says what a is for, by the most specific row of the registry. A v4-mapped
-// address is the IPv4 address; any other that carries one is Translated.
+// Classify returns the class of a, by the most specific row of the registry. A v4-mapped address counts as the
+// IPv4 address. Any other address that carries one is Translated.
 func Classify(a netip.Addr) Class {
 	a = a.Unmap().WithZone("")
 	best, class := -1, Reserved
@@ -15,8 +15,8 @@ func Classify(a netip.Addr) Class {
 	return class
 }
 
-// Carried gives the IPv4 address that a packet to a would go to, or one of them, where
-// a is Translated.
+// Carried returns the IPv4 address that a Translated address leads to, or one such address if there may be
+// several.
 func Carried(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false
@@ -30,8 +30,8 @@ func Carried(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// carriers says where the IPv4 address lies in each kind. 64:ff9b:1::/48 is cut up as
-// its operator likes; RFC 6052's layout for /48 skips byte 8. Teredo's is inverted.
+// carriers gives the position of the IPv4 address in each kind. The operator chooses the layout within
+// 64:ff9b:1::/48; this is RFC 6052's for /48, which skips byte 8. Teredo inverts the address.
 var carriers = []struct {
 	prefix netip.Prefix
 	at     [4]int

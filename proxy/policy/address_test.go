@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEscapeN12N13Classes: first and last address of every row of IANA's registries, the
-// forms that carry IPv4, and the services of clouds.
+// TestEscapeN12N13Classes checks the first and last address of every row of IANA's registries, the forms that
+// carry IPv4, and metadata services of clouds.
 func TestEscapeN12N13Classes(t *testing.T) {
 	for class, addrs := range map[Class][]string{
 		Public: {"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Words gives r as ParseRule reads it, with all that narrows or widens it: rules travel
-// between programs as words. Everything has none.
+// Words returns r in the syntax of ParseRule, with all its options. Programs exchange rules in this form.
+// Everything has no words.
 func (r Rule) Words() string {
 	words := r.words
 	add := func(there bool, option, value string) {
@@ -34,7 +34,7 @@ func bounds(b *Budget) []bound {
 	return []bound{{"max-bytes=", &b.Bytes}, {"max-requests=", &b.Requests}, {"max-connections=", &b.Connections}}
 }
 
-// options gives r with what follows its first word.
+// options returns r with the options that follow its first word.
 func (r Rule) options(words []string) (Rule, error) {
 	var methods []string
 	var path string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A rule is read back as what it was.
+// TestWords checks that ParseRule reads a rule's words back to the same rule.
 func TestWords(t *testing.T) {
 	narrow := func(words string, methods []string, path string) Rule {
 		r, err := ParseRule(words)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// coversHost says whether the rule speaks of the host that q is about.
+// coversHost reports whether the rule covers q's host.
 func (r Rule) coversHost(q Query) bool {
 	switch {
 	case r.all:
@@ -20,11 +20,11 @@ func (r Rule) coversHost(q Query) bool {
 	}
 }
 
-// web are the ports that a rule without any allows. Others of the same name may be another
-// server's, or one that serves names of other owners too.
+// web are the ports that a rule without ports allows. Another port of the same name may be served by another
+// server, or by one shared with other owners.
 var web = []uint16{80, 443}
 
-// allowsPort says whether a rule that allows is for a port.
+// allowsPort reports whether an allow rule covers a port.
 func (r Rule) allowsPort(port uint16) bool {
 	if len(r.ports) == 0 {
 		return r.every || slices.Contains(web, port)
@@ -32,19 +32,19 @@ func (r Rule) allowsPort(port uint16) bool {
 	return r.lists(port)
 }
 
-// deniesPort says whether a rule that denies is for a port.
+// deniesPort reports whether a deny rule covers a port.
 func (r Rule) deniesPort(port uint16) bool { return len(r.ports) == 0 || r.lists(port) }
 
 func (r Rule) lists(port uint16) bool {
 	return slices.ContainsFunc(r.ports, func(p ports) bool { return p.from <= port && port <= p.to })
 }
 
-// narrowed says whether the rule looks at requests.
+// narrowed reports whether the rule depends on the request.
 func (r Rule) narrowed() bool { return len(r.methods) > 0 || r.path != "" }
 
-// coversRequest compares with the path as it is sent. One that servers may read in two
-// ways, with dot segments, escaped slashes or dots, or empty segments, is under
-// no path.
+// coversRequest compares q's method and its path as sent. A path that servers could read in two ways matches no
+// pattern but /*. Examples are dot segments, empty segments, backslashes, semicolons, and escaped slashes or
+// dots.
 func (r Rule) coversRequest(q Query) bool {
 	if len(r.methods) > 0 && !slices.Contains(r.methods, q.Method) {
 		return false

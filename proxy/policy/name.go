@@ -10,22 +10,21 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// ErrName is what a host that is no name and no address wraps.
+// ErrName is the error for a host that is neither a name nor an address.
 var ErrName = errors.New("not a host name")
 
-// Name is a host name in its one spelling. The zero Name is no name.
+// Name is a host name in its canonical spelling. The zero Name is no name.
 type Name struct{ s string }
 
 func (n Name) String() string { return n.s }
 
-// IsZero says that there is no name.
+// IsZero reports whether n is no name.
 func (n Name) IsZero() bool { return n.s == "" }
 
 // maxName is the longest host name in text, without the trailing dot (RFC 1035).
 const maxName = 253
 
-// ParseName gives the one spelling of s. Addresses are refused, however they are
-// spelled: see [ParseHost].
+// ParseName returns the canonical spelling of s. It rejects addresses in any spelling: see [ParseHost].
 func ParseName(s string) (Name, error) {
 	ascii, err := toASCII(s)
 	if err != nil {
@@ -34,12 +33,12 @@ func ParseName(s string) (Name, error) {
 	return Name{ascii}, nil
 }
 
-// lookup maps as for a look-up, without two checks: names with an underscore, and with
-// "--" where only punycode should have it, exist. checkASCII holds the rest.
+// lookup maps a name as for a DNS lookup, but accepts an underscore, and "--" outside of punycode. Real names
+// have both. checkASCII checks the rest.
 var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 func toASCII(s string) (string, error) {
-	if len(s) > 4*maxName || !utf8.ValidString(s) { // a name of 253 bytes was no longer in UTF-8
+	if len(s) > 4*maxName || !utf8.ValidString(s) { // no valid name is longer in UTF-8
 		return "", because("too long, or not UTF-8")
 	}
 	for _, r := range s {
@@ -55,8 +54,8 @@ func toASCII(s string) (string, error) {
 	return ascii, checkASCII(ascii)
 }
 
-// checkASCII holds what IDNA leaves open: what no resolver, certificate or URL parser
-// may read in two ways.
+// checkASCII rejects names that IDNA accepts, but that a resolver, certificate or URL parser could read
+// differently.
 func checkASCII(s string) error {
 	if s == "" {
 		return because("empty")
@@ -93,8 +92,8 @@ func checkLabel(l string) error {
 	return nil
 }
 
-// isNumber says whether a last label makes inet_aton(3) or a URL parser take the whole
-// for an IPv4 address: decimal, octal or hexadecimal.
+// isNumber reports whether inet_aton(3) or a URL parser would read a name with this last label as an IPv4
+// address. The label may be decimal, octal or hexadecimal.
 func isNumber(l string) bool {
 	digits := "0123456789"
 	if rest, ok := strings.CutPrefix(l, "0x"); ok {
@@ -103,15 +102,15 @@ func isNumber(l string) bool {
 	return strings.Trim(l, digits) == ""
 }
 
-// Under says whether n is below zone: api.example.com is, example.com itself is not.
+// Under reports whether n is below zone. api.example.com is below example.com; example.com itself is not.
 func (n Name) Under(zone Name) bool {
 	rest, ok := strings.CutSuffix(n.s, "."+zone.s)
 	return ok && rest != "" && zone.s != ""
 }
 
-// ParseHost reads a host as it stands in a URL or a request: a name, an IPv4 address
-// in dotted decimal, or an IPv6 address, in brackets or not, without a zone. A
-// v4-mapped address becomes the IPv4 address, as it would on the wire.
+// ParseHost parses a host from a URL or a request. It accepts a name, an IPv4 address in dotted decimal, and an
+// IPv6 address with or without brackets. It rejects zones. It returns a v4-mapped address as the IPv4 address,
+// which is what it is on the wire.
 func ParseHost(s string) (Name, netip.Addr, error) {
 	inner := s
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {

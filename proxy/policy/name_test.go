@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEscapeN3Names: one canonicaliser; every spelling of a name is that name.
+// TestEscapeN3Names checks that all spellings of a name parse to the same Name.
 func TestEscapeN3Names(t *testing.T) {
 	for in, want := range map[string]string{
 		"example.com":              "example.com",
@@ -36,7 +36,8 @@ func TestEscapeN3Names(t *testing.T) {
 	}
 }
 
-// TestEscapeN2N12NoNames: what another parser could cut short or take for an address.
+// TestEscapeN2N12NoNames checks that ParseName rejects text that another parser could truncate or take for an
+// address.
 func TestEscapeN2N12NoNames(t *testing.T) {
 	for _, in := range []string{
 		"", ".", "..", "a..b", ".example.com", "example.com..",
@@ -87,7 +88,7 @@ func TestUnder(t *testing.T) {
 	}
 }
 
-// FuzzParseHost: a host is a stable name of the accepted bytes, an address, or an error.
+// FuzzParseHost checks that a host is a stable name of accepted bytes, an address, or an error.
 func FuzzParseHost(f *testing.F) {
 	for _, s := range []string{"example.com", "evil。com", "0x7f.1", "[::1]", "xn--bcher-kva.example", "a\x00b"} {
 		f.Add(s)

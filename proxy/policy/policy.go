@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// Query is what somebody inside wants: a name or an address, a port, and, where the
-// request can be read, its method and path as sent.
+// Query is a connection or request that the sandbox attempts. It has a name or an address, and a port. If the
+// request can be read, it also has its method and its path as sent.
 type Query struct {
 	Name   Name
-	Addr   netip.Addr // when there is no name
+	Addr   netip.Addr // set if there is no name
 	Port   uint16
 	Method string
 	Path   string
-	Later  bool // a connection whose requests will each be asked about
+	Later  bool // a connection whose requests will each be decided on
 }
 
-// Ask makes the query for a host and port.
+// Ask returns the query for a host and port.
 func Ask(host string, port uint16) (Query, error) {
 	name, addr, err := ParseHost(host)
 	return Query{Name: name, Addr: addr, Port: port}, err
 }
 
-// Host is the name or the address, as one writes it before a port.
+// Host returns the name or the address, as it is written before a port.
 func (q Query) Host() string {
 	if q.Addr.IsValid() {
 		return q.Addr.String()
@@ -31,45 +31,44 @@ func (q Query) Host() string {
 	return q.Name.String()
 }
 
-// Decision is an answer and why. The zero Decision says no.
+// Decision is an answer and its reason. The zero Decision denies.
 type Decision struct {
 	Allowed bool
-	Unknown bool   // no rule is about the name and the port: a person may be asked
-	Rule    Rule   // that decided, the first of several; the zero Rule if none did
-	Reason  string // for people
+	Unknown bool   // no rule covers the name and the port, so a person may be asked
+	Rule    Rule   // the first rule that decided; the zero Rule if none did
+	Reason  string // to show to people
 
-	raw, private, ech bool // as any of several rules says
+	raw, private, ech bool // set if any of the matching rules sets it
 }
 
-// Raw says that any protocol may be spoken, also on the ports of TLS and HTTP.
+// Raw reports whether any protocol may be spoken, even on the ports of TLS and HTTP.
 func (d Decision) Raw() bool { return d.raw }
 
-// ECH says that a ClientHello for the name may have an encrypted one inside; see [Rule.ECH].
+// ECH reports whether a ClientHello for the name may contain an encrypted one; see [Rule.ECH].
 func (d Decision) ECH() bool { return d.ech }
 
 // Policy is an immutable list of rules. The zero Policy denies everything.
 type Policy struct{ deny, allow []Rule }
 
-// Allow gives p with further rules that allow.
+// Allow returns p with further allow rules.
 func (p Policy) Allow(rules ...Rule) Policy {
 	p.allow = slices.Concat(p.allow, rules)
 	return p
 }
 
-// Deny gives p with rules that deny, whatever else allows.
+// Deny returns p with further deny rules. They take precedence over all allow rules.
 func (p Policy) Deny(rules ...Rule) Policy {
 	p.deny = slices.Concat(p.deny, rules)
 	return p
 }
 
-// Allowed gives the rules that allow, and Denied those that deny, in order.
+// Allowed returns the allow rules in order.
 func (p Policy) Allowed() []Rule { return slices.Clone(p.allow) }
 
-// Denied gives the rules that deny, in order.
+// Denied returns the deny rules in order.
 func (p Policy) Denied() []Rule { return slices.Clone(p.deny) }
 
-// Decide says whether q may be tried. For a name that is not the last word: see
-// [Policy.Dial].
+// Decide decides whether q may be attempted. If q has a name, [Policy.Dial] must also allow the address found.
 func (p Policy) Decide(q Query) Decision {
 	if q.Name.IsZero() == !q.Addr.IsValid() {
 		return Decision{Reason: "neither a name nor an address"}
@@ -93,19 +92,19 @@ func (p Policy) Decide(q Query) Decision {
 			d.raw, d.private, d.ech = d.raw || r.raw, d.private || r.private, d.ech || r.ech
 		}
 	}
-	if d.Allowed && q.Addr.IsValid() { // by a rule for everything, perhaps
+	if d.Allowed && q.Addr.IsValid() { // possibly by a rule for everything
 		return p.at(d, q, q.Addr)
 	}
 	return d
 }
 
-// deniesRequest says whether a deny rule for q's host and port denies q: what cannot be
-// read might be what it denies.
+// deniesRequest reports whether a deny rule for q's host and port denies q. A request that cannot be read counts
+// as denied. A connection whose requests are each decided on later does not.
 func (r Rule) deniesRequest(q Query) bool {
 	return !r.narrowed() || (!q.Later && (q.Method == "" || r.coversRequest(q)))
 }
 
-// refusal says why a rule that speaks of q's host does not allow q, or "".
+// refusal returns why a rule that covers q's host does not allow q, or "".
 func (r Rule) refusal(q Query) string {
 	switch {
 	case !r.allowsPort(q.Port) && len(r.ports) == 0:
@@ -121,8 +120,8 @@ func (r Rule) refusal(q Query) string {
 	return ""
 }
 
-// Dial says whether q, which was allowed by d, may be reached at the address that was
-// found for it. It is to be asked of the very address that is dialled.
+// Dial decides whether q, which d allowed, may be reached at the address that was found for it. The caller must
+// dial exactly that address.
 func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 	if !d.Allowed {
 		return d
@@ -136,11 +135,11 @@ func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 	return p.at(d, q, found)
 }
 
-// at keeps d if the address is public, or named.
+// at returns d if the address is public, an address rule covers it, or it is private and d allows that.
 func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	class := Classify(a)
 	if inner, ok := Carried(a); ok && p.named(q, a, class) {
-		a, class = inner, Classify(inner) // the way there is fine; is where it ends?
+		a, class = inner, Classify(inner) // the outer address is allowed; check the inner one
 	}
 	switch {
 	case class == Public || p.named(q, a, class):
@@ -151,8 +150,8 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, class)}
 }
 
-// named says whether an address rule covers a. A range that contains a metadata service
-// by chance does not name it.
+// named reports whether an address rule covers a. For a metadata service only a rule for a single address counts,
+// not a range that contains it.
 func (p Policy) named(q Query, a netip.Addr, class Class) bool {
 	return slices.ContainsFunc(p.allow, func(r Rule) bool {
 		return r.prefix.IsValid() && r.prefix.Contains(a) && r.allowsPort(q.Port) &&
@@ -160,8 +159,7 @@ func (p Policy) named(q Query, a netip.Addr, class Class) bool {
 	})
 }
 
-// Resolves says whether a sandbox may learn that name exists: whether any port of it
-// may be tried.
+// Resolves decides whether a sandbox may learn that name exists, which holds if the rules allow any port of it.
 func (p Policy) Resolves(name Name) Decision {
 	q := Query{Name: name}
 	for _, r := range p.deny {
@@ -177,19 +175,19 @@ func (p Policy) Resolves(name Name) Decision {
 	return Decision{Unknown: true, Reason: "no rule"}
 }
 
-// Names says whether an address rule covers a on q's port, so that it may be reached
-// although it is not public.
+// Names reports whether an address rule covers a on q's port. Such an address may be reached although it is not
+// public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
 
-// usual are the ports that a rule for every port is most likely about: those of the web, git,
-// ssh, mail and databases.
+// usual are the ports that Ports lists for a rule for every port: those of the web, git, ssh, mail and databases.
 var usual = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
-// maxRange bounds the ports of one range that Ports lists.
+// maxRange bounds the ports that Ports lists for one range.
 const maxRange = 64
 
-// Ports lists ports that the rules are about, for who can only listen on some: those named,
-// the first of long ranges, those of the web for rules that name none, and usual ones for rules for every port.
+// Ports lists ports that the rules cover, for callers that can listen on a limited number only. It lists the
+// ports that rules name, and the first maxRange of each range. A rule without ports adds those of the web, a rule
+// for every port adds usual.
 func (p Policy) Ports() []uint16 {
 	var all []uint16
 	for _, r := range p.allow {

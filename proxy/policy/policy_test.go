@@ -30,7 +30,7 @@ func narrowed(t *testing.T, word, path string, methods ...string) Rule {
 	return r
 }
 
-// TestEscapeN4Zero: an empty policy is no policy that allows.
+// TestEscapeN4Zero checks that an empty policy allows nothing.
 func TestEscapeN4Zero(t *testing.T) {
 	for _, p := range []Policy{{}, Policy{}.Allow(), Policy{}.Allow([]Rule{}...), Policy{}.Allow(Rule{}), Policy{}.Deny(must(t, "x.test")...)} {
 		for _, host := range []string{"example.com", "1.1.1.1", "::1"} {
@@ -111,8 +111,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestEscapeN11Dial: a name decides for itself where it leads; what it may lead to does not
-// depend on it.
+// TestEscapeN11Dial checks that the owner of a name chooses its addresses, but not which of them may be dialled.
 func TestEscapeN11Dial(t *testing.T) {
 	names := must(t, "example.com")
 	inside := append(must(t, "example.com"), must(t, "10.0.0.0/8:443", "169.254.0.0/16", "64:ff9b::/96")...)
@@ -262,8 +261,8 @@ func FuzzParseRule(f *testing.F) {
 	})
 }
 
-// TestSeveralRules: of several rules that allow, the first is named, and any of them lifts
-// what it lifts.
+// TestSeveralRules checks that of several matching allow rules the decision names the first. The decision is raw
+// or private if any of them is.
 func TestSeveralRules(t *testing.T) {
 	p := Policy{}.Allow(must(t, "a.test:*", "tcp://a.test:443", "a.test:22")...).Allow(must(t, "a.test:443")[0].Private())
 	for port, want := range map[uint16][2]bool{443: {true, true}, 80: {false, false}, 22: {false, false}} {
@@ -276,8 +275,8 @@ func TestSeveralRules(t *testing.T) {
 	}
 }
 
-// TestLater: a connection whose requests are read is for the host; they are judged one by
-// one.
+// TestLater checks that a connection whose requests can be read is decided by its host. Each request is then
+// decided on its own.
 func TestLater(t *testing.T) {
 	p := Policy{}.Allow(narrowed(t, "a.test", "/v1/*", "GET")).Deny(narrowed(t, "a.test", "/v1/secret"))
 	q, _ := Ask("a.test", 80)

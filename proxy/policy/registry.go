@@ -2,7 +2,7 @@ package policy
 
 import "net/netip"
 
-// Class says what an address is for.
+// Class is the purpose of an address.
 type Class string
 
 // The classes. Only Public addresses can be dialled without a rule that names them.
@@ -35,13 +35,12 @@ func rows(class Class, prefixes ...string) []block {
 	return b
 }
 
-// registry is every row of IANA's IPv4 and IPv6 Special-Purpose Address Registries,
-// with multicast, IPv6 outside of 2000::/3 and what clouds put on addresses that look
-// like others. The most specific row speaks. The rows that IANA calls globally
-// reachable but which are anycast services of the own network are Reserved too.
+// registry holds every row of IANA's IPv4 and IPv6 Special-Purpose Address Registries. It adds multicast, IPv6
+// outside 2000::/3, and metadata services of clouds, which have otherwise ordinary addresses. The most specific
+// row applies. Anycast services of the local network that IANA lists as globally reachable are Reserved here.
 var registry = concat(
 	rows(Public, "0.0.0.0/0", "2000::/3"),
-	rows(Reserved, "::/0"), // but for 2000::/3, not unicast that anybody was given
+	rows(Reserved, "::/0"), // outside 2000::/3 no global unicast is allocated
 
 	rows(Unspecified, "0.0.0.0/8", "0.0.0.0/32", "::/128"),
 	rows(Loopback, "127.0.0.0/8", "::1/128"),

@@ -12,20 +12,20 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// ErrRule is what a malformed rule wraps.
+// ErrRule is the error that every malformed rule wraps.
 var ErrRule = errors.New("malformed rule")
 
-// Rule is one line of a policy; see the package comment for its words. It is
-// immutable. The zero Rule covers nothing.
+// Rule is one line of a policy; see the package comment for its syntax. It is immutable. The zero Rule covers
+// nothing.
 type Rule struct {
-	text    string       // for people
-	words   string       // the first of those that ParseRule was given
+	text    string       // to show to people
+	words   string       // the first word that ParseRule was given
 	name    Name         // exactly this name,
 	zone    Name         // or every name under this one,
 	prefix  netip.Prefix // or these addresses,
 	all     bool         // or everything
-	ports   []ports      // none: the web's to allow, every one to deny
-	every   bool         // port
+	ports   []ports      // none: 80 and 443 to allow, every port to deny
+	every   bool         // every port
 	raw     bool
 	private bool
 	ech     bool
@@ -36,8 +36,7 @@ type Rule struct {
 
 type ports struct{ from, to uint16 }
 
-// Budget bounds what one rule lets through, over the life of a sandbox. Zero: no
-// bound.
+// Budget bounds the traffic that one rule lets through, over the life of a sandbox. Zero means no bound.
 type Budget struct {
 	Bytes       int64 // both directions together
 	Requests    int64 // HTTP requests that can be read
@@ -46,13 +45,13 @@ type Budget struct {
 
 func (r Rule) String() string { return r.text }
 
-// Budget gives the rule's bounds.
+// Budget returns the rule's bounds.
 func (r Rule) Budget() Budget { return r.budget }
 
-// Name gives the name of a rule for exactly one.
+// Name returns the rule's name. It returns false unless the rule covers exactly one name.
 func (r Rule) Name() (Name, bool) { return r.name, !r.name.IsZero() }
 
-// ParseRule reads one rule in words.
+// ParseRule parses one rule in words.
 func ParseRule(s string) (Rule, error) {
 	first, more, narrowed := strings.Cut(s, " ")
 	r := Rule{text: first, words: first}
@@ -75,10 +74,10 @@ func ParseRule(s string) (Rule, error) {
 	return r, nil
 }
 
-// Everything covers every name and every address.
+// Everything returns a rule that covers every name and every address.
 func Everything() Rule { return Rule{text: "*", all: true, every: true} }
 
-// splitPorts cuts the ports off. An IPv6 address has to be in brackets to have some.
+// splitPorts separates the ports from the host. An IPv6 address with ports must be in brackets.
 func splitPorts(s string) (host, list string, err error) {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return s, "", nil
@@ -161,9 +160,8 @@ func (r *Rule) setPrefix(p netip.Prefix) error {
 	return nil
 }
 
-// setZone refuses what is below a public suffix: anybody can have a name there. The
-// suffixes of companies (*.github.io) are as public as registries' ones; a top level
-// that no registry sells (*.corp, *.test) is not.
+// setZone rejects a public suffix, because anyone can register a name below it. That includes the suffixes of
+// companies (*.github.io). It accepts a top-level domain that no registry sells (*.corp, *.test).
 func (r *Rule) setZone(s string) error {
 	zone, err := ParseName(s)
 	if err != nil {
@@ -176,28 +174,28 @@ func (r *Rule) setZone(s string) error {
 	return nil
 }
 
-// Private gives r, whose name may also lead to private addresses: a server of a
-// company's own network. Loopback, link-local and metadata addresses stay out.
+// Private returns r, whose name may also resolve to private addresses, such as those of a company network.
+// Loopback, link-local and metadata addresses remain denied.
 func (r Rule) Private() Rule {
 	r.private = true
 	return r
 }
 
-// ECH gives r with TLS allowed whose ClientHello has an encrypted one inside, as long as the name outside is r's. Which
-// name the encrypted one has cannot be seen: it may be any that the server at that address has keys for.
+// ECH returns r with encrypted ClientHellos allowed, as long as the outer name is r's. The encrypted name cannot
+// be seen: it may be any that the server at that address has keys for.
 func (r Rule) ECH() Rule {
 	r.ech = true
 	return r
 }
 
-// Limited gives r with a budget.
+// Limited returns r with a budget.
 func (r Rule) Limited(b Budget) Rule {
 	r.budget = b
 	return r
 }
 
-// Requests gives r for these methods and paths only. A pattern is an exact path, or
-// one that ends in /* for all below. None of either: all.
+// Requests returns r for these methods and paths only. A pattern is an exact path, or ends in /* for all paths
+// below it. No methods means all methods, and an empty pattern all paths.
 func (r Rule) Requests(methods []string, pattern string) (Rule, error) {
 	for _, m := range methods {
 		if m == "" || strings.ToUpper(m) != m || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Instead is a rule to write in place of one that ParseRule refuses: what was meant most likely, or else
-// examples. It is for people, who may have pasted a URL.
+// Instead returns a rule to suggest in place of one that ParseRule rejected. It guesses the most likely one, or
+// returns examples. It is meant for people, who may have pasted a URL.
 func Instead(refused string) string {
 	if guess := guess(refused); guess != "" {
 		if _, err := ParseRule(guess); err == nil {
@@ -17,10 +17,10 @@ func Instead(refused string) string {
 	return "example.com, *.example.com:443 or 10.1.0.0/16:5432"
 }
 
-// services are what people write for a port.
+// services maps the names that people write for a port.
 var services = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432", "redis": "6379"}
 
-// guess makes of what is no rule what could be one.
+// guess turns s, which is no rule, into text that may be one.
 func guess(s string) string {
 	scheme, rest, isURL := strings.Cut(strings.TrimSpace(s), "://")
 	if !isURL {
@@ -75,7 +75,7 @@ func notOctet(label string) bool {
 	return err != nil
 }
 
-// guessPorts keeps of a list what is a port, or is called as one.
+// guessPorts keeps the ports and service names in a list.
 func guessPorts(list string) string {
 	var good []string
 	for p := range strings.SplitSeq(list, ",") {

@@ -2,7 +2,8 @@ package policy
 
 import "testing"
 
-// Whatever is refused, what is proposed is not, and is what was meant where that can be known.
+// TestInstead checks that every suggestion is a valid rule, and that it is the intended one where that can be
+// known.
 func TestInstead(t *testing.T) {
 	const examples = "example.com, *.example.com:443 or 10.1.0.0/16:5432"
 	for refused, want := range map[string]string{

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// reserved are top-level names, and names below them, that lead into this machine or its own network and never to a
-// server of the Internet (RFC 6761, 6762, 8375; private ones of vendors; metadata services of clouds).
+// reserved are domains that lead to this machine or its network and never to a server of the Internet. They come
+// from RFC 6761, 6762 and 8375, from vendors' private domains, and from metadata services of clouds.
 var reserved = []string{"localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "localdomain", "home.arpa", "onion", "arpa", "metadata.goog"}
 
-// NotForModels says why a rule that a model wrote must not hold, even if a person consents: its words do not
-// show where it leads. Empty: it may be asked about.
+// NotForModels returns why a rule that a model wrote must be rejected, even if a person consents: its words do
+// not show where it leads. It returns "" if a person may be asked.
 func (r Rule) NotForModels() string {
 	host := r.name.s
 	if !r.zone.IsZero() {
@@ -36,8 +36,8 @@ func (r Rule) NotForModels() string {
 	return ""
 }
 
-// Within gives r as far as outer allows it, a rule that an operator wrote: r's host, r's ports or, where r names none,
-// outer's, and the options of the one that has some. It is not ok where r goes beyond outer, or both have options.
+// Within restricts r to outer, a rule that an operator wrote. The result has r's host, r's ports or else outer's,
+// and the options of the rule that has some. ok is false if r exceeds outer, both have options, or r is private.
 func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 	_, list, err := splitPorts(strings.TrimPrefix(outer.words, "tcp://"))
 	if host, own, err2 := splitPorts(strings.TrimPrefix(r.words, "tcp://")); err == nil && err2 == nil && own == "" && list != "" && !r.prefix.IsValid() {
@@ -55,12 +55,12 @@ func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 	return in, true
 }
 
-// Addresses says whether r is about addresses, or everything, and not about names.
+// Addresses reports whether r covers addresses, or everything, instead of names.
 func (r Rule) Addresses() bool { return r.all || r.prefix.IsValid() }
 
 func (r Rule) hasOptions() bool { return r.Words() != r.words }
 
-// Canonical gives the words of r with its name in the one spelling that there is of it: for a person to read.
+// Canonical returns the words of r with its name in canonical spelling, to show to people.
 func (r Rule) Canonical() string {
 	host := r.name.s
 	if !r.zone.IsZero() {
@@ -80,7 +80,7 @@ func (r Rule) Canonical() string {
 	return r.Words()
 }
 
-// coversRule says whether every host, port and protocol of other is r's too.
+// coversRule reports whether r covers every host, port and protocol of other.
 func (r Rule) coversRule(other Rule) bool {
 	if other.raw && !r.raw {
 		return false

@@ -1,20 +1,20 @@
-// Package policyfile reads a policy from TOML or YAML, which have one schema:
+// Package policyfile reads a policy from TOML or YAML. Both have the same schema:
 //
 //	mode = "none"                              # or package-managers, open
 //	allow = ["example.com", "*.example.org:443", "10.1.0.0/16:5432"]
 //	deny = ["ads.example.com"]
 //
-//	[[rule]]                                   # what needs more than words
+//	[[rule]]                                   # a rule with options
 //	allow = "api.example.com:80"               # or deny
-//	methods = ["GET", "HEAD"]                  # none: all
-//	path = "/v1/*"                             # none: all
-//	private = true                             # the name may lead to a private address
-//	ech = true                                 # TLS may have an encrypted ClientHello inside: see policy.Rule.ECH
-//	max-bytes = 1000000                        # both ways, of HTTP that can be read bodies only; none: no bound, as below
+//	methods = ["GET", "HEAD"]                  # absent: all
+//	path = "/v1/*"                             # absent: all
+//	private = true                             # the name may resolve to a private address
+//	ech = true                                 # the ClientHello may contain an encrypted one: see policy.Rule.ECH
+//	max-bytes = 1000000                        # both directions; of HTTP that can be read, bodies only; absent: no bound
 //	max-requests = 100
 //	max-connections = 10
 //
-// Package policy says what the words mean. Nothing is ignored: an unknown key, a
-// wrong type, a malformed rule is an [Error] with its line, and all of them are told
-// at once. YAML's anchors and aliases are refused, and so is a second document.
+// Package policy defines the syntax of rules. The package ignores nothing: an unknown key, a wrong type and a
+// malformed rule are each an [Error] with its line. All errors are reported at once. YAML anchors, aliases and a
+// second document are rejected.
 package policyfile

@@ -11,21 +11,21 @@ import (
 	"demesne/proxy/preset"
 )
 
-// maxFile bounds what is read: a policy is written by hand.
+// maxFile bounds the size of a policy file, in bytes. Policies are written by hand.
 const maxFile = 64 << 10
 
-// File is what a policy file says. Policy has its rules only, not those of Mode.
+// File is a parsed policy file. Policy has only the file's rules, not those of Mode.
 type File struct {
 	Mode   preset.Mode
 	Policy policy.Policy
 }
 
-// Error is what is wrong with one line.
+// Error is an error in one line.
 type Error struct {
 	File string
-	Line int // 0: not known
+	Line int // 0: unknown
 	Err  error
-	Rule string // that was refused; "": it is about something else. [policy.Instead] is what to write
+	Rule string // the rejected rule, for which [policy.Instead] suggests another; "": the error is not about a rule
 }
 
 func (e *Error) Error() string {
@@ -35,10 +35,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
 }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse reads text, as TOML or YAML by the ending of name.
+// Parse parses text as TOML or YAML, depending on the extension of name.
 func Parse(name, text string) (File, error) {
 	r := &reader{name: name}
 	root, err := r.tree(text)
@@ -65,7 +65,7 @@ func errorsOf(list []*Error) (errs []error) {
 	return errs
 }
 
-// reader walks the tree of a file and gathers what is wrong.
+// reader walks the tree of a file and collects the errors.
 type reader struct {
 	name string
 	file File
@@ -97,7 +97,7 @@ func (r *reader) wrong(n node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{File: r.name, Line: n.line, Err: fmt.Errorf(format, args...)})
 }
 
-// fields hands each value of a table to who reads it.
+// fields passes each value of a table to the function for its key.
 func (r *reader) fields(n node, known map[string]func(node)) {
 	if n.kind() != "table" {
 		r.wrong(n, "a table is wanted here, not %s", n.kind())
@@ -121,7 +121,7 @@ func sorted(m map[string]func(node)) (keys []string) {
 	return keys
 }
 
-// scalar reads a value of one type.
+// scalar stores a value of type T in into. For another type it reports an error and returns false.
 func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 	v, ok := n.value.(T)
 	if !ok {
@@ -174,7 +174,7 @@ func (r *reader) word(n node) (rule policy.Rule, ok bool) {
 	return rule, err == nil
 }
 
-// rule reads one [[rule]].
+// rule parses one [[rule]].
 func (r *reader) rule(n node) {
 	var allow, deny, ok, private, ech bool
 	var rule policy.Rule
@@ -198,7 +198,7 @@ func (r *reader) rule(n node) {
 	case allow == deny:
 		r.wrong(n, "a rule has an allow or a deny, and not both")
 		return
-	case !ok: // which was told
+	case !ok: // already reported
 		return
 	}
 	rule, err := rule.Limited(b).Requests(methods, below)

@@ -47,7 +47,7 @@ rule:
   - deny: corp.test:25
 `
 
-// TestParse: both languages say the same.
+// TestParse checks that both languages parse to the same policy.
 func TestParse(t *testing.T) {
 	for name, text := range map[string]string{"p.toml": asTOML, "p.yaml": asYAML, "dir/p.yml": asYAML} {
 		f, err := Parse(name, text)
@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRefused: each thing that is wrong, with its line.
+// TestRefused checks each error and its line.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"p.toml", "\nalow = []\n", `p.toml:2: unknown key "alow", not one of allow, deny, mode, rule`},
@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEmpty: an empty file denies everything.
+// TestEmpty checks that an empty file denies everything.
 func TestEmpty(t *testing.T) {
 	for _, name := range []string{"p.toml", "p.yaml"} {
 		for _, text := range []string{"", "# nothing\n"} {

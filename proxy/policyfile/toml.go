@@ -11,8 +11,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// tomlTree reads text. The decoder checks it and gives keys in order, but not where
-// they stand; that is found by looking for them in that order.
+// tomlTree parses text. The decoder validates it and returns the keys in order, but without their lines. A search
+// for the keys in that order finds the lines.
 func tomlTree(text string) (node, int, error) {
 	var top map[string]any
 	md, err := toml.Decode(text, &top)
@@ -30,7 +30,7 @@ func tomlTree(text string) (node, int, error) {
 	return f.node("", top), 0, nil
 }
 
-// uncommented blanks comments, so that nothing is found in one.
+// uncommented blanks comments, so that a search finds nothing in them.
 func uncommented(text string) string {
 	b := []byte(text)
 	quote, comment := byte(0), false
@@ -53,8 +53,8 @@ func uncommented(text string) string {
 	return string(b)
 }
 
-// finder knows the lines of keys, and of the strings in lists, by the path of the key:
-// one for each time that it stands there, in order.
+// finder holds the lines of keys, and of strings in lists, by the path of the key. A path has one line for each
+// occurrence, in order.
 type finder struct {
 	text        string
 	at          int
@@ -77,15 +77,15 @@ func (f *finder) find(key toml.Key, top map[string]any) {
 	}
 }
 
-// next gives the line of the next match, or of the last one when there is none.
+// next returns the line of the next match, or of the last match when no other follows.
 func (f *finder) next(pattern string) int {
 	if m := regexp.MustCompile(pattern).FindStringIndex(f.text[f.at:]); m != nil {
-		f.at += m[1] - 1 // what ends a match may begin the next one
+		f.at += m[1] - 1 // the end of a match may begin the next one
 	}
 	return 1 + strings.Count(f.text[:f.at], "\n")
 }
 
-// take gives the next line of a path.
+// take removes and returns the next line of a path.
 func take(lines map[string][]int, p string, otherwise int) int {
 	if len(lines[p]) == 0 {
 		return otherwise
@@ -95,14 +95,14 @@ func take(lines map[string][]int, p string, otherwise int) int {
 	return line
 }
 
-// node makes a tree of v, which stands at path p.
+// node returns a tree of v, whose path is p.
 func (f *finder) node(p string, v any) node {
 	n := node{line: take(f.keys, p, 0)}
 	switch v := v.(type) {
 	case map[string]any:
 		n.table, n.fields = true, f.fields(p, v)
 	case []map[string]any:
-		line := n.line // the header of the first stood for the list
+		line := n.line // the list has the line of its first header
 		for _, e := range v {
 			n.list = append(n.list, node{line: line, table: true, fields: f.fields(p, e)})
 			line = take(f.keys, p, n.line)

@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a value and where it stands, whichever language it was written in.
+// node is a value and its line, from either language.
 type node struct {
 	line   int
-	value  any // string, int64, bool; or nil with one of:
+	value  any // string, int64 or bool; or nil with one of:
 	list   []node
 	fields []field
 	table  bool
@@ -23,7 +23,7 @@ type field struct {
 	node
 }
 
-// kind is for people.
+// kind names the type of a value, for errors.
 func (n node) kind() string {
 	switch n.value.(type) {
 	case string:
@@ -41,14 +41,14 @@ func (n node) kind() string {
 	return fmt.Sprintf("%v", n.value)
 }
 
-// maxDepth is more than the schema has.
+// maxDepth exceeds the depth of the schema.
 const maxDepth = 8
 
 func yamlTree(text string) (node, int, error) {
 	d := yaml.NewDecoder(strings.NewReader(text))
 	var doc, more yaml.Node
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
-		return node{table: true}, 0, nil // an empty file says nothing
+		return node{table: true}, 0, nil // an empty file has no settings
 	} else if err != nil {
 		return node{}, 0, err
 	}

@@ -7,11 +7,11 @@ import (
 	"demesne/proxy/policy"
 )
 
-// Ecosystem is the servers of one package manager.
+// Ecosystem is the set of servers of one package manager.
 type Ecosystem struct {
 	Name   string
 	Zone   string   // the registered domain
-	Labels []string // in front of it; "" is the zone itself. No wildcard: who runs the zone has other servers too
+	Labels []string // subdomains; "" is the zone itself. No wildcard, as the owner of the zone runs other servers too
 	Ports  string
 }
 
@@ -24,8 +24,8 @@ const (
 	GoChecksums = goChecksums + "." + goZone
 )
 
-// GoProxy are the rules that a sandbox's own module proxy needs: what it reads, and nothing that
-// the sandbox could send there itself.
+// GoProxy returns the rules for the sandbox's Go module proxy. They allow what the module proxy reads, and no
+// request by which the sandbox could send data.
 func GoProxy() []policy.Rule {
 	var rules []policy.Rule
 	for _, host := range []string{GoModules, GoChecksums} {
@@ -38,8 +38,8 @@ func GoProxy() []policy.Rule {
 	return rules
 }
 
-// Ecosystems is what the mode package-managers allows, mirrors aside. Only servers that
-// packages come from: where a zone has one for publishing apart, it is not here.
+// Ecosystems returns the servers that the mode package-managers allows, apart from mirrors. It lists only servers
+// that packages are downloaded from. A zone's separate server for publishing is not listed.
 func Ecosystems() []Ecosystem {
 	return []Ecosystem{
 		{"npm", "npmjs.org", []string{"registry"}, "443"},
@@ -58,7 +58,7 @@ func Ecosystems() []Ecosystem {
 	}
 }
 
-// Hosts returns the names of the row's servers, one for each label.
+// Hosts returns the names of the ecosystem's servers, one for each label.
 func (e Ecosystem) Hosts() []string {
 	var hosts []string
 	for _, label := range e.Labels {
@@ -67,7 +67,7 @@ func (e Ecosystem) Hosts() []string {
 	return hosts
 }
 
-// Rules returns one rule for each of the row's servers.
+// Rules returns one rule for each of the ecosystem's servers.
 func (e Ecosystem) Rules() ([]policy.Rule, error) {
 	var rules []policy.Rule
 	for _, host := range e.Hosts() {

@@ -9,14 +9,13 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ErrMode is what an unknown mode wraps.
+// ErrMode is the error that an unknown mode wraps.
 var ErrMode = errors.New("unknown egress mode")
 
-// Mode is a word for what a sandbox may reach before any rule is added. The zero Mode
-// is None.
+// Mode names what a sandbox may reach before any rule is added. The zero Mode is "none".
 type Mode struct{ row *row }
 
-// row is one mode. Adding one here is all it takes.
+// row defines one mode. To add a mode, add a row to table.
 type row struct {
 	name, about string
 	rules       func() []policy.Rule
@@ -29,7 +28,7 @@ var table = []row{
 	{name: "open", about: "every public address", rules: func() []policy.Rule { return []policy.Rule{policy.Everything()} }, everything: true},
 }
 
-// Parse gives the mode with that name.
+// Parse returns the mode with that name.
 func Parse(name string) (Mode, error) {
 	for i := range table {
 		if table[i].name == name {
@@ -39,7 +38,7 @@ func Parse(name string) (Mode, error) {
 	return Mode{}, fmt.Errorf("parse egress mode %.100q: %w, not one of %s", name, ErrMode, strings.Join(Names(), ", "))
 }
 
-// Names lists the modes.
+// Names returns the names of the modes.
 func Names() []string {
 	var names []string
 	for _, r := range table {
@@ -57,20 +56,20 @@ func (m Mode) get() row {
 
 func (m Mode) String() string { return m.get().name }
 
-// About is the mode in a few words.
+// About describes the mode in a few words.
 func (m Mode) About() string { return m.get().about }
 
-// Everything says that the mode lets data out to anybody, so that it must not meet
-// the caller's inputs.
+// Everything reports whether the mode allows data to leave to any server. It must then not be combined with the
+// caller's inputs.
 func (m Mode) Everything() bool { return m.get().everything }
 
-// Mirrored says that the mode wants the mirrors of the host's tools too.
+// Mirrored reports whether the mode also allows the mirrors of the host's tools.
 func (m Mode) Mirrored() bool { return m.String() == table[1].name }
 
-// GoProxy says that sandboxes have a Go module proxy of their own in this mode.
+// GoProxy reports whether sandboxes get their own Go module proxy in this mode.
 func (m Mode) GoProxy() bool { return m.Mirrored() }
 
-// Rules gives what the mode allows.
+// Rules returns the rules of the mode.
 func (m Mode) Rules() []policy.Rule {
 	if r := m.get().rules; r != nil {
 		return slices.Clip(r())

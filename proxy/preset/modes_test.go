@@ -70,7 +70,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestEcosystemsExact: the table has exact names, each once, and no more than it says.
+// TestEcosystemsExact checks that every rule of the table is for one exact name, and that no name occurs twice.
 func TestEcosystemsExact(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range Ecosystems() {

@@ -1,20 +1,18 @@
-// Package redact blanks credentials in what passes by: every byte of one becomes an
-// asterisk, so that lengths and positions stay what they were.
+// Package redact blanks credentials in text and streams. It replaces every byte of a credential by an asterisk,
+// so lengths and positions do not change.
 //
 //	v := redact.New(token, password)
 //	line = v.Text(line)
-//	w := v.Writer(file)     // Close gives what was held back, and leaves file open
+//	w := v.Writer(file)     // Close writes the bytes held back, and does not close file
 //	body = v.Reader(body)
 //
-// A value is found as it is, however it is cut into writes. One of [encodedFrom] bytes or
-// more is also found in base64 (of either alphabet, and inside a longer text, as in basic
-// authentication), escaped for a URL, and escaped for JSON. One of less than [least] bytes
-// is no credential: it would be found everywhere, and is left alone.
+// A value is found in plain form, however writes split it. A value of at least [encodedFrom] bytes is also found
+// in base64, escaped for a URL, and escaped for JSON. Base64 may use either alphabet and may contain a longer text,
+// as in basic authentication. A value of less than [least] bytes is ignored, because it would match everywhere.
 //
-// This keeps a credential out of sight where nobody means to show it. It does not stop who
-// has one from telling it: backwards, in hexadecimal, a byte a line.
+// This prevents accidental disclosure. It does not stop a program that has a credential from encoding it in
+// another way: backwards, in hexadecimal, one byte a line.
 //
-// Bytes that may be the beginning of a value are held back until the next ones say, so
-// never more than the longest form of one. The package looks for a few fixed strings with
-// [bytes.Index], and knows of nothing else.
+// Bytes that may begin a value are held back until the next bytes decide, so never more than the longest form of
+// a value. The package searches for fixed strings with [bytes.Index] only.
 package redact

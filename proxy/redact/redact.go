@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// least is the shortest value that is looked for; encodedFrom the shortest of which the
-// encoded forms are long enough to mean it.
+// least is the length of the shortest value that is searched for. From encodedFrom on, the encoded forms of a
+// value are long enough to be unambiguous.
 const (
 	least       = 4
 	encodedFrom = 8
 )
 
-// Values are what to blank. The nil Values blank nothing. They do not change.
+// Values is an immutable set of values to blank. A nil *Values blanks nothing.
 type Values struct {
 	forms  [][]byte
 	folded [][]byte // the forms in lower case
 }
 
-// New makes them. It gives nil when there is nothing to look for.
+// New returns the Values for values. It returns nil if all of them are shorter than least.
 func New(values ...string) *Values {
 	var v Values
 	for _, s := range values {
@@ -39,7 +39,7 @@ func New(values ...string) *Values {
 	return &v
 }
 
-// Text gives s with every value blanked.
+// Text returns s with every value blanked.
 func (v *Values) Text(s string) string {
 	if v == nil {
 		return s
@@ -47,14 +47,14 @@ func (v *Values) Text(s string) string {
 	return string((&stream{values: v}).pass([]byte(s), true))
 }
 
-// FoldedText gives s with every value blanked, in whatever case its letters are. It is for
-// names of HTTP headers, whose case parsers change.
+// FoldedText returns s with every value blanked, ignoring case. It is for names of HTTP headers, as parsers
+// change their case.
 func (v *Values) FoldedText(s string) string {
 	if v == nil {
 		return s
 	}
 	lower := bytes.ToLower([]byte(s))
-	if len(lower) != len(s) { // not ASCII: no parser of HTTP folds that
+	if len(lower) != len(s) { // not ASCII: HTTP parsers do not fold it
 		return v.Text(s)
 	}
 	blanked := (&stream{values: &Values{forms: v.folded}}).pass(lower, true)
@@ -67,7 +67,7 @@ func (v *Values) FoldedText(s string) string {
 	return string(out)
 }
 
-// forms are the ways in which a value may be written.
+// forms returns the encodings in which a value is searched for.
 func forms(value string) []string {
 	if len(value) < least {
 		return nil
@@ -87,14 +87,14 @@ func forms(value string) []string {
 	return append(all, inJSON(value, true), inJSON(value, false))
 }
 
-// inside is what of the base64 of a longer text is value's alone, if that many bytes, of
-// which three are four characters, come before it.
+// inside returns the part of a longer text's base64 that depends on value alone. before is the number of bytes
+// ahead of value, modulo 3, as three bytes become four characters.
 func inside(code *base64.Encoding, before int, value string) string {
 	s := code.EncodeToString([]byte(strings.Repeat("\x00", before) + value))
 	return s[(before*8+5)/6 : (before+len(value))*8/6]
 }
 
-// lowerHex is how others than Go write percent signs' digits.
+// lowerHex lowers the hexadecimal digits of percent escapes, as programs other than Go write them.
 func lowerHex(s string) string {
 	b := []byte(s)
 	for i := 0; i+2 < len(b); i++ {
@@ -109,6 +109,6 @@ func inJSON(s string, html bool) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(html)
-	e.Encode(s) // to memory, of a string: never fails
+	e.Encode(s) // encoding a string to memory cannot fail
 	return strings.Trim(b.String(), "\"\n")
 }

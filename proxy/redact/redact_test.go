@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// The names of headers change their case on the way.
+// TestFoldedText checks that a value is found in any case, as parsers change the case of header names.
 func TestFoldedText(t *testing.T) {
 	v := New("ghp_AbCdEf123")
 	coded := base64.StdEncoding.EncodeToString([]byte("xghp_AbCdEf123"))
@@ -60,8 +60,8 @@ func TestFoldedText(t *testing.T) {
 
 func stars(n int) string { return strings.Repeat("*", n) }
 
-// A value inside a longer text is gone from that text's base64, but for the characters that
-// it shares with its neighbours.
+// TestInside checks that a value inside a longer text is blanked in that text's base64, except for the characters
+// that it shares with its neighbours.
 func TestInside(t *testing.T) {
 	for _, code := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 7 {
@@ -81,8 +81,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// However a text is cut, what comes out is the same, and nothing is held back but what may
-// be a value's beginning.
+// TestCut checks that the output does not depend on how a text is split. Only a possible beginning of a value is
+// held back.
 func TestCut(t *testing.T) {
 	v := New(secret, "abcdefgh", "efghijkl", "cdef")
 	text := "xx" + secret[:5] + "abcdefghijklabcdefghcdefs3cr3t/&" + secret + "abc"
@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// FuzzCut: no cut lets a value through, and nothing else is changed but to asterisks.
+// FuzzCut checks that no split lets a value through, and that the only changes are asterisks.
 func FuzzCut(f *testing.F) {
 	f.Add("abcdefgh", "xxabcdefghabcdefghxx", 3)
 	f.Add("aaaaaaaa", "aaaaaaaaaaaaaaab", 1)

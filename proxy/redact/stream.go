@@ -5,19 +5,19 @@ import (
 	"io"
 )
 
-// stream is what came and was not given on yet.
+// stream holds the bytes that were passed in and not yet returned.
 //
 //	held  ┌─ lead ─┬──────────────┐
 //	      └────────┴──────────────┘
-//	       of a value that began before, and is blanked
+//	       end of a value that began in bytes already returned; it is blanked
 type stream struct {
 	values *Values
-	held   []byte // as it came: a value may overlap another
+	held   []byte // not blanked yet: a value may overlap another
 	lead   int
 }
 
-// pass takes b, and gives what nothing that follows can change; all of it at the end. What
-// it gives is the caller's until the next call.
+// pass appends b and returns the bytes that later input cannot change, or all bytes at the end. The result is a
+// copy.
 func (s *stream) pass(b []byte, end bool) []byte {
 	s.held = append(s.held, b...)
 	known := len(s.held)
@@ -30,7 +30,7 @@ func (s *stream) pass(b []byte, end bool) []byte {
 		for at := 0; ; at++ {
 			i := bytes.Index(s.held[at:], form)
 			if i < 0 || at+i >= known {
-				break // what begins later is found when it is given
+				break // a value that begins later is found when its start is returned
 			}
 			at += i
 			lead = max(lead, blank(out, at, at+len(form)))
@@ -40,7 +40,7 @@ func (s *stream) pass(b []byte, end bool) []byte {
 	return out
 }
 
-// blank blanks b[from:to], and says how many bytes of that are behind b's end.
+// blank blanks b[from:to] and returns how many of those bytes lie beyond b's end.
 func blank(b []byte, from, to int) (behind int) {
 	for i := from; i < min(to, len(b)); i++ {
 		b[i] = '*'
@@ -48,7 +48,7 @@ func blank(b []byte, from, to int) (behind int) {
 	return max(0, to-len(b))
 }
 
-// begun is how many bytes at the end of b may be the beginning of a value.
+// begun returns how many bytes at the end of b may begin a value.
 func (v *Values) begun(b []byte) (most int) {
 	for _, form := range v.forms {
 		end := b[max(0, len(b)-len(form)+1):]
@@ -67,13 +67,13 @@ func (v *Values) begun(b []byte) (most int) {
 	return most
 }
 
-// Writer gives on what is written to it.
+// Writer blanks the values in the bytes written to it and forwards them.
 type Writer struct {
 	stream
 	to io.Writer
 }
 
-// Writer writes to to, which stays open.
+// Writer returns a Writer to to, which Close does not close.
 func (v *Values) Writer(to io.Writer) *Writer { return &Writer{stream{values: v}, to} }
 
 func (w *Writer) Write(b []byte) (int, error) {
@@ -86,7 +86,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes what was held back. The Writer can be used on, for a new text.
+// Close writes the bytes held back. The Writer can then be reused for a new text.
 func (w *Writer) Close() error {
 	if w.values == nil || len(w.held) == 0 {
 		return nil
@@ -95,18 +95,18 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// chunk is of one read, in bytes.
+// chunk is the size of one read, in bytes.
 const chunk = 32 << 10
 
 type reader struct {
 	stream
 	from io.Reader
 	buf  []byte
-	out  []byte // to be given
-	err  error  // when out is empty
+	out  []byte // ready to be returned
+	err  error  // returned when out is empty
 }
 
-// Reader reads from from.
+// Reader returns a reader of from with the values blanked.
 func (v *Values) Reader(from io.Reader) io.Reader {
 	if v == nil {
 		return from
