@@ -22,7 +22,7 @@
 // A sandbox never holds a descriptor of the caller's terminal, sockets or files. As streams it gets pipes,
 // /dev/null or a terminal created inside the sandbox.
 //
-// Output follows one rule: stdout belongs to the command, or to the requested answer. Messages of demesne
+// All output follows one rule: stdout belongs to the command, or to the requested answer. Messages of demesne
 // itself go to stderr, as one line "demesne: verb noun: reason". If the user can type a remedy, a second line
 // "hint: …" follows. demesne has no configuration file.
 //

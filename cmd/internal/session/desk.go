@@ -5,7 +5,7 @@
 //	o, err := d.Script(ctx, backend.Request{Image: "host", Command: "make test"}, backend.Watch{})
 //
 // Every run has its own directory below the output root. The sandbox sees it as /out, and it outlives the run.
-// Output on stdout and stderr never passes through a file that the sandbox can reach. Pipes carry it to an
+// Text on stdout and stderr never passes through a file that the sandbox can reach. Pipes carry it to an
 // unnamed file, which is linked into the output directory once the sandbox is gone.
 //
 // One connection to the runner serves all calls. The runner may end at any time; a call that finds it gone
@@ -80,7 +80,7 @@ func New(o Options) (*Service, error) {
 	return d, nil
 }
 
-// OutputRoot returns the directory that holds the output directories.
+// OutputRoot is where the output directories are.
 func (d *Service) OutputRoot() string { return d.root }
 
 // Close ends the one-shot sandboxes of this Service. Jobs and persistent sandboxes live on.
