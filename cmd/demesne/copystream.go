@@ -66,7 +66,7 @@ func (p *pump) run() error {
 	for grown := false; ; {
 		n, err := p.step()
 		switch {
-		case p.splices && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM): // these two, or at all here
+		case p.splices && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM): // not supported between these two, or not at all
 			p.splices = false
 			continue
 		case err == unix.EIO && !p.splices: // a terminal whose other end is closed

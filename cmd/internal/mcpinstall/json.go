@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// errNotJSON is the reason for leaving a file unchanged. inJSON returns a function that adds an entry to the
-// object under key. Nothing else in the text changes; an existing entry is replaced.
+// errNotJSON is the reason for leaving a file unchanged.
 var errNotJSON = errors.New("not plain JSON (it may have comments): add the entry by hand")
 
 func quoted(s string) string {
@@ -29,8 +28,8 @@ func opencodeJSON(program string) string {
 	return `{"type": "local", "command": [` + quoted(program) + `, "mcp"], "enabled": true}`
 }
 
-// inJSON puts an entry into the object that top has under key. Nothing else of the text
-// changes; an entry that is there is replaced.
+// inJSON returns a function that adds an entry to the object under key. Nothing else in the text changes; an
+// existing entry is replaced.
 func inJSON(key string) func(text, entry string) (string, error) {
 	return func(text, entry string) (string, error) {
 		if strings.TrimSpace(text) == "" {

@@ -36,7 +36,7 @@ func (s streams) drop() { s.place(nil) }
 // stream receives one output stream of a command. It keeps the end in memory and the whole stream in an unnamed
 // file, and copies it to also.
 type stream struct {
-	most int // of the end
+	most int // bytes kept in memory
 	also io.Writer
 	dir  string // see keep; empty: only the end is kept
 	file *os.File
