@@ -1,4 +1,4 @@
-// By default the Go runtime opens the cgroup's CPU limit and keeps watching it.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

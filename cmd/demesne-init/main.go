@@ -1,5 +1,4 @@
-// By default the Go runtime opens the cgroup's CPU limit and keeps watching it. pid1.Main sets GOMAXPROCS
-// itself.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: pid1.Main sets GOMAXPROCS itself.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

@@ -120,7 +120,7 @@ func TestListenUnix(t *testing.T) {
 }
 
 // TestListenUnixElsewhere checks that abstract sockets are never used, because every user could connect to
-// them, and that a file that is not a socket is not removed.
+// them. It also checks that a file that is not a socket is not removed.
 func TestListenUnixElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if l, err := listenUnix(""); err == nil {

@@ -1,5 +1,4 @@
-// By default the Go runtime opens the cgroup's CPU limit and keeps watching it. This program computes nothing,
-// so it does not need that.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: this program is not CPU-bound.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// ownUser accepts loopback connections from processes of this user and of root. It closes those of other users,
-// who can reach a port on this machine as well.
+// ownUser accepts loopback connections from processes of this user and of root. It closes those of other users:
+// they can reach a port on this machine too.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.

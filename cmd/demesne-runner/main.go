@@ -1,5 +1,5 @@
-// By default the Go runtime opens the cgroup's CPU limit and keeps watching it, here and in libcontainer's part
-// of each sandbox. Neither computes anything, so they do not need that.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit, here and in libcontainer's part of each
+// sandbox: neither is CPU-bound.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

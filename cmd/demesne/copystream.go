@@ -28,7 +28,7 @@ type pump struct {
 	keep  *tail
 	edit  func([]byte) ([]byte, error) // nil: copy unchanged
 	floor floor                        // acquired for each write,
-	over  <-chan struct{}              // until this is closed
+	over  <-chan struct{}              // but only until this is closed
 	first func()                       // called once, after the first bytes were copied
 	end   func()                       // called when the source has ended or the destination is closed
 

@@ -38,7 +38,7 @@ type box struct {
 	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
-// begun is a box that was made or opened, with its started command.
+// begun is a box together with the command that was started in it.
 type begun struct {
 	*box
 	process process

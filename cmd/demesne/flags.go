@@ -23,7 +23,7 @@ type flagDef struct {
 	set      func(string) error
 }
 
-// what is the kind of an argument, for completion.
+// what classifies an argument, for completion.
 type what int
 
 const (

@@ -139,8 +139,8 @@ func endOfFile(edited, midLine bool) []byte {
 }
 
 // settleTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
-// process has closed the other end, when the terminal has been silent for a moment, or when the pump has made
-// no progress for the time of patience. Silence counts only when no data is pending.
+// process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
+// also returns if the pump makes no progress for the time of patience.
 func settleTerminal(out *pump) {
 	const silent, most = 30 * time.Millisecond, patience
 	seen, since := int64(-1), time.Now()

@@ -4,9 +4,9 @@
 //	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne")
 //
 // The existing content of a file is kept byte for byte; the new entry is inserted into it. A file is parsed
-// before it is changed, and the change is checked to be the entry and nothing else. Install refuses files that
-// it cannot parse, and names the line: comments in JSON, an entry of that name in TOML, or neither format.
-// demesne-egress parses TOML, because linking its parser would slow down every run.
+// before it is changed, and the change is checked to be the entry and nothing else. Install refuses JSON with
+// comments, TOML that already has such an entry, and files in neither format. It names the line of a syntax
+// error. demesne-egress parses TOML, because linking its parser would slow down every run.
 //
 // Install follows symbolic links; their target must exist. It replaces the file atomically and keeps the old
 // one beside it.
