@@ -33,7 +33,7 @@ type execution struct {
 	result  *runner.Result
 }
 
-// newExecution checks everything about a command that needs no sandbox.
+// newExecution returns an execution after every check that needs no sandbox.
 func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	j := &execution{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
 	env, err := o.environment(a.env)

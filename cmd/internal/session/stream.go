@@ -33,7 +33,7 @@ func (s streams) silent() bool { return s.out.last().Bytes == 0 && s.errs.last()
 // drop discards the kept output.
 func (s streams) drop() { s.place(nil) }
 
-// stream receives one output stream of a command. It keeps the end in memory and the whole stream in an unnamed
+// stream receives one output stream of a command. It keeps the end in memory and up to keptMax bytes in an unnamed
 // file, and copies it to also.
 type stream struct {
 	most int // bytes kept in memory
@@ -57,7 +57,7 @@ func newStream(most int) *stream { return &stream{most: most} }
 // disk. The end of the stream is kept.
 const keptMax = 8 << 30
 
-// keep makes the stream keep its whole text, in a file on the file system of dir.
+// keep makes the stream also keep its text in a file, on the file system of dir.
 func (s *stream) keep(dir string) { s.dir = dir }
 
 // begin creates the file. The reading goroutine calls it, because a file system may be slow and the command is
