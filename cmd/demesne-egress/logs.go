@@ -24,7 +24,7 @@ func readLog(path string) ([]audit.Record, error) {
 	return audit.Read(f)
 }
 
-// showLog prints a line for each decision, or for several that were counted together.
+// showLog prints a line for each record: one decision, or several that were counted together.
 func showLog(c *call) (int, error) {
 	log, err := readLog(c.args[0])
 	if err != nil {
@@ -75,8 +75,7 @@ func why(r audit.Record) string {
 	return s
 }
 
-// suggest writes the smallest policy file that lets through what a log says was let
-// through.
+// suggest prints the smallest policy file that allows what the log's run was allowed.
 func suggest(c *call) (int, error) {
 	log, err := readLog(c.args[0])
 	if err != nil {
@@ -99,13 +98,13 @@ func suggest(c *call) (int, error) {
 	return 0, err
 }
 
-// quoted is a TOML string, whose escapes are those of JSON.
+// quoted returns s as a TOML string. JSON's escapes are valid in TOML.
 func quoted(s string) string {
 	b, _ := json.Marshal(s)
 	return string(b)
 }
 
-// replay holds a log against a policy file.
+// replay applies a policy file to a log, and prints what it would have blocked.
 func replay(c *call) (int, error) {
 	f, err := readPolicy(c.args[0])
 	if err != nil {
@@ -133,7 +132,7 @@ func replay(c *call) (int, error) {
 	return code, nil
 }
 
-// whole is a policy with what its mode allows here.
+// whole returns the policy with the rules that its mode adds on this host.
 func (c *call) whole(m preset.Mode, p policy.Policy) policy.Policy {
 	p = p.Allow(m.Rules()...)
 	if !m.Mirrored() {

@@ -1,23 +1,23 @@
-// The runtime would open the cgroup's CPU limit and keep watching it.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-egress is what demesne knows about policies and does not carry along:
-// parsers of TOML and YAML, internationalised names and the list of public suffixes, which
-// would cost every run that wants no network. demesne starts it, or becomes it.
+// Command demesne-egress parses policies for demesne. It links parsers of TOML and YAML, internationalised
+// names and the public suffix list, which would slow down every run without a network. demesne starts it, or
+// executes it in its own place.
 //
-//	demesne-egress rules [--mode MODE] [--file FILE]   what a run is to be allowed; see package outbound
+//	demesne-egress rules [--mode MODE] [--file FILE]   the rules of a run; see package session/egress
 //	demesne-egress list [--json] [MODE]                the modes, or what one allows here
-//	demesne-egress lint FILE…                          what is wrong with policy files
+//	demesne-egress lint FILE…                          the errors in policy files
 //	demesne-egress log [--json] LOG                    a run's decisions, for reading
 //	demesne-egress suggest [--json] LOG                the policy file that a run would have needed
 //	demesne-egress replay [--json] POLICY LOG          what a policy would have blocked
-//	demesne-egress toml                                whether stdin is TOML; else its first line that is none
+//	demesne-egress toml                                whether stdin is TOML; if not, the first invalid line
 //
-// It reads files and the environment, and reaches nothing. Like demesne it prints the answer
-// on stdout, and one line about what it could not do on stderr. It exits 1 when the answer
-// is that something is wrong, and 125 when there is none.
+// It reads files and the environment, and uses no network. Like demesne it prints the answer on stdout, and an
+// error as one line on stderr. It exits 1 if the answer is that something is wrong, and 125 if it has no
+// answer.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"demesne/internal/termsafe"
 )
 
-// Exit codes: those of demesne.
+// Exit codes, as in demesne.
 const (
 	exitWrong  = 1
 	exitFailed = 125
@@ -42,10 +42,10 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// command is one verb. It returns the exit code.
+// command is one verb. Its run function returns the exit code.
 type command struct {
 	name        string
-	least, most int // arguments
+	least, most int // number of arguments
 	run         func(*call) (int, error)
 }
 
@@ -59,7 +59,7 @@ var commands = []command{
 	{"toml", 0, 0, checkTOML},
 }
 
-// call is a command under way.
+// call is one invocation of a command.
 type call struct {
 	in         io.Reader
 	out        io.Writer

@@ -13,7 +13,7 @@ import (
 	"demesne/cmd/internal/session/egress"
 )
 
-// machine is a host whose files are those of the map.
+// machine returns a host with the given files.
 func machine(t *testing.T, files, env map[string]string) host {
 	t.Helper()
 	h := host{home: "/home/me", root: t.TempDir(), env: func(k string) string { return env[k] }}
@@ -37,7 +37,8 @@ func found(h host) (lines []string, notes []string) {
 	return lines, notes
 }
 
-// Mirrors are read from where each tool reads them, whatever is wrong with some.
+// TestMirrors checks that mirrors are read from each tool's own files, and that errors in some files do not
+// affect the others.
 func TestMirrors(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc":                           "registry=https://user:secret@npm.corp.test:8443/\n",
@@ -79,7 +80,7 @@ func TestMirrorsWithoutHome(t *testing.T) {
 	}
 }
 
-// rules answers what a run is to be allowed, or what is wrong.
+// TestRules checks that rules prints the rules of a run, or what is wrong.
 func TestRules(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc": "registry=https://npm.corp.test/\n",
@@ -121,7 +122,7 @@ func firstWords(rules []string) (all []string) {
 	return all
 }
 
-// What is typed wrong is said in one line, on stderr.
+// TestUsage checks that a wrong command line is reported in one line on stderr.
 func TestUsage(t *testing.T) {
 	for line, want := range map[string]string{
 		"":              "no command given",
@@ -145,7 +146,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// What is no TOML is said with its line; how long a file is does not matter, up to a bound.
+// TestTOML checks that invalid TOML is reported with its line, for files of any length up to the bound.
 func TestTOML(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "",

@@ -15,11 +15,11 @@ import (
 	"demesne/proxy/policy"
 )
 
-// host is where the configuration of the caller's tools is.
+// host locates the configuration of the caller's tools.
 type host struct {
 	home string
 	env  func(string) string
-	root string // in front of every path; only tests have one
+	root string // prefix of every path; set only by tests
 }
 
 func thisHost() host {
@@ -27,17 +27,17 @@ func thisHost() host {
 	return host{home: home, env: os.Getenv}
 }
 
-// mirror is a server that a tool is told to use.
+// mirror is a server that a tool is configured to use.
 type mirror struct {
 	tool, from string // from is a file or a variable
 	rule       policy.Rule
 }
 
-// most is how much of a file is read. Configuration is written by hand.
+// most bounds how many bytes of a file are read. Configuration is written by hand.
 const most = 1 << 20
 
-// mirrors reads what the host's tools are told. What cannot be read or understood is in
-// notes, and the rest is good.
+// mirrors reads the configuration of the host's tools. notes lists the files that could not be read or parsed;
+// found has the mirrors of all others.
 func (h host) mirrors() (found []mirror, notes []string) {
 	take := func(t mirrors.Tool, from string, rules []policy.Rule, err error) {
 		for _, r := range rules {
@@ -67,7 +67,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 	return found, notes
 }
 
-// files are the places of t's configuration, with "~" and "*" resolved.
+// files returns the paths of t's configuration, with "~" and "*" expanded.
 func (h host) files(t mirrors.Tool) (paths []string) {
 	for _, f := range t.Files {
 		if rest, ok := strings.CutPrefix(f, "~/"); ok {
@@ -88,7 +88,7 @@ func (h host) files(t mirrors.Tool) (paths []string) {
 }
 
 func readSome(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for who writes to it
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: opening a FIFO must not wait for a writer
 	if err != nil {
 		return "", err
 	}

@@ -16,7 +16,7 @@ import (
 	"demesne/proxy/preset"
 )
 
-// giveRules answers package outbound.
+// giveRules prints the rules for package session/egress, as JSON.
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
@@ -71,7 +71,7 @@ func readPolicy(path string) (policyfile.File, error) {
 	return policyfile.Parse(path, text)
 }
 
-// lines are what say makes of each part of an error that may have been joined.
+// lines calls say for each part of a possibly joined error, and returns one line for each.
 func lines(err error, say func(error) string) []string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
@@ -83,7 +83,7 @@ func lines(err error, say func(error) string) []string {
 	return []string{termsafe.Line(say(err))}
 }
 
-// lint says what is wrong with each file, a line for each thing.
+// lint prints one line for each error in each file.
 func lint(c *call) (int, error) {
 	code := 0
 	for _, path := range c.args {
@@ -98,7 +98,7 @@ func lint(c *call) (int, error) {
 	return code, nil
 }
 
-// withFix adds what to write instead.
+// withFix adds an example of a valid rule to an error.
 func withFix(err error) string {
 	var e *policyfile.Error
 	if errors.As(err, &e) && e.Rule != "" {
@@ -115,10 +115,10 @@ func counted(allow, deny int) string {
 type listed struct {
 	For  string `json:"for"`
 	Rule string `json:"rule"`
-	From string `json:"from,omitempty"` // of a mirror
+	From string `json:"from,omitempty"` // the configuration that names the mirror
 }
 
-// list lists the modes, or what one of them allows on this host.
+// list prints the modes, or what one of them allows on this host.
 func list(c *call) (int, error) {
 	if len(c.args) == 0 {
 		return c.listModes()
@@ -165,7 +165,7 @@ func (c *call) listMode(m preset.Mode) (rows []listed, notes []string) {
 		return rows, nil
 	}
 	for _, e := range preset.Ecosystems() {
-		rules, _ := e.Rules() // of a constant table
+		rules, _ := e.Rules() // cannot fail: the table is constant
 		for _, r := range rules {
 			rows = append(rows, listed{For: e.Name, Rule: r.String()})
 		}

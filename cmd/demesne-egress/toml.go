@@ -10,10 +10,10 @@ import (
 	"demesne/internal/termsafe"
 )
 
-// maxTOML bounds what is looked at: somebody's configuration, in bytes.
+// maxTOML bounds the size of the checked configuration, in bytes.
 const maxTOML = 16 << 20
 
-// checkTOML says "LINE: what is wrong", or nothing.
+// checkTOML prints "LINE: what is wrong" if stdin is not TOML, or else nothing.
 func checkTOML(c *call) (int, error) {
 	text, err := io.ReadAll(io.LimitReader(c.in, maxTOML+1))
 	if err != nil {

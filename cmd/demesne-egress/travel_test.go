@@ -8,8 +8,8 @@ import (
 	"demesne/proxy/preset"
 )
 
-// Every rule that a mode, a mirror or a file can make is read back as what it was: rules
-// travel as words.
+// TestRulesTravel checks that every rule of a mode, a mirror or a file parses back to itself, because rules are
+// passed on as text.
 func TestRulesTravel(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc": "registry=https://npm.corp.test/\n",

@@ -19,7 +19,7 @@ import (
 	"demesne/images/pull"
 )
 
-// importImage makes an image of a root file system, or takes the one that an archive has.
+// importImage makes an image from a root file system, or copies the image in an archive.
 func importImage(c *call) error {
 	store, err := c.store()
 	if err != nil {
@@ -49,7 +49,7 @@ func importImage(c *call) error {
 	return nil
 }
 
-// load brings the image in a layout or archive into the store, under a name.
+// load copies the image in a layout or archive into the store, under a name.
 func (c *call) load(kind imageref.Kind, path, tag string, name imageref.Ref, o pull.Options) (oci.Digest, error) {
 	src, err := archive.Open(c.ctx, kind, path, tag, c.dir)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *call) load(kind imageref.Kind, path, tag string, name imageref.Ref, o p
 	return pull.Copy(c.ctx, src, name, o)
 }
 
-// commitImage makes an image of another one and of the layers that it was given.
+// commitImage makes an image from an existing one and the layers given on descriptors.
 func commitImage(c *call) error {
 	store, err := c.store()
 	if err != nil {
@@ -97,14 +97,14 @@ func saveImage(c *call) error {
 	})
 }
 
-// exportImage writes the root file system of an image.
+// exportImage writes the root file system of an image as a tar.
 func exportImage(c *call) error {
 	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, _ imageref.Ref, w io.Writer) error {
 		return archive.Export(ctx, store, img, w)
 	})
 }
 
-// write finds an image, opens where it goes, and sees to it that it stays while it is read.
+// write finds an image, locks it against garbage collection, opens the destination, and calls do.
 func (c *call) write(do func(context.Context, *images.Store, *images.Image, imageref.Ref, io.Writer) error) error {
 	store, err := c.store()
 	if err != nil {

@@ -1,25 +1,25 @@
-// The runtime would open the cgroup's CPU limit and keep watching it.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-images does what images need and a run does not: registries, archives, unpacking.
-// demesne starts it; what the two say to each other is drawn in package events: JSON
-// on stdout, a line an event, the last one "result" or "error".
+// Command demesne-images does the image work that a run does not need: registries, archives, unpacking. demesne
+// starts it. Package events defines their protocol: JSON on stdout, one event a line, the last one "result" or
+// "error".
 //
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
 //	demesne-images commit [--store DIR] [--layers N] [--change JSON] DIGEST NAME   an image, and layers on descriptors from 3 on
 //	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
 //	demesne-images export [--store DIR] NAME DST        a root file system as one tar
-//	demesne-images unpack [--store DIR]                 stdin: a layer (JSON) a line
-//	demesne-images sweep  [--store DIR]                 stdin: a DiffID to keep a line
+//	demesne-images unpack [--store DIR]                 stdin: one layer (JSON) a line
+//	demesne-images sweep  [--store DIR]                 stdin: one DiffID to keep a line
 //
-// DST is a file that is there already, or a pipe: demesne makes and names files itself.
+// DST is an existing file or a pipe: demesne itself creates and names files.
 //
-// unpack and sweep are run by root of a user namespace that has a runner's id map, and take from
-// themselves everything but the store. The others run as the caller. Stdin is how long they may:
-// when the caller closes it, or dies, they stop; what was downloaded stays, to go on from.
+// unpack and sweep run as root of a user namespace with a runner's id map, and give up access to everything but
+// the store. The other commands run as the caller, and their stdin is a lifeline: they stop when the caller
+// closes it or dies. Downloaded data is kept, so that the next pull resumes.
 package main
 
 import (
@@ -41,8 +41,8 @@ import (
 // command is one sub-command.
 type command struct {
 	name  string
-	args  int      // how many there must be
-	flags []string // beside --store
+	args  int      // exact number of arguments
+	flags []string // besides --store
 	feeds bool     // stdin is data, not a lifeline
 	run   func(*call) error
 }
@@ -58,18 +58,18 @@ var commands = []command{
 	{name: "version", run: printVersion},
 }
 
-// call is a command under way.
+// call is one invocation of a command.
 type call struct {
 	ctx     context.Context
 	args    []string
 	options map[string]string
-	dir     string // of the store
+	dir     string // the store's directory
 	out     *reporter
 }
 
 func main() {
-	logrus.SetOutput(io.Discard) // the libraries' chatter: what matters is in their errors
-	// What a registry or a file can make the libraries hold ends somewhere.
+	logrus.SetOutput(io.Discard) // discard the libraries' logging: their errors carry what matters
+	// Bound the memory that a registry or a file can make the libraries allocate.
 	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 	os.Exit(run(os.Args[1:]))
 }
@@ -79,7 +79,7 @@ const (
 	mostMemory = 2 << 30
 )
 
-// run does a command and says with the exit status what the last event says.
+// run executes a command and returns the exit status, which agrees with the last event.
 func run(argv []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
 	defer stop()
@@ -101,18 +101,18 @@ func run(argv []string) int {
 	return 0
 }
 
-// lifeline ends a command whose caller is gone.
+// lifeline calls end once the caller closes r or dies.
 func lifeline(r io.Reader, end func()) {
 	_, _ = io.Copy(io.Discard, r)
 	end()
 }
 
-// usage is the caller's mistake.
+// usage returns an error for a wrong invocation.
 func usage(format string, args ...any) error {
 	return &events.Failure{Code: events.CodeInvalid, Text: fmt.Sprintf(format, args...)}
 }
 
-// parse finds the command, its flags and as many arguments as it takes.
+// parse finds the command, and parses its flags and its exact number of arguments.
 func (c *call) parse(argv []string) (command, error) {
 	if len(argv) == 0 {
 		return command{}, usage("no command given")
@@ -142,7 +142,7 @@ func (c *call) parse(argv []string) (command, error) {
 	return cmd, nil
 }
 
-// store opens the store.
+// store opens the image store.
 func (c *call) store() (*images.Store, error) {
 	if c.dir == "" {
 		dir, err := images.DefaultDir()

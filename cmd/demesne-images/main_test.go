@@ -23,7 +23,7 @@ import (
 	"demesne/images/oci"
 )
 
-// asProgram makes the test binary the program.
+// asProgram makes the test binary run as demesne-images.
 const asProgram = "DEMESNE_TEST_IMAGES"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a command under way.
+// program is a running demesne-images.
 type program struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
@@ -64,7 +64,7 @@ func start(t *testing.T, entered bool, args ...string) *program {
 	return p
 }
 
-// finish reads all events; the program's status must be what the last one says.
+// finish reads all events; the exit status must agree with the last one.
 func (p *program) finish(t *testing.T) (all []events.Event) {
 	t.Helper()
 	lines := bufio.NewScanner(p.stdout)
@@ -106,7 +106,7 @@ func succeed(t *testing.T, args ...string) oci.Digest {
 	return e.Digest
 }
 
-// aRootfs is a tar of a root file system.
+// aRootfs returns the path of a tar with a root file system of one file.
 func aRootfs(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rootfs.tar")
@@ -132,8 +132,8 @@ func empty(t *testing.T, name string) string {
 	return path
 }
 
-// TestRoundTrips: a root file system that is imported, saved and loaded elsewhere is the same image, by import
-// and by pull; exported it is the same files.
+// TestRoundTrips checks that a root file system can be imported, saved and loaded elsewhere. Import and pull
+// must give the same image, and export the same files.
 func TestRoundTrips(t *testing.T) {
 	one, two := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two")
 	d := succeed(t, "import", "--store", one, aRootfs(t, "hi"), "docker.io/o/n:1")
@@ -158,7 +158,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestUsage: whatever a caller gets wrong is one event that says what, and the code for it.
+// TestUsage checks that every wrong invocation yields one error event with the right code and text.
 func TestUsage(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	for _, c := range []struct {
@@ -188,13 +188,13 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestLifeline: a command ends when its caller lets go of its stdin, whatever it waits for.
+// TestLifeline checks that a command ends when its caller closes its stdin, whatever it waits for.
 func TestLifeline(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // it accepts, and never answers
+	defer l.Close() // accepts connections and never answers
 	store := filepath.Join(t.TempDir(), "store")
 	p := start(t, false, "pull", "--store", store, l.Addr().String()+"/o/n:1")
 	conn, err := l.Accept()
@@ -209,7 +209,7 @@ func TestLifeline(t *testing.T) {
 	}
 }
 
-// TestUnpackSweep: layers are unpacked as they are named on stdin, and removed when they are not.
+// TestUnpackSweep checks that unpack unpacks the layers named on stdin, and sweep removes all others.
 func TestUnpackSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	d := succeed(t, "import", "--store", dir, aRootfs(t, "hi"), "docker.io/o/n:1")
@@ -251,7 +251,7 @@ func TestUnpackSweep(t *testing.T) {
 	}
 }
 
-// unpackOne returns what is said of one layer.
+// unpackOne unpacks one layer and returns the states that are reported of it.
 func unpackOne(t *testing.T, dir string, l oci.Layer) (states []events.State) {
 	t.Helper()
 	p := start(t, true, "unpack", "--store", dir)
@@ -269,7 +269,7 @@ func unpackOne(t *testing.T, dir string, l oci.Layer) (states []events.State) {
 	return states
 }
 
-// TestUnpackBadLines: stdin is parsed; what is no layer ends the command.
+// TestUnpackBadLines checks that a line of stdin that is not a layer ends the command.
 func TestUnpackBadLines(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	for _, line := range []string{"{", `{"digest":"md5:x"}`, `{"digest":"sha256:../../x"}`, strings.Repeat("x", 100_000)} {
@@ -283,11 +283,11 @@ func TestUnpackBadLines(t *testing.T) {
 	}
 }
 
-// TestSignal: an interrupt is an end like any other.
+// TestSignal checks that a signal ends the command with an error event.
 func TestSignal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	p := start(t, true, "unpack", "--store", dir)
-	for _, err := os.Stat(dir); err != nil; _, err = os.Stat(dir) { // made by who has asked for signals
+	for _, err := os.Stat(dir); err != nil; _, err = os.Stat(dir) { // the directory is created after signal handlers are installed
 		time.Sleep(time.Millisecond)
 	}
 	p.Process.Signal(syscall.SIGTERM)

@@ -10,7 +10,7 @@ import (
 	"demesne/images/pull"
 )
 
-// pullImage brings an image into the store, from a registry or from files.
+// pullImage copies an image into the store, from a registry or from files.
 func pullImage(c *call) error {
 	store, err := c.store()
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 	"demesne/rootfs/unpack"
 )
 
-// every is how often a layer says how far it is.
+// every is the minimum interval between progress events of one layer.
 const every = 100 * time.Millisecond
 
-// reporter writes events, from any number of goroutines.
+// reporter writes events; it is safe for concurrent use.
 type reporter struct {
 	mu   sync.Mutex
 	json *json.Encoder
-	said map[oci.Digest]time.Time // when a layer last spoke
+	said map[oci.Digest]time.Time // time of each layer's last progress event
 }
 
 func newReporter(w io.Writer) *reporter {
 	return &reporter{json: json.NewEncoder(w), said: map[oci.Digest]time.Time{}}
 }
 
-// send writes an event, unless it is one of many that say how far a layer is. If nobody reads any
-// more, that is the lifeline's business.
+// send writes an event. It drops progress events that follow too soon. It ignores write errors: if the reader
+// is gone, the lifeline ends the command.
 func (r *reporter) send(e events.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *reporter) send(e events.Event) {
 	_ = r.json.Encode(e)
 }
 
-// fail writes the last event of a command that did not do what it was told.
+// fail writes the last event of a command that failed.
 func (r *reporter) fail(err error) {
 	var known *events.Failure
 	e := events.Event{Event: events.Error, Text: pull.OneLine(err), Code: classify(err)}
@@ -62,7 +62,7 @@ func (r *reporter) fail(err error) {
 	r.send(e)
 }
 
-// classify knows the errors of each package that commands call.
+// classify returns the code for an error of any package that commands call.
 func classify(err error) events.Code {
 	var refused *unpack.RefusedError
 	var invalid *archive.InvalidError
@@ -81,7 +81,7 @@ func classify(err error) events.Code {
 
 const notArchive = "what is imported is a directory, a tar of one (gzip or zstd too), or an archive that podman save, docker save or demesne save wrote"
 
-// hints say what to do about a failure; one that has none speaks for itself.
+// hints are the hints for failures; a code without an entry needs no hint.
 var hints = map[events.Code]string{
 	events.CodeDenied:      "the name may be wrong, or log in first: docker login, podman login, or skopeo login",
 	events.CodeNotFound:    "look at the name and the tag",

@@ -19,7 +19,8 @@ import (
 	"demesne/rootfs/unpack"
 )
 
-// TestReporterThrottles: how far a layer is, is said ten times a second; all else each time.
+// TestReporterThrottles checks that progress of a layer is reported ten times a second, and every other event
+// each time.
 func TestReporterThrottles(t *testing.T) {
 	var out bytes.Buffer
 	r := newReporter(&out)
@@ -47,7 +48,7 @@ func TestReporterThrottles(t *testing.T) {
 	}
 }
 
-// TestFail: each failure has its code, on one line, and a hint where there is something to do about it.
+// TestFail checks that each failure has its code, one line of text, and a hint if there is a remedy.
 func TestFail(t *testing.T) {
 	for _, c := range []struct {
 		err  error

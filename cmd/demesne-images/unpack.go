@@ -17,10 +17,10 @@ import (
 	"demesne/rootfs/unpack"
 )
 
-// maxLine is what a line of stdin may have.
+// maxLine bounds the length of a line of stdin, in bytes.
 const maxLine = 64 << 10
 
-// unpackLayers unpacks the layers that stdin names, as they come.
+// unpackLayers unpacks the layers that stdin names, as they arrive.
 func unpackLayers(c *call) error {
 	store, err := c.confined()
 	if err != nil {
@@ -49,8 +49,8 @@ func unpackLayers(c *call) error {
 	return <-failed
 }
 
-// confined opens the store and gives up all else. That Landlock is not there is no reason to stop: the
-// user namespace is what confines.
+// confined opens the store and restricts this process to it by Landlock. If the kernel lacks Landlock, it goes
+// on: the user namespace confines the process.
 func (c *call) confined() (*images.Store, error) {
 	store, err := c.store()
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *call) confined() (*images.Store, error) {
 	return store, err
 }
 
-// unpacked passes on how a layer gets on.
+// unpacked reports the progress of a layer.
 func (c *call) unpacked(e unpack.Event) {
 	id := oci.Digest(e.Layer.DiffID)
 	if why := strings.Join(notes(e.Notes), "; "); why != "" {
@@ -69,7 +69,7 @@ func (c *call) unpacked(e unpack.Event) {
 	c.out.send(events.Event{Event: events.Layer, DiffID: id, State: events.State(e.State), Bytes: e.Bytes, Total: e.Layer.Size})
 }
 
-// notes says what of a layer is not as its archive has it.
+// notes lists how an unpacked layer differs from its archive.
 func notes(n unpack.Notes) []string {
 	var all []string
 	for _, note := range []struct {
@@ -87,9 +87,9 @@ func notes(n unpack.Notes) []string {
 	return all
 }
 
-// sweepLayers removes every unpacked layer but those that stdin names, and those in use.
+// sweepLayers removes every unpacked layer that is not in use and that stdin does not name.
 func sweepLayers(c *call) error {
-	key, err := layers.OwnKey() // while /proc can be read
+	key, err := layers.OwnKey() // while /proc is still readable
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func sweepLayers(c *call) error {
 	return nil
 }
 
-// eachLine hands on each line that is not empty.
+// eachLine calls do with each non-empty line.
 func eachLine(r io.Reader, do func(string) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)

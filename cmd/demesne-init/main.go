@@ -1,13 +1,12 @@
-// The runtime would open the cgroup's CPU limit and keep watching it; pid1.Main
-// sets GOMAXPROCS itself.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: pid1.Main sets GOMAXPROCS itself.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-init is PID 1 of every sandbox. demesne-runner starts it with the
-// runner's socket at descriptor 3; it is of no use to anybody else. Build it with
-// CGO_ENABLED=0: it runs on root filesystems that are not the host's, and changes
-// capabilities on all its threads, which Go refuses to do beside C.
+// Command demesne-init is PID 1 of every sandbox. demesne-runner starts it with the runner's socket at
+// descriptor 3; it has no other use. Build it with CGO_ENABLED=0, for two reasons. It runs on root filesystems
+// other than the host's. It also changes capabilities on all its threads, which Go refuses in programs that use
+// cgo.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 func main() {
-	switch len(os.Args) { // with arguments: a command of the sandbox, not its PID 1
+	switch len(os.Args) { // with arguments it runs as a helper command in the sandbox, not as PID 1
 	case 3:
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:

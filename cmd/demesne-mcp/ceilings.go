@@ -15,7 +15,7 @@ import (
 	"demesne/runner"
 )
 
-// The most that a model may ask for.
+// Variables that set the most a model may ask for.
 const (
 	varMemory  = "DEMESNE_MAX_MEMORY"
 	varDisk    = "DEMESNE_MAX_DISK"
@@ -24,7 +24,7 @@ const (
 	varTimeout = "DEMESNE_MAX_TIMEOUT"
 )
 
-// What the runner gives a sandbox for which nothing is asked; see runner/limits.
+// The runner's defaults for limits that are not requested; see runner/limits.
 const (
 	usualPIDs = 512
 	usualDisk = 2 << 30
@@ -32,7 +32,7 @@ const (
 
 const longest = 48 * time.Hour
 
-// ceilings are what the environment says, or else what a machine of that size can bear.
+// ceilings returns the limits from the environment, or else the capacity of the machine.
 func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take := func(variable string, parse func(string) error) {
 		if v := env(variable); v != "" && err == nil {
@@ -44,7 +44,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	c.Timeout = longest
 	c.Limits = runner.Limits{
 		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
-		PIDs: min(max(m.pids/4, usualPIDs), 1<<15), Disk: max(m.memory/2, usualDisk), // a tmpfs may be what is written to
+		PIDs: min(max(m.pids/4, usualPIDs), 1<<15), Disk: max(m.memory/2, usualDisk), // the scratch space may be a tmpfs, in memory
 	}
 	take(varMemory, sizeOf(&c.Limits.Memory))
 	take(varDisk, sizeOf(&c.Limits.Disk))
@@ -78,7 +78,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	return c, err
 }
 
-// sizeOf reads bytes, with k, m, g or t for powers of 1024.
+// sizeOf returns a parser of sizes in bytes, with suffixes k, m, g or t for powers of 1024.
 func sizeOf(to *int64) func(string) error {
 	return func(s string) error {
 		digits, shift := s, 0
@@ -94,7 +94,7 @@ func sizeOf(to *int64) func(string) error {
 	}
 }
 
-// machine is what there is to share.
+// machine is the capacity of a machine.
 type machine struct {
 	memory, pids int64
 	cpus         int

@@ -21,7 +21,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// Variables of the environment.
+// Environment variables.
 const (
 	varPaths  = "DEMESNE_ALLOWED_PATHS"
 	varImages = "DEMESNE_IMAGES_ALLOWED"
@@ -29,7 +29,7 @@ const (
 	varTools  = "DEMESNE_TOOLS"
 )
 
-// openDesk opens what the environment says.
+// openDesk opens the session service and the job store that the environment configures.
 func openDesk() (*session.Service, *jobs.Store, error) {
 	dir, err := jobs.DefaultDir()
 	if err != nil {
@@ -66,8 +66,8 @@ func openDesk() (*session.Service, *jobs.Store, error) {
 	return d, store, err
 }
 
-// serverOptions is what the server offers. tools are the sets that the command line names; if it
-// names none, the environment does.
+// serverOptions returns the MCP server's options. tools is the list of tool sets from the command line; if it
+// is empty, the environment's applies.
 func serverOptions(d *session.Service, tools string) (mcp.Options, error) {
 	sets, err := toolSets(tools, os.Getenv(varTools))
 	if err != nil {
@@ -123,7 +123,7 @@ func toolSets(said, fallback string) ([]string, error) {
 	return sets, nil
 }
 
-// network are the modes that a model may ask for: data must not go to just anybody.
+// network returns the modes that a model may ask for. It excludes modes that allow every destination.
 func network() []string {
 	return slices.DeleteFunc(preset.Names(), func(name string) bool {
 		m, err := preset.Parse(name)
@@ -140,8 +140,9 @@ func allowedImage(name string, list []string) bool {
 	return ok
 }
 
-// allowedPaths are the directories that may be mounted: those that value names, else the working directory. That is no
-// default where it is a home directory or above one, as for a server that a client started in nowhere in particular.
+// allowedPaths returns the directories that may be mounted: those in value, or else the working directory. It
+// returns none if the working directory is a home directory or a parent of one: clients often start a server in
+// an arbitrary directory.
 func allowedPaths(value, home string, wd func() (string, error)) ([]string, error) {
 	dirs := slices.DeleteFunc(filepath.SplitList(value), func(s string) bool { return s == "" })
 	if len(dirs) > 0 {
@@ -157,7 +158,7 @@ func allowedPaths(value, home string, wd func() (string, error)) ([]string, erro
 	return []string{dir}, nil
 }
 
-// above says whether dir is path or a parent of it.
+// above reports whether dir is path or a parent of it. It errs on the side of true.
 func above(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err != nil || rel == "." || filepath.IsLocal(rel)
@@ -170,7 +171,7 @@ func resolved(path string) string {
 	return path
 }
 
-// fields are the words of a list, with commas or spaces.
+// fields splits a list at commas and white space.
 func fields(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 }

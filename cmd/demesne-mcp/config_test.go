@@ -15,7 +15,7 @@ func TestAllowedPaths(t *testing.T) {
 		{"/a:/b", "/home/u/p", "/a /b"},
 		{":/a:", "/home/u/p", "/a"},
 		{":", "/home/u/p", "/home/u/p"},
-		{"", "/", ""}, // started nowhere in particular
+		{"", "/", ""}, // started in an arbitrary directory
 		{"", "/home", ""},
 		{"", "/home/u", ""},
 		{"", "/home/u/", ""},
@@ -45,7 +45,7 @@ func TestAllowedImage(t *testing.T) {
 	}
 }
 
-// What a model may ask of the network lets nothing out to just anybody.
+// TestEgress checks that models cannot ask for a mode that allows every destination.
 func TestEgress(t *testing.T) {
 	if got := strings.Join(network(), " "); got != "none package-managers" {
 		t.Errorf("%q", got)
@@ -103,7 +103,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A socket that a server answers on is not taken over; one that nobody does is.
+// TestListenUnix checks that a socket with a live server is not taken over, and that a stale one is.
 func TestListenUnix(t *testing.T) {
 	path := t.TempDir() + "/s"
 	first, err := listenUnix(path)
@@ -119,7 +119,8 @@ func TestListenUnix(t *testing.T) {
 	}
 }
 
-// A socket without a name in a directory would be everybody's, and a file that is none is not taken away.
+// TestListenUnixElsewhere checks that abstract sockets are never used, because every user could connect to
+// them. It also checks that a file that is not a socket is not removed.
 func TestListenUnixElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if l, err := listenUnix(""); err == nil {

@@ -10,13 +10,13 @@ import (
 	"demesne/proxy/preset"
 )
 
-// varDomains has the rules that a model may use without a person's yes.
+// varDomains names the variable with the rules that a model may use without a user's consent.
 const varDomains = "DEMESNE_ALLOWED_DOMAINS"
 
-// domains decides about the rules that a model writes into allowed_domains.
+// domains decides about the rules that a model passes in allowed_domains.
 type domains struct{ listed []policy.Rule }
 
-// parseDomains reads a list of rules, separated by commas or white space. Ports of a rule, and its options, may
+// parseDomains parses a list of rules, separated by commas or white space. A rule's ports and options may
 // follow separators too: "a.test:80,443 private" is one rule.
 func parseDomains(list string) (d domains, err error) {
 	var rules []string
@@ -41,20 +41,20 @@ func parseDomains(list string) (d domains, err error) {
 	return d, nil
 }
 
-// moreMethods says whether word goes on with the methods that a rule ends with.
+// moreMethods reports whether word continues the list of methods at the end of rule.
 func moreMethods(rule, word string) bool {
 	_, methods, found := strings.Cut(rule, " methods=")
 	return found && !strings.Contains(methods, " ") && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// decide is [mcp.Options.Domain].
+// decide implements [mcp.Options.Domain].
 func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err error) {
 	r, err := policy.ParseRule(words)
 	if err != nil {
 		return "", mcp.Refused, fmt.Errorf("%w (such as %s)", err, policy.Instead(words))
 	}
 	for _, l := range d.listed {
-		// Of addresses, and of what leads to private ones, an operator has to have written that very rule.
+		// A rule for addresses, or one that leads to private ones, must be listed by the operator literally.
 		if l.Words() == r.Words() {
 			return r.Words(), mcp.Listed, nil
 		}
@@ -70,7 +70,7 @@ func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err erro
 		return "", mcp.Refused, err
 	}
 	if slices.ContainsFunc(m.Rules(), func(own policy.Rule) bool { _, ok := r.Within(own); return ok }) {
-		return "", mcp.Listed, nil // the mode has it
+		return "", mcp.Listed, nil // the mode allows it
 	}
 	return r.Canonical(), mcp.Ask, nil
 }

@@ -7,8 +7,8 @@ import (
 	"demesne/mcp"
 )
 
-// TestEscapeM1Decide: what an operator listed holds, and no more than that; of the rest a person is asked about names of the
-// Internet alone.
+// TestEscapeM1Decide checks that exactly the rules that an operator listed are allowed. For other rules the
+// user is asked only about public Internet names.
 func TestEscapeM1Decide(t *testing.T) {
 	const list = `api.test, *.corp.test:443,8443 db.inner.test:5432 private
 		10.1.0.0/16:5432  read.test:443 methods=GET,HEAD path=/v1/* printer.local:80 [fd00::1]:443 tcp://git.test:22`
@@ -46,7 +46,7 @@ func TestEscapeM1Decide(t *testing.T) {
 		{"printer.local:631", "", mcp.Refused},
 		{"git.test:22", "git.test:22", mcp.Listed},
 		{"tcp://git.test:22", "tcp://git.test:22", mcp.Listed},
-		{"pypi.org", "", mcp.Listed}, // the mode has it
+		{"pypi.org", "", mcp.Listed}, // the mode allows it
 		{"pypi.org:443", "", mcp.Listed},
 		{"pypi.org:80", "pypi.org:80", mcp.Ask},
 		{"BÜCHER.example", "xn--bcher-kva.example", mcp.Ask},

@@ -1,5 +1,4 @@
-// The runtime would open the cgroup's CPU limit and keep watching it: nothing here
-// computes.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: this program is not CPU-bound.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
@@ -9,31 +8,31 @@
 //	demesne-mcp                       stdio, as clients start it
 //	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp
 //	demesne-mcp --http unix:PATH      the same on a socket that only its owner can reach
-//	demesne-mcp job ID                does a background job; the server starts it
+//	demesne-mcp job ID                runs a background job; the server starts it
 //
-// Nothing but MCP is ever on stdout; what the program itself has to say goes to stderr, as
-// one line. At the end of its input, and at INT, TERM or HUP, it answers what is under way
-// and exits 0; a second INT or TERM does not wait.
+// Only MCP messages are written to stdout. The program's own messages go to stderr, one line each. At the end
+// of its input, and on INT, TERM or HUP, it answers the calls in flight and exits 0. A second INT or TERM ends
+// it without waiting.
 //
-// It has no configuration file. The environment says:
+// It has no configuration file. It reads these environment variables; the default follows the semicolon:
 //
-//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, with colons; the working directory, unless
-//	                         that is a home directory or above one
-//	DEMESNE_ALLOWED_DOMAINS  rules that models may use; of other names the person at the client is asked
+//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, separated by colons; the working
+//	                         directory, unless it is a home directory or a parent of one
+//	DEMESNE_ALLOWED_DOMAINS  rules that models may use; for other names the client's user is asked
 //	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
-//	                         the most that models may ask for; what the machine can bear, 48h
-//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Those of MCP may always be mounted
+//	                         the most that models may ask for; the machine's capacity, 48h
+//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
 //	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
 //	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
-//	DEMESNE_MAX_SANDBOXES    how many sandboxes that stay there may be; 64
+//	DEMESNE_MAX_SANDBOXES    how many persistent sandboxes may exist; 64
 //	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
 //	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
 //	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
-//	DEMESNE_MCP_TOKEN        what HTTP clients must send as bearer token
-//	DEMESNE_TOOLS            tool sets besides the tools that are always there: files
+//	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
+//	DEMESNE_TOOLS            tool sets besides the default tools: files
 //
-// The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and mean nothing.
+// The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and ignored.
 package main
 
 import (
@@ -69,7 +68,7 @@ $DEMESNE_MCP_TOKEN or --token-file.
   --version          print the version
 `
 
-// options are what the command line says.
+// options holds the parsed command line.
 type options struct {
 	http, tokenFile string
 	tools           string
@@ -77,7 +76,7 @@ type options struct {
 	version         bool
 }
 
-// run returns the exit code.
+// run executes one command line and returns the exit code.
 func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) int {
 	ctx := signals()
 	if len(args) == 2 && args[0] == "job" {
@@ -117,7 +116,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// report says err in one line and returns the exit code.
+// report prints err as one line to errs and returns the exit code.
 func report(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -126,12 +125,12 @@ func report(errs io.Writer, err error) int {
 	return 1
 }
 
-// signals returns a context that ends with the first INT, TERM or HUP. A second INT or TERM
-// ends the program; the sandboxes of its calls end with it.
+// signals returns a context that is canceled by the first INT, TERM or HUP. A second INT or TERM exits the
+// program at once; the sandboxes of its calls end with it.
 func signals() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ch := make(chan os.Signal, 4)
-	// A client that is gone must not end us by SIGPIPE before its calls are taken down.
+	// SIGPIPE from a disconnected client must not end the program before the teardown of its calls.
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	go func() {
 		asked := 0

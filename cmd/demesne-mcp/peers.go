@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// ownUser accepts connections over the loopback from processes of our own user and of root, and closes
-// those of other users of the machine: they can reach a port there as well as we.
+// ownUser accepts loopback connections from processes of this user and of root. It closes those of other users:
+// they can reach a port on this machine too.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -37,7 +37,7 @@ func (l ownUser) Accept() (net.Conn, error) {
 	}
 }
 
-// peer is the user of the process at the other end of a connection within this machine.
+// peer returns the user id of the process at the other end of a connection within this machine.
 func peer(c net.Conn) (uid int, err error) {
 	ours, theirs := address(c.LocalAddr()), address(c.RemoteAddr())
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -59,8 +59,8 @@ func address(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// owner reads a table of proc_net_tcp(5) for the socket of a connection. Only of one that is established, and so is
-// somebody's: of a socket that was closed the table says that it is root's.
+// owner searches a table of proc_net_tcp(5) for the socket of a connection, and returns its uid. It considers
+// only established sockets: the table reports root as the owner of a closed one.
 func owner(table io.Reader, local, remote netip.AddrPort) (uid int, err error) {
 	const established = "01"
 	lines := bufio.NewScanner(table)
@@ -74,7 +74,8 @@ func owner(table io.Reader, local, remote netip.AddrPort) (uid int, err error) {
 	return 0, fmt.Errorf("find socket %v: %w", local, io.EOF)
 }
 
-// spellings are how the table of IPv4 and that of IPv6 have an address: words in the machine's order.
+// spellings returns an address as the tables for IPv4 and IPv6 print it: 32-bit words in the machine's byte
+// order.
 func spellings(at netip.AddrPort) (out []string) {
 	sixteen := at.Addr().As16()
 	bytes := sixteen[:]

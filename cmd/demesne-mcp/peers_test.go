@@ -18,11 +18,11 @@ const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->whe
    6: short
 `
 
-// The table is the kernel's on a little-endian machine, as all that demesne is built for are.
+// TestOwner uses a table of a little-endian kernel, because demesne is built only for such machines.
 func TestOwner(t *testing.T) {
 	for _, c := range []struct {
 		client, server string
-		uid            int // -1: nobody is found
+		uid            int // -1: not found
 	}{
 		{"127.0.0.1:40000", "127.0.0.1:8080", 1001},
 		{"127.0.0.1:8080", "127.0.0.1:40000", 7},

@@ -21,10 +21,10 @@ import (
 	"demesne/mcp"
 )
 
-// retention is how long jobs that have ended are kept, and logs that nobody adds to.
+// retention is how long ended jobs and inactive logs are kept.
 const retention = 7 * 24 * time.Hour
 
-// serve answers clients until ctx ends or the only one is gone.
+// serve answers clients until ctx ends, or the stdio client closes its end.
 func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser) error {
 	d, store, err := openDesk()
 	if err != nil {
@@ -35,7 +35,7 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 	if err != nil {
 		return err
 	}
-	go func() { // what could not be removed can be the next time
+	go func() { // ignore failures: the next start tries again
 		old := time.Now().Add(-retention)
 		store.Prune(old)
 		egress.PruneLogs(d.OutputRoot(), old)
@@ -62,10 +62,11 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.hosts})
 }
 
-// pruneEvery is how often a server looks whether there are too many output directories.
+// pruneEvery is the interval between checks for too many output directories.
 const pruneEvery = 10 * time.Minute
 
-// pruneOutputs removes output directories that are too many until ctx ends. What could not be removed can be the next time.
+// pruneOutputs removes surplus output directories until ctx ends. It ignores failures, because the next round
+// tries again.
 func pruneOutputs(ctx context.Context, d *session.Service, most int) {
 	for {
 		d.PruneOutputs(ctx, most)
@@ -87,7 +88,7 @@ func attend(ctx context.Context, id string) error {
 	return d.Attend(ctx, id)
 }
 
-// token is what HTTP clients have to send; empty: nothing.
+// token returns the bearer token that HTTP clients must send; empty: no token.
 func token(file string) (string, error) {
 	if file == "" {
 		return os.Getenv(varToken), nil
@@ -105,8 +106,8 @@ func token(file string) (string, error) {
 
 var errToken = errors.New("others can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
 
-// listen opens host:port or unix:PATH. guarded says that clients have to have a token; without, only those of
-// our own user are let in.
+// listen opens host:port or unix:PATH. guarded means that clients must send a token. Without a token only
+// connections of this user and of root are accepted.
 func listen(addr string, guarded bool) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return listenUnix(path)
@@ -125,9 +126,9 @@ func listen(addr string, guarded bool) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix makes a socket that only its owner may connect to: one in a directory, for those that have no place
-// there (an empty name, or one that begins with "@", unix(7)) are everybody's. One that a server left behind that was
-// killed is taken away: nobody answers there.
+// listenUnix creates a socket that only its owner may connect to. The path is always made absolute: abstract
+// sockets (an empty name, or one that begins with "@", unix(7)) are open to every user. A stale socket of a
+// killed server is removed if it refuses connections.
 func listenUnix(given string) (net.Listener, error) {
 	if given == "" {
 		return nil, errors.New("listen: no path after unix:")
@@ -151,15 +152,15 @@ func listenUnix(given string) (net.Listener, error) {
 	return l, nil
 }
 
-// flushTime is how long the last answers have to get through.
+// flushTime bounds how long the last answers may take to reach clients.
 const flushTime = 2 * time.Second
 
-// serveHTTP serves until ctx ends, and then answers what is under way. Streams that clients
-// keep open for news are no calls, and are closed.
+// serveHTTP serves until ctx ends, and then finishes the calls in flight. It closes the event streams that
+// clients keep open.
 func serveHTTP(ctx context.Context, s *mcp.Server, l net.Listener, o mcp.HTTPOptions) error {
 	handler := s.Handler(o)
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if ctx.Err() != nil { // a connection that is open may ask for more
+		if ctx.Err() != nil { // an open connection may still send requests
 			http.Error(w, "this server is ending", http.StatusServiceUnavailable)
 			return
 		}

@@ -16,7 +16,7 @@ import (
 	"demesne/runner"
 )
 
-// slow is an engine that takes its time.
+// slow is an engine whose scripts take a given time.
 type slow struct {
 	backend.Engine
 	takes time.Duration
@@ -31,7 +31,7 @@ func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Watch) (*
 	}
 }
 
-// pipes is a listener in memory: what waits on it waits by the clock of a bubble.
+// pipes is an in-memory listener: waiting on it follows the fake clock of a synctest bubble.
 type pipes struct {
 	conns  chan net.Conn
 	closed context.Context
@@ -61,8 +61,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// TestHTTPPatience: by a clock that is made to run, nothing in the server gives up a call that takes 48 hours, whose client
-// says nothing meanwhile.
+// TestHTTPPatience checks, on a fake clock, that no timeout of the server ends a call of 48 hours whose client
+// sends nothing meanwhile.
 func TestHTTPPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mounts, err := mcp.NewMounts(t.TempDir())

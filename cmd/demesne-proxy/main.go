@@ -1,10 +1,10 @@
-// The runtime would open the cgroup's CPU limit and keep watching it.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-proxy serves the ways out of a runner's sandboxes; see package
-// outlet. It is started by demesne-runner, never by hand.
+// Command demesne-proxy is the egress proxy of a runner's sandboxes; see package runner/network/proxyclient.
+// Only demesne-runner starts it.
 package main
 
 import (

@@ -1,11 +1,10 @@
-// The runtime would open the cgroup's CPU limit and keep watching it, here and in
-// libcontainer's half of each sandbox: nothing here computes.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit, here and in libcontainer's part of each
+// sandbox: neither is CPU-bound.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-runner makes sandboxes; see package engine. It is started by
-// demesne, never by hand.
+// Command demesne-runner makes sandboxes; see package engine. Only demesne's own programs start it.
 package main
 
 import (
@@ -17,12 +16,12 @@ import (
 	"demesne/runner/engine"
 	"demesne/runner/reap"
 	"demesne/runner/userns"
-	_ "demesne/runner/userns/constructor" // ours
+	_ "demesne/runner/userns/constructor" // the C constructor of package userns
 )
 
-// A goroutine that changes its thread's namespaces ends with the thread locked, and
-// the thread with it. The main thread cannot end: it is kept out of their reach, or
-// /proc/self would show a sandbox's namespaces and keep them alive.
+// A goroutine that changes its thread's namespaces exits with the thread locked, which ends the thread. The
+// main thread cannot end, so it is reserved: otherwise /proc/self would show a sandbox's namespaces and keep
+// them alive.
 func init() { runtime.LockOSThread() }
 
 func main() {

@@ -15,14 +15,14 @@ import (
 	"demesne/runner"
 )
 
-// askTime is how long a connection waits for an answer, unless --ask-timeout says.
+// askTime is how long a connection waits for an answer, unless --ask-timeout is given.
 const askTime = time.Minute
 
-// controlling is the terminal that a person is at, whatever stdin and stdout are.
+// controlling is the controlling terminal of the user, whatever stdin and stdout are.
 const controlling = "/dev/tty"
 
-// canAsk says why --ask cannot be had. The question and the command must not read from one
-// terminal at once.
+// canAsk returns an error if --ask is impossible. The question and the command must not read from one terminal
+// at the same time.
 func (a *app) canAsk(o *options) error {
 	if !o.network.ask {
 		if o.network.askTime > 0 {
@@ -40,14 +40,15 @@ func (a *app) canAsk(o *options) error {
 	return f.Close()
 }
 
-// waits is how long a connection waits for an answer.
+// waits returns how long a connection waits for an answer.
 func (n *network) waits() time.Duration { return cmp.Or(n.askTime, askTime) }
 
-// floor is who may write where the person reads: the command, or --ask, whose question nothing of the command's is to follow, or to
-// write over, until it was answered. It is held by who writes. nil: nobody asks.
+// floor serialises writes to the user's terminal. The command takes it for each write, and --ask until the
+// question is answered, so that the command's output cannot follow or overwrite the question. The writer holds
+// it by sending. A nil floor never blocks.
 type floor chan struct{}
 
-// take waits for the floor, or until over: then there is nobody any more to keep from it.
+// take waits for the floor, or until over is closed: after that there is no other writer.
 func (f floor) take(over <-chan struct{}) (leave func()) {
 	if f == nil {
 		return func() {}
@@ -60,11 +61,12 @@ func (f floor) take(over <-chan struct{}) (leave func()) {
 	}
 }
 
-// aloud ends whatever the command has begun to tell the terminal: an escape sequence, another character set, colours, margins.
+// aloud ends whatever state the command's output has left on the terminal: an escape sequence, another
+// character set, colours, margins.
 const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
 
-// asker asks the person at the terminal, one question at a time; nil without --ask. What waited too long
-// for its turn is not asked any more: the runner has denied it.
+// asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
+// question that waited too long for its turn is skipped: the runner has denied it.
 func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 	if !o.network.ask {
 		return nil
@@ -93,7 +95,7 @@ func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 	}
 }
 
-// forget drops what was typed before the question: it is an answer to another one, that came too late.
+// forget discards input typed before the question: it answers an earlier question, too late.
 func forget(terminal *os.File) {
 	if raw, err := terminal.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) })

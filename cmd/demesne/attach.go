@@ -25,7 +25,7 @@ nobody has goes on. Of a background job it prints the output from its beginning 
 	}
 }
 
-// shellCommand is the best shell there is.
+// shellCommand runs bash if the sandbox has it, or else sh.
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
 func cmdAttach(a *app, o *options, args []string) (int, error) {
@@ -44,7 +44,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 	return j.finish(j.attach(id))
 }
 
-// followJob is logs --follow, with the exit code of wait.
+// followJob is logs --follow with the exit code of wait.
 func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int, error) {
 	j, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
 	if err != nil || ctx.Err() != nil {
@@ -53,7 +53,7 @@ func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int,
 	return a.outcomeOf(j), nil
 }
 
-// attach goes on with a command that has a terminal, or starts a shell.
+// attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
 	eng, err := j.app.connect(j.sig.ctx, client.Options{})
 	if err != nil {
@@ -79,16 +79,16 @@ func (j *execution) attach(id string) error {
 	}
 	j.started = true
 	j.sig.attach(p, func() {})
-	p.Resize(j.term.size()) // which also has a full-screen program draw itself again
+	p.Resize(j.term.size()) // also makes a full-screen program redraw itself
 	return j.overTerminal(p, recent)
 }
 
-// errDetached ends the input of a command that its caller leaves.
+// errDetached ends the input pump when the caller detaches from the command.
 var errDetached = errors.New("detached")
 
-// detachKeys are Ctrl-P and Ctrl-Q, one after the other, as docker has them.
+// detachKeys recognises Ctrl-P followed by Ctrl-Q, as in docker.
 type detachKeys struct {
-	half bool // Ctrl-P was typed, and is not passed on yet
+	half bool // Ctrl-P was typed, and not yet passed on
 	left chan struct{}
 }
 
@@ -99,7 +99,7 @@ const (
 	ctrlQ = 0x11
 )
 
-// edit passes on what was typed, but for the keys.
+// edit passes on what was typed, without the detach keys.
 func (k *detachKeys) edit(typed []byte) ([]byte, error) {
 	out := make([]byte, 0, len(typed)+1)
 	for _, c := range typed {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What is typed reaches the command as it is, but for Ctrl-P Ctrl-Q, however it comes in.
+// TestDetachKeys checks that typed bytes reach the command unchanged, except Ctrl-P Ctrl-Q, however reads split
+// them.
 func TestDetachKeys(t *testing.T) {
 	const p, q = "\x10", "\x11"
 	for _, c := range []struct {

@@ -20,19 +20,19 @@ import (
 	"demesne/runner/jobs"
 )
 
-// attendVerb is what the process of a job is started with. It is no command: only
-// jobs.Store.Start can call it.
+// attendVerb is the argument that starts a job's process. It is not a command for users: only jobs.Store.Start
+// starts such a process.
 const attendVerb = "attend-job"
 
-// jobLine is what a job of ours has on disk: the command line, and where it was typed.
-// Jobs of demesne-mcp have other words.
+// jobLine is a job of demesne as stored on disk: the command line, and its working directory. demesne-mcp
+// stores its jobs in another form.
 type jobLine struct {
 	Dir  string   `json:"dir"`
 	Run  []string `json:"run,omitempty"`  // arguments of demesne run
-	Exec []string `json:"exec,omitempty"` // or of demesne exec
+	Exec []string `json:"exec,omitempty"` // or arguments of demesne exec
 }
 
-// command is what the job is, and its arguments.
+// command returns the job's command and its arguments.
 func (l jobLine) command() (command, []string) {
 	if l.Exec != nil {
 		return execCommand(), l.Exec
@@ -40,7 +40,7 @@ func (l jobLine) command() (command, []string) {
 	return runCommand(), l.Run
 }
 
-// jobKept bounds what is kept of each stream of a job.
+// jobKept bounds what is kept of each stream of a job, in bytes.
 const jobKept = 64 << 20
 
 func openJobs() (*jobs.Store, error) {
@@ -55,8 +55,8 @@ func openJobs() (*jobs.Store, error) {
 	return store, err
 }
 
-// startJob leaves a run or an exec to a process of its own, and prints the job's id. What can be
-// checked about it was.
+// startJob starts a process that does a run or an exec, and prints the job's id. The caller has checked
+// everything that needs no sandbox.
 func (a *app) startJob(o *options) (int, error) {
 	switch {
 	case o.interactive || o.tty || o.network.ask:
@@ -87,7 +87,7 @@ func (a *app) startJob(o *options) (int, error) {
 	return a.print(j.ID + "\n")
 }
 
-// attend is the whole life of a job's process.
+// attend is the main function of a job's process.
 func (a *app) attend(id string) int {
 	store, err := openJobs()
 	if err == nil {
@@ -99,8 +99,8 @@ func (a *app) attend(id string) int {
 	return 0
 }
 
-// doJob is a run, or an exec, whose streams go to out and errs, with its credentials blanked. What it
-// says itself goes there too.
+// doJob does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
+// demesne itself go there too.
 func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var line jobLine
 	if err := json.Unmarshal(what, &line); err != nil {
@@ -146,7 +146,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	return r.job.result, err
 }
 
-// sinks are pipes whose other ends are written to.
+// sinks are pipes that this process copies to writers.
 type sinks struct {
 	hidden *redact.Values
 	ends   []*os.File
@@ -170,7 +170,7 @@ func (s *sinks) open(to io.Writer) *os.File {
 	return w
 }
 
-// close returns when everything has been written.
+// close closes the pipes, and returns once everything has been copied.
 func (s *sinks) close() {
 	for _, w := range s.ends {
 		w.Close()
@@ -178,13 +178,13 @@ func (s *sinks) close() {
 	s.copied.Wait()
 }
 
-// abandon ends a command as two INTs would: it may say goodbye, but not stay.
+// abandon ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
 func (j *execution) abandon() {
 	j.sig.take(unix.SIGTERM)
 	time.AfterFunc(killGrace, func() { j.sig.take(unix.SIGTERM) })
 }
 
-// commandOf is what a job runs, for people: ours is a command line, those of demesne-mcp are
+// commandOf returns the command of a job for display. A job of demesne is a command line; one of demesne-mcp is
 // shell text.
 func commandOf(j *jobs.Job) string {
 	var what struct {

@@ -7,23 +7,23 @@ import (
 	"demesne/internal/suggest"
 )
 
-// command is one verb. The table of them is commands.
+// command is one verb. The function commands lists them.
 type command struct {
 	name     string
-	usage    []string // what follows "demesne name"
+	usage    []string // the operands after "demesne NAME"
 	summary  string
 	about    string
 	examples []example
 	flags    func(*options) flagSet
-	operand  what     // what its arguments are, for completion
+	operand  what     // kind of its operands, for completion
 	words    []string // for operand == aWord
-	raw      bool     // its flags are somebody else's to read
+	raw      bool     // another program parses its flags
 	run      func(*app, *options, []string) (int, error)
 }
 
 type example struct{ says, line string }
 
-// commands is a function, not a variable, because help's own run reads it.
+// commands is a function, not a variable, because the run function of help calls it.
 func commands() []command {
 	return slices.Concat([]command{
 		runCommand(), createCommand(), execCommand(),
@@ -92,7 +92,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 	})
 }
 
-// verbs repeats the names of commands for the one entry that completes to them.
+// verbs repeats the names of commands, for the one entry that completes to them.
 var verbs = []string{
 	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "verify", "fork", "snapshot", "diff", "commit",
 	"jobs", "wait", "logs", "cancel",
@@ -177,7 +177,7 @@ func completionCommand() command {
 	}
 }
 
-// table is the command's flags with --help, bound to o.
+// table returns the command's flags and --help, bound to o.
 func (c *command) table(o *options) flagSet {
 	return append(c.flags(o), flagDef{group: groupGeneral, long: "help", short: 'h', set: on(&o.help),
 		help: "explain this command"})

@@ -66,7 +66,7 @@ func cmdCommit(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// change is what the flags of commit say.
+// change returns the configuration changes that the flags of commit ask for.
 func (a *app) change(o *options, cmd []string) (images.Change, error) {
 	env, err := o.environment(a.env)
 	c := images.Change{Env: env, Entrypoint: o.entrypoint, WorkingDir: o.workdir, User: o.userName}
@@ -79,7 +79,7 @@ func (a *app) change(o *options, cmd []string) (images.Change, error) {
 	return c, err
 }
 
-// commit takes a snapshot, so that the sandbox can go on, and makes its layers the image's.
+// commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (a *app) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
 	eng, err := a.connect(ctx, client.Options{})
 	if err != nil {
@@ -101,7 +101,7 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	if err != nil {
 		return nil, err
 	}
-	defer stop(eng, snap.ID) // without us the runner does
+	defer stop(eng, snap.ID) // if this process dies, the runner removes it
 	layers, err := a.layersOf(ctx, eng, snap.ID)
 	defer func() {
 		for _, f := range layers {
@@ -113,12 +113,12 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	}
 	img, err := c.Commit(ctx, oci.Digest(root.Digest), layers, change, ref)
 	if err == nil {
-		err = c.Unpack(ctx, img, nil) // as a pull does
+		err = c.Unpack(ctx, img, nil) // as pull does
 	}
 	return img, err
 }
 
-// layersOf writes the layers to files without a name, which nobody has to remove.
+// layersOf writes the layers to unnamed files, which need no removal.
 func (a *app) layersOf(ctx context.Context, eng engine, id string) (layers []*os.File, err error) {
 	dir, err := client.OutputRoot()
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// shells are the ones completion knows.
+// shells are the shells with completion scripts.
 var shells = []string{"bash", "zsh", "fish"}
 
 func cmdCompletion(a *app, _ *options, args []string) (int, error) {
@@ -67,7 +67,7 @@ func bashCompletion() string {
 	return b.String() + bashTail
 }
 
-// spellings are all ways to write the command's flags.
+// spellings returns all ways to write the command's flags.
 func (c *command) spellings() []string {
 	var all []string
 	for _, f := range c.table(&options{}) {
@@ -124,7 +124,7 @@ func zshCompletion() string {
 	return b.String()
 }
 
-// zsh is the flag as _arguments takes it.
+// zsh returns the flag as an argument of _arguments.
 func (f *flagDef) zsh() string {
 	says := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.help)
 	spec := f.name()
@@ -179,7 +179,7 @@ func fishCompletion() string {
 	return b.String()
 }
 
-// fish is the flag as complete takes it.
+// fish returns the flag as arguments of complete.
 func (f *flagDef) fish() string {
 	s := ""
 	if f.long != "" {
@@ -217,5 +217,5 @@ func fishWords(w what, words []string) string {
 	return ""
 }
 
-// quote is a word for any of the shells, whose single quotes nothing gets out of.
+// quote returns s as one word for any of the shells. No single-quoted text can end its quotes.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "’") + "'" }

@@ -33,7 +33,7 @@ A path of this machine that has a colon is written ./like:this.`,
 	}
 }
 
-// splitInside takes ID:PATH apart; id is empty for a path of this machine.
+// splitInside splits ID:PATH; id is empty for a path of this machine.
 func splitInside(arg string) (id, inside string) {
 	id, inside, found := strings.Cut(arg, ":")
 	if !found || !isName(id) || !strings.HasPrefix(inside, "/") {
@@ -42,7 +42,7 @@ func splitInside(arg string) (id, inside string) {
 	return id, inside
 }
 
-// notRelative refuses ID:PATH with a relative path, which would name a file of this machine that nobody means.
+// notRelative rejects ID:PATH with a relative path: it would name an unintended file of this machine.
 func notRelative(arg string) error {
 	id, inside, found := strings.Cut(arg, ":")
 	if !found || !isName(id) || strings.HasPrefix(inside, "/") {
@@ -116,8 +116,8 @@ func (a *app) copyAcross(ctx context.Context, from *box, src string, to *box, ds
 	return err
 }
 
-// copyIn follows links to src here, once: the caller named it. What is copied to a path
-// that ends in a slash keeps the name it was given by.
+// copyIn resolves symbolic links in src once, because the caller named it. If dst ends in a slash, the copy
+// keeps the name as given.
 func (a *app) copyIn(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
 	real, err := filepath.EvalSymlinks(src)
 	if err == nil {
@@ -134,7 +134,7 @@ func (a *app) copyIn(ctx context.Context, b *box, src, dst string, l tarball.Lim
 	return err
 }
 
-// copyOut copies into a directory that is there, or makes dst.
+// copyOut copies src into an existing directory, or creates dst.
 func (a *app) copyOut(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
@@ -167,7 +167,7 @@ func (a *app) copyOut(ctx context.Context, b *box, src, dst string, l tarball.Li
 	return nil
 }
 
-// tellLeft names what was not copied: it would be missed.
+// tellLeft lists the entries that were not copied.
 func (a *app) tellLeft(did tarball.Report) {
 	for _, l := range did.Left {
 		a.say(fmt.Sprintf("cp: %q: left out: %s", l.Path, l.Kind))

@@ -12,40 +12,39 @@ import (
 )
 
 const (
-	chunk    = 1 << 20   // of one splice, and what a busy pipe is grown to
-	copySize = 256 << 10 // of one read
+	chunk    = 1 << 20   // bytes of one splice, and the size that a busy pipe grows to
+	copySize = 256 << 10 // bytes of one read
 )
 
 // pump copies from one descriptor to another until the source ends.
 //
-// Between two pipes it splices, which moves pages instead of copying them. It does
-// not splice anything else. To and from any other kind of file the kernel holds the
-// pipe's lock while it reads or writes that file; on a stopped terminal or a stalled
-// network mount that is for ever, and a command that touches its end of the pipe
-// meanwhile waits for the lock where not even SIGKILL reaches it.
+// Between two pipes it splices, which moves pages instead of copying them. It never splices to or from any
+// other kind of file: the kernel would hold the pipe's lock during the read or write of that file. On a stopped
+// terminal or a stalled network mount that takes forever. A command that touches its end of the pipe meanwhile
+// would wait for the lock, and not even SIGKILL would end it.
 type pump struct {
 	src   *os.File
-	dst   *os.File // nil: keep
+	dst   *os.File // nil: collect in keep
 	keep  *tail
-	edit  func([]byte) ([]byte, error) // nil: what is copied stays as it is
-	floor floor                        // taken for each write,
-	over  <-chan struct{}              // until this is closed
-	first func()                       // called once, when the first bytes are through
+	edit  func([]byte) ([]byte, error) // nil: copy unchanged
+	floor floor                        // acquired for each write,
+	over  <-chan struct{}              // but only until this is closed
+	first func()                       // called once, after the first bytes were copied
 	end   func()                       // called when the source has ended or the destination is closed
 
 	rc      syscall.RawConn
 	polled  bool // src is non-blocking and in Go's poller
 	splices bool
 	buf     []byte
-	last    byte // copied
+	last    byte // last byte copied
 	moved   atomic.Int64
-	busy    atomic.Bool // bytes are read, and not yet written and counted
+	busy    atomic.Bool // bytes were read, and not yet written and counted
 	done    chan struct{}
-	err     error // why it ended early; read after done
+	err     error // reason for an early end; read it after done is closed
 }
 
-// start runs the pump on a goroutine that ends with the source, or with the process:
-// a caller that neither writes nor reads can block it for as long as it likes.
+// start runs the pump on a goroutine that ends with the source or with the process. A caller that neither
+// writes nor reads can block it indefinitely.
 func (p *pump) start() {
 	p.done = make(chan struct{})
 	p.splices = p.dst != nil && p.edit == nil && p.floor == nil && isPipe(p.src) && isPipe(p.dst)
@@ -57,7 +56,7 @@ func (p *pump) start() {
 	go func() {
 		defer close(p.done)
 		if p.end != nil {
-			defer p.end() // also in a panic: it may be what restores a terminal
+			defer p.end() // also in a panic: it may restore the terminal
 		}
 		p.err = p.run()
 	}()
@@ -67,7 +66,7 @@ func (p *pump) run() error {
 	for grown := false; ; {
 		n, err := p.step()
 		switch {
-		case p.splices && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM): // these two, or at all here
+		case p.splices && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM): // not supported between these two, or not at all
 			p.splices = false
 			continue
 		case err == unix.EIO && !p.splices: // a terminal whose other end is closed
@@ -95,7 +94,7 @@ func (p *pump) step() (int64, error) {
 	return p.copy()
 }
 
-// splice moves what is there. EAGAIN does not say which of the ends it is about.
+// splice moves the available data. EAGAIN does not say which end would block.
 func (p *pump) splice() (n int64, err error) {
 	dst := fdOf(p.dst)
 	rerr := p.rc.Read(func(fd uintptr) bool {
@@ -171,8 +170,8 @@ func (p *pump) put(b []byte) error {
 	return nil
 }
 
-// grow enlarges our pipe, once it has proved busy: the kernel bounds what all pipes
-// of a user hold together (pipe-user-pages-soft), so idle ones stay small.
+// grow enlarges this program's pipe once it has proved busy. Idle pipes stay small, because the kernel bounds
+// the total of a user's pipes (pipe-user-pages-soft, pipe(7)).
 func (p *pump) grow() {
 	for _, f := range []*os.File{p.src, p.dst} {
 		if f != nil && f.Name() == pipeName {
@@ -181,7 +180,7 @@ func (p *pump) grow() {
 	}
 }
 
-// drained says whether everything written to the source so far is through.
+// drained reports whether everything written to the source so far has been copied.
 func (p *pump) drained() bool {
 	select {
 	case <-p.done:
@@ -189,19 +188,19 @@ func (p *pump) drained() bool {
 	default:
 	}
 	left := 1
-	// The order counts: what left the pipe made the pump busy before.
+	// The order matters: data leaves the pipe only after busy is set.
 	err := p.rc.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	return err == nil && left == 0 && !p.busy.Load()
 }
 
-// pending says whether there is something to read, be it the end.
+// pending reports whether the source has data to read or is at its end.
 func (p *pump) pending() (yes bool) {
 	p.rc.Control(func(fd uintptr) { yes = ready(int(fd), unix.POLLIN) })
 	return yes
 }
 
-// copyError is what the caller should hear about a pump that ended early: nothing,
-// if the caller itself closed the other end.
+// copyError returns the error of a pump that ended early. It returns nil while the pump runs, and if the reader
+// closed the destination.
 func (p *pump) copyError() error {
 	select {
 	case <-p.done:

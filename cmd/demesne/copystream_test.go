@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pumps copy whatever kind of file is at the other side.
+// TestPumpDestinations checks that pumps copy to every kind of file.
 func TestPumpDestinations(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 300_000)
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func TestPumpDestinations(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		dst      *os.File
-		from     *os.File // where it can be read; nil: in dst itself
+		from     *os.File // where the copy can be read; nil: in dst itself
 		splicing bool
 	}{
 		{"file", file, nil, false}, {"append", appended, nil, false},
@@ -68,7 +68,7 @@ func readFull(f *os.File, b []byte) {
 	}
 }
 
-// A pipe that a background process holds open is drained when it is empty.
+// TestDrain checks that a pipe that a background process holds open counts as drained once it is empty.
 func TestDrain(t *testing.T) {
 	r, w, err := pipe(0, true)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A reader that does not read is given up after a while, if the caller says so.
+// TestDrainGivesUp checks that drain gives up on a reader that does not read, if it has a limit.
 func TestDrainGivesUp(t *testing.T) {
 	r, w, _ := pipe(0, true)
 	fullR, fullW, _ := pipe(0, false)
@@ -144,7 +144,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestFloor: what the command writes waits while a question has the floor, and no longer than the command lasts.
+// TestFloor checks that the command's output waits while a question has the floor, and only until the command
+// ends.
 func TestFloor(t *testing.T) {
 	r, w, err := pipe(0, true)
 	if err != nil {

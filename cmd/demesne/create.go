@@ -10,14 +10,14 @@ import (
 	"demesne/runner/client"
 )
 
-// site is where a sandbox is to be made: a runner, and directories that are there.
+// site holds a connected runner and the prepared directories of a new sandbox.
 type site struct {
 	eng  engine
 	spec runner.Spec
 	out  *outDir
 }
 
-// undo takes the directories away again, for whoever does not get the sandbox.
+// undo removes the directories if the sandbox is not created or not used.
 func (s *site) undo() {
 	s.out.undo()
 	s.tidy()
@@ -29,8 +29,9 @@ func (s *site) tidy() {
 	}
 }
 
-// findSite is for a root that was found. It begins with the runner, which takes the longest and ends by
-// itself when we are killed; the directories would stay.
+// findSite prepares a site for a root that was found. It starts the runner first: that takes longest, and the
+// runner ends by itself if this process is killed. Directories would remain, so they are created once signals
+// are handled.
 func (a *app) findSite(sig *signals, spec runner.Spec, r *root, wanted <-chan found, stages *stages) (_ *site, err error) {
 	st := &site{spec: spec}
 	var f found
@@ -59,7 +60,7 @@ func (a *app) findSite(sig *signals, spec runner.Spec, r *root, wanted <-chan fo
 	return st, nil
 }
 
-// startConnect connects to a runner and returns how to wait for that.
+// startConnect connects to a runner in the background. join waits for the connection.
 func (a *app) startConnect(ctx context.Context, o client.Options, stages *stages) (join func() (engine, error)) {
 	began := time.Now()
 	var eng engine
@@ -87,7 +88,7 @@ func (s *site) makeDirs(o *options) (err error) {
 	return err
 }
 
-// makeBox makes a sandbox there, or finds the one of the key.
+// makeBox makes a sandbox in st, or finds the one of the key.
 func (a *app) makeBox(ctx context.Context, st *site, r *root, stages *stages) (*box, error) {
 	b, err := r.create(ctx, st.eng, st.spec)
 	if err != nil {
@@ -107,7 +108,7 @@ func (a *app) makeBox(ctx context.Context, st *site, r *root, stages *stages) (*
 		st.undo()
 	}
 	if r.o.key != "" {
-		st.out.made = nil // its own, which stays
+		st.out.made = nil // the sandbox owns its directories now
 	}
 	return b, nil
 }

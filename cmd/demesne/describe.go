@@ -9,7 +9,7 @@ import (
 	"demesne/runner"
 )
 
-// describe is inspect for a person.
+// describe returns the text output of inspect.
 func describe(i *runner.Info) string {
 	rows := [][]string{{"sandbox", i.ID}}
 	add := func(name, value string) {
@@ -58,7 +58,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// describeReceipt adds the receipt's plain facts to rows; its tables are apart.
+// describeReceipt adds the receipt's simple values to rows; it returns its tables as text.
 func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 	if r == nil {
 		return rows, ""
@@ -86,7 +86,7 @@ func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 	return rows, "\nlayers\n" + findings("  ", layers) + "\nlimits\n" + findings("  ", limits)
 }
 
-// ranges writes an id map: "0 is 100000 (65536 of them)".
+// ranges formats an id map: "0 is 100000 (65536 of them)".
 func ranges(m []runner.IDRange) string {
 	if len(m) == 0 {
 		return "not mapped"
@@ -102,15 +102,14 @@ func ranges(m []runner.IDRange) string {
 	return strings.Join(parts, ", ")
 }
 
-// finding is a layer, a limit or a probe.
+// finding is a layer, a limit or a probe, for display.
 type finding struct {
 	name             string
 	status           runner.Status
 	detail, why, fix string
 }
 
-// findings is a table of them, with why and the line to type below those that are
-// less than they could be.
+// findings returns a table of findings. Lines with the reason and the fix follow those that have one.
 func findings(indent string, all []finding) string {
 	name, status := 0, 0
 	for _, f := range all {

@@ -15,20 +15,20 @@ import (
 	"demesne/runner/client"
 )
 
-// ownerOnly is the mode of directories made for outputs. Where somebody else could reach
-// them, a sandbox on an image may not set the setuid bits that packages come with.
+// ownerOnly is the mode of directories made for outputs. If other users could reach them, a sandbox on an image
+// could not be allowed to set the setuid bits that packages come with.
 const ownerOnly = 0o700
 
-// outDir is the directory at /out. Undo takes away what prepare made; it never
-// removes anything that has something in it.
+// outDir is the directory at /out. undo removes what prepareOut made; it never removes a directory that is not
+// empty.
 type outDir struct {
 	path string // absolute, without symbolic links
 	made []string
-	lock *os.File // while this process lives, the directory is in use
+	lock *os.File // marks the directory as in use while this process lives
 }
 
-// prepareOut checks the directory --out names, makes it if it is missing, or makes a
-// fresh one under the output root.
+// prepareOut checks the directory that --out names, and creates it if it is missing. Without --out it creates a
+// new directory under the output root.
 func prepareOut(arg string) (*outDir, error) {
 	if arg == "" {
 		return freshOut()
@@ -46,7 +46,7 @@ func prepareOut(arg string) (*outDir, error) {
 		d.undo()
 		return nil, fmt.Errorf("output %q: %w", arg, err)
 	}
-	d.lock, _ = outputs.Hold(d.path) // where there are no locks, a sandbox that has it says so
+	d.lock, _ = outputs.Hold(d.path) // on file systems without locks, the sandbox itself marks the directory as in use
 	return d, nil
 }
 
@@ -80,17 +80,17 @@ func freshOut() (*outDir, error) {
 	}
 }
 
-// elsewhere adds to an error of the output root what names another one.
+// elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
 	return hinted(err, "--out DIR names a directory for this one, $DEMESNE_OUTPUT_ROOT the place of all")
 }
 
-// freshName sorts by time and does not repeat.
+// freshName returns a unique name that sorts by time.
 func freshName(t time.Time, random uint32) string {
 	return fmt.Sprintf("%s-%08x", t.UTC().Format("20060102-150405"), random)
 }
 
-// name is one that no other run has.
+// name returns a name that no other run has.
 func (d *outDir) name() string {
 	if len(d.made) > 0 && d.made[len(d.made)-1] == d.path {
 		return filepath.Base(d.path)
@@ -98,7 +98,7 @@ func (d *outDir) name() string {
 	return freshName(time.Now(), rand.Uint32())
 }
 
-// mkdirAll is os.MkdirAll that remembers what it made.
+// mkdirAll is os.MkdirAll that records the directories it creates.
 func (d *outDir) mkdirAll(path string, mode fs.FileMode) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
@@ -121,13 +121,13 @@ func (d *outDir) mkdirAll(path string, mode fs.FileMode) error {
 func (d *outDir) undo() {
 	for i := len(d.made) - 1; i >= 0; i-- {
 		if unix.Rmdir(d.made[i]) != nil {
-			break // someone else uses it by now
+			break // in use by another process
 		}
 	}
 	d.made = nil
 }
 
-// workspaceDir checks the directory --workspace names.
+// workspaceDir checks the directory that --workspace names.
 func workspaceDir(arg string) (string, error) {
 	if arg == "" {
 		return "", nil
@@ -142,8 +142,8 @@ func workspaceDir(arg string) (string, error) {
 	return abs, nil
 }
 
-// writableDir resolves path and says whether the caller can write in it, and would
-// want a sandbox to.
+// writableDir resolves path, and checks that it is a directory that the caller can write to. It rejects the
+// root directory.
 func writableDir(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

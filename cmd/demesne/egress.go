@@ -37,12 +37,12 @@ was let through; replay says what a policy would have blocked, and exits 1 if th
 	}
 }
 
-// egressVerb is one of them. Those of demesne-egress have no run: it is called with the same
-// words, once the operand that logs says is a sandbox's log.
+// egressVerb is a verb of demesne egress. If run is nil, demesne-egress is executed with the same arguments;
+// operand logAt, a sandbox, is first replaced by its log.
 type egressVerb struct {
 	name        string
 	least, most int
-	logAt       int // which operand names a log, or whose; -1: none
+	logAt       int // index of the operand that names a log or its sandbox; -1: no operand
 	run         func(*app, []string) (int, error)
 }
 
@@ -104,7 +104,7 @@ func (a *app) changeEgress(c runner.EgressChange) (int, error) {
 	return a.with(func(ctx context.Context, eng engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
 }
 
-// egressLog is the log that arg names: a file, or the one of a sandbox.
+// egressLog returns the path of the log that arg names: a file, or a sandbox's log.
 func (a *app) egressLog(arg string) (path string, err error) {
 	if strings.Contains(arg, "/") || exists(arg) {
 		return arg, nil
@@ -122,7 +122,7 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	return path, err
 }
 
-// becomeEgress goes on as demesne-egress.
+// becomeEgress executes demesne-egress in place of this program.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
 	path, err := client.FindProgram(egress.Program)
 	if err != nil {

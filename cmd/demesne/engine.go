@@ -9,8 +9,7 @@ import (
 	"demesne/runner/client"
 )
 
-// engine is what this program needs of a client.Client; tests that need no kernel
-// bring their own.
+// engine is the part of client.Client that this program uses; tests without a kernel substitute it.
 type engine interface {
 	Create(context.Context, runner.Spec) (*box, error)
 	Run(context.Context, runner.Spec, runner.Command) (*begun, error)
@@ -32,21 +31,21 @@ type engine interface {
 	Close() error
 }
 
-// box is a sandbox and the way to start commands in it.
+// box is a sandbox, with functions that start or attach to commands in it.
 type box struct {
 	*client.Sandbox
 	attach func(context.Context) (p process, recent []byte, err error)
 	exec   func(context.Context, runner.Command) (process, []runner.Stage, error)
 }
 
-// begun is a box that was made, or found, with its command.
+// begun is a box together with the command that was started in it.
 type begun struct {
 	*box
 	process process
 	trace   []runner.Stage // of the command's start
 }
 
-// process is a client.Process.
+// process is the interface of a client.Process.
 type process interface {
 	Terminal() *os.File
 	Signal(syscall.Signal) error
@@ -54,7 +53,7 @@ type process interface {
 	Wait(context.Context) (*runner.Result, error)
 }
 
-// connectRunner finds or starts the real one.
+// connectRunner finds or starts the runner.
 func connectRunner(ctx context.Context, o client.Options) (engine, error) {
 	c, err := client.Connect(ctx, o)
 	if err != nil {

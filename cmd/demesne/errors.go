@@ -12,16 +12,16 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Exit codes that are not the command's.
+// Exit codes that are not the command's own.
 const (
 	exitTimedOut      = 124
 	exitFailed        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitSignal        = 128 // plus the signal
+	exitSignal        = 128 // plus the signal's number
 )
 
-// problem is an error together with what to type about it.
+// problem is an error with a hint that the user can type.
 type problem struct {
 	error
 	hint string
@@ -33,12 +33,11 @@ func hinted(err error, format string, a ...any) error {
 	return &problem{err, fmt.Sprintf(format, a...)}
 }
 
-// report prints err as one line, its hint as another, and returns the exit code.
+// report prints err and its hint as one line each, and returns the exit code.
 func (a *app) report(verb string, err error) int {
 	code := codeOf(err)
 	text := err.Error()
-	// A command that is not there is the command's error, not the verb's: shells
-	// say no more than this either.
+	// A missing command is the command's error, not the verb's. Shells print no verb either.
 	if verb != "" && code == exitFailed {
 		text = verb + ": " + text
 	}
@@ -52,7 +51,7 @@ func (a *app) report(verb string, err error) int {
 // say prints one line on stderr.
 func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", termsafe.Line(text)) }
 
-// codeOf returns the exit code for an error that kept a command from running.
+// codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {
 	var e *ipc.Error
 	if errors.As(err, &e) {
@@ -66,7 +65,7 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
-// hints is what to type about errors that come without an answer of their own.
+// hints are the hints for runner errors that carry none.
 var hints = map[ipc.Code]string{
 	ipc.NoSuchSandbox:   "demesne ls lists the sandboxes there are",
 	ipc.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
@@ -94,7 +93,7 @@ func hintOf(err error) string {
 	return hints[e.Code]
 }
 
-// imageHint is what to type about a store. What demesne-images could not do it says itself.
+// imageHint returns the hint for an image error. Errors of demesne-images carry their own.
 func imageHint(err error) string {
 	var f *events.Failure
 	var unknown *images.UnknownError
@@ -113,7 +112,7 @@ func imageHint(err error) string {
 	return ""
 }
 
-// asWire is err as --json tells it.
+// asWire returns err in the form that --json prints.
 func asWire(err error) *ipc.Error {
 	e := ipc.AsError(err)
 	var f *events.Failure
@@ -124,7 +123,7 @@ func asWire(err error) *ipc.Error {
 	return e
 }
 
-// reasons are the words for an end that the command did not choose.
+// reasons are the texts for ends that the command did not cause itself.
 var reasons = map[runner.Reason]string{
 	runner.TimedOut: "timed out",
 	runner.OOM:      "out of memory",
@@ -133,8 +132,8 @@ var reasons = map[runner.Reason]string{
 	runner.Lost:     "sandbox lost",
 }
 
-// reasonLine is what stderr is told about the way a command ended; empty for an
-// exit or a signal, which the exit code says.
+// reasonLine returns the line about a command's end for stderr. It is empty for an exit or a signal, which the
+// exit code reports.
 func reasonLine(verb string, r *runner.Result) string {
 	word := reasons[r.Reason]
 	if word == "" {

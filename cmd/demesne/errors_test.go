@@ -10,11 +10,11 @@ import (
 	"demesne/runner/ipc"
 )
 
-// TestHintOf: what is said about errors that come without a hint of their own.
+// TestHintOf checks the hints of errors, with and without a hint of their own.
 func TestHintOf(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		want string // part of it; "": none
+		want string // part of the hint; empty: no hint
 	}{
 		{fmt.Errorf("send run: %w", ipc.ErrTooLong), "into a file"},
 		{&images.UnknownError{Name: "postgres"}, "postgres:latest"},

@@ -13,10 +13,10 @@ import (
 	"demesne/runner"
 )
 
-// killGrace is how long SIGKILL has before the whole sandbox is stopped.
+// killGrace is how long a command may take to end after SIGKILL before the whole sandbox is stopped.
 const killGrace = time.Second
 
-// execution is one command on its way through a sandbox, for run and exec alike.
+// execution is one command of run, exec or attach, from its checks to its result.
 type execution struct {
 	app     *app
 	o       *options
@@ -25,15 +25,15 @@ type execution struct {
 	stages  stages
 	sig     *signals
 	term    *terminal
-	kept    *capture // the output, when --json takes stdout
+	kept    *capture // the output, if --json takes stdout
 	doc     *document
 	started bool
-	ended   chan struct{} // closed when result is there
-	left    bool          // the caller, and the command runs on: there will be no result
+	ended   chan struct{} // closed when result is set
+	left    bool          // the caller detached and the command runs on: there is no result
 	result  *runner.Result
 }
 
-// newExecution checks everything about a command that needs no sandbox.
+// newExecution returns an execution after every check that needs no sandbox.
 func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	j := &execution{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
 	env, err := o.environment(a.env)
@@ -55,7 +55,7 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	return j, nil
 }
 
-// execute starts the command and sees it through. kill is for one that does not end by SIGKILL.
+// execute starts the command and waits for its end. kill is called for a command that survives SIGKILL.
 func (j *execution) execute(start func(context.Context, runner.Command) (process, []runner.Stage, error), kill func()) (err error) {
 	<-j.sig.watched
 	j.cmd.Account = j.doc != nil
@@ -89,15 +89,14 @@ func (j *execution) execute(start func(context.Context, runner.Command) (process
 		return j.overTerminal(p, nil)
 	}
 	s.start()
-	// Waiting does not depend on copying: a caller that does not read cannot keep
-	// the sandbox from being taken down.
+	// Waiting does not depend on copying: a caller that does not read cannot delay the sandbox's teardown.
 	if err := j.wait(p); err != nil {
 		return err
 	}
 	return s.drain(j.patience())
 }
 
-// overTerminal goes on with a command that has a terminal, on which recent was written already.
+// overTerminal continues a started command that has a terminal; recent is its output so far.
 func (j *execution) overTerminal(p process, recent []byte) error {
 	defer j.term.restore()
 	if err := j.term.makeRaw(); err != nil {
@@ -117,7 +116,7 @@ func (j *execution) overTerminal(p process, recent []byte) error {
 	return out.copyError()
 }
 
-// waitOrLeave is wait until the caller types the keys that leave the command.
+// waitOrLeave waits until the command ends or the caller types the detach keys.
 func (j *execution) waitOrLeave(p process) error {
 	if j.term.keys == nil {
 		return j.wait(p)
@@ -142,8 +141,8 @@ func (j *execution) wait(p process) (err error) {
 	return err
 }
 
-// patience is how long output may stand still before the rest of it is given up: for
-// ever if the command ended as it meant to, and its reader is merely slow.
+// patience returns how long output may make no progress before the rest is discarded. It returns 0, no limit,
+// if the command exited by itself: then its reader is merely slow.
 func (j *execution) patience() time.Duration {
 	if j.result.Reason == runner.Exited {
 		return 0
@@ -151,8 +150,8 @@ func (j *execution) patience() time.Duration {
 	return patience
 }
 
-// finish tells the caller how it went, once nothing more of the command's output
-// can come.
+// finish reports the outcome and returns the exit code. It runs once no more of the command's output can
+// arrive.
 func (j *execution) finish(err error) (int, error) {
 	j.term.restore()
 	if j.left {
@@ -196,15 +195,15 @@ func (j *execution) finish(err error) (int, error) {
 	return j.result.ExitCode, nil
 }
 
-// tellLearned tells a person what makes a policy of what a run was let do.
+// tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
 	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
 		fmt.Fprintf(j.app.stderr, "hint: demesne egress suggest %s > policy.toml: what this run may be held to\n", termsafe.Line(j.result.EgressLog))
 	}
 }
 
-// leaveOutput takes a directory away that nobody named, in which nothing was left, and which nobody is told of.
-// It tells a person, and only a person, where to find what was left.
+// leaveOutput removes the output directory if the user did not name it, it is empty, and no output mentions its
+// path. Otherwise it prints the path of a non-empty directory, if stderr is a terminal.
 func (j *execution) leaveOutput() {
 	if j.o.verb != "run" || j.o.out != "" {
 		return
@@ -218,7 +217,7 @@ func (j *execution) leaveOutput() {
 		return
 	}
 	defer dir.Close()
-	if left, _ := dir.Readdirnames(1); len(left) > 0 { // there may be millions
+	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
 		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", termsafe.Line(j.result.Out))
 	}
 }

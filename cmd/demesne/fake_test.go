@@ -19,14 +19,14 @@ import (
 	"demesne/runner/ipc"
 )
 
-// bare is an engine without sandboxes: its commands are the host's, run as they are.
-// It lets the tests here drive streams, signals, terminals and exit codes with real
-// processes on any kernel. What a sandbox is, integration tests.
+// bare is an engine without sandboxes: it runs commands directly on the host. It lets these tests drive
+// streams, signals, terminals and exit codes with real processes on any kernel. The integration tests cover the
+// sandbox itself.
 type bare struct{}
 
 func connectBare(context.Context, client.Options) (engine, error) { return bare{}, nil }
 
-// fakeLevel is the isolation bare claims; scripts set it.
+// fakeLevel names the variable with the isolation level that bare reports; scripts set it.
 const fakeLevel = "BARE_LEVEL"
 
 func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
@@ -180,7 +180,7 @@ func bareInfo() runner.Info {
 	}
 }
 
-// bareProcess is a command of the host.
+// bareProcess is a command on the host.
 type bareProcess struct {
 	box      *client.Sandbox
 	cmd      *exec.Cmd
@@ -265,7 +265,7 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	default:
 		r.ExitCode = st.ExitStatus()
 	}
-	// What only a sandbox's limits do, for a script that asks for it.
+	// Simulate a sandbox's memory limit for scripts that ask for it.
 	if r.ExitCode == 99 {
 		r.ExitCode, r.Reason, r.Detail = 137, runner.OOM, "the limit is 64m"
 	}

@@ -19,9 +19,8 @@ import (
 	"demesne/images/oci"
 )
 
-// hands is demesne-images for scripts: a registry with one image, which it gives the name
-// it is asked for, and an unpacker that unpacks nothing. The store is a real one. What it
-// fails at, and how, scripts say in $HANDS_FAIL.
+// hands stands in for demesne-images in scripts. Its registry has one image under any name, and its unpacker
+// unpacks nothing; the store is real. $HANDS_FAIL says which command fails, and how.
 func hands() {
 	verb, args := os.Args[1], os.Args[4:] // verb --store DIR …
 	if code := os.Getenv("HANDS_FAIL"); strings.HasPrefix(code, verb+":") {
@@ -50,7 +49,7 @@ func failHands(code string) {
 	case "slow":
 		fmt.Fprintln(os.Stderr, "pulling")
 		check(os.WriteFile("pulling", nil, 0o644))
-		io.Copy(io.Discard, os.Stdin) // which ends when demesne does not want any more
+		io.Copy(io.Discard, os.Stdin) // ends when demesne closes the pipe
 		os.Exit(1)
 	case "silent":
 		fmt.Fprintln(os.Stderr, "the last words")
@@ -87,7 +86,7 @@ func handsPull(s *images.Store, name, config string) {
 	emit(events.Event{Event: events.Result, Digest: manifest.Digest})
 }
 
-// handsUnpack leaves a mark, which bare's Create wants to see.
+// handsUnpack creates the file that bare's Create expects of an unpacked image.
 func handsUnpack() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var l oci.Layer
@@ -106,8 +105,7 @@ func check(err error) {
 	}
 }
 
-// openBareImages is base.Images with hands in place of demesne-images, which need no
-// namespace.
+// openBareImages is base.Images with hands in place of demesne-images. hands needs no user namespace.
 func openBareImages() (*images.Client, error) {
 	program, err := exec.LookPath("demesne-images")
 	if err != nil {

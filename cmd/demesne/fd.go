@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdOf returns f's descriptor without what os.File.Fd does besides: changing the
-// flags of a file description that is shared with the caller.
+// fdOf returns f's descriptor. Unlike os.File.Fd it does not change the flags of the open file description,
+// which the caller shares.
 func fdOf(f *os.File) int {
 	fd := -1
 	if rc, err := f.SyscallConn(); err == nil {
@@ -17,13 +17,12 @@ func fdOf(f *os.File) int {
 	return fd
 }
 
-// pipeName tells our own pipes from the caller's.
+// pipeName distinguishes this program's pipes from the caller's.
 const pipeName = "demesne pipe"
 
-// pipe returns both ends of a pipe. The other one, which is the command's, blocks
-// as programs expect; ours is watched by Go's poller if polled says so. The mode lets
-// a command that is another user open its own /dev/stdout; only who has the pipe
-// already can name it.
+// pipe returns both ends of a pipe. ours is the index of this program's end (0: r, 1: w); with polled it is
+// non-blocking and in Go's poller. The command's end blocks, as programs expect. Mode 0666 lets a command that
+// runs as another user open its own /dev/stdout; only processes that hold the pipe can name it.
 func pipe(ours int, polled bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -42,7 +41,7 @@ func pipe(ours int, polled bool) (r, w *os.File, err error) {
 }
 
 func stat(f *os.File) (st unix.Stat_t) {
-	// An error leaves st zero: a file of no known kind, which is the safe answer.
+	// An error leaves st zero: a file of unknown kind, which is the safe answer.
 	unix.Fstat(fdOf(f), &st)
 	return st
 }
@@ -60,13 +59,13 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// sameFile reports whether a and b are one file, as after 2>&1.
+// sameFile reports whether a and b are the same file, as after 2>&1.
 func sameFile(a, b *os.File) bool {
 	x, y := stat(a), stat(b)
 	return x.Ino == y.Ino && x.Dev == y.Dev && x.Mode == y.Mode && x.Mode != 0
 }
 
-// ready says whether fd can be read (or written) now, or is beyond that for ever.
+// ready reports whether fd can be read (or written) now, or has failed or hung up.
 func ready(fd int, events int16) bool { return poll(fd, events, 0) }
 
 func await(fd int, events int16) { poll(fd, events, -1) }
@@ -81,7 +80,7 @@ func poll(fd int, events int16, timeout int) bool {
 	}
 }
 
-// writeAll writes b to fd, which may be blocking or not: it is the caller's.
+// writeAll writes b to fd, which may be blocking or non-blocking: the caller owns its flags.
 func writeAll(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(fd, b)

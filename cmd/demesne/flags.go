@@ -7,23 +7,23 @@ import (
 	"demesne/internal/suggest"
 )
 
-// flagDef is one flag of one command. Parsing, --help, the completion scripts and
-// the reference in the README are all made from these.
+// flagDef is one flag of one command. Parsing, --help, the completion scripts and the reference in the README
+// are all generated from these.
 type flagDef struct {
 	group    string // heading in --help
 	long     string
 	short    byte   // 0: none
-	arg      string // what the value is called; empty: a switch
-	optional bool   // the value may be left out, and is only taken after '='
+	arg      string // name of the value; empty: a switch
+	optional bool   // the value may be omitted, and must follow '='
 	repeat   bool   // may be given more than once
-	hide     bool   // what follows '=' in the value is in no message
+	hide     bool   // messages omit what follows '=' in the value
 	help     string
 	complete what
 	words    []string // for complete == aWord
 	set      func(string) error
 }
 
-// what an argument is, for completion.
+// what classifies an argument, for completion.
 type what int
 
 const (
@@ -38,8 +38,8 @@ const (
 
 type flagSet []flagDef
 
-// parse reads flags up to the first argument that is none, or up to and including
-// "--", and returns what follows. Reading ends at --help too.
+// parse reads flags up to the first argument that is not a flag, or up to and including "--". It returns the
+// rest. It also stops at --help.
 func (fs flagSet) parse(args []string) (rest []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -60,7 +60,7 @@ func (fs flagSet) parse(args []string) (rest []string, err error) {
 	return nil, nil
 }
 
-// parseLong handles name or name=value, taking the value from rest if need be.
+// parseLong handles name or name=value; a missing value is taken from rest.
 func (fs flagSet) parseLong(name string, rest []string) ([]string, error) {
 	name, value, given := strings.Cut(name, "=")
 	f := fs.find(func(f *flagDef) bool { return f.long == name })
@@ -99,9 +99,8 @@ func (fs flagSet) parseShort(cluster string, rest []string) ([]string, error) {
 	return rest, nil
 }
 
-// arguments takes the flags out of args. Where the rest is a command line of somebody
-// else's they end with the first argument, or with the one after the sandbox's name;
-// elsewhere they may stand anywhere before "--".
+// arguments takes the flags out of args. If the rest is a foreign command line, flags end with the first
+// argument, or with the one after the sandbox's name. Otherwise they may stand anywhere before "--".
 func (c *command) arguments(o *options, args []string) (rest []string, err error) {
 	if c.raw {
 		o.help = len(args) > 0 && (args[0] == "-h" || args[0] == "--help")
@@ -117,7 +116,7 @@ func (c *command) arguments(o *options, args []string) (rest []string, err error
 	return flags.upTo(most, args, &o.help)
 }
 
-// upTo takes flags out of args until there have been most arguments that are none.
+// upTo takes flags out of args until it has found most other arguments.
 func (fs flagSet) upTo(most int, args []string, enough *bool) (rest []string, err error) {
 	for {
 		more, err := fs.parse(args)

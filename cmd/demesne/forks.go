@@ -11,7 +11,7 @@ import (
 	"demesne/runner"
 )
 
-// forkCommands are the verbs about the files of sandboxes that stay.
+// forkCommands returns the verbs about the files of persistent sandboxes.
 func forkCommands() []command {
 	return []command{
 		{
@@ -55,7 +55,7 @@ func forkFlags(o *options) flagSet {
 	})
 }
 
-// oneSandbox is the operand of a command about one sandbox.
+// oneSandbox returns the operand of a command that takes exactly one sandbox.
 func oneSandbox(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
@@ -102,11 +102,11 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// tellStill is how long what runs in a sandbox may hold still with nothing said.
+// tellStill is the pause of a forked sandbox from which it is reported.
 const tellStill = 20 * time.Millisecond
 
-// tellForked prints the id, and says so when it took more than a moment of the one that was forked. The runner is asked about it
-// last: it keeps no fork that nobody was told of.
+// tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
+// last: the runner removes a fork whose id was never acknowledged.
 func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
 		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still))
@@ -116,12 +116,12 @@ func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.
 	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {
-		eng.Inspect(ctx, f.ID) // whatever became of it since
+		eng.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
 	}
 	return code, err
 }
 
-// listenersText names where ports listen.
+// listenersText lists the addresses that ports listen on.
 func listenersText(ports []runner.Port) string {
 	var at []string
 	for _, p := range ports {
@@ -147,8 +147,8 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// diffText is a line for each change. The names are a sandbox's: they write no lines of
-// their own.
+// diffText returns one line for each change. Names come from the sandbox; they are escaped so that they cannot
+// forge lines.
 func diffText(d *runner.Diff) string {
 	var b strings.Builder
 	for _, c := range d.Changes {

@@ -11,7 +11,7 @@ import (
 	"demesne/runner/client"
 )
 
-// gcOutputs removes output directories, and nothing else.
+// gcOutputs removes unused output directories only.
 func (a *app) gcOutputs(o *options) (int, error) {
 	if o.all {
 		return 0, hinted(errors.New("--all: not with --outputs"), "demesne gc --outputs --older-than 1s removes every output directory that is not in use")
@@ -34,7 +34,7 @@ func (a *app) gcOutputs(o *options) (int, error) {
 	return a.print(fmt.Sprintf("removed %d output directories, freed %s\n", done.Dirs, formatBytes(done.Bytes)))
 }
 
-// sandboxes lists all there are, stopped ones and snapshots too.
+// sandboxes returns all sandboxes, including stopped ones and snapshots.
 func (a *app) sandboxes() (infos []runner.Info, err error) {
 	_, err = a.with(func(ctx context.Context, eng engine) (int, error) {
 		infos, err = eng.List(ctx)

@@ -12,13 +12,13 @@ import (
 	"demesne/runner"
 )
 
-// given is what the command line asks the sandbox of a key to be, and what its defaults stand for.
+// given returns the properties that the command line asks of a keyed sandbox, and marks defaults.
 func (r *root) given(spec runner.Spec) ([]runner.Argument, error) {
 	egress := egress.None
 	if e := spec.Egress; e != nil && e.Mode != "" {
 		egress = e.Mode
 	}
-	spec.Egress = nil // its rules have this machine's mirrors in them: the words are compared
+	spec.Egress = nil // its rules include this machine's mirrors: compare the options as typed instead
 	all := append(runner.Arguments(spec),
 		runner.Argument{Name: "image", Value: base.Word(r.ref), Default: r.o.image.Kind == ""},
 		runner.Argument{Name: "egress", Value: egress, Default: r.o.network.mode == ""})
@@ -58,7 +58,7 @@ func (n *network) given() (all []runner.Argument, err error) {
 	return all, nil
 }
 
-// fileWord names a file and what is in it.
+// fileWord returns a file's absolute path with a hash of its content.
 func fileWord(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	text, rerr := os.ReadFile(path)

@@ -11,7 +11,7 @@ import (
 
 const helpWidth = 90
 
-// overview is the help of demesne itself.
+// overview returns the help of demesne itself.
 func overview() string {
 	var b strings.Builder
 	b.WriteString("Usage: demesne COMMAND [flags] [ARG…]\n\nRuns untrusted commands in rootless sandboxes.\n\nCommands:\n")
@@ -23,7 +23,7 @@ func overview() string {
 	return b.String()
 }
 
-// help is the text of demesne COMMAND --help.
+// help returns the text of demesne COMMAND --help.
 func (c *command) help() string {
 	var b strings.Builder
 	b.WriteString(c.usageLines("Usage: ", "       "))
@@ -56,7 +56,7 @@ func (c *command) usageLines(first, rest string) string {
 	return b.String()
 }
 
-// usage is the flag's lines in --help.
+// usage returns the flag's lines in --help.
 func (f *flagDef) usage() string {
 	const indent = 28
 	head := "  " + f.spelling()
@@ -73,7 +73,7 @@ func (f *flagDef) usage() string {
 	return b.String()
 }
 
-// spelling is every way to write the flag: "-t, --tty", "--json[=FILE]".
+// spelling returns every way to write the flag: "-t, --tty", "--json[=FILE]".
 func (f *flagDef) spelling() string {
 	s := "    "
 	if f.short != 0 {
@@ -101,7 +101,7 @@ func (f *flagDef) describe() string {
 	return f.help
 }
 
-// wrap breaks text into lines of at most width characters where words allow it.
+// wrap breaks text into lines of at most width characters, at spaces only.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -117,7 +117,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// markdown is the reference of all commands.
+// markdown returns the reference of all commands.
 func markdown() string {
 	var b strings.Builder
 	for _, c := range commands() {

@@ -31,7 +31,7 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		defer p.done()
 		img, err := c.Import(ctx, args[0], ref, p.take)
 		if err == nil {
-			err = c.Unpack(ctx, img, p.take) // as a pull does
+			err = c.Unpack(ctx, img, p.take) // as pull does
 		}
 		if err != nil {
 			return 0, err
@@ -59,7 +59,7 @@ func cmdSave(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// writeImage lets write fill the file of -o, which appears when it is whole, or stdout.
+// writeImage calls write with the file of -o, which appears when it is complete, or with stdout.
 func (a *app) writeImage(o *options, args []string, verb string, write func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
 	ref, err := oneImage(args)
 	if err != nil {
@@ -80,8 +80,8 @@ func (a *app) writeImage(o *options, args []string, verb string, write func(cont
 	})
 }
 
-// intoFile replaces a file at once when it is whole. What is there and no regular file,
-// such as a pipe, a device or a link, is written to as it is.
+// intoFile replaces a regular file atomically once it is complete. It writes directly to an existing file of
+// another kind, such as a pipe, a device or a link.
 func intoFile(path string, fill func(*os.File) error) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().IsRegular() {
@@ -94,7 +94,7 @@ func intoFile(path string, fill func(*os.File) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// oneImage parses the operand of a command that takes the name of one image.
+// oneImage parses the operand of a command that takes exactly one image name.
 func oneImage(args []string) (imageref.Ref, error) {
 	if len(args) > 1 {
 		return imageref.Ref{}, fmt.Errorf("argument %q: not wanted", args[1])

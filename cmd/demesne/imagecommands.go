@@ -1,6 +1,6 @@
 package main
 
-// imageCommands are the verbs about images.
+// imageCommands returns the verbs about images.
 func imageCommands() []command {
 	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand(), gcCommand()}
 }

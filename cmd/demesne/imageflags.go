@@ -2,7 +2,7 @@ package main
 
 // The flags of the commands about images.
 
-// rootFlags are those of run and create.
+// rootFlags returns the image flags of run and create.
 func rootFlags(o *options) flagSet {
 	return flagSet{
 		{group: groupSandbox, long: "image", arg: "NAME", complete: anImage, set: o.setImage,

@@ -15,7 +15,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// freedInfo is the answer of gc --json.
+// freedInfo is the output of gc --json.
 type freedInfo struct {
 	Images []oci.Digest `json:"images"`
 	Names  []string     `json:"names"`
@@ -24,8 +24,8 @@ type freedInfo struct {
 	Trees  int64        `json:"trees_bytes"` // of unpacked layers
 }
 
-// cmdGC removes images and blobs, and then, with the ids they belong to, the unpacked
-// layers that no image has any more.
+// cmdGC removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
+// no image uses any more.
 func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("argument %q: not wanted", args[0])
@@ -62,7 +62,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// retireRunner ends a runner that lingers. One that has sandboxes goes on until they end.
+// retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *options) (int, error) {
 	if o.all || o.olderThan != 0 || o.json || o.outputs {
 		return 0, errors.New("--runner: stands alone")
@@ -78,8 +78,7 @@ func (a *app) retireRunner(o *options) (int, error) {
 	return 0, nil
 }
 
-// retention is how long jobs that ended are remembered, and logs of decisions that nobody adds
-// to are kept; as demesne-mcp does.
+// retention is how long ended jobs and inactive egress logs are kept, as in demesne-mcp.
 const retention = 7 * 24 * time.Hour
 
 func pruneOld(before time.Time) error {

@@ -13,14 +13,14 @@ import (
 	"demesne/images/oci"
 )
 
-// imageInfo is an image in what --json prints.
+// imageInfo is an image as --json prints it.
 type imageInfo struct {
-	Names    []string    `json:"names"` // full ones
+	Names    []string    `json:"names"` // full names
 	Digest   oci.Digest  `json:"digest,omitempty"`
 	Index    oci.Digest  `json:"index_digest,omitempty"`
 	Size     int64       `json:"size"`     // of its blobs, in bytes
-	Shared   int64       `json:"shared"`   // of these, with other images
-	Unpacked int64       `json:"unpacked"` // what its layers take besides, unpacked; 0 if not all are
+	Shared   int64       `json:"shared"`   // bytes of Size shared with other images
+	Unpacked int64       `json:"unpacked"` // disk use of its unpacked layers; 0 if not all are unpacked
 	InUse    bool        `json:"in_use"`
 	Platform string      `json:"platform,omitempty"`
 	Layers   []oci.Layer `json:"layers,omitempty"`
@@ -75,7 +75,7 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// notPulled are the catalogue's names that have no image yet.
+// notPulled returns the names of the catalogue that have no image in the store.
 func notPulled(have []imageInfo) (more []imageInfo) {
 	for _, name := range imageref.Catalogue() {
 		ref, err := imageref.Parse(name)
@@ -87,7 +87,7 @@ func notPulled(have []imageInfo) (more []imageInfo) {
 	return more
 }
 
-// imageNames is a line for each name, as --image takes it.
+// imageNames returns a line for each name, in the form that --image takes.
 func imageNames(infos []imageInfo) string {
 	var b strings.Builder
 	for _, i := range infos {
@@ -98,7 +98,7 @@ func imageNames(infos []imageInfo) string {
 	return b.String()
 }
 
-// imageTable has a line for each name, and one for an image without.
+// imageTable returns a line for each name, and one for an image without names.
 func imageTable(infos []imageInfo, now time.Time) string {
 	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "UNPACKED", "LAST USED"}}
 	for _, i := range infos {
@@ -136,7 +136,7 @@ func lastUsed(i imageInfo, now time.Time) string {
 	return span(now.Sub(i.Used)) + " ago"
 }
 
-// shortName is the shortest name that imageref.Parse takes for the full one.
+// shortName returns the shortest name that imageref.Parse resolves to full.
 func shortName(full string) string {
 	familiar := strings.TrimPrefix(strings.TrimPrefix(full, "docker.io/"), "library/")
 	bare, _ := strings.CutSuffix(familiar, ":latest")

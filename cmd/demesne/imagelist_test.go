@@ -62,7 +62,7 @@ func TestFreedText(t *testing.T) {
 	}
 }
 
-// Each failure says what to type, in the words of whoever knows best, and --json has its class.
+// TestImageHints checks that each failure has the most specific hint, and that --json has its class.
 func TestImageHints(t *testing.T) {
 	fail := func(code events.Code, hint string) error {
 		return fmt.Errorf("image %q: %w", "x", &events.Failure{Code: code, Text: "text", Hint: hint})
@@ -89,7 +89,7 @@ func TestImageHints(t *testing.T) {
 	}
 }
 
-// Flags may stand anywhere, but for what is somebody else's command line.
+// TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
 func TestArguments(t *testing.T) {
 	for _, c := range []struct{ verb, args, rest string }{
 		{"rmi", "a --force b", "a b"},
@@ -114,7 +114,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// A file appears when it is whole; what is no regular file is written to as it is.
+// TestIntoFile checks that a file appears only when it is complete, and that an existing file of another kind
+// is written to directly.
 func TestIntoFile(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")

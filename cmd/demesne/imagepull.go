@@ -10,7 +10,7 @@ import (
 	"demesne/images/imageref"
 )
 
-// named parses the operands of a command that takes names of images.
+// named parses the operands of a command that takes image names.
 func named(args []string) ([]imageref.Ref, error) {
 	if len(args) == 0 {
 		return nil, hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
@@ -29,8 +29,7 @@ func named(args []string) ([]imageref.Ref, error) {
 	return refs, nil
 }
 
-// cmdPull pulls one after the other, as layers are what is parallel, and tells of every
-// one it could not.
+// cmdPull pulls images one at a time (layers are pulled in parallel), and reports every failure.
 func cmdPull(a *app, o *options, args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
@@ -72,8 +71,8 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imager
 	return img, nil
 }
 
-// tellImage prints an image that was brought here, unless JSON is to come: its name and
-// digest, or the digest alone.
+// tellImage prints the name and digest of a new image, or with -q the digest alone. With --json it prints
+// nothing.
 func (a *app) tellImage(o *options, ref imageref.Ref, img *images.Image) (int, error) {
 	switch {
 	case o.json:
@@ -84,7 +83,7 @@ func (a *app) tellImage(o *options, ref imageref.Ref, img *images.Image) (int, e
 	return a.print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
 }
 
-// cmdRmi removes what it can, and tells of every one it could not.
+// cmdRmi removes each image, and reports every failure.
 func cmdRmi(a *app, o *options, args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"demesne/images"
 )
 
-// withImages calls f with the store and a context that ends with INT, TERM, HUP or QUIT.
+// withImages calls f with the image client and a context that ends on INT, TERM, HUP or QUIT.
 func (a *app) withImages(f func(context.Context, *images.Client) (int, error)) (int, error) {
 	c, err := a.images()
 	if err != nil {

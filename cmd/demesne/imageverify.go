@@ -10,7 +10,7 @@ import (
 	"demesne/internal/termsafe"
 )
 
-// cmdVerify removes what is damaged, so that a pull brings it again.
+// cmdVerify removes damaged blobs, so that the next pull fetches them again.
 func cmdVerify(a *app, o *options) (int, error) {
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		damage, err := c.Store.Verify(ctx)
@@ -30,7 +30,7 @@ func cmdVerify(a *app, o *options) (int, error) {
 	})
 }
 
-// damageInfo is a damaged thing in what verify --json prints.
+// damageInfo is a damaged file as images verify --json prints it.
 type damageInfo struct {
 	Digest oci.Digest `json:"digest,omitempty"` // empty: the index
 	Images []string   `json:"images"`
@@ -45,7 +45,7 @@ func damageInfos(damage []images.Damage) []damageInfo {
 	return infos
 }
 
-// damageTable says what was damaged, and what to type to have it again.
+// damageTable lists the damage, with the commands that fetch the images again.
 func damageTable(damage []images.Damage) string {
 	var b strings.Builder
 	for _, d := range damage {

@@ -37,9 +37,8 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 	return all, nil
 }
 
-// resolveInput finds what PATH[:NAME] means. Symbolic links are followed here, once,
-// so that the receipt shows what is really there; the runner opens the result, and
-// binds what it opened.
+// resolveInput parses PATH[:NAME]. It resolves symbolic links once, here, so that the receipt shows the real
+// path. The runner opens the result, and binds what it opened.
 func resolveInput(arg string, socket bool) (runner.Input, error) {
 	path, name, err := splitInput(arg, exists)
 	if err != nil {
@@ -74,7 +73,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	return runner.Input{Path: real, Name: name, Socket: socket}, nil
 }
 
-// checkKind says whether a file can be what it is wanted as.
+// checkKind returns an error if a file's type does not suit the flag.
 func checkKind(m fs.FileMode, socket bool) error {
 	switch isSocket := m.Type() == fs.ModeSocket; {
 	case socket && !isSocket:
@@ -87,9 +86,8 @@ func checkKind(m fs.FileMode, socket bool) error {
 	return nil
 }
 
-// splitInput takes PATH[:NAME] apart. A path may have colons in it: what exists as a
-// whole is a path, anything else is cut at its last colon. name is empty if none was
-// given.
+// splitInput splits PATH[:NAME]. A path may contain colons: an argument that exists as a whole is a path, and
+// any other is split at its last colon. name is empty if none was given.
 func splitInput(arg string, exists func(string) bool) (path, name string, err error) {
 	cut := strings.LastIndexByte(arg, ':')
 	if cut < 0 || exists(arg) {
@@ -99,15 +97,14 @@ func splitInput(arg string, exists func(string) bool) (path, name string, err er
 	if path == "" {
 		return "", "", errors.New("no path before the colon")
 	}
-	// A slash after the last colon: that colon was the path's own.
+	// A slash after the last colon means that the colon belongs to the path.
 	if strings.ContainsRune(name, '/') && !exists(path) {
 		return arg, "", nil
 	}
 	return path, name, checkInputName(name)
 }
 
-// checkInputName says whether name can be an entry of /in: one path element that
-// stays one line when it is printed.
+// checkInputName checks that name can be an entry of /in: one path element that prints as one line.
 func checkInputName(name string) error {
 	switch {
 	case name == "":
@@ -122,8 +119,8 @@ func checkInputName(name string) error {
 	return nil
 }
 
-// printable refuses names that are not UTF-8: they travel in JSON, to the runner and in
-// receipts, which would make others of them. What is below a directory may be called anything.
+// printable rejects names that are not UTF-8: JSON, which carries them to the runner and in receipts, would
+// alter them. Names below a directory may have any bytes.
 func printable(names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
@@ -149,8 +146,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// reason strips the operation and the path off a file system's error: the caller
-// names the path as it was typed.
+// reason strips the operation and the path off a file system error: the caller prints the path as the user
+// typed it.
 func reason(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

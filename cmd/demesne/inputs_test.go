@@ -12,12 +12,12 @@ func TestSplitInput(t *testing.T) {
 	there := map[string]bool{"a": true, "a:b": true, "dir": true, "we:ird/dir": true}
 	for _, c := range []struct{ arg, path, name, why string }{
 		{"a", "a", "", ""},
-		{"a:b", "a:b", "", ""}, // it exists as a whole
+		{"a:b", "a:b", "", ""}, // exists as a whole
 		{"a:c", "a", "c", ""},
 		{"a:b:c", "a:b", "c", ""}, // cut at the last colon
 		{"missing", "missing", "", ""},
 		{"missing:x", "missing", "x", ""},
-		{"no:such/file", "no:such/file", "", ""}, // the colon is the path's own
+		{"no:such/file", "no:such/file", "", ""}, // the colon belongs to the path
 		{"we:ird/dir", "we:ird/dir", "", ""},
 		{"we:ird/dir:d", "we:ird/dir", "d", ""},
 		{"dir:x/y", "dir", "x/y", "slash"},
@@ -35,7 +35,7 @@ func TestSplitInput(t *testing.T) {
 	}
 }
 
-// Whatever is typed, a name that comes out is one path element on one line.
+// FuzzSplitInput checks that every accepted name is one path element on one line.
 func FuzzSplitInput(f *testing.F) {
 	for _, s := range []string{"a:b", "a:../..", ":", "a::", "/:x", "a:\x00", "a:b/c:d"} {
 		f.Add(s, true)
@@ -71,7 +71,7 @@ func TestInputs(t *testing.T) {
 		sockets []string
 	}{
 		{[]string{"file", "sub"}, dir + "/file file " + dir + "/sub sub", "", nil},
-		{[]string{"sub/link"}, dir + "/file link", "", nil}, // its own name, the file it means
+		{[]string{"sub/link"}, dir + "/file link", "", nil}, // its own name, and the link's target
 		{[]string{"./sub/"}, dir + "/sub sub", "", nil},
 		{[]string{"."}, dir + " " + filepath.Base(dir), "", nil},
 		{[]string{"sub/..:up"}, dir + " up", "", nil},

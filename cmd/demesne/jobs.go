@@ -11,7 +11,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// jobCommands are the verbs about what run and exec --background started.
+// jobCommands returns the verbs about the jobs of run and exec --background.
 func jobCommands() []command {
 	return []command{
 		{
@@ -103,10 +103,10 @@ func clip(s string, most int) string {
 	return s
 }
 
-// forever is longer than anything waits.
+// forever is longer than any wait.
 const forever = 365 * 24 * time.Hour
 
-// withJobs calls each with every id that args has, and exits as the last one that was not 0.
+// withJobs calls each for every id in args. It returns the last exit code that was not 0.
 func (a *app) withJobs(o *options, args []string, each func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
@@ -153,7 +153,7 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// outcomeOf is the exit code that tells of j. What is no command's own is said on stderr.
+// outcomeOf returns the exit code for j. It prints a reason that is not the command's own on stderr.
 func (a *app) outcomeOf(j *jobs.Job) int {
 	switch {
 	case !j.Status.Over():

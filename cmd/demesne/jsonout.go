@@ -14,14 +14,13 @@ import (
 	"demesne/runner/ipc"
 )
 
-// capture is a command's output when --json takes stdout.
+// capture collects a command's output while --json takes stdout.
 type capture struct{ out, err tail }
 
-// document is where --json goes; nil goes nowhere.
+// document is the destination of --json; nil discards it.
 type document struct{ to *os.File }
 
-// outcome is the document itself: the result's fields and, unless the output was
-// streamed, what the command wrote. Where there is no result it has the error.
+// outcome is the JSON document: the result's fields and, unless it was streamed, the command's output.
 type outcome struct {
 	*runner.Result
 	Manifest string `json:"manifest,omitempty"`
@@ -32,7 +31,7 @@ type outcome struct {
 type written struct {
 	Stdout          string `json:"stdout"`
 	Stderr          string `json:"stderr"`
-	StdoutBase64    string `json:"stdout_base64,omitempty"` // if it is not UTF-8
+	StdoutBase64    string `json:"stdout_base64,omitempty"` // only if the text is not UTF-8
 	StderrBase64    string `json:"stderr_base64,omitempty"`
 	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
 	StderrBytes     int64  `json:"stderr_bytes"`
@@ -40,8 +39,7 @@ type written struct {
 	StderrTruncated bool   `json:"stderr_truncated"`
 }
 
-// hide blanks credentials in what is captured. What is streamed to the caller is the
-// caller's, byte for byte.
+// hide redacts credentials in captured output. Output that is streamed to the caller is not changed.
 func (c *capture) hide(values *redact.Values) {
 	if c != nil {
 		c.out.hide(values)
@@ -62,8 +60,7 @@ type failed struct {
 	Error    *ipc.Error `json:"error"`
 }
 
-// openDocument opens the file of --json=FILE first of all, so that one that cannot
-// be written is told before anything runs.
+// openDocument opens the file of --json=FILE before anything runs, so that an unwritable one fails early.
 func (a *app) openDocument(o *options) (*document, error) {
 	switch {
 	case !o.json:
@@ -85,7 +82,7 @@ func (a *app) openDocument(o *options) (*document, error) {
 	return &document{f}, nil
 }
 
-// write writes the one document of this run. err is what kept it from a result.
+// write writes the single document of this run. err is the reason if there is no result.
 func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *capture, err error) error {
 	if d == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// with connects, and calls f with what it got.
+// with connects to a runner and calls f with the connection.
 func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
 	ctx := context.Background()
 	eng, err := a.connect(ctx, client.Options{})
@@ -64,7 +64,7 @@ func listing(infos []runner.Info, now time.Time) string {
 	return columns(rows)
 }
 
-// span writes a duration by its largest unit: 42s, 7m, 3h, 2d.
+// span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -79,7 +79,8 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// columns pads all cells but the last of each row to their column's width. No cell writes lines of its own.
+// columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
+// add lines.
 func columns(rows [][]string) string {
 	var width []int
 	for _, r := range rows {
@@ -119,7 +120,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// cmdStop stops what it can, and tells of every one it could not.
+// cmdStop stops each sandbox, and reports every failure.
 func cmdStop(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
@@ -138,7 +139,8 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// stopper returns what stops a sandbox and removes its output directory, if that is empty and has a name of ours.
+// stopper returns a function that removes a sandbox, and its output directory if that is empty and demesne
+// named it.
 func stopper(eng engine) func(context.Context, string) error {
 	return func(ctx context.Context, id string) error {
 		info, known := eng.Inspect(ctx, id)
@@ -152,7 +154,7 @@ func stopper(eng engine) func(context.Context, string) error {
 	}
 }
 
-// cmdRemove is cmdStop for whom a sandbox that is not there is as good as removed.
+// cmdRemove is cmdStop; with --force it ignores sandboxes that do not exist.
 func cmdRemove(a *app, o *options, args []string) (int, error) {
 	if !o.force {
 		return cmdStop(a, o, args)

@@ -1,36 +1,36 @@
-// The runtime would open the cgroup's CPU limit and keep watching it: nothing here
-// computes.
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: this program is not CPU-bound.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
 // Command demesne runs untrusted commands in rootless sandboxes.
 //
-//	demesne run -- CMD        one command in a sandbox of its own
-//	demesne create / exec     a sandbox that stays, and commands in it
+//	demesne run -- CMD        run one command in a one-shot sandbox
+//	demesne create / exec     create a persistent sandbox, and run commands in it
 //	demesne pull / images     root filesystems other than the host's own
-//	demesne egress / mcp      what they may reach; the same for agents
-//	demesne check             what this machine lets a sandbox have
+//	demesne egress / mcp      what sandboxes may reach; an MCP server for agents
+//	demesne check             which features sandboxes get on this machine
 //
-// This program makes no sandbox. It reads its arguments, finds or starts
-// demesne-runner (package client does both), hands it a description of the sandbox
-// and the ends of pipes, and copies between those pipes and the caller's own
-// stdin, stdout and stderr. Nor does it pull or unpack: package images reads the store,
-// and starts demesne-images for what has to be fetched. A sandbox never holds a descriptor of the caller's
-// terminal, sockets or files; of streams it gets pipes, /dev/null or a terminal
-// made inside.
+// This program does not create sandboxes itself. It reads its arguments and finds or starts demesne-runner,
+// both through package client. It hands the runner a description of the sandbox and the ends of pipes. It
+// copies between those pipes and the caller's own stdin, stdout and stderr.
 //
-// What it prints follows one rule: stdout belongs to the command, or to the answer
-// that was asked for. Everything demesne itself has to say goes to stderr, as one
-// line "demesne: verb noun: reason" and, where something can be typed about it, a
-// second one "hint: …". It has no configuration file.
+// It does not pull or unpack images either. Package images reads the store, and starts demesne-images for
+// anything that has to be fetched.
 //
-// Exit codes are the command's own, with these exceptions:
+// A sandbox never holds a descriptor of the caller's terminal, sockets or files. As streams it gets pipes,
+// /dev/null or a terminal created inside the sandbox.
+//
+// All output follows one rule: stdout belongs to the command, or to the requested answer. Messages of demesne
+// itself go to stderr, as one line "demesne: verb noun: reason". If the user can type a remedy, a second line
+// "hint: …" follows. demesne has no configuration file.
+//
+// The exit code is the command's own, with these exceptions:
 //
 //	124    the command ran into --timeout
 //	125    demesne could not do what was asked
-//	126    the command is there and cannot be executed
-//	127    the command is not there
+//	126    the command exists and cannot be executed
+//	127    the command was not found
 //	128+n  the command was ended by signal n (137: also a limit, which stderr names)
 package main
 
@@ -49,7 +49,7 @@ import (
 )
 
 func main() {
-	// What is ours stays ours: without its owner's bits in the umask nobody could open a lock twice.
+	// Keep the owner's bits out of the umask: without them this program could not reopen its own lock files.
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	rootenv.Own()
 	a := &app{
@@ -62,13 +62,13 @@ func main() {
 	os.Exit(a.main(os.Args[1:]))
 }
 
-// app is the program's surroundings. Tests make their own.
+// app is the program's environment. Tests construct their own.
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
 	connect               func(context.Context, client.Options) (engine, error)
 	images                func() (*images.Client, error)
-	quit                  *sigquit.Action // what was there for SIGQUIT
+	quit                  *sigquit.Action // SIGQUIT's disposition at the start
 	floor                 floor
 }
 
@@ -102,7 +102,7 @@ func (a *app) main(args []string) int {
 	return code
 }
 
-// command runs c. It has done nothing yet when it finds --help among the flags.
+// command runs c, or does nothing if --help is among the flags.
 func (a *app) command(c *command, o *options, args []string) (int, error) {
 	rest, err := c.arguments(o, args)
 	if err != nil || o.help {

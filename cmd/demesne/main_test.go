@@ -10,8 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The scripts call the real main as demesne, and as bare the same program with
-// commands of the host in place of sandboxes.
+// TestMain gives scripts two programs: demesne is the real main, and bare the same program with commands of the
+// host in place of sandboxes.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"demesne":        main,
@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// programs is where demesne-egress is, whose words are demesne's: in $DEMESNE_BIN, or built.
+// programs returns the directory of demesne-egress: $DEMESNE_BIN, or one where it was just built.
 func programs(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("DEMESNE_BIN"); dir != "" {
@@ -56,7 +56,7 @@ func programs(t *testing.T) string {
 	return dir
 }
 
-// exits is "exits CODE CMD ARG…" in a script.
+// exits implements "exits CODE CMD ARG…" in scripts.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/client"
 )
 
-// mcpProgram is the server, a program of its own: the MCP library would cost every run 2 ms.
+// mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
 const mcpProgram = "demesne-mcp"
 
 func mcpCommand() command {
@@ -30,7 +30,7 @@ CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
 	}
 }
 
-// mcpFlags are demesne-mcp's, but for --print.
+// mcpFlags lists demesne-mcp's flags, and --print. demesne-mcp itself parses them.
 func mcpFlags(o *options) flagSet {
 	theirs := func(string) error { return nil }
 	return flagSet{

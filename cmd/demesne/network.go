@@ -17,25 +17,25 @@ import (
 	"demesne/runner/client"
 )
 
-// egressModes repeats the names of package modes, which is too much for this program: see
-// package outbound. A test compares them.
+// egressModes repeats the names in package preset, which this program does not link: see package
+// session/egress. A test compares them.
 var egressModes = []string{egress.None, "package-managers", "open"}
 
-// network is what a command line says about what a sandbox may reach, and be reached by.
+// network holds the network options of a command line.
 type network struct {
 	mode, file     string
 	allow, deny    []string
 	openWithInputs bool
 	learn, ask     bool
-	askTime        time.Duration // 0: askTime
+	askTime        time.Duration // 0: the default, the constant askTime
 	goProxy        bool
 	publish        []runner.Port
 	secrets        map[string]*secret
-	order          []string // of secrets, as they were named
+	order          []string // names of secrets, in the order given
 	found          []runner.Secret
 }
 
-// networkFlags are those of run and create.
+// networkFlags returns the network flags of run and create.
 func networkFlags(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "egress", arg: "MODE", complete: aWord, words: egressModes, set: n.setMode,
@@ -71,7 +71,7 @@ func (n *network) setMode(s string) error {
 	return oneOf(s, egressModes)
 }
 
-// setFile remembers where the file is now; what is in it is read when it is used.
+// setFile checks that the policy file exists. The file is read when it is used.
 func (n *network) setFile(s string) error {
 	if s == "" {
 		return errors.New("empty")
@@ -84,7 +84,7 @@ func (n *network) setFile(s string) error {
 	return reason(err)
 }
 
-// checkRule is the part of the check that needs no table: the runner does the rest.
+// checkRule is the part of the check that needs no parser; the runner does the rest.
 func checkRule(s string) error {
 	switch {
 	case s == "":
@@ -97,7 +97,7 @@ func checkRule(s string) error {
 	return nil
 }
 
-// addPublish takes PORT:INSIDE, ADDR:PORT:INSIDE or unix:PATH:INSIDE.
+// addPublish parses PORT:INSIDE, ADDR:PORT:INSIDE or unix:PATH:INSIDE.
 func (n *network) addPublish(s string) error {
 	listen, inside, found := cutLast(s, ':')
 	to, ok := parsePort(inside)
@@ -143,26 +143,27 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), err == nil && n != 0 && s[0] != '+'
 }
 
-// found is a network as the runner takes it.
+// found is the result of find: the runner's egress settings, or an error.
 type found struct {
 	egress *runner.Egress
 	err    error
 }
 
-// restore adds to a sandbox of a key that is restarted what no file keeps. It is called after f was received.
+// restore adds the upstream proxy and the secrets to the spec of a restarted keyed sandbox, because no file
+// stores them. It must be called after f was received.
 func (f *found) restore(spec *runner.Spec) {
 	if f.egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = f.egress.Upstream, f.egress.Secrets
 	}
 }
 
-// wanted says whether there is to be a way out at all.
+// wanted reports whether any option asks for egress.
 func (n *network) wanted() bool {
 	return n.mode != "" || n.file != "" || n.allow != nil || n.deny != nil || n.learn || n.ask || n.goProxy || n.order != nil
 }
 
-// find begins to find out what is wanted. It takes some milliseconds where a file or this
-// host's configuration has to be read, while other things are done.
+// find resolves the options in the background. Reading a policy file or this host's configuration takes some
+// milliseconds, in which the caller can do other work.
 func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 	answer := make(chan found, 1)
 	if !n.wanted() {
@@ -192,8 +193,8 @@ func (n *network) explain(err error) error {
 	return hinted(err, "demesne egress lint %s lists everything that is wrong with it", n.file)
 }
 
-// apply says in spec what was found. Decisions are written down in a file with that name,
-// where the sandbox cannot write.
+// apply sets the egress settings in spec. Decisions are logged to a file of the given name, outside the
+// sandbox's reach.
 func (n *network) apply(spec *runner.Spec, f found, name string) error {
 	spec.Publish = n.publish
 	if f.egress == nil || f.err != nil {
@@ -215,7 +216,7 @@ func (n *network) apply(spec *runner.Spec, f found, name string) error {
 	return nil
 }
 
-// tidyLog takes away a log in which nothing was written, and says where it is if it stays.
+// tidyLog removes the log if it is empty; otherwise it returns its path.
 func tidyLog(path string) string {
 	if info, err := os.Lstat(path); err == nil && info.Size() == 0 && os.Remove(path) == nil {
 		return ""
@@ -223,10 +224,10 @@ func tidyLog(path string) string {
 	return path
 }
 
-// blockedLines is how many denials are told; the log has all.
+// blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 
-// tellBlocked tells what a command wanted of the network and did not get.
+// tellBlocked prints the connections of a command that were denied.
 func (a *app) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {

@@ -11,7 +11,7 @@ import (
 	"demesne/runner"
 )
 
-// The words of --egress are those of package modes.
+// TestEgressModes checks that --egress accepts exactly the modes of package preset.
 func TestEgressModes(t *testing.T) {
 	if !slices.Equal(egressModes, preset.Names()) {
 		t.Errorf("--egress takes %q, package modes has %q", egressModes, preset.Names())
@@ -54,7 +54,7 @@ func TestIsYes(t *testing.T) {
 	}
 }
 
-// What was blocked is a line each, however it is called, and not without end.
+// TestTellBlocked checks that each denial prints as one line, whatever its name contains, up to a bound.
 func TestTellBlocked(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -75,7 +75,7 @@ func TestTellBlocked(t *testing.T) {
 	}
 }
 
-// A log stays where something was written down.
+// TestTidyLog checks that a log is kept only if it is not empty.
 func TestTidyLog(t *testing.T) {
 	empty, full := t.TempDir()+"/empty", t.TempDir()+"/full"
 	if os.WriteFile(empty, nil, 0o600) != nil || os.WriteFile(full, []byte("{}\n"), 0o600) != nil {

@@ -14,19 +14,19 @@ import (
 	"demesne/runner"
 )
 
-// options is what a command line asked for; each command fills what its flags set.
+// options holds a parsed command line. Each command uses the fields that its flags set.
 type options struct {
 	verb string
-	line []string // all of it
+	line []string // all arguments after the verb
 	help bool
 
-	image                imageref.Ref // zero: none was named
+	image                imageref.Ref // zero: no image was named
 	pull                 images.PullPolicy
 	entrypoint           *[]string
 	out, workspace, name string
 	inputs, sockets      []string
 	user                 *runner.User
-	userName             string // instead of user; looked up in the image
+	userName             string // instead of user; resolved in the image
 	limits               runner.Limits
 	require              runner.Level
 	nesting, trace       bool
@@ -71,7 +71,7 @@ var shares = []string{string(runner.DoorMCP)}
 
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
-// spec is the sandbox that was asked for, without its directories.
+// spec returns the sandbox's spec, without its directories.
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
@@ -88,8 +88,7 @@ func (o *options) spec() (runner.Spec, error) {
 	return s, err
 }
 
-// argv is the command that was asked for: the arguments as they are, or the shell
-// with the text of -c as one argument.
+// argv returns the command to run: the arguments, or with -c the shell and its text.
 func (o *options) argv(args []string) ([]string, error) {
 	if o.shell != nil {
 		return append([]string{"/bin/sh", "-c", *o.shell}, args...), nil
@@ -100,7 +99,7 @@ func (o *options) argv(args []string) ([]string, error) {
 	return args, nil
 }
 
-// environment resolves --env; names alone are taken from the caller.
+// environment resolves --env; the value of a bare name is the caller's.
 func (o *options) environment(lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
 	for _, e := range o.env {
@@ -125,7 +124,7 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 	return append([]string{"TERM=" + term}, env...), nil
 }
 
-// The setters of flags, each a check at the door.
+// The setters of flags check their values.
 
 func text(to *string) func(string) error {
 	return func(s string) error {
@@ -156,7 +155,7 @@ func (o *options) setImage(s string) (err error) {
 	return err
 }
 
-// setEntrypoint takes one program, or the empty string for none at all.
+// setEntrypoint sets the entrypoint to one program; the empty string removes it.
 func (o *options) setEntrypoint(s string) error {
 	o.entrypoint = &[]string{}
 	if s != "" {
@@ -215,7 +214,7 @@ func isName(s string) bool {
 
 var errUser = errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
 
-// setUser takes numbers, or names, which only an image can give a meaning.
+// setUser parses numeric ids. It keeps names as they are, because only an image can resolve them.
 func (o *options) setUser(s string) error {
 	o.user, o.userName = nil, ""
 	uid, gid, both := strings.Cut(s, ":")
@@ -235,7 +234,7 @@ func (o *options) setUser(s string) error {
 	return nil
 }
 
-// parseID reads an id. The last one is -1, which setuid(2) and chown(2) take for "leave it".
+// parseID parses an id. It rejects 2^32-1, the -1 that means "unchanged" in setresuid(2) and chown(2).
 func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err == nil && n != 1<<32-1

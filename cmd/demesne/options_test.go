@@ -87,7 +87,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// verbs and commands name the same things.
+// TestVerbs checks that verbs and commands name the same things.
 func TestVerbs(t *testing.T) {
 	var names []string
 	for _, c := range commands() {

@@ -23,18 +23,18 @@ func removeFlags(o *options) flagSet {
 	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "one that is not there is no error"}}
 }
 
-// keyFlag is of create and run, and of exec, which has no other name for the sandbox then.
+// keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
 func keyFlag(o *options, help string) flagSet {
 	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
 }
 
-// replaceFlag is of create and run.
+// replaceFlag is a flag of create and run.
 func replaceFlag(o *options) flagSet {
 	return flagSet{{group: groupSandbox, long: "replace", set: on(&o.replace),
 		help: "remove the sandbox that has the key, with its files, and make it anew"}}
 }
 
-// lifeFlags say how long a sandbox stays.
+// lifeFlags returns the flags about the lifetime of a persistent sandbox.
 func lifeFlags(o *options) flagSet {
 	return flagSet{
 		{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
@@ -46,7 +46,7 @@ func lifeFlags(o *options) flagSet {
 	}
 }
 
-// roomFor removes a sandbox that was just made if there are more of those that stay than may be.
+// roomFor removes a new sandbox if the user now has more persistent sandboxes than allowed.
 func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
 	most, err := quota.Sandboxes(func(k string) string { v, _ := a.env(k); return v })
 	n := 0
@@ -65,7 +65,7 @@ func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
 	return err
 }
 
-// ofKey is the id of the sandbox with that key.
+// ofKey returns the id of the sandbox with that key.
 func ofKey(ctx context.Context, eng engine, key string) (string, error) {
 	infos, err := eng.List(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func ofKey(ctx context.Context, eng engine, key string) (string, error) {
 	return "", hinted(fmt.Errorf("key %q: no sandbox has it", key), "demesne run --key %s makes one", key)
 }
 
-// again adds to a sandbox that is about to be restarted what no file keeps: the caller's own way out,
-// and the secrets that o has.
+// again returns a function that adds to a restarted sandbox what no file stores: the caller's upstream proxy,
+// and the secrets that o names.
 func (a *app) again(o *options) (add func(*runner.Spec), err error) {
 	if err := o.network.checkSecrets(); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (a *app) again(o *options) (add func(*runner.Spec), err error) {
 	}, err
 }
 
-// tellRestarted says what a person would otherwise wonder about.
+// tellRestarted prints that a sandbox was restarted, and which secrets it lacks.
 func (a *app) tellRestarted(verb string, b *box) {
 	if b.Restarted {
 		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
@@ -103,10 +103,10 @@ func (a *app) tellRestarted(verb string, b *box) {
 	}
 }
 
-// holdKept holds the images of sandboxes that only their files are left of: nothing else does,
-// and without their image they could not be started again. layers are all that sandboxes stand on, also
-// those of an image that was removed by force. With sweep it removes sandboxes
-// whose time is over first. Where no sandbox was ever kept it starts nothing.
+// holdKept locks the images of stored sandboxes, which nothing else locks while they have no processes; they
+// could not be restarted without them. layers lists every layer that sandboxes use, including those of images
+// that were removed by force. With sweep it first removes expired sandboxes. If no sandbox was ever stored, it
+// starts no runner.
 func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
 	var held []io.Closer
 	release = func() {
@@ -140,7 +140,7 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 			layers = append(layers, oci.Digest(id))
 		}
 		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
-		if errors.Is(err, images.ErrNotFound) { // removed by force
+		if errors.Is(err, images.ErrNotFound) { // the image was removed by force
 			continue
 		}
 		if err != nil {

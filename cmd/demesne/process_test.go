@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start runs bare, the program without sandboxes, and waits for its command to say
-// ready.
+// start runs bare, the program without sandboxes, and waits until its command prints "ready".
 func start(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	heedHangUp(t)
@@ -36,14 +35,14 @@ func start(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	return cmd, r
 }
 
-// heedHangUp lets what is started from here on have its hang-ups, also where these tests run under nohup.
+// heedHangUp lets programs started later receive SIGHUP, even if these tests run under nohup.
 func heedHangUp(t *testing.T) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGHUP)
 	t.Cleanup(func() { signal.Stop(c) })
 }
 
-// code waits for cmd, whose output was read by others, and returns its exit code.
+// code waits for cmd and returns its exit code; the test reads cmd's output elsewhere.
 func code(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	done := make(chan struct{})
@@ -84,7 +83,7 @@ func TestSecondInterruptKills(t *testing.T) {
 	}
 }
 
-// A hang-up that the caller ignores, as under nohup, is not forwarded.
+// TestNohup checks that a SIGHUP that the caller ignores, as under nohup, is not forwarded.
 func TestNohup(t *testing.T) {
 	cmd, out := start(t, "run", "-c", "echo ready; read x; exit 5")
 	_ = out
@@ -102,7 +101,8 @@ func TestNohup(t *testing.T) {
 	}
 }
 
-// A caller that reads nothing is waited for, unless something else ended the command.
+// TestUnreadOutput checks that demesne does not wait for a caller that reads nothing if a timeout ended the
+// command.
 func TestUnreadOutput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestUnreadOutput(t *testing.T) {
 	}
 }
 
-// The caller's own descriptors keep their flags, and may be non-blocking.
+// TestNonblockingCaller checks that the caller's own descriptors keep their flags, and may be non-blocking.
 func TestNonblockingCaller(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -156,7 +156,7 @@ func TestNonblockingCaller(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	unix.SetNonblock(fd, true) // what os/exec handed on was made blocking
+	unix.SetNonblock(fd, true) // os/exec passed on a blocking descriptor
 	time.Sleep(300 * time.Millisecond)
 	if flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); flags&unix.O_NONBLOCK == 0 {
 		t.Error("O_NONBLOCK was taken off the caller's pipe")

@@ -11,27 +11,27 @@ import (
 	"demesne/images/oci"
 )
 
-// progress tells on stderr what happens to an image: on a terminal by one line that is
-// rewritten and in the end taken away, elsewhere by a line for each thing done. nil
-// tells nothing. It has no timer: what does not happen changes nothing.
+// progress prints the progress of an image on stderr. On a terminal it rewrites one line, and erases it in the
+// end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
+// prints only when an event arrives.
 type progress struct {
 	app  *app
 	noun string // `pull "python"`
 	term bool
 
 	mu     sync.Mutex
-	layers map[oci.Digest]*layerState // by digest and by DiffID
+	layers map[oci.Digest]*layerState // both by digest and by DiffID
 	drawn  time.Time
 	shown  bool
 }
 
-// layerState is how far one layer is.
+// layerState is the progress of one layer.
 type layerState struct {
 	fetched, total int64
 	unpacked       bool
 }
 
-// drawEvery keeps a fast download from being mostly about its progress.
+// drawEvery bounds how often the line is redrawn, so that a fast download is not slowed down.
 const drawEvery = 100 * time.Millisecond
 
 func (a *app) newProgress(o *options, noun string) *progress {
@@ -41,7 +41,7 @@ func (a *app) newProgress(o *options, noun string) *progress {
 	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[oci.Digest]*layerState{}}
 }
 
-// take is what an images.Client tells of.
+// take handles an event of an images.Client.
 func (p *progress) take(e events.Event) {
 	if p == nil {
 		return
@@ -69,7 +69,7 @@ func (p *progress) layer(e events.Event) {
 		l.fetched, last = l.total, true
 		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
 	case events.Unpacking:
-		l.fetched = l.total // or it could not be
+		l.fetched = l.total // unpacking implies that it was fetched
 	case events.Done:
 		l.fetched, l.unpacked, last = l.total, true, true
 		p.plain(e.DiffID, "unpacked")
@@ -83,8 +83,8 @@ func (p *progress) layer(e events.Event) {
 	}
 }
 
-// find returns the state of e's layer, which pull names by digest and unpack by DiffID;
-// what pull says of one that landed has both.
+// find returns the state of e's layer. Pull events name a layer by its digest, unpack events by its DiffID; the
+// event of a completed pull has both.
 func (p *progress) find(e events.Event) *layerState {
 	name := e.Digest
 	if name == "" {
@@ -105,8 +105,8 @@ func (p *progress) find(e events.Event) *layerState {
 	return l
 }
 
-// draw writes the line anew. It is cut to the terminal's width as it is now: a line
-// that wrapped could not be taken away again.
+// draw rewrites the line. It truncates it to the terminal's current width, because a wrapped line could not be
+// erased.
 func (p *progress) draw() {
 	line := []rune(p.noun + ": " + p.summary())
 	width := 80
@@ -133,20 +133,20 @@ func (p *progress) summary() string {
 	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", formatBytes(fetched), formatBytes(total), unpacked, len(seen))
 }
 
-// plain tells of a layer where there is no line to rewrite.
+// plain prints a line about a layer if stderr is not a terminal.
 func (p *progress) plain(d oci.Digest, what string) {
 	if !p.term {
 		p.tell(layerName(d) + ": " + what)
 	}
 }
 
-// tell writes a line that stays.
+// tell prints a permanent line.
 func (p *progress) tell(text string) {
 	p.clear()
 	p.app.say(p.noun + ": " + text)
 }
 
-// clear takes the line away.
+// clear erases the progress line.
 func (p *progress) clear() {
 	if p.shown {
 		fmt.Fprint(p.app.stderr, "\r\x1b[K")
@@ -154,7 +154,7 @@ func (p *progress) clear() {
 	}
 }
 
-// done ends it; nothing is told any more.
+// done erases the progress line; no events may follow.
 func (p *progress) done() {
 	if p == nil {
 		return
@@ -171,7 +171,7 @@ func layerName(d oci.Digest) string {
 	return "layer " + shortDigest(d)
 }
 
-// shortDigest is as much of a digest as commands want to be told.
+// shortDigest returns the prefix of a digest that commands print and accept.
 func shortDigest(d oci.Digest) string {
 	hex := d.Encoded()
 	return hex[:min(12, len(hex))]

@@ -18,7 +18,7 @@ import (
 
 func digestNamed(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
 
-// What is told of a pull whose layers are fetched, retried and unpacked at once.
+// pullEvents are the events of a pull whose layers are fetched, retried and unpacked concurrently.
 var pullEvents = []events.Event{
 	{Event: events.Layer, Digest: digestNamed("a"), State: events.Waiting, Total: 3 << 20},
 	{Event: events.Layer, Digest: digestNamed("b"), State: events.Present, Layer: &oci.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
@@ -53,13 +53,13 @@ func TestProgressSummary(t *testing.T) {
 			t.Errorf("after event %d: %q, want %q", i, got, want)
 		}
 	}
-	var none *progress // of --quiet
+	var none *progress // as with --quiet
 	none.take(pullEvents[0])
 	none.done()
 }
 
-// On a terminal there is one line, never wider than it, that is taken away at the end.
-// What stays is what a person should know, without the registry's control characters.
+// TestProgressOnTerminal checks that one line, never wider than the terminal, is redrawn and finally erased.
+// Notices remain, without the registry's control characters.
 func TestProgressOnTerminal(t *testing.T) {
 	p := &bareProcess{}
 	slave, err := p.openTerminal(runner.Winsize{Rows: 10, Cols: 30})
@@ -102,7 +102,8 @@ func TestProgressOnTerminal(t *testing.T) {
 	}
 }
 
-// Ctrl-C while a registry is slow: at once, 130, and nobody is left.
+// TestPullInterrupted checks that Ctrl-C during a slow pull exits with 130 at once, and leaves no output
+// directory.
 func TestPullInterrupted(t *testing.T) {
 	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {
 		dir := t.TempDir()

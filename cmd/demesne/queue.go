@@ -7,13 +7,13 @@ import (
 	"demesne/internal/ticketlock"
 )
 
-// inTurnFlag is of exec and, with a key, of run.
+// inTurnFlag is a flag of exec and, with --key, of run.
 func inTurnFlag(o *options) flagSet {
 	return flagSet{{group: groupCommand, long: "in-turn", set: on(&o.inTurn),
 		help: "wait for the commands with --in-turn that came earlier for this sandbox, calls of agents included, and go on one at a time, in order"}}
 }
 
-// within runs the command in a sandbox that stays, when its turn has come.
+// within runs the command in a persistent sandbox. With --in-turn it first waits for its turn.
 func (j *execution) within(b *box) error {
 	if j.o.inTurn {
 		turn, err := joinLine(b.ID)
@@ -28,7 +28,7 @@ func (j *execution) within(b *box) error {
 	return j.execute(b.exec, func() {})
 }
 
-// joinLine stands in the line of a sandbox, at its end.
+// joinLine joins the end of a sandbox's queue.
 func joinLine(id string) (*ticketlock.Turn, error) {
 	dir, err := ticketlock.DefaultDir()
 	if err != nil {

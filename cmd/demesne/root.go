@@ -12,7 +12,7 @@ import (
 	"demesne/runner"
 )
 
-// root is what a sandbox is to stand on, and once it is found, stands on.
+// root is the root file system of a sandbox, before and after it was found.
 type root struct {
 	app    *app
 	o      *options
@@ -20,7 +20,7 @@ type root struct {
 	ground *base.Ground // nil: not found yet
 }
 
-// newRoot is the root that o names, as far as its name says.
+// newRoot returns the root that o names, without looking for it.
 func (a *app) newRoot(o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
@@ -36,7 +36,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 	return r, nil
 }
 
-// find finds it, and fetches what of it is to be fetched.
+// find locates the root and pulls a missing image.
 func (r *root) find(ctx context.Context, st *stages) (err error) {
 	began := time.Now()
 	p := r.progress()
@@ -48,7 +48,7 @@ func (r *root) find(ctx context.Context, st *stages) (err error) {
 	return err
 }
 
-// config is what the image says of commands in it; nil as long as it has to be found to tell.
+// config returns the image's configuration, or nil if the image has not been found yet.
 func (r *root) config() *oci.Config {
 	switch {
 	case r.ground != nil && r.ground.Image != nil:
@@ -59,8 +59,8 @@ func (r *root) config() *oci.Config {
 	return &oci.Config{}
 }
 
-// argv is the command to run: shell text, or what the image makes of args. It is nil as
-// long as an image has to be found to tell.
+// argv returns the command to run: shell text, or the image's entrypoint with args. It returns nil if the image
+// has not been found yet.
 func (r *root) argv(args []string) ([]string, error) {
 	c := r.config()
 	switch {
@@ -80,10 +80,10 @@ func (r *root) argv(args []string) ([]string, error) {
 	return argv, err
 }
 
-// release lets go of the image; a sandbox on it holds it by then.
+// release unlocks the image; a sandbox made from it holds its own lock.
 func (r *root) release() { r.ground.Release() }
 
-// create makes the sandbox. What the runner's ids lack of the image is unpacked first.
+// create makes the sandbox. If the runner lacks an unpacked copy of the image, it is unpacked first.
 func (r *root) create(ctx context.Context, eng engine, spec runner.Spec) (*box, error) {
 	p := r.progress()
 	defer p.done()
@@ -91,7 +91,7 @@ func (r *root) create(ctx context.Context, eng engine, spec runner.Spec) (*box, 
 	return base.Create(ctx, r.ground, spec, eng.Create)
 }
 
-// run makes one for a command.
+// run makes a sandbox and starts cmd in it.
 func (r *root) run(ctx context.Context, eng engine, spec runner.Spec, cmd runner.Command) (*begun, error) {
 	p := r.progress()
 	defer p.done()

@@ -25,7 +25,7 @@ func rootOf(t *testing.T, name string, o *options) *root {
 	return r
 }
 
-// What runs: flags over the image, the image over nothing.
+// TestRootArgv checks which command runs: flags override the image's configuration.
 func TestRootArgv(t *testing.T) {
 	shell, sh := "text", []string{"sh"}
 	c := oci.Config{Entrypoint: []string{"entry", "e"}, Cmd: []string{"cmd"}}
@@ -43,7 +43,7 @@ func TestRootArgv(t *testing.T) {
 		{"host", nil, options{shell: &shell}, "a", "/bin/sh -c text a", ""},
 		{"dir:/x", nil, options{}, "ls", "ls", ""},
 		{"dir:/x", nil, options{}, "", "", "no command given"},
-		{"python", nil, options{}, "", "", ""}, // not found yet: not known yet
+		{"python", nil, options{}, "", "", ""}, // not found yet, so not known yet
 		{"python", nil, options{shell: &shell}, "", "/bin/sh -c text", ""},
 		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "both"},
 		{"python", &images.Image{Config: c}, options{}, "", "entry e cmd", ""},

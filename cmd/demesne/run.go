@@ -10,7 +10,7 @@ import (
 	"demesne/runner/client"
 )
 
-// stopTime bounds what nobody waits for.
+// stopTime bounds cleanup that no caller waits for.
 const stopTime = 10 * time.Second
 
 func cmdRun(a *app, o *options, args []string) (int, error) {
@@ -24,7 +24,7 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 	return r.finish()
 }
 
-// checked is a command that was checked as far as that needs no sandbox, and the way to run it.
+// checked is a command that passed every check that needs no sandbox, with the function that runs it.
 type checked struct {
 	job *execution
 	run func() error
@@ -95,7 +95,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	return j.within(b)
 }
 
-// runOnce makes the sandbox with its command, in one call.
+// runOnce makes the sandbox and starts its command in one call.
 func (j *execution) runOnce(st *site, r *root) error {
 	var id string
 	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
@@ -109,15 +109,14 @@ func (j *execution) runOnce(st *site, r *root) error {
 	}, func() { stop(st.eng, id) })
 }
 
-// stop ends the sandbox of a command that did not end when it was told to.
+// stop removes a sandbox; it gives up after stopTime.
 func stop(eng engine, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	eng.Remove(ctx, id)
 }
 
-// warnMinimal tells of the one rung that a caller should not miss. All others are in
-// the receipt.
+// warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
 func (a *app) warnMinimal(verb string, level runner.Level) {
 	if level != runner.LevelMinimal {
 		return
@@ -164,7 +163,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		a.tellRestarted(o.verb, b)
 		code, err = a.print(b.ID + "\n")
 	}
-	if err == nil { // the caller knows of it: it stays when we end
+	if err == nil { // the caller knows the id: make the sandbox outlive this process
 		_, err = eng.Open(sig.ctx, b.ID)
 	}
 	return code, err
@@ -188,12 +187,12 @@ func (a *app) makeRootAndBox(sig *signals, spec runner.Spec, r *root, stages *st
 	return st.eng, b, err
 }
 
-// created is the answer of create --json.
+// created is the output of create --json.
 type created struct {
 	Sandbox  string          `json:"sandbox"`
 	Name     string          `json:"name,omitempty"`
 	Out      string          `json:"output_dir"`
-	Replaced bool            `json:"replaced,omitempty"` // another one of its key was removed for it
+	Replaced bool            `json:"replaced,omitempty"` // an older sandbox with this key was removed
 	Receipt  *runner.Receipt `json:"receipt,omitempty"`
 	Trace    []runner.Stage  `json:"trace,omitempty"`
 }
@@ -231,7 +230,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 	return &checked{j, func() error { return j.exec(id) }}, err
 }
 
-// isThere looks for the sandbox of a command that is about to be left to a job.
+// isThere checks that the sandbox of a background command exists.
 func (a *app) isThere(o *options, args []string) error {
 	_, err := a.with(func(ctx context.Context, eng engine) (int, error) {
 		if o.key != "" {
@@ -278,13 +277,13 @@ func (j *execution) exec(id string) error {
 	return j.within(b)
 }
 
-// useSecrets has the command refused by a sandbox that lives without the secrets that were found.
+// useSecrets passes the command's secrets on. A running sandbox that lacks them refuses the command.
 func (j *execution) useSecrets() {
 	j.kept.hide(j.o.network.hidden())
 	j.cmd.Secrets = j.o.network.found
 }
 
-// execOnce finds the sandbox with its command, in one call.
+// execOnce opens the sandbox and starts its command in one call.
 func (j *execution) execOnce(eng engine, id string) error {
 	j.useSecrets()
 	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {

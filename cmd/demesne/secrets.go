@@ -13,7 +13,7 @@ import (
 	"demesne/runner"
 )
 
-// secretFlags say which credentials a command uses without having them.
+// secretFlags are the flags for credentials that a command can use without seeing their values.
 func secretFlags(n *network) flagSet {
 	return flagSet{
 		{group: groupNetwork, long: "secret", arg: "NAME[=SOURCE]", repeat: true, hide: true, set: n.addSecret,
@@ -23,7 +23,7 @@ func secretFlags(n *network) flagSet {
 	}
 }
 
-// secret is a credential before its value is known.
+// secret is a credential whose value was not read yet.
 type secret struct{ source, host, header string }
 
 func (n *network) addSecret(s string) error {
@@ -85,7 +85,7 @@ func (n *network) secret(name string) *secret {
 	return n.secrets[name]
 }
 
-// checkSecrets says what is missing of them, before any value is looked at.
+// checkSecrets returns an error if a flag's counterpart is missing. It reads no values.
 func (n *network) checkSecrets() error {
 	for _, name := range n.order {
 		switch k := n.secrets[name]; {
@@ -98,7 +98,7 @@ func (n *network) checkSecrets() error {
 	return nil
 }
 
-// findSecrets gets the values of the secrets, once: a source may be a command.
+// findSecrets reads the values of the secrets. It does so only once, because a source may be a command.
 func (n *network) findSecrets(a *app) error {
 	if len(n.found) > 0 {
 		return nil
@@ -116,7 +116,7 @@ func (n *network) findSecrets(a *app) error {
 	return nil
 }
 
-// hidden are the values that were found, to be blanked in what is captured.
+// hidden returns the values that were read, for redaction.
 func (n *network) hidden() *redact.Values {
 	var values []string
 	for _, s := range n.found {
@@ -125,10 +125,10 @@ func (n *network) hidden() *redact.Values {
 	return redact.New(values...)
 }
 
-// mostSecret bounds a credential: it has to go into a header.
+// mostSecret bounds a credential in bytes: it has to fit into a header.
 const mostSecret = 64 << 10
 
-// secretValue gets a value without the line's end that files and commands put after it.
+// secretValue reads a value, and strips the trailing newline of files and command output.
 func (a *app) secretValue(source string) (string, error) {
 	kind, what, _ := strings.Cut(source, ":")
 	var b []byte

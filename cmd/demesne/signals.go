@@ -11,40 +11,39 @@ import (
 	"demesne/internal/sigquit"
 )
 
-// forwarded are the signals a command gets in the caller's stead. Ctrl-Z is not
-// among them: it stops this program, and the command runs on.
+// forwarded lists the signals that are passed on to the command. Ctrl-Z is not among them: it stops this
+// program, and the command keeps running.
 var forwarded = []os.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 }
 
-// signals owns what the caller's signals do:
+// signals handles the signals that this program receives:
 //
 //	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n;
-//	                          the third INT or TERM does not wait for a command that is being started
+//	                          the third INT or TERM exits even if the runner is starting a command
 //	while it runs             forwarded to its process group;
-//	                          the second INT or TERM kills, the third does not wait
-//	once it has ended         INT, TERM, HUP, QUIT do not wait for output to be read
+//	                          the second INT or TERM kills it, the third exits without waiting
+//	once it has ended         INT, TERM, HUP, QUIT exit without waiting for output to be read
 type signals struct {
-	ctx    context.Context // ends when the caller gives up before the command runs
+	ctx    context.Context // canceled when the caller gives up before the command runs
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
 	quit   *sigquit.Action
 
-	watched chan struct{} // closed once they are: until then each does what it does to any program
+	watched chan struct{} // closed once handlers are installed: until then signals have their default actions
 
 	mu    sync.Mutex
-	early unix.Signal // what ended ctx
+	early unix.Signal // the signal that canceled ctx
 	proc  process
-	kill  func() // waits for SIGKILL to do its work, then does more
-	asked int    // INTs and TERMs so far
+	kill  func() // gives SIGKILL time to act, then stops the whole sandbox
+	asked int    // INTs and TERMs received so far
 	ended bool
 }
 
-// watchSignals starts to watch, beside what else there is to do: the Go runtime tells a thread of
-// each signal and waits for its answer, 0.5 ms for all. Who leaves something behind when it is
-// killed waits until they are watched. Those that only matter to a terminal are left out where
-// there is none.
+// watchSignals installs the signal handlers in the background: signal.Notify hands each signal to another
+// thread and waits for it, 0.5 ms in all. A caller that would leave something behind when killed must wait for
+// watched. Signals that matter only to a terminal are omitted without one.
 func (a *app) watchSignals(term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: a.quit, watched: make(chan struct{})}
@@ -54,7 +53,7 @@ func (a *app) watchSignals(term *terminal) *signals {
 		set = append(set, unix.SIGWINCH, unix.SIGCONT)
 	}
 	for _, sig := range forwarded {
-		// nohup's SIGHUP stays ignored.
+		// A SIGHUP that nohup ignores stays ignored.
 		if !signal.Ignored(sig) {
 			set = append(set, sig)
 		}
@@ -63,14 +62,14 @@ func (a *app) watchSignals(term *terminal) *signals {
 	return s
 }
 
-// signalsWatched is the same for a program that is no terminal's, when they are watched.
+// signalsWatched is watchSignals without a terminal; it returns once the handlers are installed.
 func (a *app) signalsWatched() *signals {
 	s := a.watchSignals(&terminal{fd: -1})
 	<-s.watched
 	return s
 }
 
-// loop ends with the program.
+// loop handles signals until the program exits.
 func (s *signals) loop(set []os.Signal) {
 	defer s.term.restore()
 	signal.Notify(s.ch, set...)
@@ -109,7 +108,8 @@ func (s *signals) take(sig unix.Signal) {
 	}
 }
 
-// giveUp is for a signal before there is a command to have it. One that the runner is starting has it next.
+// giveUp handles a signal that arrives before there is a command. If the runner is already starting a command,
+// attach passes the signal on to it.
 func (s *signals) giveUp(sig unix.Signal, deadly bool) {
 	if deadly {
 		s.asked++
@@ -121,7 +121,7 @@ func (s *signals) giveUp(sig unix.Signal, deadly bool) {
 	s.cancel()
 }
 
-// insist is for an INT or a TERM, each stronger than the one before.
+// insist handles an INT or TERM while the command runs; each has a stronger effect than the one before.
 func (s *signals) insist(sig unix.Signal) {
 	switch s.asked {
 	case 1:
@@ -134,15 +134,14 @@ func (s *signals) insist(sig unix.Signal) {
 	}
 }
 
-// exit ends this program; its end of the connection closes, which is the end of a
-// one-shot sandbox.
+// exit ends this program. Its connection to the runner closes, which ends a one-shot sandbox.
 func (s *signals) exit(sig unix.Signal) {
 	s.term.restore()
 	os.Exit(exitSignal + int(sig))
 }
 
-// forward does not wait: a runner that is slow to answer must not keep the next
-// signal from being taken. A command that has ended meanwhile is no error.
+// forward does not wait: a slow runner must not delay the next signal. It ignores the error of a command that
+// has ended meanwhile.
 func (s *signals) forward(sig unix.Signal) {
 	p := s.proc
 	go p.Signal(sig)
@@ -154,12 +153,12 @@ func (s *signals) resize() {
 	}
 }
 
-// attach names the command that signals go to from now on.
+// attach sets the process that receives signals from now on.
 func (s *signals) attach(p process, kill func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc, s.kill = p, kill
-	// One that came while the command was being started, too late to keep it from that.
+	// Deliver a signal that arrived while the runner was starting the command, too late to cancel the start.
 	switch sig := s.early; {
 	case s.asked > 0:
 		s.insist(sig)
@@ -168,7 +167,7 @@ func (s *signals) attach(p process, kill func()) {
 	}
 }
 
-// gaveUp returns the exit code for a caller that did not want to wait, or 0.
+// gaveUp returns the exit code if the caller gave up before the command ran, or else 0.
 func (s *signals) gaveUp() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +177,7 @@ func (s *signals) gaveUp() int {
 	return exitSignal + int(s.early)
 }
 
-// release says that the command has ended.
+// release records that the command has ended.
 func (s *signals) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

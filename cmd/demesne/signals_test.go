@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hearing is a command that tells what it is sent.
+// hearing is a process that records the signals it is sent.
 type hearing struct {
 	process
 	heard chan syscall.Signal
@@ -18,7 +18,8 @@ func (h hearing) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// TestSignalsEarly: what came while the command was being started it has as soon as it is, as strong as it was meant.
+// TestSignalsEarly checks that signals that arrive while the command is being started reach it once it runs,
+// with their full strength.
 func TestSignalsEarly(t *testing.T) {
 	for _, c := range []struct {
 		came []unix.Signal

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// unlimited is how a limit says "none" in a runner.Limits.
+// unlimited means no limit in a runner.Limits.
 const unlimited = -1
 
-// Less than this and not even demesne-init starts, or nothing can be written.
+// Minimum limits: below these demesne-init does not start, or nothing can be written.
 const (
 	leastMemory = 8 << 20
 	leastDisk   = 1 << 20
@@ -20,7 +20,7 @@ const (
 	leastCPUs   = 0.01
 )
 
-// units are powers of 1024, whether spelled k, kb or KiB, as docker has them.
+// units are powers of 1024 in every spelling (k, kb, KiB), as in docker.
 var units = map[string]int64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10,
@@ -31,7 +31,7 @@ var units = map[string]int64{
 
 var errSize = errors.New("not a size (such as 512m, 2g, 1GiB, 1048576 or none)")
 
-// parseSize reads a number of bytes, or "none".
+// parseSize parses a number of bytes, or "none".
 func parseSize(s string) (int64, error) {
 	if s == "none" {
 		return unlimited, nil
@@ -60,7 +60,7 @@ func parseSize(s string) (int64, error) {
 	return int64(f), nil
 }
 
-// sizeFlag stores a size of at least least bytes.
+// sizeFlag returns a setter for a size of at least least bytes.
 func sizeFlag(to *int64, least int64) func(string) error {
 	return func(s string) error {
 		n, err := parseSize(s)
@@ -75,7 +75,7 @@ func sizeFlag(to *int64, least int64) func(string) error {
 	}
 }
 
-// formatSize writes n as parseSize reads it.
+// formatSize formats n in the form that parseSize accepts.
 func formatSize(n int64) string {
 	if n < 0 {
 		return "none"
@@ -90,7 +90,7 @@ func formatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + suffix
 }
 
-// formatBytes writes a size for reading: 12.3 MiB.
+// formatBytes formats a size for reading: 12.3 MiB.
 func formatBytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -139,7 +139,7 @@ func cpusFlag(to *float64) func(string) error {
 	}
 }
 
-// durationFlag reads 90, 90s, 1m30s; a bare number is seconds, as in timeout(1).
+// durationFlag returns a setter for 90, 90s or 1m30s; a bare number is seconds, as in timeout(1).
 func durationFlag(to *time.Duration) func(string) error {
 	return func(s string) error {
 		d, err := time.ParseDuration(s)

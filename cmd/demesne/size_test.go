@@ -35,7 +35,7 @@ func TestFormatSize(t *testing.T) {
 	}
 }
 
-// What parseSize accepts is never negative but for none, and survives being written.
+// FuzzParseSize checks that sizes are never negative, except for "none", and survive formatting.
 func FuzzParseSize(f *testing.F) {
 	for _, s := range []string{"512m", "1.5GiB", "none", "99999999999t", "1e9", "٣m", "1\x00"} {
 		f.Add(s)

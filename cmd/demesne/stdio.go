@@ -7,20 +7,20 @@ import (
 	"demesne/runner"
 )
 
-// patience is how long a caller that reads nothing is waited for, once the command
-// was ended by something other than itself.
+// patience is how long a caller that reads nothing can delay the exit, once something other than the command
+// itself has ended the command.
 const patience = 2 * time.Second
 
-// stdio is a command's streams: the ends it gets and the pumps at the others.
+// stdio holds a command's streams: its ends of the pipes, and the pumps at the other ends.
 type stdio struct {
-	theirs   []*os.File // closed here as soon as the command has them
+	theirs   []*os.File // the command's ends; closed here as soon as it has them
 	in       *pump
-	out, err *pump // err is nil if stderr goes where stdout does
+	out, err *pump // err is nil if stderr shares stdout's pipe
 	first    func()
 }
 
-// openStdio makes pipes for what cmd needs and puts their ends into it. kept, if not
-// nil, takes the output in the caller's stead.
+// openStdio creates the pipes that cmd needs and puts its ends into cmd. A non-nil kept receives the output in
+// place of the caller.
 func (a *app) openStdio(cmd *runner.Command, interactive bool, kept *capture, first func()) (s *stdio, err error) {
 	s = &stdio{first: first}
 	defer func() {
@@ -46,14 +46,14 @@ func (a *app) openStdio(cmd *runner.Command, interactive bool, kept *capture, fi
 		return s, err
 	}
 	if sameFile(a.stdout, a.stderr) {
-		cmd.Stderr = cmd.Stdout // one pipe keeps the order of 2>&1
+		cmd.Stderr = cmd.Stdout // one pipe preserves the order of 2>&1
 		return s, nil
 	}
 	s.err, err = s.output(&cmd.Stderr, a.stderr, nil)
 	return s, err
 }
 
-// output makes the pipe of one stream. A caller's /dev/null needs none.
+// output creates the pipe of one output stream. A caller's /dev/null needs no pipe.
 func (s *stdio) output(end **os.File, dst *os.File, keep *tail) (*pump, error) {
 	if dst != nil && isNull(dst) {
 		return nil, nil
@@ -63,12 +63,12 @@ func (s *stdio) output(end **os.File, dst *os.File, keep *tail) (*pump, error) {
 		return nil, err
 	}
 	*end, s.theirs = w, append(s.theirs, w)
-	// Closing the reading end is how the command hears that its reader is gone.
+	// Closing the reading end tells the command that its reader is gone.
 	return &pump{src: r, dst: dst, keep: keep, polled: true, first: s.first, end: func() { r.Close() }}, nil
 }
 
-// start begins to copy; the command has its ends by now. Nothing of the caller's
-// stdin is read before, so that none is lost on a command that cannot be started.
+// start begins to copy. It is called once the command has its ends, so that a command that cannot be started
+// consumes nothing of the caller's stdin.
 func (s *stdio) start() {
 	s.release()
 	for _, p := range []*pump{s.in, s.out, s.err} {
@@ -78,7 +78,7 @@ func (s *stdio) start() {
 	}
 }
 
-// share has the output wait for the floor until over.
+// share makes the output wait for f until over is closed.
 func (s *stdio) share(f floor, over <-chan struct{}) {
 	for _, p := range []*pump{s.out, s.err} {
 		if p != nil {
@@ -94,7 +94,7 @@ func (s *stdio) release() {
 	s.theirs = nil
 }
 
-// close is for streams that were never started.
+// close releases streams that were never started.
 func (s *stdio) close() {
 	s.release()
 	for _, p := range []*pump{s.in, s.out, s.err} {
@@ -104,8 +104,8 @@ func (s *stdio) close() {
 	}
 }
 
-// drain copies what the command left in its pipes. It does not wait for their end:
-// in a sandbox that lives on, background processes may hold them open.
+// drain copies what the command left in its pipes. It does not wait for end of file: in a persistent sandbox,
+// background processes may hold the pipes open.
 func (s *stdio) drain(limit time.Duration) error {
 	outs := []*pump{s.out, s.err}
 	drain(outs, limit)
@@ -120,8 +120,7 @@ func (s *stdio) drain(limit time.Duration) error {
 	return nil
 }
 
-// drain returns when every pump is drained, or none has moved a byte for limit
-// (0: wait as long as it takes).
+// drain returns when every pump is drained, or no pump has moved a byte for limit (0: no limit).
 func drain(pumps []*pump, limit time.Duration) {
 	wait := 50 * time.Microsecond
 	var seen int64

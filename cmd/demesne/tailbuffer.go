@@ -9,23 +9,23 @@ import (
 	"demesne/proxy/redact"
 )
 
-// tailSize is how much of a stream --json keeps.
+// tailSize is how many bytes of a stream --json keeps.
 const tailSize = 1 << 20
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of a stream.
 type tail struct {
 	mu     sync.Mutex
-	hidden *redact.Writer // to lastBytes; nil: nothing is
+	hidden *redact.Writer // writes to lastBytes; nil: no redaction
 	lastBytes
 }
 
-// lastBytes is a tail under its lock.
+// lastBytes is the content of a tail; tail.mu protects it.
 type lastBytes struct {
 	b     []byte
 	total int64
 }
 
-// hide blanks values in what is to come.
+// hide redacts values in later writes.
 func (t *tail) hide(values *redact.Values) { t.hidden = values.Writer(&t.lastBytes) }
 
 func (t *tail) add(p []byte) {
@@ -41,15 +41,15 @@ func (t *tail) add(p []byte) {
 func (t *lastBytes) Write(p []byte) (int, error) {
 	t.total += int64(len(p))
 	t.b = append(t.b, p...)
-	// Twice the size before anything moves, so that each byte moves once on average.
+	// Let it grow to twice the size before moving anything, so that each byte moves once on average.
 	if len(t.b) > 2*tailSize {
 		t.b = append(t.b[:0], t.b[len(t.b)-tailSize:]...)
 	}
 	return len(p), nil
 }
 
-// text returns what was kept, as text in which bytes that are not UTF-8 read U+FFFD,
-// and, only if there are such, the same in base64.
+// text returns the kept bytes as text, with U+FFFD for invalid UTF-8. If there is any, exact is the same bytes
+// in base64.
 func (t *tail) text() (text, exact string, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *tail) text() (text, exact string, total int64) {
 	}
 	b := t.b[max(0, len(t.b)-tailSize):]
 	if t.total > tailSize {
-		// A character may have been cut in two.
+		// Skip the rest of a character that was cut in two.
 		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 			b = b[1:]
 		}

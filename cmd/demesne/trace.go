@@ -9,14 +9,14 @@ import (
 	"demesne/runner"
 )
 
-// stages collects how long things took: the runner's own stages, and those that only
-// the caller sees. It is safe for concurrent use.
+// stages collects durations: the runner's own stages, and those that only the client sees. It is safe for
+// concurrent use.
 type stages struct {
 	mu    sync.Mutex
 	list  []runner.Stage
-	exec  time.Time // the command runs
-	first time.Time // its first output is through
-	end   time.Time // its result is here
+	exec  time.Time // when the command started
+	first time.Time // when its first output was copied
+	end   time.Time // when its result arrived
 }
 
 func (s *stages) add(st ...runner.Stage) {
@@ -35,7 +35,7 @@ func (s *stages) firstByte() { s.mark(&s.first) }
 
 func (s *stages) ended() { s.mark(&s.end) }
 
-// mark sets t once.
+// mark sets t to the current time, once.
 func (s *stages) mark(t *time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *stages) mark(t *time.Time) {
 	}
 }
 
-// all is the stages in their order, with the time since began as the last one.
+// all returns the stages in order; the last one is the total time since began.
 func (s *stages) all(began time.Time) []runner.Stage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,7 @@ func (s *stages) all(began time.Time) []runner.Stage {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// printTrace writes the stages as a table. First byte and result count from the
-// moment the command runs.
+// printTrace writes the stages as a table. "first byte" and "result" count from the command's start.
 func printTrace(w io.Writer, trace []runner.Stage) {
 	for _, st := range trace {
 		fmt.Fprintf(w, "%-16s %9.3f ms\n", st.Name, st.MS)

@@ -10,16 +10,16 @@ import (
 	"demesne/runner"
 )
 
-// terminal is the caller's own terminal while a command has one inside.
+// terminal is the caller's own terminal, while a command has a terminal inside the sandbox.
 type terminal struct {
-	fd    int // -1: the caller has none
+	fd    int // -1: the caller has no terminal
 	mu    sync.Mutex
 	saved *unix.Termios
 	raw   *unix.Termios
-	keys  *detachKeys // nil: none leave the command
+	keys  *detachKeys // nil: no keys detach from the command
 }
 
-// openTerminal finds the caller's terminal, if stdin is one.
+// openTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
 func (a *app) openTerminal() *terminal {
 	fd := fdOf(a.stdin)
 	if !isTerminal(a.stdin) {
@@ -28,7 +28,7 @@ func (a *app) openTerminal() *terminal {
 	return &terminal{fd: fd}
 }
 
-// size of the caller's terminal, or what a program expects where there is none.
+// size returns the size of the caller's terminal, or 24x80 if it is unknown.
 func (t *terminal) size() runner.Winsize {
 	w, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
 	if err != nil || w.Row == 0 || w.Col == 0 {
@@ -37,8 +37,7 @@ func (t *terminal) size() runner.Winsize {
 	return runner.Winsize{Rows: w.Row, Cols: w.Col}
 }
 
-// makeRaw hands every key to the terminal inside, which is the one that echoes and
-// turns Ctrl-C into a signal.
+// makeRaw passes every key on to the terminal inside, which echoes it and turns Ctrl-C into a signal.
 func (t *terminal) makeRaw() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +61,7 @@ func (t *terminal) makeRaw() error {
 	return nil
 }
 
-// restore undoes makeRaw; it may be called at any time, and more than once.
+// restore undoes makeRaw. It may be called at any time, and more than once.
 func (t *terminal) restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,8 +71,7 @@ func (t *terminal) restore() {
 	}
 }
 
-// resume makes the terminal raw again after a shell had it, between SIGSTOP and
-// SIGCONT.
+// resume makes the terminal raw again after a stop: between SIGSTOP and SIGCONT a shell may have used it.
 func (t *terminal) resume() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,10 +80,10 @@ func (t *terminal) resume() {
 	}
 }
 
-// connect copies between the caller and master, the controlling end of the terminal
-// inside. Without a terminal of its own the caller's stdin is copied only on -i.
+// connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
+// no terminal, its stdin is copied only with -i.
 func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capture, first func()) *pump {
-	// A caller that reads no more hangs the terminal up.
+	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
 	out := &pump{src: master, dst: a.stdout, first: first, end: func() { master.Close(); t.restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
@@ -104,12 +102,13 @@ func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capt
 	return out
 }
 
-// endInput types what ends a file until nobody reads it any more. Once is not enough: a terminal has no end, and a shell that
-// turns its line editing on takes what was typed before that for something else.
+// endInput types the end-of-file keys until the terminal inside is closed. Once is not enough: a terminal has
+// no end of file, and a shell that turns its line editing on takes what was typed before that for something
+// else.
 func endInput(master *os.File, last byte, ended <-chan struct{}) {
 	midLine := last != '\n' && last != 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		modes, err := unix.IoctlGetTermios(fdOf(master), unix.TCGETS) // the other end's, tty_ioctl(4)
+		modes, err := unix.IoctlGetTermios(fdOf(master), unix.TCGETS) // the settings of the other end, tty_ioctl(4)
 		if err != nil {
 			return
 		}
@@ -126,8 +125,8 @@ func endInput(master *os.File, last byte, ended <-chan struct{}) {
 	}
 }
 
-// endOfFile is what ends a file on a terminal: Ctrl-D, which in the middle of a line only sends that line off, so there it
-// takes two. Where a program edits the line itself, only Enter sends it off.
+// endOfFile returns the keys that end a file on a terminal: Ctrl-D. In the middle of a line Ctrl-D only submits
+// that line, so two are needed. If the program edits the line itself, only Enter submits it.
 func endOfFile(edited, midLine bool) []byte {
 	const eof, enter = 4, '\r'
 	switch {
@@ -139,9 +138,9 @@ func endOfFile(edited, midLine bool) []byte {
 	return []byte{eof}
 }
 
-// settleTerminal waits for the output of a terminal whose command has ended. It is over when
-// the other end is closed by everybody, or has been silent for a moment: one in which the pump came to
-// read, too, if there was anything.
+// settleTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
+// process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
+// also returns if the pump makes no progress for the time of patience.
 func settleTerminal(out *pump) {
 	const silent, most = 30 * time.Millisecond, patience
 	seen, since := int64(-1), time.Now()

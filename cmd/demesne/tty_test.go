@@ -17,7 +17,7 @@ import (
 	"demesne/runner"
 )
 
-// aTerminal is a pty with bare on it, as a person's would be.
+// aTerminal is a pty on which bare runs, as on a user's terminal.
 type aTerminal struct {
 	*testing.T
 	master, slave *os.File
@@ -45,7 +45,7 @@ func onTerminal(t *testing.T, args ...string) *aTerminal {
 	return a
 }
 
-// read ends when the terminal is closed.
+// read returns when the terminal is closed.
 func (a *aTerminal) read() {
 	buf := make([]byte, 4096)
 	for {
@@ -86,7 +86,7 @@ func TestTerminal(t *testing.T) {
 	a.expect("<vt220>")
 	a.master.WriteString("typed\n")
 	a.expect("[typed]")
-	// Ctrl-C is a byte here, and a signal only inside.
+	// Ctrl-C is a byte here; only the terminal inside turns it into a signal.
 	if m := a.modes(); m.Lflag&unix.ISIG != 0 {
 		t.Error("the caller's terminal is not raw")
 	}
@@ -104,14 +104,14 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// However the command ends, the caller's terminal is as it was.
+// TestTerminalRestored checks that the caller's terminal is restored however the command ends.
 func TestTerminalRestored(t *testing.T) {
 	for _, script := range []string{"kill -KILL $$", "stty raw -echo; exit 3", "printf '%0100000d' 0", "sleep 2 & exit 0"} {
 		a := onTerminal(t, "run", "-it", "-c", script)
 		before := a.modes()
 		code(t, a.cmd)
 		if after := a.modes(); after.Lflag&^unix.EXTPROC != before.Lflag || after.Oflag != before.Oflag || after.Iflag != before.Iflag {
-			// before may have been read when it was raw already
+			// before may have been read after the terminal became raw
 			if after.Lflag&unix.ICANON == 0 {
 				t.Errorf("%s: left raw", script)
 			}
@@ -119,8 +119,8 @@ func TestTerminalRestored(t *testing.T) {
 	}
 }
 
-// Signals from outside reach a command on a terminal, and end a caller that is
-// still making its sandbox.
+// TestTerminalSignal checks that signals from outside reach a command on a terminal, and end a caller that is
+// still creating its sandbox.
 func TestTerminalSignal(t *testing.T) {
 	a := onTerminal(t, "run", "-it", "-c", "trap 'echo ter''minated; exit 4' TERM; echo rea''dy; while :; do sleep 0.02; done")
 	a.expect("ready")
@@ -133,7 +133,7 @@ func TestTerminalSignal(t *testing.T) {
 		a := onTerminal(t, "run", "-it", "-c", "trap '' INT TERM; echo rea''dy; while :; do sleep 0.02; done")
 		a.expect("ready")
 		over := make(chan struct{})
-		go func() { // two that come before the first is taken are one
+		go func() { // two that arrive before the first is handled count as one
 			for {
 				a.cmd.Process.Signal([]os.Signal{unix.SIGINT, unix.SIGTERM}[i%2])
 				select {
@@ -153,19 +153,20 @@ func TestTerminalSignal(t *testing.T) {
 	}
 }
 
-// A person is told where the output is, a pipe is not; nobody is told of none.
+// TestOutputTold checks that the output's path is printed on a terminal only, and not if it is empty.
 func TestOutputTold(t *testing.T) {
 	a := onTerminal(t, "run", "--", "true")
 	code(t, a.cmd)
 	if strings.Contains(a.screen(), "hint: ") {
 		t.Errorf("told of an empty directory: %q", a.screen())
 	}
-	// bare has no /out: the command leaves its file in the newest output directory.
+	// bare has no /out: the command puts its file into the newest output directory.
 	a = onTerminal(t, "run", "--env", "HOME", "-c", `touch "$HOME/.demesne/out/$(ls "$HOME/.demesne/out")/file"`)
 	a.expect("hint: output is in ")
 }
 
-// TestTerminalEnd: input that is no terminal has an end, which a shell gets whenever it begins to read, and its last line with it.
+// TestTerminalEnd checks the end of input that is not a terminal. A shell gets the end whenever it starts to
+// read, after the last line.
 func TestTerminalEnd(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                             "",
@@ -204,7 +205,7 @@ func TestEndOfFile(t *testing.T) {
 	}
 }
 
-// A person is told what makes a policy of a run that learned, once there is something to make it of.
+// TestLearnedTold checks the hint about egress suggest after a --learn run that has a log.
 func TestLearnedTold(t *testing.T) {
 	for _, c := range []struct {
 		learn bool

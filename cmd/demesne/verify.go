@@ -59,7 +59,7 @@ func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
 	return a.differences(m, root)
 }
 
-// differences prints them; the exit code is 1 if there are any.
+// differences prints the differences from the manifest; the exit code is 1 if it finds any.
 func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
 	lines, err := m.Differences(root)
 	if err != nil {
@@ -85,7 +85,7 @@ func files(n int) string {
 	return fmt.Sprintf("%d files", n)
 }
 
-// record writes the manifest of an output directory that no sandbox has any more, and returns where it is.
+// record writes the manifest of an output directory that no sandbox uses any more, and returns its path.
 func record(dir string) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,14 +1,14 @@
-// Package manifest writes down what a run left in its output directory: each file with its
-// size and SHA-256. The manifest of DIR/NAME is DIR/.manifests/NAME.json, beside the directory
-// and not in it, so that no sandbox that has the directory as /out, then or later, can change it.
+// Package manifest records what a run left in its output directory: each file with its size and SHA-256. The
+// manifest of DIR/NAME is DIR/.manifests/NAME.json. It lies beside the directory and not in it, so that no
+// sandbox with the directory as /out, then or later, can change it.
 //
 //	m, err := manifest.Make(root)                  // when no sandbox has it any more
 //	err = m.Write(manifest.Path(dir))
 //	m, err = manifest.Read(manifest.Path(dir))
-//	lines, err := m.Differences(root)              // none: all is as it was
+//	lines, err := m.Differences(root)              // empty: nothing changed
 //
-// It says that files are those of then. It is not signed: whoever may write beside the
-// directory may write another one.
+// A manifest shows that files have not changed since it was made. It is not signed: a process that may write
+// beside the directory can replace it.
 package manifest
 
 import (
@@ -29,48 +29,48 @@ import (
 	"demesne/internal/safewalk"
 )
 
-// Bounds of what a manifest covers; the rest is counted in Uncovered.
+// Bounds of a manifest's coverage; Uncovered counts the rest.
 const (
 	filesMax = 5000
 	bytesMax = 256 << 20
-	visitMax = 20_000   // entries of directories that are looked at
-	readMax  = 16 << 20 // bytes of a manifest
+	visitMax = 20_000   // directory entries visited
+	readMax  = 16 << 20 // size of a manifest in bytes
 )
 
-// Names of files beside manifests.
+// Names of the files in the manifests' directory.
 const (
 	suffix     = ".json"
 	unfinished = ".new-"
 )
 
-// Manifest is what a directory held.
+// Manifest is the recorded content of a directory.
 type Manifest struct {
 	Version int    `json:"version"` // 1
-	Files   []File `json:"files"`   // by path
-	// Uncovered counts what has no line: links and special files, names that are not UTF-8, and
-	// what was too much.
+	Files   []File `json:"files"`   // sorted by path
+	// Uncovered counts the entries that Files omits: links and special files, names that are not UTF-8,
+	// unreadable entries, and everything over the bounds.
 	Uncovered int `json:"uncovered,omitempty"`
 }
 
 // File is a regular file.
 type File struct {
-	Path   string `json:"path"` // below the directory
+	Path   string `json:"path"` // relative to the directory
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
-// Path is where the manifest of an output directory is.
+// Path returns the path of an output directory's manifest.
 func Path(dir string) string {
 	return filepath.Join(filepath.Dir(dir), ".manifests", filepath.Base(dir)+suffix)
 }
 
-// maker is a manifest under way.
+// maker builds a manifest.
 type maker struct {
 	Manifest
 	bytes int64
 }
 
-// Make reads what is in root. No link is followed, and nothing but a file is opened.
+// Make reads the files in root. It follows no links and opens only regular files and directories.
 func Make(root *os.Root) (*Manifest, error) {
 	if _, err := root.Stat("."); err != nil {
 		return nil, fmt.Errorf("make manifest: %w", err)
@@ -86,7 +86,7 @@ func (m *maker) entry(e safewalk.Entry) (more bool) {
 	err := fs.ErrInvalid
 	switch {
 	case e.IsDir():
-		err = nil // one that cannot be read is missed
+		err = nil // an unreadable directory counts as missed
 	case e.Type().IsRegular() && utf8.ValidString(e.Path) && len(m.Files) < filesMax:
 		var f File
 		if f, err = sum(e, bytesMax-m.bytes); err == nil {
@@ -99,7 +99,7 @@ func (m *maker) entry(e safewalk.Entry) (more bool) {
 	return true
 }
 
-// errMuch says that a file is larger than there is room for.
+// errMuch means that a file is larger than the remaining bound.
 var errMuch = errors.New("too much")
 
 func sum(e safewalk.Entry, most int64) (File, error) {
@@ -123,7 +123,7 @@ func sum(e safewalk.Entry, most int64) (File, error) {
 	return File{e.Path, n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// Write makes or replaces the file at path, in one step.
+// Write creates or replaces the file at path atomically.
 func (m *Manifest) Write(path string) error {
 	raw, err := json.MarshalIndent(m, "", "\t")
 	if err == nil {
@@ -148,8 +148,8 @@ func (m *Manifest) Write(path string) error {
 	return nil
 }
 
-// Prune removes the manifests below root of output directories that are gone, and what a Write that
-// was killed before left. It says how many files that were.
+// Prune removes the manifests below root of output directories that are gone. It also removes temporary files
+// of interrupted Writes that are older than before. It returns the number of removed files.
 func Prune(root string, before time.Time) (removed int, err error) {
 	dir := filepath.Dir(Path(filepath.Join(root, "any")))
 	entries, err := os.ReadDir(dir)
@@ -172,7 +172,7 @@ func Prune(root string, before time.Time) (removed int, err error) {
 	return removed, err
 }
 
-// stale says whether e, a file beside manifests, serves nobody any more.
+// stale reports whether e, a file in the manifests' directory, can be removed.
 func stale(root string, e fs.DirEntry, before time.Time) bool {
 	if name, ok := strings.CutSuffix(e.Name(), suffix); ok {
 		_, err := os.Lstat(filepath.Join(root, name))
@@ -182,7 +182,7 @@ func stale(root string, e fs.DirEntry, before time.Time) bool {
 	return err == nil && strings.HasPrefix(e.Name(), unfinished) && info.ModTime().Before(before)
 }
 
-// Read reads a manifest.
+// Read reads the manifest at path, at most readMax bytes of it.
 func Read(path string) (*Manifest, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func Read(path string) (*Manifest, error) {
 	return m, nil
 }
 
-// Parse reads a manifest from r, and refuses one that names what is not below a directory.
+// Parse reads a manifest from r. It rejects paths that are not below a directory.
 func Parse(r io.Reader) (*Manifest, error) {
 	var m Manifest
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
@@ -213,7 +213,7 @@ func Parse(r io.Reader) (*Manifest, error) {
 	return &m, nil
 }
 
-// Differences says, a line each, what is not as the manifest has it: changed, missing or new.
+// Differences compares root with the manifest. It returns one line for each changed, missing or new file.
 func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 	now, err := Make(root)
 	if err != nil {

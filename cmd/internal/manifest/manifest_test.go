@@ -14,7 +14,7 @@ import (
 	"demesne/internal/safewalk"
 )
 
-// directory makes one with a few files, and opens it.
+// directory creates a directory with a few files, and opens it.
 func directory(t *testing.T) (string, *os.Root) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -41,7 +41,7 @@ func made(t *testing.T, root *os.Root) *Manifest {
 	return m
 }
 
-// What is written down is what sha256sum says, and nothing is followed or waited for.
+// TestMake checks that hashes agree with sha256sum, and that links are not followed and FIFOs do not block.
 func TestMake(t *testing.T) {
 	dir, root := directory(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -71,7 +71,7 @@ func TestMakeBounded(t *testing.T) {
 	}
 }
 
-// A tree without end is covered down to a depth, at no more than a step a level.
+// TestMakeDeep checks that a very deep tree is covered down to a bounded depth.
 func TestMakeDeep(t *testing.T) {
 	dir, root := directory(t)
 	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*safewalk.Depth), 0o755); err != nil {
@@ -120,7 +120,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The manifest of what is gone goes, and what was never finished; one that is being written stays.
+// TestPrune checks that Prune removes manifests of removed directories and old unfinished files, and keeps a
+// manifest that is being written.
 func TestPrune(t *testing.T) {
 	root := t.TempDir()
 	if n, err := Prune(root, time.Now()); n != 0 || err != nil {

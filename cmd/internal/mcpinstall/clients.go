@@ -1,15 +1,15 @@
-// Package clients writes demesne's MCP server into the configuration of programs that start
-// such servers.
+// Package mcpinstall adds demesne's MCP server to the configuration files of MCP clients.
 //
 //	c, err := mcpinstall.Find("cursor")
 //	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne")
 //
-// What is in a file stays as it is, byte for byte, and the new entry is put between: a file
-// is understood before it is changed, and its change is checked to be the entry and nothing
-// else. What is not understood (comments in JSON, an entry of that name in TOML, what is neither) is
-// refused, with the line. TOML is read by demesne-egress: its parser would cost every run.
-// The file is replaced in one step, links are followed to what they mean, which has to be there, and the
-// old one is kept beside it.
+// The existing content of a file is kept byte for byte; the new entry is inserted into it. A file is parsed
+// before it is changed, and the change is checked to be the entry and nothing else. Install refuses JSON with
+// comments, TOML that already has such an entry, and files in neither format. It names the line of a syntax
+// error. demesne-egress parses TOML, because linking its parser would slow down every run.
+//
+// Install follows symbolic links; their target must exist. It replaces the file atomically and keeps the old
+// one beside it.
 package mcpinstall
 
 import (
@@ -21,13 +21,13 @@ import (
 	"strings"
 )
 
-// ErrUnknown says that a name is no client's.
+// ErrUnknown means that no client has the given name.
 var ErrUnknown = errors.New("not known")
 
-// Server is what demesne's entry is called.
+// Server is the name of demesne's entry.
 const Server = "demesne"
 
-// suffix is of the copy of what was there before.
+// suffix is the suffix of the backup file.
 const suffix = ".before-demesne"
 
 // Client is a program that starts MCP servers.
@@ -36,23 +36,23 @@ type Client struct {
 	path  func(Place) string
 	entry func(program string) string
 	add   func(text, entry string) (string, error)
-	toml  bool // what the file is, which add does not look at
+	toml  bool // the file is TOML; add does not check the syntax
 }
 
-// Place is where a user's files are.
+// Place locates a user's files.
 type Place struct {
 	Home string
 	Env  func(string) string
-	TOML func(text string) error // what is wrong with it, with the line
+	TOML func(text string) error // checks TOML syntax; the error names the line
 }
 
-// Here is the place of whoever calls.
+// Here returns the Place of the current user.
 func Here() Place {
 	home, _ := os.UserHomeDir()
 	return Place{home, os.Getenv, checkTOML}
 }
 
-// lineError is what is wrong with a line of a file.
+// lineError is an error at one line of a file.
 type lineError struct {
 	error
 	line int
@@ -60,7 +60,7 @@ type lineError struct {
 
 func (e *lineError) Unwrap() error { return e.error }
 
-// under is a path below the directory that a variable names, or below the home directory.
+// under returns a path below the directory that variable names, or below the home directory.
 func under(variable, otherwise, path string) func(Place) string {
 	return func(p Place) string {
 		if dir := p.Env(variable); variable != "" && filepath.IsAbs(dir) {
@@ -70,8 +70,8 @@ func under(variable, otherwise, path string) func(Place) string {
 	}
 }
 
-// table has a row for each client. Its rows differ in where the file is, under which key
-// servers are, and how one is written.
+// table has a row for each client. Rows differ in the file's location, the key that holds the servers, and the
+// form of an entry.
 var table = []Client{
 	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, inJSON("mcpServers"), false},
 	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, inTOML, true},
@@ -81,7 +81,7 @@ var table = []Client{
 	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, inJSON("mcpServers"), false},
 }
 
-// Names lists the clients.
+// Names returns the names of the known clients.
 func Names() (names []string) {
 	for _, c := range table {
 		names = append(names, c.Name)
@@ -89,7 +89,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Find gives the client with that name.
+// Find returns the client with the given name.
 func Find(name string) (Client, error) {
 	for _, c := range table {
 		if c.Name == name {
@@ -99,17 +99,17 @@ func Find(name string) (Client, error) {
 	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, ErrUnknown, strings.Join(Names(), ", "))
 }
 
-// Text is what the file is to be, when it has nothing else in it.
+// Text returns the content of a file that holds nothing but the entry.
 func (c Client) Text(program string) (string, error) { return c.add("", c.entry(program)) }
 
-// Did says what Install has done.
+// Did is the result of Install.
 type Did struct {
 	Path   string
-	Backup string // of what was there; empty if nothing was, or nothing changed
-	Same   bool   // the entry was there already
+	Backup string // path of the copy of the old file; empty if there was no file or nothing changed
+	Same   bool   // the file had the entry already
 }
 
-// Install puts an entry that starts program into the client's file.
+// Install adds an entry that starts program to the client's file.
 func (c Client) Install(p Place, program string) (did Did, err error) {
 	var old string
 	var there bool
@@ -150,8 +150,8 @@ func (c Client) Install(p Place, program string) (did Did, err error) {
 	return did, replace(did.Path, []byte(text), mode)
 }
 
-// read finds a file behind links and reads it. A link to what is not there is an error: nobody knows what
-// its owner wants.
+// read resolves symbolic links and reads the file. A dangling link is an error: its owner's intention is
+// unknown.
 func read(path string) (real, text string, there bool, err error) {
 	real, err = filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +167,7 @@ func read(path string) (real, text string, there bool, err error) {
 	return real, string(b), err == nil, err
 }
 
-// changed is a file's text with the entry.
+// changed returns the file's text with the entry added.
 func (c Client) changed(p Place, old, program string) (string, error) {
 	if c.toml {
 		if err := p.TOML(old); err != nil {
@@ -181,7 +181,7 @@ func (c Client) changed(p Place, old, program string) (string, error) {
 	return text, err
 }
 
-// replace gives path its whole content, or leaves it as it is.
+// replace writes the whole content of path atomically, or leaves the file unchanged.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

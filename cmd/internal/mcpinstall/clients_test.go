@@ -13,7 +13,7 @@ import (
 
 const program = `/opt/de"mesne/demesne`
 
-// Every client's entry stands where the client looks for it, in whatever was there.
+// TestAdd checks that every client's entry is added where the client looks for it, whatever the file has.
 func TestAdd(t *testing.T) {
 	for _, c := range []struct{ client, before, want string }{
 		{"cursor", ``, `{"mcpServers":{"demesne":{"command":P,"args":["mcp"]}}}`},
@@ -71,7 +71,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// What codex has stays, and what is added is TOML.
+// TestAddTOML checks that codex's existing text is kept, and that the result is TOML.
 func TestAddTOML(t *testing.T) {
 	k, _ := Find("codex")
 	for _, before := range []string{"", "\n", "model = \"x\" # mine", "[mcp_servers.other]\ncommand = \"x\"\n\n\n", "[mcp_servers.demesne2]\ncommand = \"x\"\n", "[[list]]\na = 1\n"} {
@@ -95,7 +95,7 @@ func TestAddTOML(t *testing.T) {
 	}
 }
 
-// A file keeps its mode and its place behind a link, and is kept.
+// TestInstall checks that a file keeps its mode and its place behind a link, and is backed up.
 func TestInstall(t *testing.T) {
 	home := t.TempDir()
 	at := place(home)
@@ -134,7 +134,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// place is one whose TOML is read here.
+// place returns a Place that parses TOML in this process.
 func place(home string) Place {
 	return Place{home, func(string) string { return "" }, func(text string) error {
 		_, err := toml.Decode(text, new(map[string]any))
@@ -146,7 +146,8 @@ func place(home string) Place {
 	}}
 }
 
-// What is no JSON or TOML is refused with the line that is none, and a link to nothing is; they stay as they are.
+// TestInstallRefuses checks that invalid JSON or TOML is rejected with its line, and a dangling link too; they
+// are left unchanged.
 func TestInstallRefuses(t *testing.T) {
 	for _, c := range []struct{ client, before, want string }{
 		{"cursor", "{\n  \"a\": 1,\n}\n", `mcp.json:3": not plain JSON`},

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// errNotJSON says why a file is left alone.
+// errNotJSON is the reason for leaving a file unchanged.
 var errNotJSON = errors.New("not plain JSON (it may have comments): add the entry by hand")
 
 func quoted(s string) string {
@@ -28,8 +28,8 @@ func opencodeJSON(program string) string {
 	return `{"type": "local", "command": [` + quoted(program) + `, "mcp"], "enabled": true}`
 }
 
-// inJSON puts an entry into the object that top has under key. Nothing else of the text
-// changes; an entry that is there is replaced.
+// inJSON returns a function that adds an entry to the object under key. Nothing else in the text changes; an
+// existing entry is replaced.
 func inJSON(key string) func(text, entry string) (string, error) {
 	return func(text, entry string) (string, error) {
 		if strings.TrimSpace(text) == "" {
@@ -64,7 +64,7 @@ func inJSON(key string) func(text, entry string) (string, error) {
 	}
 }
 
-// whole says where text stops to be one JSON value.
+// whole returns an error with the line where text stops being one JSON value.
 func whole(text string) error {
 	var wrong *json.SyntaxError
 	if err := json.Unmarshal([]byte(text), new(any)); errors.As(err, &wrong) {
@@ -75,13 +75,13 @@ func whole(text string) error {
 
 type span struct{ from, to int }
 
-// members is an object in a text: where it begins, and where its values are.
+// members is an object in a text: its position, and those of its values.
 type members struct {
-	open   int // after its brace
+	open   int // offset after its brace
 	values map[string]span
 }
 
-// membersAt reads the object that begins at from.
+// membersAt parses the object that begins at from.
 func membersAt(text string, from int) (m members, err error) {
 	d := json.NewDecoder(strings.NewReader(text[from:]))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -107,7 +107,7 @@ func membersAt(text string, from int) (m members, err error) {
 	return m, nil
 }
 
-// insert puts a member in front of the others.
+// insert adds a member in front of the others.
 func (m members) insert(text, key, value, indent string) string {
 	added := "\n" + indent + quoted(key) + ": " + value
 	if len(m.values) > 0 {
@@ -127,7 +127,7 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// onlyAdded says whether b is a with the entry and nothing else.
+// onlyAdded returns an error unless b is a with the entry and nothing else.
 func onlyAdded(a, b, key, entry string) error {
 	var before, after map[string]any
 	if json.Unmarshal([]byte(a), &before) != nil || json.Unmarshal([]byte(b), &after) != nil {

@@ -11,15 +11,16 @@ import (
 	"demesne/runner/client"
 )
 
-// errTable says why a file is left alone: nothing here can tell where that entry ends.
+// errTable is the reason for leaving a file unchanged: without a TOML editor the end of such an entry is
+// unknown.
 var errTable = errors.New("has mcp_servers in a form that nothing can be added to, or a server of that name: change it by hand")
 
-// codexTOML lets calls last: what is there by default ends them after some minutes.
+// codexTOML returns codex's entry. It raises the timeout of calls, whose default is some minutes.
 func codexTOML(program string) string {
 	return "[mcp_servers." + Server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
 }
 
-// checkTOML has demesne-egress read text.
+// checkTOML checks the syntax of text with demesne-egress.
 func checkTOML(text string) error {
 	path, err := client.FindProgram(egress.Program)
 	if err != nil {
@@ -39,7 +40,7 @@ func checkTOML(text string) error {
 	return fmt.Errorf("read as TOML: %w", err)
 }
 
-// inTOML adds a table at the end, which is right wherever the last one ended.
+// inTOML appends the table at the end of text, where a new table is always valid.
 func inTOML(text, entry string) (string, error) {
 	switch {
 	case strings.Contains(text, entry):
@@ -52,9 +53,9 @@ func inTOML(text, entry string) (string, error) {
 	return strings.TrimRight(text, "\n") + "\n\n" + entry, nil
 }
 
-// taken says whether a further table of ours could be a second one: whether a line begins
-// with mcp_servers as a value, or with our name as a key or behind mcp_servers. It may say
-// so of text in a string that looks like it, and nothing is changed then.
+// taken reports whether appending the entry could define a table twice. That is so if a line assigns
+// mcp_servers, or has the entry's name as a key or below mcp_servers. Text inside a string may look like that;
+// then the file is left unchanged.
 func taken(text string) bool {
 	plain := strings.NewReplacer(" ", "", "\t", "", `"`, "", "'", "", "[", "")
 	for line := range strings.Lines(text) {

@@ -1,12 +1,12 @@
-// Package outputs removes output directories that nobody uses: what runs, jobs and sandboxes left below the output root.
+// Package outputs removes unused output directories: what runs, jobs and sandboxes left below the output root.
 //
 //	lock, err := outputs.Hold(dir)        // a maker: it stays in use until the lock is closed
 //	removed, err := outputs.Prune(outputs.Options{Root: root, Before: weekAgo, InUse: sandboxes})
 //
-// It knows its own directories by the form of their names, and touches no other. One is in use while a process holds
-// its lock (flock(2)) or a sandbox has it, which is asked after the directories were listed: one that is new by then
-// was not listed. A directory's age is that of its last change as the kernel has it (ctime), which no sandbox can set.
-// No link is followed.
+// It recognises its own directories by the form of their names, and touches no others. A directory is in use
+// while a process holds its lock (flock(2)) or a sandbox has it. Prune lists the directories first and the
+// sandboxes afterwards, so a directory created in between is not a candidate. A directory's age is that of its
+// last inode change (ctime), which no sandbox can set. The package follows no symbolic links.
 package outputs
 
 import (
@@ -26,30 +26,30 @@ import (
 	"demesne/runner"
 )
 
-// ours are the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads.
+// ours matches the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads.
 var ours = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[0-9a-f]{12})$`)
 })
 
-// settle is how long a directory may stay empty before that means that it is not needed.
+// settle is how long a directory may stay empty before it counts as unused.
 const settle = time.Minute
 
-// Options say what to remove.
+// Options configures Prune.
 type Options struct {
 	Root   string
-	Before time.Time // what changed last before this goes; zero: only what is empty
-	Most   int       // how many may stay, the newest; 0: any number
-	// InUse lists the sandboxes there are. It is called if there is anything to remove.
+	Before time.Time // remove what last changed before this; zero: only what is empty
+	Most   int       // how many of the newest to keep; 0: any number
+	// InUse lists the existing sandboxes. Prune calls it only if there are candidates for removal.
 	InUse func() ([]runner.Info, error)
 }
 
-// Removed says what Prune did.
+// Removed is the result of Prune.
 type Removed struct {
 	Dirs  int   `json:"outputs"`
 	Bytes int64 `json:"bytes"`
 }
 
-// Hold locks a directory as in use until the file is closed.
+// Hold marks a directory as in use until the returned file is closed.
 func Hold(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,14 +63,15 @@ func Hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// RemoveEmpty removes the output directory of a sandbox that is gone, if it is empty and has a name of ours in root.
+// RemoveEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
+// directly in root, and has a name of the known form.
 func RemoveEmpty(root, dir string) {
 	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && ours().MatchString(filepath.Base(dir)) {
 		unix.Rmdir(dir)
 	}
 }
 
-// Prune removes directories that are empty, too old or too many, and not in use.
+// Prune removes directories that are not in use, and are empty, too old or too many.
 func Prune(o Options) (done Removed, err error) {
 	root, err := os.Open(o.Root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -89,14 +90,15 @@ func Prune(o Options) (done Removed, err error) {
 	return done, err
 }
 
-// candidate is a directory that may go.
+// candidate is a directory that may be removed.
 type candidate struct {
 	name    string
 	changed time.Time
 	empty   bool
 }
 
-// candidates are what may go if it is not in use, the oldest first. What is too many is no more than that.
+// candidates returns the directories to remove unless they are in use, the oldest first. Only the oldest of
+// those over Most count as too many.
 func (o Options) candidates(root *os.File) ([]candidate, error) {
 	names, err := root.Readdirnames(-1)
 	if err != nil {
@@ -170,7 +172,7 @@ func (o Options) remove(root *os.File, list []candidate) (done Removed, err erro
 	return done, err
 }
 
-// removeOne removes a directory that nobody holds.
+// removeOne removes a directory, unless another process holds its lock.
 func removeOne(root *os.File, name string) (freed int64, err error) {
 	dir, err := open(root, name)
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	box   = "0123456789ab"
 )
 
-// root makes an output root in which these directories have a file each.
+// root creates an output root with these directories, each with a file.
 func root(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,8 @@ func using(dirs ...string) func() ([]runner.Info, error) {
 	}
 }
 
-// What has a name of ours goes when it is old, unless a sandbox has it or a process holds it. Nothing else is touched.
+// TestPruneOld checks that an old output directory is removed unless a sandbox or a process uses it. Nothing
+// else is touched.
 func TestPruneOld(t *testing.T) {
 	dir := root(t, cli, uuid, other, box, "mine", ".egress", cli+"x")
 	victim := root(t, "keep")
@@ -87,7 +88,7 @@ func TestPruneOld(t *testing.T) {
 	}
 }
 
-// The newest stay, those in use besides.
+// TestPruneTooMany checks that the newest directories are kept, besides those in use.
 func TestPruneTooMany(t *testing.T) {
 	var names []string
 	for i := range 10 {

@@ -9,8 +9,9 @@ import (
 	"demesne/runner/client"
 )
 
-// asks knows who is asked about the names that a sandbox wants to reach: whoever waits for a
-// command in it. With nobody there, a name is denied, and somebody asked about it the next time. The zero value is ready.
+// asks registers, for each sandbox, the callers that can answer questions about names: those that wait for a
+// command in it. Without one a name is denied for now, and the next attempt asks again. The zero value is
+// ready.
 type asks struct {
 	mu   sync.Mutex
 	last int
@@ -22,7 +23,7 @@ type listener struct {
 	ask    func(backend.Question) bool
 }
 
-// listen has ask answer for a sandbox until done is called. Of several the latest is asked.
+// listen makes ask answer for a sandbox until done is called. The latest listener answers.
 func (a *asks) listen(sandbox string, ask func(backend.Question) bool) (done func()) {
 	if ask == nil {
 		return func() {}
@@ -63,7 +64,8 @@ func (a *asks) of(sandbox string) func(backend.Question) bool {
 	return all[len(all)-1].ask
 }
 
-// question puts a question of the runner's. It has what the sandbox can read, also where that was given long ago.
+// question asks the listener of a runner's question. It passes on every host path that the sandbox can read,
+// including those granted by earlier calls.
 func (d *Service) question(q runner.Question) (allow, answered bool) {
 	ask := d.asks.of(q.Sandbox)
 	if ask == nil {
@@ -82,7 +84,7 @@ func (d *Service) question(q runner.Question) (allow, answered bool) {
 	return ask(backend.Question{Name: q.Name, Port: q.Port, Inputs: readable(info.Spec)}), true
 }
 
-// readable are the paths of the host that a sandbox can read.
+// readable returns the host paths that a sandbox can read.
 func readable(s runner.Spec) (paths []string) {
 	for _, in := range s.Inputs {
 		paths = append(paths, in.Path)

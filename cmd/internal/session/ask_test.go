@@ -6,7 +6,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// Who waits for a command is asked, the latest of several, and nobody after that.
+// TestAsks checks that the latest waiting caller is asked, and no caller after the last has left.
 func TestAsks(t *testing.T) {
 	var a asks
 	var asked string

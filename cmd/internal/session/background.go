@@ -16,11 +16,12 @@ import (
 	"demesne/runner/jobs"
 )
 
-// startTime is how long a job may take to start, before it waits for others; slowTime if it need not.
+// startTime and slowTime bound how long Start waits for a job to run: startTime if all job slots are taken,
+// slowTime if one is free.
 const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
 
-// Start puts a script on disk as a job, and starts the process that does it. The answer is
-// either that it runs, even if it has ended since, or that it has to wait for others.
+// Start stores a script as a job, and starts the process that runs it. The returned status is Running, even if
+// the job has ended since, or Queued.
 func (d *Service) Start(ctx context.Context, r backend.Request) (*backend.Job, error) {
 	j, err := d.opts.Jobs.Start(d.opts.Attend, r)
 	if err != nil {
@@ -41,10 +42,11 @@ func (d *Service) Start(ctx context.Context, r backend.Request) (*backend.Job, e
 	return t, nil
 }
 
-// jobKept bounds what a job's directory keeps of each stream; all is in the output directory.
+// jobKept bounds what a job's directory keeps of each stream, in bytes; the output directory has the whole
+// text.
 const jobKept = 2 * backend.StdoutMax
 
-// Attend does the job with that id. It is the whole life of the process that Start started.
+// Attend runs the job with that id. The process that Start started does nothing else.
 func (d *Service) Attend(ctx context.Context, id string) error {
 	return d.opts.Jobs.Attend(ctx, id, jobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 		var r backend.Request
@@ -61,22 +63,22 @@ func (d *Service) Attend(ctx context.Context, id string) error {
 	})
 }
 
-// Status tells of a job.
+// Status returns the state of a job.
 func (d *Service) Status(_ context.Context, id string) (*backend.Job, error) {
 	return d.told(d.opts.Jobs.Get(id))
 }
 
-// Wait waits for a job's end.
+// Wait waits up to most for a job's end, and returns its state.
 func (d *Service) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
 	return d.told(d.opts.Jobs.Wait(ctx, id, most))
 }
 
-// Cancel ends a job.
+// Cancel cancels a job and returns its state.
 func (d *Service) Cancel(ctx context.Context, id string) (*backend.Job, error) {
 	return d.told(d.opts.Jobs.Cancel(ctx, id))
 }
 
-// told is a job of the store as the words of package work have it.
+// told converts a job of the store to a [backend.Job].
 func (d *Service) told(j *jobs.Job, err error) (*backend.Job, error) {
 	switch {
 	case errors.Is(err, jobs.ErrUnknown):

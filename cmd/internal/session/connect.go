@@ -11,8 +11,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// connection is one to a runner, made anew when that runner has ended. The zero value
-// connects when it is first used.
+// connection is a connection to a runner. It reconnects when that runner has ended. The zero value connects on
+// first use.
 type connection struct {
 	opts client.Options
 
@@ -21,9 +21,8 @@ type connection struct {
 	boxes  map[string]*client.Sandbox // opened with client; see known
 }
 
-// with calls f with a live client. A runner may have ended since the last call, or be about
-// to: then f is called once more, with another. So f must have done nothing when its error
-// is ipc.CodeGone.
+// with calls f with a live client. If the runner has ended since the last call, or is about to, it calls f once
+// more with a new client. So f must have had no effect if its error is ipc.CodeGone.
 func (c *connection) with(ctx context.Context, f func(*client.Client) error) error {
 	live, err := c.get(ctx)
 	if err != nil {
@@ -32,7 +31,7 @@ func (c *connection) with(ctx context.Context, f func(*client.Client) error) err
 	if err = f(live); !gone(err) {
 		return err
 	}
-	// It may have been the sandbox that is gone.
+	// Perhaps only the sandbox is gone.
 	if _, lerr := live.List(ctx); !gone(lerr) {
 		return err
 	}
@@ -56,7 +55,7 @@ func (c *connection) get(ctx context.Context) (*client.Client, error) {
 	return c.client, nil
 }
 
-// live says whether there is a runner, and forgets one that has gone. c.mu is held.
+// live reports whether the runner is connected, and drops one that has ended. c.mu must be held.
 func (c *connection) live() bool {
 	if c.client == nil {
 		return false
@@ -91,8 +90,8 @@ func (c *connection) close() {
 	c.drop()
 }
 
-// known is a sandbox that was opened by this id with the runner that there is, or nil. It may have
-// ended since.
+// known returns the sandbox with this id if it was opened through the current client, or else nil. The sandbox
+// may have ended since.
 func (c *connection) known(id string) *client.Sandbox {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,10 +101,10 @@ func (c *connection) known(id string) *client.Sandbox {
 	return c.boxes[id]
 }
 
-// knownMost is how many opened sandboxes are known at once.
+// knownMost bounds the number of cached sandboxes.
 const knownMost = 1024
 
-// know notes a sandbox that a client has opened. It goes by its id: a name may be another's tomorrow.
+// know caches a sandbox opened by live. The key is its id, because a name may be reused.
 func (c *connection) know(live *client.Client, box *client.Sandbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +128,8 @@ func gone(err error) bool {
 	return errors.As(err, &e) && e.Code == ipc.CodeGone
 }
 
-// create makes a sandbox. It is not left half-way when ctx ends, for nobody would know what
-// to stop; it takes milliseconds.
+// create makes a sandbox. It ignores the cancellation of ctx while the runner works, or the id of a new sandbox
+// could be lost; that takes milliseconds.
 func (c *connection) create(ctx context.Context, spec runner.Spec) (box *client.Sandbox, err error) {
 	err = c.with(ctx, func(live *client.Client) error {
 		box, err = live.Create(context.WithoutCancel(ctx), spec)
@@ -145,8 +144,8 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (box *client.
 	return box, err
 }
 
-// run makes a sandbox with its command, and does not leave that half-way either. It is made
-// again only where nothing has happened.
+// run makes a sandbox with its command, and ignores cancellation likewise. It retries only if the first attempt
+// had no effect.
 func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Command) (box *client.Sandbox, p *client.Process, err error) {
 	err = c.with(ctx, func(live *client.Client) error {
 		box, p, err = live.Run(context.WithoutCancel(ctx), spec, cmd)
@@ -155,10 +154,10 @@ func (c *connection) run(ctx context.Context, spec runner.Spec, cmd runner.Comma
 	return box, p, err
 }
 
-// stopTime bounds the end of what nobody waits for any more.
+// stopTime bounds cleanup that no caller waits for.
 const stopTime = 20 * time.Second
 
-// stop ends a sandbox that nobody is interested in any more, the caller of ours included.
+// stop removes a sandbox that has no user any more, even if the request's context has ended.
 func stop(box *client.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

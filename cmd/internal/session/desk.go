@@ -1,19 +1,18 @@
-// Package desk does what is asked in package work: it is where the words of an agent or a
-// command line become sandboxes, output directories and jobs.
+// Package session implements [backend.Engine]. It turns the requests of an agent or a command line into
+// sandboxes, output directories and jobs.
 //
 //	d, err := session.New(session.Options{Jobs: store, Attend: []string{self, "job"}})
 //	o, err := d.Script(ctx, backend.Request{Image: "host", Command: "make test"}, backend.Watch{})
 //
-// Every run has a directory of its own below the output root, which is its /out and outlives
-// it. What a command writes to stdout and stderr never passes through a file that the
-// sandbox can reach: pipes carry it to a file without a name, which gets one in the output
-// directory when the sandbox is gone.
+// Every run has its own directory below the output root. The sandbox sees it as /out, and it outlives the run.
+// Text on stdout and stderr never passes through a file that the sandbox can reach. Pipes carry it to an
+// unnamed file, which is linked into the output directory once the sandbox is gone.
 //
-// One connection to the runner serves all calls. The runner may end at any time, and a call
-// that finds it gone starts another. Sandboxes that stay, and jobs, are known to the runner
-// and the job store: a desk has no state that anybody would miss.
+// One connection to the runner serves all calls. The runner may end at any time; a call that finds it gone
+// starts another. The runner and the job store hold the state of persistent sandboxes and jobs. A Service holds
+// no state that must survive it.
 //
-// It does not decide who may ask for what; see [backend.Request].
+// The package does not decide which caller may ask for what; see [backend.Request].
 package session
 
 import (
@@ -34,15 +33,14 @@ import (
 	"demesne/runner/tarball"
 )
 
-// Options say where a desk keeps things. Only what starts or tells of jobs needs Jobs and
-// Attend.
+// Options configures a Service. Jobs and Attend are needed only by methods that start or report jobs.
 type Options struct {
 	OutputRoot string // empty: client.OutputRoot
 	Jobs       *jobs.Store
-	Attend     []string       // what calls [Service.Attend] with the id that follows it
-	Turns      string         // a directory: where calls that are made in turn wait, as others of this user do
-	Most       int            // sandboxes that stay, of this user; 0: any number
-	Copy       tarball.Limits // of one upload or download
+	Attend     []string       // the command that calls [Service.Attend]; the job's id is appended
+	Turns      string         // directory for the queues of calls with Request.InTurn, shared with this user's other processes
+	Most       int            // persistent sandboxes of this user; 0: any number
+	Copy       tarball.Limits // bounds of one upload or download
 	Images     func() (*images.Client, error)
 	Runner     client.Options
 }
@@ -54,10 +52,10 @@ type Service struct {
 	conn connection
 	net  network
 	asks asks
-	swap sync.Mutex // held while a download takes another's place
+	swap sync.Mutex // held while a download replaces an earlier one
 }
 
-// New makes the output root, if it is missing.
+// New returns a Service. It creates the output root if it is missing.
 func New(o Options) (*Service, error) {
 	root := o.OutputRoot
 	if root == "" {
@@ -85,17 +83,17 @@ func New(o Options) (*Service, error) {
 // OutputRoot is where the output directories are.
 func (d *Service) OutputRoot() string { return d.root }
 
-// Close ends what runs for this desk. Jobs, and sandboxes that stay, do not.
+// Close ends the one-shot sandboxes of this Service. Jobs and persistent sandboxes live on.
 func (d *Service) Close() { d.conn.close() }
 
-// Script runs a command in a sandbox of its own.
+// Script runs a command in a one-shot sandbox, or, if r has a key, in the key's persistent sandbox.
 func (d *Service) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
 	o, err := d.script(ctx, r, w, newStreams())
 	return o, explained(err)
 }
 
-// script is Script with streams that may be somebody's besides. Their text is in the output
-// directory also when there is no outcome.
+// script is Script with streams that may have further readers. Their text is placed in the output directory
+// even when script fails.
 func (d *Service) script(ctx context.Context, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
 	if r.Spec.Key != "" {
 		return d.keyed(ctx, r, w, s)
@@ -119,7 +117,7 @@ func (d *Service) script(ctx context.Context, r backend.Request, w backend.Watch
 	if out != nil {
 		defer out.close()
 	}
-	if err == nil && s.silent() && os.Remove(out.path) == nil { // there is nothing to keep
+	if err == nil && s.silent() && os.Remove(out.path) == nil { // nothing to keep
 		s.drop()
 		return &backend.Outcome{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
 	}
@@ -131,8 +129,8 @@ func (d *Service) script(ctx context.Context, r backend.Request, w backend.Watch
 	}, nil
 }
 
-// asked makes a sandbox, and starts cmd in it when it is known whom to ask about names, until done
-// is called.
+// asked creates a sandbox, registers ask as the handler of its questions about names, and starts cmd in it. The
+// handler stays registered until done is called.
 func (d *Service) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(backend.Question) bool) (box *client.Sandbox, p *client.Process, done func(), err error) {
 	done = func() {}
 	if box, err = d.conn.create(ctx, spec); err != nil {
@@ -145,10 +143,10 @@ func (d *Service) asked(ctx context.Context, spec runner.Spec, cmd runner.Comman
 	return box, p, done, err
 }
 
-// creator makes a sandbox, and may start something in it.
+// creator makes a sandbox, and may start a command in it.
 type creator func(context.Context, runner.Spec) (*client.Sandbox, error)
 
-// make makes an output directory and, by create, the sandbox that has it.
+// make creates an output directory and, through create, the sandbox that owns it.
 func (d *Service) make(ctx context.Context, r backend.Request, w backend.Watch, life runner.Lifetime, create creator) (_ *client.Sandbox, _ *outDir, err error) {
 	ref, err := base.Parse(r.Image)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"demesne/runner/client"
 )
 
-// longest is how long a command goes on that nobody bounds.
+// longest bounds the time of a command without a timeout.
 const longest = 48 * time.Hour
 
-// outside is where a command runs that names no directory.
+// outside is the default working directory.
 const outside = "/out"
 
-// beginning starts a command, in a sandbox that it may have to make first. On an error nothing
-// of it is left. It does not end half-way: then nobody could tell what is to be ended.
+// beginning starts a command, and may first make its sandbox. On an error it leaves nothing behind. It is not
+// cancelable: a partial start would leave a sandbox without a known id.
 type beginning func(runner.Command) (*client.Sandbox, *client.Process, error)
 
-// in begins in a sandbox that is there.
+// in returns a beginning in an existing sandbox.
 func in(ctx context.Context, box *client.Sandbox) beginning {
 	return func(cmd runner.Command) (*client.Sandbox, *client.Process, error) {
 		p, err := box.Exec(ctx, cmd)
@@ -30,8 +30,8 @@ func in(ctx context.Context, box *client.Sandbox) beginning {
 	}
 }
 
-// execute runs a request's command, as begin starts it, and takes its output. When ctx ends
-// first, so does what was started, and the error is why it ended.
+// execute runs a request's command, started by begin, and collects its output. If ctx ends first, it ends the
+// command and returns the cause.
 func (d *Service) execute(ctx context.Context, begin beginning, r backend.Request, w backend.Watch, s streams) (*runner.Result, error) {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: r.Dir, User: r.Spec.User, Timeout: r.Timeout,
@@ -55,7 +55,7 @@ func (d *Service) execute(ctx context.Context, begin beginning, r backend.Reques
 	defer context.AfterFunc(ctx, func() { end(box, p, alone) })()
 	res, err := p.Wait(context.Background())
 	if err != nil {
-		end(box, p, alone) // or its output might go on for ever
+		end(box, p, alone) // or its output might never end
 	}
 	s.out.finish(alone)
 	s.errs.finish(alone)
@@ -66,7 +66,7 @@ func (d *Service) execute(ctx context.Context, begin beginning, r backend.Reques
 	return res, err
 }
 
-// end ends a command with everything it started: the sandbox, if it is the command's alone.
+// end kills a command with everything it started. If the command is alone, it removes the sandbox.
 func end(box *client.Sandbox, p *client.Process, alone bool) {
 	if alone {
 		stop(box)
@@ -75,7 +75,7 @@ func end(box *client.Sandbox, p *client.Process, alone bool) {
 	p.Signal(syscall.SIGKILL)
 }
 
-// start starts cmd with pipes; to close feed ends what it has on stdin.
+// start starts cmd with pipes; closing feed closes the command's stdin.
 func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *client.Sandbox, p *client.Process, feed io.Closer, err error) {
 	var in *os.File
 	if stdin != "" {
@@ -90,7 +90,7 @@ func start(begin beginning, cmd runner.Command, stdin string, s streams) (box *c
 	if err == nil {
 		box, p, err = begin(cmd)
 	}
-	// The command has its own by now. To close one that is nil does nothing.
+	// The command has its own descriptors now. Closing a nil file does nothing.
 	for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f.Close()
 	}

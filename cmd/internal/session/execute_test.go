@@ -11,7 +11,7 @@ import (
 	"demesne/runner/client"
 )
 
-// What nobody bounds has 48 hours, and what somebody does, as long as was said.
+// TestTimeout checks that a command without a timeout gets 48 hours, and any other its own timeout.
 func TestTimeout(t *testing.T) {
 	stop := errors.New("not here")
 	for asked, want := range map[time.Duration]time.Duration{0: 48 * time.Hour, time.Second: time.Second, 72 * time.Hour: 72 * time.Hour} {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// markDir has an empty file for each output directory that a desk made, by its name: callers of other doors keep
-// their outputs in the same root, and a model must not read those. No sandbox can write there.
+// markDir holds an empty file for each output directory that a Service made, with the same name. Other front
+// ends keep their outputs in the same root, and a model must not read those. No sandbox can write to markDir.
 const markDir = ".mcp"
 
-// mark notes that an output directory is a desk's.
+// mark records that a Service made an output directory.
 func mark(root, name string) error {
 	dir := filepath.Join(root, markDir)
 	err := os.MkdirAll(dir, ownerOnly)
@@ -28,7 +28,7 @@ func mark(root, name string) error {
 
 func unmark(root, name string) { os.Remove(filepath.Join(root, markDir, name)) }
 
-// Made says whether the directory with that name in the output root was made by a desk, this one or another.
+// Made reports whether the output directory of that name was made by this or another Service.
 func (d *Service) Made(name string) bool {
 	if name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
@@ -37,7 +37,7 @@ func (d *Service) Made(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// PruneMarks forgets output directories that are gone.
+// PruneMarks removes the marks of output directories that are gone.
 func (d *Service) PruneMarks() {
 	entries, err := os.ReadDir(filepath.Join(d.root, markDir))
 	if err != nil {

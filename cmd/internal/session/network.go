@@ -12,11 +12,11 @@ import (
 	"demesne/runner"
 )
 
-// fresh is how long the meaning of a mode is good for. It changes when somebody edits the
-// configuration of this machine's tools.
+// fresh is how long the cached rules of a mode are valid. They change when the configuration of this machine's
+// tools is edited.
 const fresh = time.Minute
 
-// network remembers what modes mean, for a program has to be started to find out.
+// network caches the rules of modes, because resolving a mode starts a program.
 type network struct {
 	mu    sync.Mutex
 	modes map[string]meaning
@@ -27,7 +27,7 @@ type meaning struct {
 	at     time.Time
 }
 
-// egress is what a request's words about the network mean to the runner; nil: no network.
+// egress returns the runner's egress settings for a request; nil: no network.
 func (n *network) egress(ctx context.Context, r backend.Request) (*runner.Egress, error) {
 	e, err := n.ruled(ctx, r)
 	if err == nil && r.Ask {
@@ -36,7 +36,7 @@ func (n *network) egress(ctx context.Context, r backend.Request) (*runner.Egress
 	return e, err
 }
 
-// ruled is the rules of it. With Ask it is never nil: there has to be a gateway to ask at.
+// ruled returns the rules for a request. With r.Ask it never returns nil, because a question needs a gateway.
 func (n *network) ruled(ctx context.Context, r backend.Request) (*runner.Egress, error) {
 	if r.Egress == "" || r.Egress == egress.None {
 		e, _, err := egress.Find(ctx, egress.Wants{Allow: r.Domains, Gateway: r.Ask}, os.Getenv)

@@ -14,18 +14,18 @@ import (
 	"demesne/cmd/internal/outputs"
 )
 
-// ownerOnly is the mode of directories made for outputs: where others can reach /out, a
-// sandbox on an image may not set the set-user-ID bits that packages come with.
+// ownerOnly is the mode of output directories. If other users could reach /out, a sandbox on an image could not
+// be allowed to set the set-user-ID bits that packages come with.
 const ownerOnly = 0o700
 
-// outDir is an output directory. The descriptor, not the path, is what is used once a
-// sandbox can write in it. While it is open the directory is in use.
+// outDir is an output directory. Once a sandbox can write in it, only the descriptor is used, never the path.
+// While the descriptor is open, the directory is in use.
 type outDir struct {
 	path string
 	dir  *os.File
 }
 
-// newOut makes one with a name that nobody can guess or meet again.
+// newOut creates an output directory with a unique name that cannot be guessed.
 func newOut(root string) (*outDir, error) {
 	path := filepath.Join(root, newUUID())
 	if err := os.Mkdir(path, ownerOnly); err != nil {
@@ -55,8 +55,8 @@ func (o *outDir) name() string { return filepath.Base(o.path) }
 
 func (o *outDir) close() { o.dir.Close() }
 
-// record writes the directory's manifest and returns where it is. No sandbox has the directory
-// by then. A result without one, for want of room on the disk, is a result.
+// record writes the directory's manifest and returns its path. The sandbox must be gone. record returns "" if
+// it fails, because a result is valid without a manifest (the disk may be full).
 func (o *outDir) record() string {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", o.dir.Fd()))
 	if err != nil {
@@ -71,7 +71,7 @@ func (o *outDir) record() string {
 	return path
 }
 
-// undo takes the directory away again, unless something is in it.
+// undo removes the directory unless it has entries.
 func (o *outDir) undo() {
 	o.dir.Close()
 	if os.Remove(o.path) == nil {
@@ -79,11 +79,11 @@ func (o *outDir) undo() {
 	}
 }
 
-// asides is how many things of one name are kept.
+// asides bounds how many entries of one name are kept.
 const asides = 100
 
-// place gives f, which may have no name, the name in o. Whatever the sandbox put there is
-// moved aside, not followed and not overwritten: to NAME.1, or what is free after that.
+// place links f, which may be unnamed, into o as name. An entry that the sandbox put there is not followed or
+// overwritten: it is renamed to NAME.1, or the next free number.
 func (o *outDir) place(f *os.File, name string) error {
 	dir := int(o.dir.Fd())
 	for range asides {
@@ -114,7 +114,7 @@ func aside(dir int, name string) error {
 	}
 }
 
-// linkOrCopy makes name in dir f's, or where the file systems do not let it, a copy's.
+// linkOrCopy links f into dir as name. If the file systems do not allow that, it copies f.
 func linkOrCopy(f *os.File, dir int, name string) error {
 	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), dir, name, unix.AT_SYMLINK_FOLLOW)
 	if err == nil || err == unix.EEXIST {
@@ -129,7 +129,7 @@ func linkOrCopy(f *os.File, dir int, name string) error {
 	return errors.Join(err, to.Close())
 }
 
-// nameless makes a file that nobody can find, on the file system of dir if that knows how.
+// nameless creates an unnamed file, on the file system of dir if that supports O_TMPFILE.
 func nameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
 	if err == nil {

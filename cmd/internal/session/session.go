@@ -24,7 +24,7 @@ import (
 	"demesne/runner/tarball"
 )
 
-// Create makes a sandbox that stays, or with a key finds it.
+// Create makes a persistent sandbox, or finds the one with the request's key.
 func (d *Service) Create(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Created, error) {
 	c, err := d.create(ctx, r, w)
 	return c, explained(err)
@@ -51,7 +51,7 @@ func (d *Service) create(ctx context.Context, r backend.Request, w backend.Watch
 	})
 	if err != nil {
 		if !found {
-			stop(box) // its caller will never know of it
+			stop(box) // the caller will never learn its id
 		}
 		return nil, err
 	}
@@ -60,16 +60,16 @@ func (d *Service) create(ctx context.Context, r backend.Request, w backend.Watch
 	return c, nil
 }
 
-// known has the runner know that we are not the only one who knows of a sandbox. If that cannot be,
-// its next command does it.
+// known tells the runner, by attaching, that the id has reached the caller. If that fails, the caller's next
+// command does it.
 func (d *Service) known(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	d.attach(ctx, id)
 }
 
-// roomFor stops box if there are more of those that stay than are allowed. It looks afterwards, so that two
-// that come at once cannot both be the last one.
+// roomFor removes box if the user now has more persistent sandboxes than allowed. It counts after creation, so
+// that two concurrent calls cannot both take the last slot.
 func (d *Service) roomFor(ctx context.Context, box *client.Sandbox) error {
 	if d.opts.Most == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (d *Service) roomFor(ctx context.Context, box *client.Sandbox) error {
 	return err
 }
 
-// attach finds a sandbox that stays.
+// attach opens a persistent sandbox.
 func (d *Service) attach(ctx context.Context, id string) (box *client.Sandbox, err error) {
 	err = d.conn.with(ctx, func(live *client.Client) error {
 		if box, err = live.Open(ctx, id); err == nil {
@@ -109,7 +109,7 @@ func attached(id string, err error) error {
 	return explained(fmt.Errorf("attach to sandbox %s: %w", id, err))
 }
 
-// Exec runs a command in a sandbox that stays. Its output is nowhere but in the outcome.
+// Exec runs a command in a persistent sandbox. Its output is only in the returned Outcome.
 func (d *Service) Exec(ctx context.Context, id string, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
 	if box := d.conn.known(id); box != nil {
 		o, err := d.within(ctx, box, r, w, newStreams())
@@ -126,14 +126,14 @@ func (d *Service) Exec(ctx context.Context, id string, r backend.Request, w back
 	return o, explained(err)
 }
 
-// lookAgain says of an error that the runner does not know the sandbox, and so has done nothing
-// with it.
+// lookAgain reports whether err says that the runner does not know the sandbox, and so has done nothing with
+// it.
 func lookAgain(err error) bool {
 	var e *ipc.Error
 	return errors.As(err, &e) && e.Code == ipc.NoSuchSandbox
 }
 
-// within runs a command in a sandbox that stays, when its turn has come.
+// within runs a command in a persistent sandbox. With r.InTurn it first waits for its turn.
 func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
 	if r.InTurn {
 		turn, err := ticketlock.Join(d.opts.Turns, box.ID, newUUID())
@@ -153,8 +153,8 @@ func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Req
 	return &backend.Outcome{Job: filepath.Base(box.Out), OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
 }
 
-// keyed runs a command in the sandbox of r's key. Others may be using its output directory, so
-// what the command wrote to its streams is not put there.
+// keyed runs a command in the sandbox of r's key. The command's output is not placed in the output directory,
+// because other calls may be using that directory.
 func (d *Service) keyed(ctx context.Context, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
 	c, err := d.create(ctx, r, w)
 	if err != nil {
@@ -171,7 +171,7 @@ func (d *Service) keyed(ctx context.Context, r backend.Request, w backend.Watch,
 	return o, err
 }
 
-// given is what r asks the sandbox of a key to be, and what its defaults stand for.
+// given returns the properties that r asks of a keyed sandbox, and marks those that are defaults.
 func given(r backend.Request, ref imageref.Ref) []runner.Argument {
 	mode := r.Egress
 	if mode == "" {
@@ -189,7 +189,8 @@ func given(r backend.Request, ref imageref.Ref) []runner.Argument {
 	return all
 }
 
-// Destroy ends a sandbox, and removes its output directory if that is empty. A sandbox that is not there is an error, the second time too.
+// Destroy removes a sandbox, and its output directory if that is empty. It fails if the sandbox does not exist,
+// and so fails when it is repeated.
 func (d *Service) Destroy(ctx context.Context, id string) error {
 	var out string
 	err := d.conn.with(ctx, func(live *client.Client) error {
@@ -205,7 +206,7 @@ func (d *Service) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// PruneOutputs removes output directories that are not in use: those that are empty, and all but the newest.
+// PruneOutputs removes unused output directories: the empty ones, and all but the newest most.
 func (d *Service) PruneOutputs(ctx context.Context, most int) error {
 	_, err := outputs.Prune(outputs.Options{Root: d.root, Most: most, InUse: func() (list []runner.Info, err error) {
 		err = d.conn.with(ctx, func(live *client.Client) error {
@@ -217,7 +218,7 @@ func (d *Service) PruneOutputs(ctx context.Context, most int) error {
 	return err
 }
 
-// Files does one thing with the files of a sandbox, and renews its time as any command does.
+// Files performs one file operation in a sandbox, and renews its TTL as a command does.
 func (d *Service) Files(ctx context.Context, id string, r files.Request) (*files.Answer, error) {
 	box, err := d.attach(ctx, id)
 	if err != nil {
@@ -227,9 +228,9 @@ func (d *Service) Files(ctx context.Context, id string, r files.Request) (*files
 	return a, explained(err)
 }
 
-// Upload copies a file or directory of the host into a sandbox. There is no link in src:
-// whoever checked it has resolved it. Since then some sandbox may have put one there, for
-// output directories are among what may be uploaded; it is not followed.
+// Upload copies a file or directory of the host into a sandbox. src must be free of symbolic links; the caller
+// has resolved them. A sandbox may have put one there since, because output directories may be uploaded. Upload
+// does not follow it.
 func (d *Service) Upload(ctx context.Context, id, src, dst string) (backend.Copied, error) {
 	box, err := d.attach(ctx, id)
 	if err != nil {
@@ -245,7 +246,8 @@ func (d *Service) Upload(ctx context.Context, id, src, dst string) (backend.Copi
 	return backend.Copied{Report: did, Path: dst}, explainedCopy(err)
 }
 
-// explainedCopy adds to an error of a copy which variable lifts the limit, if it is about one.
+// explainedCopy adds a hint to a copy's error: if the copy hit a limit, it names the variable that raises the
+// limit.
 func explainedCopy(err error) error {
 	if h := quota.CopyHint(err); h != "" {
 		return &hinted{err, h}
@@ -253,7 +255,7 @@ func explainedCopy(err error) error {
 	return explained(err)
 }
 
-// openResolved opens a directory that has no link in its path (openat2(2)).
+// openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).
 func openResolved(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -264,11 +266,10 @@ func openResolved(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// downloads is where downloads of a sandbox go, below the output root and its id.
+// downloads is the directory, below the output root and the sandbox's id, that receives downloads.
 const downloads = "downloads"
 
-// Download copies src out of a sandbox, in place of what it copied there from a path with
-// the same last name.
+// Download copies src out of a sandbox. It replaces an earlier download with the same base name.
 func (d *Service) Download(ctx context.Context, id, src string) (c backend.Copied, err error) {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
@@ -285,7 +286,7 @@ func (d *Service) Download(ctx context.Context, id, src string) (c backend.Copie
 	defer root.Close()
 	to := path.Join(box.ID, downloads)
 	if c.Report, err = d.fetch(ctx, box, src, root, to, name); err != nil {
-		root.Remove(to) // unless something is in it
+		root.Remove(to) // fails if it is not empty
 		root.Remove(box.ID)
 		return c, explainedCopy(err)
 	}
@@ -293,7 +294,7 @@ func (d *Service) Download(ctx context.Context, id, src string) (c backend.Copie
 	return c, nil
 }
 
-// fetch copies src to a place of its own first, so that two downloads do not meet.
+// fetch first copies src to a directory of its own, so that concurrent downloads do not collide.
 func (d *Service) fetch(ctx context.Context, box *client.Sandbox, src string, root *os.Root, to, name string) (did tarball.Report, err error) {
 	part := path.Join(to, ".part-"+newUUID())
 	if err := root.MkdirAll(part, ownerOnly); err != nil {
@@ -314,13 +315,13 @@ func (d *Service) fetch(ctx context.Context, box *client.Sandbox, src string, ro
 	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() {
 		dir.Chmod(name, 0o600)
 	}
-	d.swap.Lock() // what others of our calls put there is replaced, not added to
+	d.swap.Lock() // an earlier download is replaced, not merged
 	defer d.swap.Unlock()
 	whole := path.Join(to, name)
 	if root.Rename(path.Join(part, name), whole) == nil {
 		return did, nil
 	}
-	// What is there is of another kind, or a directory with something in it.
+	// The existing entry is of another kind, or is a directory that is not empty.
 	if err := root.RemoveAll(whole); err != nil {
 		return did, fmt.Errorf("download: %w", err)
 	}

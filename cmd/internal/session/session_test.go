@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A link that came into a path after it was resolved is not followed, wherever it is.
+// TestOpenResolved checks that a link that was put into a resolved path is not followed, at any position.
 func TestOpenResolved(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.MkdirAll(root+"/a/b", 0o755), os.Symlink("a", root+"/link"), os.Symlink("b", root+"/a/last")); err != nil {

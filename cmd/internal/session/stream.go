@@ -15,53 +15,53 @@ import (
 	"demesne/runner/jobs"
 )
 
-// streams are a command's two outputs.
+// streams are a command's two output streams.
 type streams struct{ out, errs *stream }
 
 func newStreams() streams {
 	return streams{out: newStream(backend.StdoutMax), errs: newStream(backend.StderrMax)}
 }
 
-// place gives what was kept its names in the output directory; without one it is gone.
+// place links the kept output into the output directory; with a nil o it is discarded.
 func (s streams) place(o *outDir) error {
 	return errors.Join(s.out.place(o, "stdout.log"), s.errs.place(o, "stderr.log"))
 }
 
-// silent says whether nothing was written to either stream. It is known when both are finished.
+// silent reports whether the command wrote nothing. It is valid once both streams are finished.
 func (s streams) silent() bool { return s.out.last().Bytes == 0 && s.errs.last().Bytes == 0 }
 
-// drop is for streams of which nothing is kept.
+// drop discards the kept output.
 func (s streams) drop() { s.place(nil) }
 
-// stream takes what a command writes to one of its outputs: the end in memory, all of it in
-// a file without a name, and a copy for whoever else listens.
+// stream receives one output stream of a command. It keeps the end in memory and up to keptMax bytes in an unnamed
+// file, and copies it to also.
 type stream struct {
-	most int // of the end
+	most int // bytes kept in memory
 	also io.Writer
-	dir  string // see keep; empty: the end is all that is kept
+	dir  string // see keep; empty: only the end is kept
 	file *os.File
 	log  *jobs.Log
 	lost error // why there is no file
 
 	mu    sync.Mutex
-	end   []byte // at most twice most
+	end   []byte // at most 2*most bytes
 	bytes int64
 
-	pipe *os.File // ours
+	pipe *os.File // this program's end
 	done chan struct{}
 }
 
 func newStream(most int) *stream { return &stream{most: most} }
 
-// keptMax bounds what is kept of a stream in a file, in bytes: a command that writes for two
-// days must not fill the disk of whoever runs it. The end is what is kept.
+// keptMax bounds the file of a stream, in bytes: a command that writes for two days must not fill the host's
+// disk. The end of the stream is kept.
 const keptMax = 8 << 30
 
-// keep has the stream kept whole, on the file system of dir.
+// keep makes the stream also keep its text in a file, on the file system of dir.
 func (s *stream) keep(dir string) { s.dir = dir }
 
-// begin makes the file. It is the reader's: a file system may take a while, and the command that is
-// to write is being started meanwhile.
+// begin creates the file. The reading goroutine calls it, because a file system may be slow and the command is
+// being started meanwhile.
 func (s *stream) begin() {
 	if s.dir == "" {
 		return
@@ -71,7 +71,8 @@ func (s *stream) begin() {
 	}
 }
 
-// place is called when the stream is finished or abandoned.
+// place links the file as name into o, or discards it if o is nil. It is called once the stream is finished or
+// abandoned.
 func (s *stream) place(o *outDir, name string) error {
 	if s.file == nil {
 		return s.lost
@@ -83,7 +84,7 @@ func (s *stream) place(o *outDir, name string) error {
 	return errors.Join(s.log.Flush(), o.place(s.file, name))
 }
 
-// open makes the command's end of the pipe, and starts to read ours.
+// open creates the pipe, starts to read it, and returns the command's end.
 func (s *stream) open() (theirs *os.File, err error) {
 	if s.pipe, theirs, err = os.Pipe(); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (s *stream) open() (theirs *os.File, err error) {
 
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// read ends at the pipe's end, or soon after finish has set a deadline.
+// read returns at the end of the pipe, or soon after finish has set a deadline.
 func (s *stream) read() {
 	defer close(s.done)
 	s.begin()
@@ -114,7 +115,7 @@ func (s *stream) read() {
 	}
 }
 
-// rest takes what is in the pipe now and no more: somebody may go on writing.
+// rest reads only the bytes that are in the pipe now: background processes may keep writing.
 func (s *stream) rest(buf []byte) {
 	rc, err := s.pipe.SyscallConn()
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *stream) rest(buf []byte) {
 	})
 }
 
-// abandon is for a pipe that no command got.
+// abandon closes a pipe that was never given to a command.
 func (s *stream) abandon() {
 	if s.pipe != nil {
 		s.pipe.Close()
@@ -144,9 +145,9 @@ func (s *stream) abandon() {
 	}
 }
 
-// finish returns when everything the command wrote has been taken. Processes that it left
-// behind may have the pipe, and write on: they find a reader for as long as we live, and
-// nobody keeps what they say.
+// finish returns once everything that the command wrote has been received. If alone is false, background
+// processes may still hold the pipe and write. Their output is read and discarded for as long as this process
+// lives.
 func (s *stream) finish(alone bool) {
 	if alone {
 		<-s.done
@@ -162,7 +163,7 @@ func (s *stream) finish(alone bool) {
 	}()
 }
 
-// take is of no use to anybody as an error: a disk that is full must not end the command.
+// take receives b. It ignores write errors: a full disk must not end the command.
 func (s *stream) take(b []byte) {
 	if len(b) == 0 {
 		return
@@ -177,21 +178,21 @@ func (s *stream) take(b []byte) {
 	defer s.mu.Unlock()
 	s.bytes += int64(len(b))
 	s.end = append(s.end, b...)
-	// Twice the size before anything moves, so that each byte moves once on average.
+	// Let it grow to twice the size before moving anything, so that each byte moves once on average.
 	if len(s.end) > 2*s.most {
 		s.end = append(s.end[:0], s.end[len(s.end)-s.most:]...)
 	}
 }
 
-// last is the end of the stream, for a result.
+// last returns the end of the stream, for a result.
 func (s *stream) last() backend.Tail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return tailOf(s.end, s.most, s.bytes)
 }
 
-// tailOf is the end of b, at most most bytes of it, as the tail of a stream of all bytes. A
-// character that was cut is left out; what is not UTF-8 reads U+FFFD.
+// tailOf returns the last most bytes of b, the end of a stream of all bytes. It omits a character that was cut,
+// and replaces invalid UTF-8 by U+FFFD.
 func tailOf(b []byte, most int, all int64) backend.Tail {
 	b = b[max(0, len(b)-most):]
 	cut := int64(len(b)) < all
@@ -203,7 +204,7 @@ func tailOf(b []byte, most int, all int64) backend.Tail {
 	return backend.Tail{Text: strings.ToValidUTF8(string(b), "\uFFFD"), Bytes: all, Cut: cut}
 }
 
-// glimpse is how much of a stream a caller is shown while it goes on, in bytes.
+// glimpse is how many bytes of a running stream a caller is shown.
 const glimpse = 2 << 10
 
 func (s *stream) glimpse() (string, int64) {

@@ -24,7 +24,7 @@ func TestTailOf(t *testing.T) {
 		{"abcde", 4, 5, backend.Tail{Text: "bcde", Bytes: 5, Cut: true}},
 		{"bcde", 4, 9, backend.Tail{Text: "bcde", Bytes: 9, Cut: true}},
 		{"xöy", 2, 4, backend.Tail{Text: "y", Bytes: 4, Cut: true}}, // within ö
-		{"öö", 3, 4, backend.Tail{Text: "ö", Bytes: 4, Cut: true}},  // within the first
+		{"öö", 3, 4, backend.Tail{Text: "ö", Bytes: 4, Cut: true}},  // within the first ö
 		{"a\U0001F600b", 4, 6, backend.Tail{Text: "b", Bytes: 6, Cut: true}},
 		{"\x80\x81", 4, 2, backend.Tail{Text: "\uFFFD", Bytes: 2}},
 		{"a\xffb", 4, 3, backend.Tail{Text: "a\uFFFDb", Bytes: 3}},
@@ -35,7 +35,7 @@ func TestTailOf(t *testing.T) {
 	}
 }
 
-// The end that is kept is that of what came, however it came in pieces.
+// TestStreamEnd checks that the kept end does not depend on how the stream was split into reads.
 func TestStreamEnd(t *testing.T) {
 	text := strings.Repeat("0123456789", 100)
 	for _, piece := range []int{1, 7, 64, 999, 1000} {
@@ -69,7 +69,8 @@ func TestGlimpse(t *testing.T) {
 	}
 }
 
-// A stream whose pipe somebody else still has is finished with what is in the pipe.
+// TestStreamFinish checks that a stream whose pipe another process still holds finishes with what is in the
+// pipe.
 func TestStreamFinish(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		s := newStream(1 << 20)
@@ -100,7 +101,7 @@ func TestStreamFinish(t *testing.T) {
 	}
 }
 
-// What is kept is placed under its name, and what was there before is under another.
+// TestPlace checks that output is placed under its name, and that existing entries are renamed.
 func TestPlace(t *testing.T) {
 	root := t.TempDir()
 	o, err := newOut(root)
@@ -133,12 +134,12 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	entries, _ := os.ReadDir(o.path)
-	if len(entries) != 4 { // log, and three that were moved aside
+	if len(entries) != 4 { // log, and three renamed entries
 		t.Errorf("left: %v", entries)
 	}
 }
 
-// Where a file cannot be given a name, it is copied.
+// TestPlaceCopies checks that a file that cannot be linked is copied.
 func TestPlaceCopies(t *testing.T) {
 	o, err := newOut(t.TempDir())
 	if err != nil {
@@ -159,7 +160,7 @@ func TestPlaceCopies(t *testing.T) {
 	}
 }
 
-// A directory that nothing was written to is taken away again, others are not.
+// TestUndo checks that undo removes an empty directory, and no other.
 func TestUndo(t *testing.T) {
 	root := t.TempDir()
 	for _, used := range []bool{false, true} {

@@ -10,7 +10,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// hinted is an error with what to type about it.
+// hinted is an error with a hint that the user can type.
 type hinted struct {
 	error
 	hint string
@@ -18,10 +18,10 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-// Hint is one line.
+// Hint returns the hint, one line.
 func (h *hinted) Hint() string { return h.hint }
 
-// explained adds the hint that err carries, if it does.
+// explained wraps err with the hint that it carries, if it has one.
 func explained(err error) error {
 	var (
 		e *ipc.Error
@@ -38,7 +38,7 @@ func explained(err error) error {
 	return err
 }
 
-// fetching turns what is told of an image under way into lines for a caller who waits.
+// fetching converts image events to progress lines for tell.
 func fetching(image string, tell func(string)) func(events.Event) {
 	if tell == nil {
 		return nil

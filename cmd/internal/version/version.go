@@ -1,5 +1,5 @@
-// Package version is what demesne's programs say they are.
+// Package version holds the version of demesne's programs.
 package version
 
-// Version of all programs: they are built, installed and used together.
+// Version is the version of all programs: they are built, installed and used together.
 const Version = "0.1.0"

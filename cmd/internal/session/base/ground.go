@@ -1,14 +1,14 @@
-// Package ground brings what a sandbox stands on: an image, which is found or pulled, held
-// while a sandbox is made of it, and unpacked when the runner's ids lack it; a directory; or
-// the host's own tree, which needs nothing.
+// Package base provides the root file system of a sandbox. It is an image, a directory, or the host's own tree.
+// An image is found or pulled, and locked while a sandbox is made from it. It is unpacked when the runner lacks
+// a copy for its user and group ids.
 //
 //	g, err := base.Find(ctx, ref, base.Options{})
 //	defer g.Release()
 //	g.Fill(&spec, "")
 //	s, err := base.Create(ctx, g, spec, client.Create)
 //
-// It is what all programs that make sandboxes have in common, and where package images
-// meets package runner: neither knows the other.
+// All programs that create sandboxes use it. It connects package images with package runner, which do not
+// import each other.
 package base
 
 import (
@@ -30,29 +30,27 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Options say how an image is brought. The zero value is the store of the environment,
-// and a pull of what is missing.
+// Options configures Find. The zero value uses the environment's store, and pulls missing images.
 type Options struct {
 	Images   func() (*images.Client, error) // nil: [Images]
 	Pull     images.PullPolicy
 	Progress func(events.Event)
 }
 
-// Ground is found. Whoever found it releases it.
+// Ground is the base that Find returns. The caller must Release it.
 type Ground struct {
 	Ref   imageref.Ref
-	Image *images.Image // nil unless Ref is of a kind that is stored
+	Image *images.Image // nil unless Ref's kind is kept in the store
 
 	client   *images.Client
 	hold     io.Closer
 	progress func(events.Event)
 }
 
-// tries is how often an image that vanished before it was held is fetched again.
+// tries is how often Find fetches an image that vanished before it was locked.
 const tries = 5
 
-// Find finds what ref names, and fetches what is to be fetched. An image may have to be
-// unpacked still.
+// Find resolves ref, and pulls the image if necessary. It does not unpack the image.
 func Find(ctx context.Context, ref imageref.Ref, o Options) (*Ground, error) {
 	g := &Ground{Ref: ref, progress: o.Progress}
 	switch ref.Kind {
@@ -69,7 +67,7 @@ func Find(ctx context.Context, ref imageref.Ref, o Options) (*Ground, error) {
 		return nil, err
 	}
 	for n := 1; ; n++ {
-		// Whoever collects garbage may come between the image's arrival and its hold.
+		// A concurrent garbage collection may remove the image after it arrives and before it is locked.
 		if err = g.take(ctx, o.Pull); !errors.Is(err, images.ErrNotFound) || !fetchable(ref, o.Pull) || n == tries {
 			break
 		}
@@ -77,12 +75,12 @@ func Find(ctx context.Context, ref imageref.Ref, o Options) (*Ground, error) {
 	return g, Named(ref, err)
 }
 
-// fetchable says whether an image that is not in the store can be brought there.
+// fetchable reports whether Find can fetch an image that is missing from the store.
 func fetchable(ref imageref.Ref, policy images.PullPolicy) bool {
 	return policy != images.PullNever && ref.Kind != imageref.Bare && ref.Kind != imageref.Pinned
 }
 
-// take fetches the image if need be, and holds it.
+// take fetches the image if necessary, and locks it against garbage collection.
 func (g *Ground) take(ctx context.Context, policy images.PullPolicy) (err error) {
 	if g.Image, err = g.client.Ensure(ctx, g.Ref, policy, g.progress); err != nil {
 		return err
@@ -91,7 +89,7 @@ func (g *Ground) take(ctx context.Context, policy images.PullPolicy) (err error)
 	return err
 }
 
-// checkDirectory follows links once, so that what is shown and what is used are one.
+// checkDirectory resolves symbolic links once, so that the path shown is the path used.
 func (g *Ground) checkDirectory() error {
 	real, err := filepath.EvalSymlinks(g.Ref.Path)
 	if err != nil {
@@ -104,8 +102,7 @@ func (g *Ground) checkDirectory() error {
 	return nil
 }
 
-// Fill says in spec what the sandbox stands on. user, if not empty, takes the place of the
-// image's own.
+// Fill sets the base in spec. A non-empty user replaces the image's own.
 func (g *Ground) Fill(spec *runner.Spec, user string) {
 	spec.Image = g.Ref.Given
 	switch {
@@ -134,12 +131,12 @@ func (g *Ground) rootfs(user string) *runner.Rootfs {
 	return r
 }
 
-// isNoVariable picks out what an image may have in its environment and no process can.
+// isNoVariable reports whether s, from an image's environment, is not a valid environment variable.
 func isNoVariable(s string) bool {
 	return strings.Index(s, "=") <= 0 || strings.ContainsRune(s, 0)
 }
 
-// Word is equal for equal references, however they were written.
+// Word returns a canonical form of ref: it is equal for equal references, however they were written.
 func Word(ref imageref.Ref) string {
 	switch {
 	case ref.Full != "":
@@ -150,7 +147,7 @@ func Word(ref imageref.Ref) string {
 	return ref.Given
 }
 
-// Release lets go of the image; a sandbox on it holds it by then. It may be called on nil.
+// Release unlocks the image; a sandbox made from it holds its own lock. g may be nil.
 func (g *Ground) Release() {
 	if g != nil && g.hold != nil {
 		g.hold.Close()
@@ -158,8 +155,8 @@ func (g *Ground) Release() {
 	}
 }
 
-// Create makes the sandbox, by create. What the runner's ids lack of the image is unpacked
-// first.
+// Create makes the sandbox through create. If the runner lacks an unpacked copy of the image, Create unpacks it
+// and calls create again.
 func Create[S any](ctx context.Context, g *Ground, spec runner.Spec, create func(context.Context, runner.Spec) (S, error)) (S, error) {
 	s, err := create(ctx, spec)
 	var e *ipc.Error
@@ -172,7 +169,8 @@ func Create[S any](ctx context.Context, g *Ground, spec runner.Spec, create func
 	return create(ctx, spec)
 }
 
-// Named says which image err is about, unless it does so itself.
+// Named adds the image's reference and the known names to an unknown-image error. It returns other errors
+// unchanged.
 func Named(ref imageref.Ref, err error) error {
 	var unknown *images.UnknownError
 	if !errors.As(err, &unknown) {
@@ -185,7 +183,7 @@ func Named(ref imageref.Ref, err error) error {
 	return &unknownError{fmt.Sprintf("image %q: not known (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", ")), unknown}
 }
 
-// unknownError is an images.UnknownError that says what is known.
+// unknownError is an images.UnknownError whose text lists the known names.
 type unknownError struct {
 	text string
 	*images.UnknownError
@@ -194,8 +192,8 @@ type unknownError struct {
 func (e *unknownError) Error() string { return e.text }
 func (e *unknownError) Unwrap() error { return e.UnknownError }
 
-// reason strips the operation and the path off a file system's error: the caller names the
-// path as it was typed.
+// reason strips the operation and the path off a file system error: the caller prints the path as the user
+// typed it.
 func reason(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

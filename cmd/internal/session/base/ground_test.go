@@ -24,7 +24,7 @@ func parse(t *testing.T, name string) imageref.Ref {
 	return ref
 }
 
-// never is for grounds that need no store.
+// never is for bases that need no store.
 func never() (*images.Client, error) { panic("opens a store") }
 
 func TestFindWithoutStore(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRootfs(t *testing.T) {
 	}
 }
 
-// Only layers that are missing are a reason to unpack, and only for an image.
+// TestCreate checks that only missing layers of an image cause an unpack.
 func TestCreate(t *testing.T) {
 	missing := ipc.Errorf(ipc.CodeMissing, "layers")
 	for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 	"demesne/runner/client"
 )
 
-// Images opens the store of the environment, and says where the programs that fill it are.
+// Images opens the environment's image store, and locates the programs that fill it.
 func Images() (*images.Client, error) {
 	dir, err := images.DefaultDir()
 	if err != nil {
@@ -29,7 +29,7 @@ func Images() (*images.Client, error) {
 		return nil, err
 	}
 	enter := func(ctx context.Context, c *exec.Cmd) error {
-		// What is started may be another user than this one, and makes trees.
+		// The helper may run under another user id, and creates trees: prepare their directory for it.
 		if err := client.PrepareOwned(filepath.Join(store.Dir(), "trees")); err != nil {
 			return fmt.Errorf("prepare store %q: %w", store.Dir(), err)
 		}
@@ -42,8 +42,7 @@ func Images() (*images.Client, error) {
 	return &images.Client{Store: store, Program: program, Enter: enter, Unpacked: unpacked}, nil
 }
 
-// Unpacked tells whether all of the layers are unpacked, for whatever ids, and what they take on the
-// disk so.
+// Unpacked reports whether all layers are unpacked, for any id map, and how many bytes they use on disk.
 func Unpacked(store *images.Store, diffIDs []oci.Digest) (disk int64, ok bool) {
 	var ids []layers.DiffID
 	for _, id := range diffIDs {
@@ -52,8 +51,7 @@ func Unpacked(store *images.Store, diffIDs []oci.Digest) (disk int64, ok bool) {
 	return layers.All(store.Dir(), ids)
 }
 
-// Parse is imageref.Parse without what its error says of the name, which whoever took the
-// name says as well.
+// Parse is imageref.Parse, but its error does not repeat the name, which the caller's message has.
 func Parse(name string) (imageref.Ref, error) {
 	ref, err := imageref.Parse(name)
 	if inner := errors.Unwrap(err); inner != nil {

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logDir is where decisions are written down: beside the output directories, so that no
-// sandbox has it unless its caller gives it the whole output root.
+// logDir is the directory of egress logs. It lies beside the output directories, so that no sandbox can reach
+// it unless its caller mounts the whole output root.
 const logDir = ".egress"
 
-// LogFile is the place for the decisions of the sandbox whose output directory has that
-// name. The directory is there when it returns.
+// LogFile returns the path of the egress log of the sandbox whose output directory is name. It creates the
+// log's directory.
 func LogFile(root, name string) (string, error) {
 	dir := filepath.Join(root, logDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -28,8 +28,8 @@ func LogFile(root, name string) (string, error) {
 
 const logSuffix = ".jsonl"
 
-// PruneLogs removes logs below root that nobody has written to since before, and says how
-// many. The log of a sandbox that lives is locked, and stays.
+// PruneLogs removes logs below root that were last written before the given time, and returns their number. The
+// log of a running sandbox is locked, and is kept.
 func PruneLogs(root string, before time.Time) (removed int, err error) {
 	dir := filepath.Join(root, logDir)
 	entries, err := os.ReadDir(dir)
@@ -54,7 +54,7 @@ func PruneLogs(root string, before time.Time) (removed int, err error) {
 	return removed, err
 }
 
-// removeLog removes a log that it could lock: see runner.Egress.
+// removeLog removes a log, unless its sandbox holds the lock: see runner.Egress.
 func removeLog(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

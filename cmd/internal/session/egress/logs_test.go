@@ -27,7 +27,7 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
-// Of old and young, locked, linked and strange files only the old logs go that nobody has.
+// TestPruneLogs checks that only old, unlocked logs are removed: not new or locked ones, links, or other files.
 func TestPruneLogs(t *testing.T) {
 	root, old := t.TempDir(), time.Now().Add(-time.Hour)
 	if n, err := PruneLogs(root, time.Now()); n != 0 || err != nil {

@@ -1,12 +1,12 @@
-// Package outbound makes of what a caller says about the network what a runner takes.
+// Package egress turns a caller's network options into the runner's egress settings.
 //
 //	e, notes, err := egress.Find(ctx, egress.Wants{Mode: "package-managers"}, os.Getenv)
 //	spec.Egress = e                                    // nil: no network
 //	e.Log, err = egress.LogFile(root, name)
 //
-// A policy file, and the mirrors that this host's tools are told to use, are read by
-// demesne-egress, which is started for them: what it takes to understand them would cost
-// every run that wants none. Names alone are words for the runner, and start nothing.
+// The helper demesne-egress reads policy files and the mirrors that this host's tools are configured to use. It
+// is a separate program because its parsers would slow down every run without a network. Rules of names alone
+// go to the runner as they are, and start no helper.
 package egress
 
 import (
@@ -21,32 +21,32 @@ import (
 	"demesne/runner/client"
 )
 
-// Program is what the helper is called.
+// Program is the name of the helper program.
 const Program = "demesne-egress"
 
-// None is the mode that needs no rule, and the one without any word.
+// None is the mode without rules, and the default.
 const None = "none"
 
-// Wants is what a caller says.
+// Wants holds the caller's network options.
 type Wants struct {
-	Mode        string   // of package modes; empty: the file's, or none
-	File        string   // a policy file; empty: none
-	Allow, Deny []string // rules besides
-	GoProxy     bool     // a Go module proxy inside, whatever the mode
-	Gateway     bool     // a way out though nothing is allowed yet: it is learned, or asked about
+	Mode        string   // a mode of package preset; empty: the file's, or none
+	File        string   // path of a policy file; empty: no file
+	Allow, Deny []string // additional rules
+	GoProxy     bool     // provide a Go module proxy inside, whatever the mode
+	Gateway     bool     // set up egress though no rule allows anything yet: for --learn, questions and secrets
 }
 
-// Rules is what demesne-egress answers: what was wrong, or what is to be.
+// Rules is the answer of demesne-egress: either what is wrong, or the effective rules.
 type Rules struct {
-	Wrong []string `json:"wrong,omitempty"` // a line for each thing
+	Wrong []string `json:"wrong,omitempty"` // one line for each error
 	Mode  string   `json:"mode,omitempty"`
-	Go    bool     `json:"go,omitempty"`    // the mode has a Go module proxy inside
-	Allow []string `json:"allow,omitempty"` // the file's, and the mirrors; the mode's own are the runner's to add
+	Go    bool     `json:"go,omitempty"`    // the mode includes a Go module proxy
+	Allow []string `json:"allow,omitempty"` // the file's and the mirrors' rules; the runner adds the mode's own
 	Deny  []string `json:"deny,omitempty"`
-	Notes []string `json:"notes,omitempty"` // about configuration that was not understood
+	Notes []string `json:"notes,omitempty"` // about configuration that could not be parsed
 }
 
-// Error is what is wrong with a policy file, one line each and never none.
+// Error lists what is wrong with a policy file. Lines is never empty.
 type Error struct{ Lines []string }
 
 func (e *Error) Error() string {
@@ -56,8 +56,8 @@ func (e *Error) Error() string {
 	return e.Lines[0]
 }
 
-// Find makes the runner's words of w, and the host's own way out of getenv. It is nil
-// when w wants no network. Notes are lines for a person.
+// Find returns the runner's egress settings for w, with the host's own proxy from getenv. It returns nil if w
+// wants no network. The notes are lines for the user.
 func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egress, []string, error) {
 	var r Rules
 	if (w.Mode != "" && w.Mode != None) || w.File != "" {
@@ -79,7 +79,7 @@ func Find(ctx context.Context, w Wants, getenv func(string) string) (*runner.Egr
 	return e, r.Notes, nil
 }
 
-// ask starts the helper. What it says on stderr says why there is no answer.
+// ask runs the helper. Its stderr becomes the error if it fails.
 func ask(ctx context.Context, w Wants) (r Rules, err error) {
 	path, err := client.FindProgram(Program)
 	if err != nil {
@@ -107,8 +107,8 @@ func ask(ctx context.Context, w Wants) (r Rules, err error) {
 	return r, nil
 }
 
-// Upstream is the proxy that this host is told to use, which only the runner is told. It is nil where
-// there is none.
+// Upstream returns the environment variables that name this host's proxy, or nil if none is set. Only the
+// runner receives them.
 func Upstream(getenv func(string) string) map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
@@ -122,8 +122,8 @@ func Upstream(getenv func(string) string) map[string]string {
 	return found
 }
 
-// Again gives a sandbox that is started again over its files the way out that getenv knows, for
-// no file has it; see client.Options.
+// Again returns a function that gives a restarted sandbox the upstream proxy from getenv, because the sandbox's
+// stored files do not contain it; see client.Options.
 func Again(getenv func(string) string) func(*runner.Spec) {
 	return func(s *runner.Spec) { s.Egress.Upstream = Upstream(getenv) }
 }

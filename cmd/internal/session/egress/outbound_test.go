@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// helper puts a shell script in the place of demesne-egress.
+// helper installs a shell script in place of demesne-egress.
 func helper(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,7 +22,7 @@ func helper(t *testing.T, script string) {
 
 func noEnv(string) string { return "" }
 
-// Names alone start nothing, and no words are no network.
+// TestFindAlone checks that rules of names alone start no helper, and that no options mean no network.
 func TestFindAlone(t *testing.T) {
 	t.Setenv("DEMESNE_LIBEXEC", t.TempDir())
 	for _, w := range []Wants{{}, {Mode: None}, {Deny: []string{"a.test"}}} {
@@ -78,7 +78,7 @@ func TestFindFails(t *testing.T) {
 	}
 }
 
-// The host's own proxy goes to the runner, and with it what it is not for.
+// TestUpstream checks that the host's proxy variables are passed to the runner, NO_PROXY included.
 func TestUpstream(t *testing.T) {
 	env := map[string]string{"https_proxy": "http://u:p@proxy.test:3128", "NO_PROXY": "corp.test", "HTTP_PROXY": "", "ALL_PROXY": "x", "HOME": "/"}
 	e, _, err := Find(context.Background(), Wants{Allow: []string{"a.test"}}, func(k string) string { return env[k] })

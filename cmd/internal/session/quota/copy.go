@@ -10,13 +10,13 @@ import (
 	"demesne/runner/tarball"
 )
 
-// Variables that bound one copy into a sandbox, out of it, or to another one.
+// Variables that bound one copy into a sandbox, out of it, or between sandboxes.
 const (
 	VarCopyBytes = "DEMESNE_MAX_COPY_BYTES"
 	VarCopyFiles = "DEMESNE_MAX_COPY_FILES"
 )
 
-// Copy returns the limits of one copy; zero fields are tarball's own.
+// Copy returns the limits of one copy; a zero field means tarball's default.
 func Copy(env func(string) string) (l tarball.Limits, err error) {
 	if l.Bytes, err = size(env, VarCopyBytes); err == nil && env(VarCopyFiles) != "" {
 		l.Entries, err = number(env, VarCopyFiles, 0)
@@ -24,7 +24,7 @@ func Copy(env func(string) string) (l tarball.Limits, err error) {
 	return l, err
 }
 
-// size reads a number of bytes, or of KiB, MiB, GiB or TiB (512m, 2g); 0 if the variable is not set.
+// size parses a size with an optional suffix k, m, g or t (512m, 2g). It returns 0 if the variable is not set.
 func size(env func(string) string, variable string) (int64, error) {
 	v := strings.ToLower(env(variable))
 	if v == "" {
@@ -41,7 +41,7 @@ func size(env func(string) string, variable string) (int64, error) {
 	return n * unit, nil
 }
 
-// CopyHint returns which variable lifts the limit that a copy exceeded, or "".
+// CopyHint returns a hint that names the variable for the limit that a copy exceeded, or "".
 func CopyHint(err error) string {
 	var e *tarball.LimitError
 	switch {

@@ -1,12 +1,13 @@
-// Package room bounds what a user may have at once: sandboxes that stay, and jobs that run. The numbers are the
-// environment's, and the same for all programs.
+// Package quota bounds how many persistent sandboxes, running jobs and output directories a user may have at
+// once. The bounds come from the environment, and are the same for all programs.
 //
 //	most, err := quota.Sandboxes(os.Getenv)
 //	… make one …
-//	err = quota.Full(n, most)      // of n there are, it among them
+//	err = quota.Full(n, most)      // n counts all, including the new one
 //
-// It is looked at afterwards, so that two that come at once cannot both be the last one; who finds too many
-// takes its own away again. The bound is a help against mistakes, such as a loop: a user could set another one.
+// Callers count after creation, so that two concurrent ones cannot both take the last slot; a caller that finds
+// too many removes its own. The bound protects against mistakes, such as a loop. It is no security boundary: a
+// user can set another one.
 package quota
 
 import (
@@ -15,27 +16,27 @@ import (
 	"strconv"
 )
 
-// Variables of the environment.
+// Environment variables.
 const (
 	VarSandboxes = "DEMESNE_MAX_SANDBOXES"
 	VarSlots     = "DEMESNE_JOB_SLOTS"
 	VarOutputs   = "DEMESNE_MAX_OUTPUTS"
 )
 
-// sandboxes is how many that stay there may be, and outputs how many output directories an MCP server keeps, unless the
-// environment says.
+// sandboxes is the default bound of persistent sandboxes, and outputs that of the output directories that an
+// MCP server keeps.
 const sandboxes, outputs = 64, 1000
 
-// ErrFull says that a user has as many sandboxes as are allowed.
+// ErrFull means that a user has more sandboxes than are allowed.
 var ErrFull = errors.New("too many sandboxes")
 
-// Sandboxes is how many of those that stay a user may have.
+// Sandboxes returns how many persistent sandboxes a user may have.
 func Sandboxes(env func(string) string) (int, error) { return number(env, VarSandboxes, sandboxes) }
 
 // Outputs is how many output directories an MCP server keeps.
 func Outputs(env func(string) string) (int, error) { return number(env, VarOutputs, outputs) }
 
-// Slots is how many jobs run at once, fallback unless the environment says.
+// Slots returns how many jobs may run at once; fallback is the default.
 func Slots(env func(string) string, fallback int) (int, error) {
 	return number(env, VarSlots, fallback)
 }
@@ -52,7 +53,7 @@ func number(env func(string) string, variable string, fallback int) (int, error)
 	return n, nil
 }
 
-// Full is [ErrFull] if n that stay are more than most.
+// Full returns [ErrFull] if n, the number of persistent sandboxes, is more than most.
 func Full(n, most int) error {
 	if n > most {
 		return fmt.Errorf("create sandbox: %w (%d)", ErrFull, most)
