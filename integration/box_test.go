@@ -17,8 +17,8 @@ import (
 // canary is a value that no sandbox may see.
 const canary = "canary-6f1d2c"
 
-// box is the environment of one test: directories of its own, and a check at the end of the test that no process
-// or file outlived it.
+// box is the environment of one test, with directories of its own. At the end of the test it checks that no
+// process or file remains.
 type box struct {
 	testing.TB
 	dir, home, run, out string

@@ -5,11 +5,11 @@
 //	└─ container          makes a container of DIR, with the namespaces that demesne's sandboxes have
 //	   └─ container init  libcontainer's half, which becomes /bin/true
 //
-// demesne run has the same three programs, and a PID 1 of its own. demesne adds what floor leaves
-// out: a runner that serves several sandboxes, PID 1, Landlock, seccomp, the mask over /proc,
-// limits, a /dev, streams, verified layers and the receipt. The distance from floor to demesne is
-// the cost of these. The distance from bwrap to floor is the cost of Go and libcontainer. floor
-// confines nothing: use it for nothing else.
+// demesne run has the same three programs, and a PID 1 of its own. Besides that PID 1, floor lacks
+// the shared runner, Landlock, seccomp, the mask over /proc, limits, a /dev, streams, verified
+// layers and the receipt. The distance from floor to demesne is the cost of these. The distance
+// from bwrap to floor is the cost of Go and libcontainer. floor confines nothing: use it for
+// nothing else.
 //
 // It is two programs because libcontainer needs cgo, and starts its own program a second time. Only
 // the second program pays for that start.

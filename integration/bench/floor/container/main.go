@@ -53,9 +53,8 @@ func run(root, state string) error {
 	return err
 }
 
-// mounts builds the tree, and two mounts that libcontainer needs: a state directory that is a mount point,
-// without which libcontainer copies this program, and a cgroup2 at /sys/fs/cgroup, because the machine may have
-// none.
+// mounts builds the tree, and two mounts that libcontainer needs. The state directory must be a mount point, or
+// libcontainer copies this program. /sys/fs/cgroup must be a cgroup2, which the machine may lack.
 func mounts(root, state string) error {
 	return errors.Join(
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""),
