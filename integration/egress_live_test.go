@@ -123,8 +123,8 @@ func TestEgressLog(t *testing.T) {
 	})
 }
 
-// TestEscapeN35LogFlood checks that the log aggregates repeated refusals into few lines, and still records what
-// is allowed after them (N35).
+// TestEscapeN35LogFlood checks that the log aggregates repeated refusals into few lines, and still records later
+// allowed requests (N35).
 func TestEscapeN35LogFlood(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

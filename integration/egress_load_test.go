@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// busyClient makes allowed requests directly and through the proxy until it is told to stop, and keeps one tunnel
+// busyClient makes allowed requests directly and through the proxy until the test stops it, and keeps one tunnel
 // open. It prints the requests that failed.
 const busyClient = `
 import os, socket, threading, urllib.request

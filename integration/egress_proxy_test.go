@@ -45,7 +45,7 @@ func TestProxyKilled(t *testing.T) {
 }
 
 // TestProxyKilledRemembers checks that the denials of a killed proxy appear in the result of the command that
-// they concern. The next proxy continues with what was left of each rule's budget.
+// they concern. The next proxy continues with the remainder of each rule's budget.
 func TestProxyKilledRemembers(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

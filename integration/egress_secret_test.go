@@ -71,9 +71,9 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 	})
 }
 
-// TestSecretCaptured checks that no record of a command that uses a secret contains its value: results, jobs,
-// tool results, traces, receipts, decisions, and the files of each. Where demesne captures the output and knows
-// the value, it also redacts a value that came from an input.
+// TestSecretCaptured checks that no record of a command that uses a secret contains its value. Records are
+// results, jobs, tool results, traces, receipts and decisions, and the files of each. Where demesne captures the
+// output and knows the value, it also redacts a value that came from an input.
 func TestSecretCaptured(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")

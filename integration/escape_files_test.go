@@ -100,8 +100,8 @@ func TestEscapeF4OtherNames(t *testing.T) {
 	}
 }
 
-// TestEscapeF11LeakedDescriptors checks that a sandbox has no descriptor of the caller or the runner, and that a
-// working directory that looks like a path to one is refused (F11).
+// TestEscapeF11LeakedDescriptors checks that a sandbox has no descriptor of the caller or the runner (F11). A
+// working directory that looks like a path to one is refused.
 func TestEscapeF11LeakedDescriptors(t *testing.T) {
 	b := newBox(t)
 	etc, err := os.Open("/etc")

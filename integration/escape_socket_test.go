@@ -105,7 +105,7 @@ func TestEscapeF1RunDirectory(t *testing.T) {
 }
 
 // TestEscapeOtherUsers checks that other users of the machine cannot connect to a runner, whatever the caller's
-// umask, nor to an MCP server on the loopback without a token.
+// umask. They cannot connect to an MCP server on the loopback without a token either.
 func TestEscapeOtherUsers(t *testing.T) {
 	b := newBox(t)
 	b.finish(b.command("/bin/sh", "-c", `umask 0; exec "$0" create --name open`, bin+"/demesne"))

@@ -14,8 +14,8 @@ const say = `perl -MIO::Socket::UNIX -e '
 $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or print("refused\n"), exit;
 print $s "hello\n"; $s->flush; shutdown $s, 1; print <$s>' `
 
-// TestSocket checks that a sandbox can connect to a named socket of the machine and to no other, and that it can
-// do nothing else with the socket.
+// TestSocket checks that a sandbox can connect to a socket given by --socket, and to no other. It can do nothing
+// else with that socket.
 func TestSocket(t *testing.T) {
 	b := newBox(t)
 	l, err := net.Listen("unix", b.dir+"/s")

@@ -27,7 +27,7 @@ func TestFilesInputs(t *testing.T) {
 	if got := b.sh("cat /in/data.csv /in/link", "--in", "data.csv", "--in", "./link"); got != "a,b\na,b\n" {
 		t.Errorf("relative: %q", got)
 	}
-	// Inputs are read-only, whoever owns them, and cannot be made writable.
+	// Inputs are read-only, independent of their owner, and cannot be made writable.
 	b.sh(`for c in 'echo x >> /in/data.csv' 'rm -f /in/data.csv' 'chmod 777 /in/data.csv' 'mv /in/tool.sh /in/x' \
 		'touch /in/new' 'mkdir /in/t/new' 'truncate -s 0 /in/t/er' 'ln /in/t/er /in/t/er2' 'chown 0:0 /in/tool.sh && touch -d 2000-01-01 /in/tool.sh'; do
 		if eval "$c" 2>/dev/null; then echo "worked: $c"; exit 1; fi; done`,
@@ -183,7 +183,7 @@ func TestFilesOutFresh(t *testing.T) {
 	if filepath.Dir(first.Out) != b.out || first.Out == second.Out {
 		t.Errorf("outputs %q and %q, want two fresh ones in %s", first.Out, second.Out, b.out)
 	}
-	// An output directory that stays empty is removed, unless the caller named it or the result did.
+	// An empty output directory is removed, unless the caller or the result named it.
 	before, named := names(b.out), b.dir+"/named"
 	b.sh("true")
 	b.sh("true", "--out", named)
@@ -201,8 +201,8 @@ func TestFilesOutFresh(t *testing.T) {
 	}
 }
 
-// TestEscapeF2LinksInOut checks that a link made in a sandbox is never followed outside: neither when demesne
-// fixes ownership of /out, nor by the next run that uses the directory (F2).
+// TestEscapeF2LinksInOut checks that a link made in a sandbox is never followed outside (F2). Neither demesne,
+// when it fixes ownership of /out, nor the next run that uses the directory follows it.
 func TestEscapeF2LinksInOut(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("o")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// onFullDisk runs shell text in a home directory of 12 MB, in a mount namespace and, for an ordinary user, in a
+// onFullDisk runs shell text in a home directory of 12 MB. It uses a mount namespace and, for an ordinary user, a
 // user namespace as well. The shell function fill uses up the space that is left, and empty frees it.
 func (b *box) onFullDisk(script string) result {
 	b.Helper()

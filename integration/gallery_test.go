@@ -40,8 +40,8 @@ func newGalleryOf(t testing.TB, opts fixture.Options) *gallery {
 	return g
 }
 
-// sweep checks that gc --all leaves no tree, whoever owned the files in it. Without it an ordinary user could not
-// remove the box.
+// sweep checks that gc --all leaves no tree, independent of the owners of its files. An ordinary user could not
+// remove the box without it.
 func (g *gallery) sweep() {
 	g.Helper()
 	eventually(g, "every process to be gone", func() bool { return len(descendants()) == 0 })

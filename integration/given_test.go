@@ -208,7 +208,7 @@ func (w *lineWriter) until(t *testing.T, want string) {
 }
 
 // TestEscapeF23OthersInOut checks that files that another user writes into root's /out during a run keep their
-// owner, also where root of the image has many ids (F23).
+// owner (F23). That includes images whose root has many ids.
 func TestEscapeF23OthersInOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // it takes two users

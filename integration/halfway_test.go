@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// halfway runs the command once to its end, and measures its duration. Then it starts the command again, for the
-// given number of rounds, and kills the processes that whom returns after a random part of that time. It calls
-// after at the end of each run.
+// halfway runs the command once to its end, and measures its duration. Then it starts the command again for the
+// given number of rounds. In each, it kills the processes that whom returns after a random part of that time. It
+// calls after at the end of each run.
 func (b *box) halfway(rounds int, whom func(cli int) []int, args []string, after func(killed bool)) {
 	b.Helper()
 	began := time.Now()

@@ -30,8 +30,8 @@ func (g *gallery) onSmallDisk(t *testing.T, megabytes, script string) result {
 	return g.finish(cmd)
 }
 
-// TestImageDiskFull checks that a disk that fills up while fetching or unpacking is reported in one line, and
-// that the store is left as it was. Images already there still run, and the space is freed.
+// TestImageDiskFull checks that a disk that fills up while fetching or unpacking is reported in one line. The
+// store is left as it was: images already there still run, and the space is freed.
 func TestImageDiskFull(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
 	for name, layer := range map[string][]fixture.Entry{
@@ -59,8 +59,8 @@ func TestImageDiskFull(t *testing.T) {
 	}
 }
 
-// TestImageBombDisk checks that an archive whose content does not fit is refused before the disk is full, and
-// that the store is left as it was (F26).
+// TestImageBombDisk checks that an archive whose content does not fit is refused before the disk is full (F26).
+// The store is left as it was.
 func TestImageBombDisk(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
 	g := newGallery(t)

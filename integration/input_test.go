@@ -107,8 +107,8 @@ func prepareBadInput(b *box) {
 	}
 }
 
-// refused checks that the command exits with 125, prints nothing on stdout, and prints one line "demesne: VERB:
-// …" on stderr, followed by at most one hint.
+// refused checks that the command exits with 125 and prints nothing on stdout. It prints one line
+// "demesne: VERB: …" on stderr, followed by at most one hint.
 func (b *box) refused(t *testing.T, says string, args ...string) {
 	t.Helper()
 	r := b.demesne(args...)

@@ -217,8 +217,8 @@ func TestEscapeP20SupervisorDies(t *testing.T) {
 	b.sh("true")
 }
 
-// TestEscapeP18StalePID checks that a stale state file with the PID of an unrelated process ends no process, even
-// if the rest of the file is valid (P18).
+// TestEscapeP18StalePID checks that a stale state file with the PID of an unrelated process ends no process
+// (P18). The rest of the file is valid.
 func TestEscapeP18StalePID(t *testing.T) {
 	b := newBox(t)
 	id := strings.TrimSpace(b.demesne("create").stdout)

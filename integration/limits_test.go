@@ -159,8 +159,8 @@ func TestEscapeP11Descriptors(t *testing.T) {
 	usable(t)
 }
 
-// TestLimitCPUs checks that the kernel enforces a CPU limit, by a quota of the control group or by CPU affinity,
-// and that the receipt says which.
+// TestLimitCPUs checks that the kernel enforces a CPU limit, by a quota of the control group or by CPU affinity.
+// The receipt says which.
 func TestLimitCPUs(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--cpus", "0.5")

@@ -38,8 +38,8 @@ func gone(t *testing.T) {
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 }
 
-// TestLinger checks that one runner serves the runs of a loop, with sandboxes that it prepared meanwhile, and
-// that it ends when its time is up.
+// TestLinger checks that one runner serves the runs of a loop, with sandboxes that it prepared meanwhile. It ends
+// when its time is up.
 func TestLinger(t *testing.T) {
 	b := newBox(t).lingers("2s")
 	b.sh("true")

@@ -8,9 +8,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestMCPImage checks that a call on an image pulls, unpacks and runs it, however many calls ask for it at once,
-// and that the receipt has its digest. Of images outside the catalogue, a model may use only those that the
-// operator allows.
+// TestMCPImage checks that a call on an image pulls, unpacks and runs it, however many calls ask for it at once.
+// The receipt has its digest. Of images outside the catalogue, a model may use only those that the operator
+// allows.
 func TestMCPImage(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")

@@ -12,8 +12,8 @@ import (
 
 // Tests of fallback levels. Each weaker level must be reported, have bounds, and be refusable.
 
-// single returns a function that starts the CLI as a caller with one id: a user without subordinate ids, or a
-// user for whom newuidmap cannot work.
+// single returns a function that starts the CLI as a caller with one id. That is a user without subordinate ids,
+// or a user for whom newuidmap cannot work.
 func (b *box) single(t *testing.T) func(args ...string) *exec.Cmd {
 	if os.Getuid() == 0 {
 		b.as(54321)

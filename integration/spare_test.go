@@ -182,8 +182,8 @@ func TestSpareNetwork(t *testing.T) {
 	})
 }
 
-// TestSpareOff checks that prepared sandboxes are not listed, are not made for a caller that turns them off, and
-// that an invalid pool size is reported.
+// TestSpareOff checks that prepared sandboxes are not listed, and are not made for a caller that turns them off.
+// An invalid pool size is reported.
 func TestSpareOff(t *testing.T) {
 	b := newBox(t)
 	b.demesne("create", "--name", "holder")
