@@ -65,7 +65,7 @@ docs: build
 	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
 	@rm bin/.reference
 
-# Installs what only the tests and the bench use. demesne itself needs only the kernel, and uses
+# Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
 deps:
 	@integration/deps.sh

@@ -31,7 +31,7 @@ func TestEgressSecretLive(t *testing.T) {
 		refused("a secret for a live sandbox", "secret TOKEN: started without it", exec(secret, bare, "-c", "echo ran"))
 		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--in-turn"}, secret...), bare, "-c", "echo ran"))
 		refused("without a network", "secret TOKEN: started without it", exec(secret, n.create(), "-c", "echo ran"))
-		os.RemoveAll(n.home + "/.demesne/turns") // the line of waiting commands
+		os.RemoveAll(n.home + "/.demesne/turns") // directory of the line of waiting commands
 		// Follow the hint of the refusal.
 		n.must("stop", "--keep", bare)
 		if r := exec(secret, bare, "-c", use("Later")); r.code != 0 || !n.heard("vault.test got Later "+canary) {

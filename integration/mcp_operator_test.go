@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asked starts a server whose client can put questions to a user, who answers action.
+// asked starts a server whose client answers its questions to the user with action.
 func (b *box) asked(action string) *mcpClient {
 	b.Helper()
 	m := b.mcpRaw()

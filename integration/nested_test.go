@@ -118,7 +118,7 @@ podman run --rm --cgroups=disabled --network host -v /dev/pts:/dev/pts inner bus
 func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
 	t.Helper()
 	path := program(t, "podman")
-	// Podman's own state. The leak check must not see it.
+	// Podman's own state, which the leak check does not cover.
 	home := b.mkdir("podman")
 	env := []string{"HOME=" + home, "XDG_RUNTIME_DIR=" + b.mkdir("podman/run")}
 	os.Chmod(b.dir+"/podman/run", 0o700)

@@ -230,7 +230,7 @@ func TestSpareLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := []string{"-U", "-m", "-t", strconv.Itoa(info.PID)}
-	if os.Geteuid() != 0 { // root becomes uid 0 inside without this flag
+	if os.Geteuid() != 0 { // already uid 0 inside
 		flags = append(flags, "--preserve-credentials")
 	}
 	enter := func(argv ...string) (string, error) {
