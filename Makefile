@@ -7,19 +7,19 @@ SHELL := /bin/bash
 GO ?= go
 PREFIX ?= /usr/local
 BIN := $(CURDIR)/bin
-# A clone that another user owns builds too: git would refuse to say what commit it is.
-# -trimpath for all, so that programs, vet and tests share what is compiled.
+# Do not stamp the commit: git refuses to report it in a clone that another user owns.
+# All use -trimpath, so that programs, vet and tests share compiled packages.
 export GOFLAGS := -buildvcs=false -trimpath $(GOFLAGS)
 LIGHT := -ldflags "-s -w"
-# libcontainer's nsenter and our own constructor are C: static where the machine's
-# libc can be linked so (glibc and musl both can), dynamic otherwise.
+# libcontainer's nsenter and demesne's own constructor are C. The runner is static where the
+# machine's libc can be linked statically (glibc and musl both can), and dynamic otherwise.
 STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
-# The packages that compile without cgo, and so for another architecture from here.
+# Packages that compile without cgo, and therefore cross-compile from this machine.
 PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
-# Packages whose tests may run under the race detector: it needs cgo and threads of its
-# own, which the kernel tests of the others (they restrict themselves) do not survive.
+# Packages whose tests may run under the race detector. It needs cgo and threads of its own;
+# kernel tests of the other packages restrict themselves, and would fail with it.
 RACE := ./cmd/demesne ./cmd/internal/... ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
@@ -45,7 +45,7 @@ check:
 bench: build
 	$(GO) run ./integration/bench -bin $(BIN)
 
-# Every fuzz target there is, wherever it is.
+# Runs every fuzz target of the tree.
 fuzz:
 	@set -e; grep -ro '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' . | sort | while IFS=: read -r file target; do \
 	  $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} "$$(dirname "$$file")"; done
@@ -53,20 +53,20 @@ fuzz:
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
 
-# demesne-mcp against the MCP project's conformance suite and inspector, Claude Code and Codex, from npm;
-# CLIENTS=conformance is only that.
+# Tests demesne-mcp with the MCP project's conformance suite and inspector, Claude Code and Codex,
+# all from npm. CLIENTS=conformance runs the suite only.
 clients: build
 	@integration/clients.sh
 
-# README.md's reference is the program's own help.
+# Writes the program's own help into README.md as its reference.
 docs: build
 	@bin/demesne help --markdown > bin/.reference
 	@sed -i -e '/^<!-- made by demesne help/,/^<!-- end of what demesne help/{/^<!--/!d}' \
 	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
 	@rm bin/.reference
 
-# What only the tests and the bench use. demesne itself needs nothing but the kernel;
-# newuidmap (uidmap) gives it more than one user id where it is there.
+# Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
+# newuidmap (uidmap), where installed, to get more than one user id.
 deps:
 	@integration/deps.sh
 

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What a caller runs in a persistent sandbox ends with that caller, however it dies: nothing could cancel it any more. The sandbox stays.
+// TestSessionCallerKilled checks that a command in a persistent sandbox ends when its caller is killed, because
+// no other process could cancel it. The sandbox itself remains.
 func TestSessionCallerKilled(t *testing.T) {
 	b := newBox(t)
 	id := b.create()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# go test -exec: runs a compiled test binary as $DEMESNE_USER, in the readable copy of
-# the package's directory that test.sh staged, with a login's environment.
+# go test -exec: runs a compiled test binary as $DEMESNE_USER with a login's environment, in
+# the readable copy of the package's directory that test.sh staged.
 set -eu
 test=$1
 shift

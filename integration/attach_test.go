@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A command on a terminal can be left, goes on, and is found again with what it wrote meanwhile; also when whoever had
-// the terminal was killed. Two do not have it at once.
+// TestAttach checks that a command on a terminal keeps running after a detach, and after its client is killed. A
+// later attach shows what it wrote meanwhile. Only one client has the terminal at a time.
 func TestAttach(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
@@ -39,7 +39,7 @@ func TestAttach(t *testing.T) {
 	if code := third.wait(); code != 0 {
 		t.Errorf("the command exits %d", code)
 	}
-	// No command has a terminal now: it is a shell, for a person.
+	// No command has a terminal now, so attach starts a shell. It requires a terminal itself.
 	b.refused(t, "no command in it has a terminal", "attach", "box")
 	shell := b.terminal("attach", "box")
 	shell.typ("echo shell-$((3+4)); exit 5\r")
@@ -50,7 +50,8 @@ func TestAttach(t *testing.T) {
 	b.refused(t, "no such sandbox", "attach", "nosuch")
 }
 
-// What nobody reads does not keep a command from going on, and of much only the end is kept.
+// TestAttachMuch checks that unread output does not block a command, and that only the end of long output is
+// kept.
 func TestAttachMuch(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
@@ -71,7 +72,7 @@ func TestAttachMuch(t *testing.T) {
 	}
 }
 
-// attach of a job is its output and its exit code.
+// TestAttachJob checks that attach to a job prints its output and exits with its code.
 func TestAttachJob(t *testing.T) {
 	b := newBox(t)
 	b.Cleanup(func() { os.RemoveAll(b.home + "/.demesne/jobs") })

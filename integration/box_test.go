@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// canary is what no sandbox may ever see.
+// canary is a value that no sandbox may see.
 const canary = "canary-6f1d2c"
 
-// box is a corner of the machine for one test: directories of its own, and a check at
-// the end that nothing outlived the test.
+// box is the environment of one test, with directories of its own. At the end of the test it checks that no
+// process or file remains.
 type box struct {
 	testing.TB
 	dir, home, run, out string
-	store               string // of images; made by whoever needs it
-	uid                 int    // run as this user instead; -1: as we are
+	store               string // image store; tests that need it create it
+	uid                 int    // user id to run programs as; -1: the current user
 	extra               []string
-	before              around // it was made
+	before              around // the machine's state before the test
 }
 
 func newBox(t testing.TB) *box {
 	t.Helper()
-	// Short: a unix socket's path has 108 bytes. Searchable: real root's runner is not root.
+	// The path must be short, because the path of a Unix socket has at most 108 bytes. It must be searchable,
+	// because real root's runner does not run as root.
 	dir, err := os.MkdirTemp("/tmp", "dm")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +47,7 @@ func newBox(t testing.TB) *box {
 	t.Cleanup(func() {
 		t.Helper()
 		b.checkLeaks()
-		// What subordinate ids own only demesne can remove.
+		// Only demesne can remove files owned by subordinate ids.
 		if len(names(b.store+"/trees")) > 0 {
 			b.demesne("gc", "--all")
 		}
@@ -57,7 +58,7 @@ func newBox(t testing.TB) *box {
 	return b
 }
 
-// as makes b's programs run as uid, who has no passwd entry and no subordinate ids.
+// as makes b's programs run as uid, which has no passwd entry and no subordinate ids.
 func (b *box) as(uid int) *box {
 	b.Helper()
 	b.uid = uid
@@ -69,7 +70,7 @@ func (b *box) as(uid int) *box {
 	return b
 }
 
-// result is how a program ended.
+// result holds the exit code and output of a program.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -79,15 +80,16 @@ func (b *box) environ() []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
 		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.dir + "/k",
-		"DEMESNE_ALLOWED_PATHS=" + b.dir, // what an MCP server starts in is above its home here, which is no default
+		"DEMESNE_ALLOWED_PATHS=" + b.dir, // MCP's default, the working directory, contains the home here, so it allows nothing
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
-		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a shell of a test may write there
-		"GODEBUG=", "CI=" + os.Getenv("CI"), "DEMESNE_LINGER=0", // TestLinger and TestLeftovers try others
+		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a test's shell may write its history there
+		"GODEBUG=", "CI=" + os.Getenv("CI"), "DEMESNE_LINGER=0", // TestLinger and TestLeftovers set other values
 	}, b.extra...)
 }
 
-// command is a program of ours (or an absolute path), not started. Five minutes are the most it gets: a layer
-// is on the disk before it has a name, with all that others have written (syncfs(2)).
+// command returns a command for one of demesne's programs, or for an absolute path, without starting it. It may
+// run for five minutes: syncfs(2) flushes a layer, and all other dirty data of the file system, before the layer
+// gets its name.
 func (b *box) command(name string, args ...string) *exec.Cmd {
 	b.Helper()
 	if !strings.Contains(name, "/") {
@@ -143,7 +145,7 @@ func (b *box) sh(script string, flags ...string) string {
 	return r.stdout
 }
 
-// report is the --json result, as a caller outside Go would read it.
+// report is the --json result, as a client in another language would read it.
 type report struct {
 	Sandbox  string  `json:"sandbox"`
 	Stdout   string  `json:"stdout"`
@@ -178,7 +180,7 @@ type layer struct{ Name, Status, Detail, Why, Fix string }
 
 type limit struct{ Name, Value, Mechanism, Status, Why, Fix string }
 
-// report runs a command with --json and reads the result.
+// report runs a command with --json and parses the result.
 func (b *box) report(flags []string, argv ...string) (report, result) {
 	b.Helper()
 	r := b.demesne(append(append(append([]string{"run", "--json"}, flags...), "--"), argv...)...)
@@ -193,7 +195,7 @@ func (b *box) parse(r result) (p report) {
 	return p
 }
 
-// file writes a file of the box and returns its path.
+// file writes a file below the box's directory and returns its path.
 func (b *box) file(name, text string, mode os.FileMode) string {
 	b.Helper()
 	p := filepath.Join(b.dir, name)
@@ -207,7 +209,7 @@ func (b *box) file(name, text string, mode os.FileMode) string {
 	return p
 }
 
-// mkdir makes a directory of the box that its user may write to.
+// mkdir creates a directory below the box's directory that the box's user may write to.
 func (b *box) mkdir(name string) string {
 	b.Helper()
 	p := filepath.Join(b.dir, name)
@@ -220,7 +222,7 @@ func (b *box) mkdir(name string) string {
 	return p
 }
 
-// need skips the test for want of something, or fails it under CI.
+// need skips the test if ok is false, or fails it under CI.
 func need(t testing.TB, ok bool, what string) {
 	t.Helper()
 	switch {
@@ -232,7 +234,7 @@ func need(t testing.TB, ok bool, what string) {
 	}
 }
 
-// program finds a program of the host, /usr/sbin included.
+// program returns the path of a host program, searching /usr/sbin too.
 func program(t testing.TB, name string) string {
 	t.Helper()
 	for _, d := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
@@ -244,7 +246,7 @@ func program(t testing.TB, name string) string {
 	return ""
 }
 
-// eventually waits for cond, which is polled; nobody waits that long for what comes.
+// eventually polls cond until it is true. After a minute, far longer than it should take, it fails the test.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

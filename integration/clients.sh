@@ -1,9 +1,9 @@
 #!/bin/bash
-# make clients: demesne-mcp against programs that others wrote: the MCP project's
-# conformance suite over HTTP, its inspector over stdio, and Claude Code and Codex, with a
-# model that is a script (clients/model.mjs). They come from npm, with the node they want,
-# into $DEMESNE_NPM (~/.cache/demesne-npm), once. x86-64 only: so are the binaries named here.
-# $CLIENTS names those that are wanted, by the first word of a line of packages below; CI wants
+# make clients: tests demesne-mcp with third-party clients: the MCP project's conformance suite
+# over HTTP, its inspector over stdio, and Claude Code and Codex with a scripted model
+# (clients/model.mjs). They are installed once from npm, with the node version they need, into
+# $DEMESNE_NPM (~/.cache/demesne-npm). x86-64 only, because the binaries named here are.
+# $CLIENTS selects clients by the first word of a line of the package list below. CI runs only
 # conformance, which has the least to download.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,7 +24,7 @@ END
 
 if [ "$(cat "$npm/installed" 2>/dev/null)" != "$packages" ]; then
   mkdir -p "$npm"
-  # shellcheck disable=SC2086 # one word a package
+  # shellcheck disable=SC2086 # one word per package
   npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$npm" $packages
   echo "$packages" > "$npm/installed"
 fi
@@ -54,7 +54,7 @@ try_conformance() {
 try_inspector() {
   echo "== inspector"
   inspect() { mcp-inspector --cli "$bin/demesne-mcp" "$@"; }
-  expect() { # WHAT TEXT COMMAND…
+  expect() { # NAME TEXT COMMAND…
     local what=$1 text=$2
     shift 2
     "$@" > "$work/said" || { cat "$work/said"; exit 1; }
@@ -69,7 +69,7 @@ try_inspector() {
   expect prompts/get 'count the lines' inspect --method prompts/get --prompt-name run_in_sandbox --prompt-args 'task=count the lines'
 }
 
-# What both are asked to do, and what they have to say of it in the end.
+# Starts the scripted model that both clients talk to, and defines the result they must report.
 model() {
   [ -z "$server" ] || return 0
   "$npm/node_modules/.bin/node" "$lists/model.mjs" 'echo made in a sandbox; exit 3' "$work/asked" > "$work/port" &
@@ -79,7 +79,7 @@ model() {
   told='RESULT .*\\"exit_code\\":3.*\\"stdout\\":\\"made in a sandbox'
 
   alone() { env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" timeout 120 "$@" < /dev/null; }
-  says() { # WHO FILE
+  says() { # NAME FILE
     grep -qE "$told" "$2" || { echo "$1 says:"; cat "$2"; exit 1; }
     echo "✓ sandbox_script, called by $1"
   }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The exit codes are env(1)'s, timeout(1)'s and the shell's.
+// TestExitCodes checks that the exit codes are those of env(1), timeout(1) and the shell.
 func TestExitCodes(t *testing.T) {
 	b := newBox(t)
 	plain := b.file("plain", "not a program\n", 0o644)
@@ -45,7 +45,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Why a command ended is a word of its own in the result, never to be guessed from the code.
+// TestExitReasons checks that the result names the reason why a command ended, so that clients need not guess it
+// from the code.
 func TestExitReasons(t *testing.T) {
 	b := newBox(t)
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// disk returns a file's size and the bytes that it takes on the disk.
+// disk returns a file's size and the bytes allocated for it.
 func disk(t *testing.T, path string) (size, taken int64) {
 	t.Helper()
 	st, err := os.Lstat(path)
@@ -21,7 +21,7 @@ func disk(t *testing.T, path string) (size, taken int64) {
 
 const hole = 900 << 20 // 943718400
 
-// F25: holes of a file are holes in its copy, whichever way it goes.
+// TestCopySparse checks that holes of a file remain holes in its copy, in every direction (F25).
 func TestCopySparse(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -44,7 +44,8 @@ func TestCopySparse(t *testing.T) {
 	b.must("rm", "one", "two")
 }
 
-// F25: the operator's ceiling holds for every copy, and what exceeds it leaves nothing.
+// TestCopyCeiling checks that the operator's ceiling holds for every copy, and that a copy that exceeds it leaves
+// no files (F25).
 func TestCopyCeiling(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -84,7 +85,8 @@ func TestCopyCeiling(t *testing.T) {
 	b.must("rm", "one", "two")
 }
 
-// What is neither file, directory nor link is not copied, and every way of copying says so.
+// TestCopySpecial checks that only files, directories and symbolic links are copied, and that every way of
+// copying reports the rest.
 func TestCopySpecial(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -138,7 +140,8 @@ func TestCopySpecial(t *testing.T) {
 	b.must("rm", "one", "two")
 }
 
-// Files that the kernel makes when they are read have no size: their content is copied all the same.
+// TestCopyKernelFiles checks that files of size 0 that the kernel generates on read are copied with their
+// content.
 func TestCopyKernelFiles(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the tests and the bench use and this machine lacks. Without root, or
-# without apt, it says what is missing: the tests that need it skip, or fail under CI.
+# Installs the programs that the tests and the bench use and the machine lacks. Without root or
+# apt it lists what is missing; tests that need those skip, or fail under CI.
 set -eu
 want=()
 need() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || want+=("$2"); }
@@ -35,7 +35,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 echo "deps: installing ${want[*]}"
 export DEBIAN_FRONTEND=noninteractive
-# The tests run servers of their own: none starts for having been installed, nor at boot.
+# The tests run servers of their own: keep the installed ones from starting now or at boot.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
   trap 'rm -f $policy' EXIT

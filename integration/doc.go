@@ -1,17 +1,17 @@
-// Package integration holds demesne's claims to account: it builds nothing of its
-// own, imports nothing of ours, and drives the built programs from outside, on the
-// real kernel, as whoever runs it (make test does so as root and as an ordinary user).
+// Package integration tests demesne's claims. It imports nothing of demesne, and drives the
+// built programs from outside, on the real kernel, as the current user. make test runs it as
+// root and as an ordinary user.
 //
-// One file a claim: run, streams, codes, signals, pty, files, input, limits, escape_*,
-// leftovers, rungs, nested, parallel, receipt, docs, and image_*, which use a gallery: a
-// box with an image store and a registry of its own (package fixture). Package rules holds the sources to
-// the house rules, and needs no kernel at all.
+// Each file tests one claim: run, streams, codes, signals, pty, files, input, limits, escape_*,
+// leftovers, rungs, nested, receipt, docs, and image_*. The image tests use a gallery: a
+// box with an image store and a registry of its own (package fixture). Package rules checks
+// the sources against the house rules, and needs no kernel feature.
 //
-// Programs come from $DEMESNE_BIN, or are built into a temporary directory. Every
-// test gets a machine's corner of its own (a box: HOME, run directory, output root)
-// and fails when it leaves a process, mount, network interface, control group or
-// directory behind. The test process is a subreaper, so whatever demesne starts and
-// forgets becomes its child: that is how leaks are told from other people's processes.
+// The programs come from $DEMESNE_BIN, or are built into a temporary directory. Each test
+// gets a box: its own HOME, run directory and output root. It fails when it leaves a process,
+// mount, network interface, control group or directory behind. The test process is a subreaper,
+// so a process that demesne abandons becomes its child. That separates leaked
+// processes from those of other users.
 //
-// What a test needs and the machine lacks is a skip, and under CI a failure.
+// A test skips when the machine lacks something it needs, and fails instead under CI.
 package integration

@@ -22,7 +22,7 @@ func readme(t *testing.T) string {
 	return string(raw)
 }
 
-// The reference in the README is the program's own.
+// TestDocsReference checks that the README's reference is the output of demesne help --markdown.
 func TestDocsReference(t *testing.T) {
 	b := newBox(t)
 	_, rest, ok := strings.Cut(readme(t), referenceStart)
@@ -35,8 +35,8 @@ func TestDocsReference(t *testing.T) {
 	}
 }
 
-// The README's console blocks are sessions: each "$ command" is run as it stands, and
-// says what is written under it. An "…" stands for anything.
+// TestDocsTranscripts runs the README's console blocks: each "$ command" runs as written, and must print the text
+// below it. "…" matches any text.
 func TestDocsTranscripts(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()
@@ -70,7 +70,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(raw), err
 }
 
-// matches compares text with a pattern in which "…" is anything.
+// matches reports whether text matches a pattern in which "…" stands for any text.
 func matches(text, pattern string) bool {
 	parts := strings.Split(strings.TrimSpace(pattern), "…")
 	for i := range parts {
@@ -80,7 +80,8 @@ func matches(text, pattern string) bool {
 	return ok
 }
 
-// --help works on everything, on stdout, and shows examples; shells are taught.
+// TestDocsHelp checks that --help works for every verb, prints to stdout and shows examples. It also checks the
+// shell completions.
 func TestDocsHelp(t *testing.T) {
 	b := newBox(t)
 	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "verify", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp"} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a policy file bounds is bounded: requests, connections and bytes of a rule, over the
-// life of the sandbox, and what is over is told.
+// TestEgressBudgets checks that requests, connections and bytes of a policy rule are bounded over the life of the
+// sandbox, and that the excess is reported.
 func TestEgressBudgets(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -53,8 +53,8 @@ E`, "--egress-file", policy)
 	})
 }
 
-// greedyClient opens 10000 tunnels and keeps them, says how many were admitted, and whether there
-// is another one when it has let them go.
+// greedyClient opens 10000 tunnels and keeps them. It prints how many were admitted, and whether it gets another
+// after it has closed them.
 const greedyClient = `
 import socket, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -75,8 +75,9 @@ while True:
 print("again", flush=True)
 `
 
-// N25: a sandbox that opens 10000 tunnels gets what it may have, is refused the others, leaves its
-// neighbour as many, and gets others when it gives them back. With fewer descriptors it gets fewer.
+// TestEscapeN25Neighbours checks that a sandbox that opens 10000 tunnels gets its share and no more (N25). Its
+// neighbour gets as many, and the sandbox gets others once it closes its own. With a lower descriptor limit the
+// share is smaller.
 func TestEscapeN25Neighbours(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -112,7 +113,7 @@ func TestEscapeN25Neighbours(t *testing.T) {
 			if err := greedy.Wait(); err != nil {
 				n.Error(err)
 			}
-			// It has the descriptors of who started it, and would serve the next.
+			// The runner inherited the caller's descriptor limit, and would serve the next round with it.
 			eventually(n, "the runner to end", func() bool { return len(runners(true)) == 0 })
 		}
 	})

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real servers on the test's internet. They are processes of the test, with everything
-// they write in its box.
+// Real servers on the test's internet. They are processes of the test, and write only below its box.
 
-// peerUID is who sshd and PostgreSQL are: neither serves as an ordinary root with one id.
+// peerUID is the user id of sshd and PostgreSQL, which both refuse to serve as root with a single id.
 const peerUID = 4242
 
-// peers gives the internet names besides, and a user called peer.
+// peers adds names to the internet, and the user peer.
 func (n *internet) peers(hosts string) {
 	n.Helper()
 	appendTo(n, "/etc/hosts", hosts) // a file of the box since connect
@@ -45,13 +44,13 @@ func appendTo(n *internet, path, text string) {
 	}
 }
 
-// peer is a program that is uid peerUID, in a user namespace where that is who we are.
+// peer returns a command that runs as peerUID, in a user namespace that maps peerUID to the current user.
 func (n *internet) peer(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = n.dir, []string{"HOME=" + n.dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig:   syscall.SIGKILL,
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWIPC, // shared memory ends with it
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWIPC, // releases shared memory at its end
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: peerUID, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: peerUID, HostID: os.Getgid(), Size: 1}},
 	}
@@ -66,7 +65,7 @@ func (n *internet) once(argv ...string) {
 	}
 }
 
-// daemon runs a peer until the test ends, and waits until it listens.
+// daemon runs a peer until the test ends. It returns when the peer listens.
 func (n *internet) daemon(at string, argv ...string) {
 	n.Helper()
 	cmd := n.peer(argv...)
@@ -80,7 +79,7 @@ func (n *internet) daemon(at string, argv ...string) {
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
 	n.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGINT) // PostgreSQL's children go with it, in order
+		cmd.Process.Signal(syscall.SIGINT) // PostgreSQL shuts down its children in order
 		<-ended
 	})
 	eventually(n, argv[0]+" on "+at, func() bool {
@@ -127,10 +126,10 @@ func (n *internet) serveWith(c *net.TCPConn, argv []string) {
 		n.Errorf("%q: %v", argv, err)
 		return
 	}
-	cmd.Wait() // how it ends is between it and its client
+	cmd.Wait() // its exit status concerns only its client
 }
 
-// postgres finds PostgreSQL's own programs, which Debian keeps out of PATH.
+// postgres returns the path of a program of PostgreSQL, which Debian keeps out of PATH.
 func postgres(n *internet, name string) string {
 	n.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
@@ -138,7 +137,7 @@ func postgres(n *internet, name string) string {
 	return found[len(found)-1]
 }
 
-// repository is a bare one with a commit.
+// repository creates a bare git repository with one commit.
 func (n *internet) repository(name, message string) {
 	n.Helper()
 	git, work := program(n, "git"), n.dir+"/"+strings.TrimSuffix(name, ".git")

@@ -2,8 +2,8 @@ package integration
 
 import "testing"
 
-// dnsOddities are queries that no resolver should see. It prints those that are answered, and
-// what an ordinary one gets then.
+// dnsOddities sends queries that no resolver should accept. It prints those that are answered, and then the
+// answers to an ordinary query.
 const dnsOddities = `
 import socket, struct
 def head(questions=1): return struct.pack(">HHHHHH", 7, 256, questions, 0, 0, 0)
@@ -37,8 +37,8 @@ for s in held: s.sendall(b"\xff\xff" + b"z" * 1000)
 for ask in udp, tcp: print(ask(head() + good + a, 10))
 `
 
-// N16: whatever is sent to the name server, in form or kind, it gives no data but the address
-// of an allowed name, forwards nothing, and goes on answering.
+// TestEscapeN16DNSOddities checks that malformed or unusual queries get no data except the address of an allowed
+// name (N16). The name server forwards none of them, and continues to answer.
 func TestEscapeN16DNSOddities(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

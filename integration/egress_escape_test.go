@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// The cases of escapes.md that need the whole way from a command to the internet. The
-// others are package proxy's and netns'.
+// The cases of escapes.md that need the whole path from a command to the internet. Packages proxy and netns test
+// the others.
 
-// N1, N28: what a program does with its environment, its hosts and its resolv.conf gives
-// it no other way: addresses lead nowhere but into the gateway.
+// TestEscapeN1N28NoOtherWay checks that a program gains no access by changing its environment, its hosts file or
+// its resolv.conf (N1, N28). All addresses lead only to the gateway.
 func TestEscapeN1N28NoOtherWay(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -40,7 +40,8 @@ true`, "--allow-domain", "good.test")
 	})
 }
 
-// N7, N10: a tunnel for one name is not for another, and port 443 is for TLS.
+// TestEscapeN7N10Tunnel checks that a tunnel to one name cannot be used for another, and that port 443 accepts
+// only TLS (N7, N10).
 func TestEscapeN7N10Tunnel(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -55,7 +56,8 @@ true`, "--allow-domain", "good.test:443")
 	})
 }
 
-// N11, N13, N14: names that lead to this machine, or to where clouds keep credentials.
+// TestEscapeN11N14Rebound checks names that resolve to this machine, or to cloud metadata servers (N11, N13,
+// N14).
 func TestEscapeN11N14Rebound(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for _, way := range []string{"", "--noproxy '*'"} {
@@ -76,7 +78,8 @@ func TestEscapeN11N14Rebound(t *testing.T) {
 	})
 }
 
-// N34: addresses that a route makes this machine's are its own, though no interface has them.
+// TestEscapeN34Routed checks that addresses made local by a route count as this machine's, though no interface
+// has them (N34).
 func TestEscapeN34Routed(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		ip := program(n, "ip")
@@ -100,7 +103,8 @@ for url in http://9.8.7.6:7777/ 'http://[2a00:1450:9::5]:7777/'; do curl -g -sS 
 	})
 }
 
-// N16, N18: no query leaves for a name that is not allowed, by any road to a name server.
+// TestEscapeN16N18DNS checks that no query for a name that is not allowed leaves the sandbox, through any name
+// server (N16, N18).
 func TestEscapeN16N18DNS(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -133,7 +137,7 @@ E`, "--allow-domain", "good.test")
 	})
 }
 
-// nameServer tells what it is asked, and answers nothing.
+// nameServer returns a channel of the queries it receives, and answers none.
 func (n *internet) nameServer(at string) <-chan string {
 	n.Helper()
 	var c net.PacketConn
@@ -157,7 +161,7 @@ func (n *internet) nameServer(at string) <-chan string {
 	return asked
 }
 
-// N20: what is not TCP is refused at once, so that clients of QUIC turn to TCP.
+// TestEscapeN20RefusedAtOnce checks that UDP is refused at once, so that QUIC clients fall back to TCP (N20).
 func TestEscapeN20RefusedAtOnce(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -176,8 +180,8 @@ E`, "--allow-domain", "good.test")
 	})
 }
 
-// N19, N21: two sandboxes at once do not meet, not at each other's addresses and not in
-// the gateways; a relay inside is judged as who it is in.
+// TestEscapeN19N21Apart checks that two sandboxes cannot reach each other, neither at their addresses nor through
+// their gateways (N19, N21). A relay in a sandbox is subject to that sandbox's policy.
 func TestEscapeN19N21Apart(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		server := n.command("demesne", "run", "--name", "server", "--allow-domain", "dark.test", "--", "python3", "-c", `
@@ -206,8 +210,8 @@ curl -sS -m 20 -x http://127.0.0.1:3128 http://dark.test/; true`, "--allow-domai
 	})
 }
 
-// N22, N23: nothing of a gateway listens where others on the machine are, and a proxy does
-// not lead to itself.
+// TestEscapeN22N23NobodyElse checks that a gateway listens nowhere on the host, and that a proxy does not connect
+// to itself (N22, N23).
 func TestEscapeN22N23NobodyElse(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		before := listening(n)
@@ -227,7 +231,7 @@ func TestEscapeN22N23NobodyElse(t *testing.T) {
 	})
 }
 
-// listening is what the machine's network namespace listens on.
+// listening lists the listening sockets of the machine's network namespace.
 func listening(n *internet) string {
 	n.Helper()
 	out := ""

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// N29: the machine's abstract sockets, and another sandbox's, are of another network
-// namespace, whether there is a way out of this one or not.
+// TestEscapeN29AbstractSockets checks that a sandbox, with or without egress, reaches no abstract socket of the
+// machine or of another sandbox (N29). Each has its own network namespace.
 func TestEscapeN29AbstractSockets(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -37,8 +37,8 @@ E`, flags...)
 	})
 }
 
-// N30: of all socket families there are four, and of netlink's protocols the routes', also
-// in a sandbox that has a network.
+// TestEscapeN30Families checks that only four socket families exist in a sandbox with a network, and of netlink
+// only the route protocol (N30).
 func TestEscapeN30Families(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -53,8 +53,8 @@ for family in range(64):
             had.add((family, kind if family != 16 else protocol))
 print(sorted(had))
 E`, "--allow-domain", "good.test")
-		// AF_UNIX 1 as stream, datagrams (by two names, 2 and 3) and packets; AF_INET 2 and
-		// AF_INET6 10 as streams and datagrams; AF_NETLINK 16 for protocol 0.
+		// AF_UNIX 1: stream, datagrams (types 2 and 3) and packets; AF_INET 2 and AF_INET6 10: streams and
+		// datagrams; AF_NETLINK 16: protocol 0.
 		if r.stdout != "[(1, 1), (1, 2), (1, 3), (1, 5), (2, 1), (2, 2), (10, 1), (10, 2), (16, 0)]\n" {
 			n.Errorf("families: %+v", r)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A sandbox's own Go module proxy leads to public modules and checksums, to read, and gives
-// the sandbox no other way there. Without the flag there is none.
+// TestEgressGoProxy checks that a sandbox's own Go module proxy gives read access to public modules and
+// checksums, and no other access to their servers. Without the flag there is no such proxy.
 func TestEgressGoProxy(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -65,7 +65,7 @@ for way in '' '--noproxy *'; do curl -sS -m 20 $way https://` + modules + `/go.t
 	})
 }
 
-// goServers asks demesne for the names of the public module proxy and its checksum database.
+// goServers asks demesne for the host names of the public module proxy and its checksum database.
 func (n *internet) goServers() (modules, checksums string) {
 	n.Helper()
 	r := n.demesne("egress", "list", "--json", "package-managers")

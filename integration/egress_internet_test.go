@@ -29,19 +29,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// internet is the network that demesne finds itself in: a namespace from which every address
-// of 8.0.0.0/8 is answered, by servers of the test in another one. Only 8.0.0.1 is the machine's own.
+// internet simulates the internet for demesne: the servers of the test, in another network namespace, answer for
+// every address of 8.0.0.0/8. Only 8.0.0.1 belongs to the machine.
 type internet struct {
 	*box
 	elsewhere *fixture.Elsewhere
 	ca        string // file with the certificate of all TLS servers
 
 	mu   sync.Mutex
-	seen []string // host and path of each request, and what raw servers heard
+	seen []string // host and path of each request, and connections to raw servers
 }
 
-// names of the internet. dark.test is there and nobody may reach it; own.test and
-// inner.test lead to this machine, and meta.test to where clouds hand out credentials.
+// internetHosts lists the names of the internet. dark.test exists, and no test allows it by default. own.test and
+// inner.test resolve to this machine, and meta.test to the address where clouds hand out credentials.
 const internetHosts = `127.0.0.1 localhost
 8.1.1.1 good.test www.good.test git.test db.test
 8.2.2.2 dark.test
@@ -63,8 +63,8 @@ func onInternet(t *testing.T, body func(*internet)) {
 	body(n)
 }
 
-// again is the test in a child: real root stays real root, anybody else becomes root of a
-// user namespace with one id.
+// again runs the test in a child process. Real root remains real root; any other user becomes root of a user
+// namespace with one id.
 func again(t *testing.T) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
@@ -88,7 +88,7 @@ func again(t *testing.T) {
 	}
 }
 
-// connect gives the machine a network, and the names.
+// connect gives the machine its network and the names.
 func (n *internet) connect() {
 	n.Helper()
 	var err error
@@ -110,7 +110,7 @@ func (n *internet) connect() {
 	}
 }
 
-// serve starts the servers: HTTP, HTTPS, git over both, echo on all addresses.
+// serve starts the servers: HTTP, HTTPS, git over both, and echo servers.
 func (n *internet) serve() {
 	n.Helper()
 	cert := n.certificate("good.test", "www.good.test", "git.test", "dark.test", "own.test")
@@ -139,7 +139,7 @@ func (n *internet) listen(at string) net.Listener {
 	return l
 }
 
-// at calls f where an address is local.
+// at calls f in the network namespace in which address is local.
 func (n *internet) at(address string, f func()) {
 	if strings.HasPrefix(address, "8.") && !strings.HasPrefix(address, "8.0.0.1:") {
 		n.elsewhere.Do(f)
@@ -148,7 +148,7 @@ func (n *internet) at(address string, f func()) {
 	f()
 }
 
-// answer is every web server's.
+// answer is the handler of every web server.
 func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
 	n.saw(r.Host + r.URL.Path)
 	switch {
@@ -162,7 +162,7 @@ func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echo greets, as many protocols do, and sends back what it hears.
+// echo sends a greeting, as servers of many protocols do, and echoes its input.
 func (n *internet) echo(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -184,14 +184,14 @@ func (n *internet) saw(what string) {
 	n.seen = append(n.seen, what)
 }
 
-// heard says whether any server was asked for something with that in it.
+// heard reports whether any server saw a request that contains what.
 func (n *internet) heard(what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.ContainsFunc(n.seen, func(s string) bool { return strings.Contains(s, what) })
 }
 
-// certificate is for names, and signed by itself.
+// certificate returns a self-signed certificate for names.
 func (n *internet) certificate(names ...string) tls.Certificate {
 	n.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -211,13 +211,13 @@ func (n *internet) certificate(names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// inside runs shell text in a sandbox; what it exits with is the caller's to look at.
+// inside runs shell text in a sandbox and returns the result; any exit code is accepted.
 func (n *internet) inside(script string, flags ...string) result {
 	n.Helper()
 	return n.demesne(append(append([]string{"run", "--in", n.ca + ":ca.pem"}, flags...), "--", "sh", "-c", script)...)
 }
 
-// start starts a command that says word when it is ready. stop ends it.
+// start starts a command and waits until it prints word. stop ends it.
 func (n *internet) start(cmd *exec.Cmd, word string) (stop func()) {
 	n.Helper()
 	var errs bytes.Buffer

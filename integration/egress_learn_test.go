@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What one run needed becomes the policy of the next: learned, linted, held to, and what
-// another run would have missed is told.
+// TestEgressLearn checks that --learn writes a policy of the access that a run needed. The policy passes the
+// linter and bounds the next run, and access that it lacks is reported.
 func TestEgressLearn(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -39,7 +39,7 @@ python3 -c 'import socket; print(socket.create_connection(("db.test", 5432)).rec
 		if r := n.demesne("egress", "replay", policy, p.Log); r.code != 1 || !strings.HasPrefix(r.stdout, "blocked: inner.test:5432") {
 			n.Errorf("replay: %+v", r)
 		}
-		// Deny rules come first, whatever allows.
+		// Deny rules are checked first, whatever allow rules exist.
 		if r := n.demesne("run", "--egress", "open", "--deny-domain", "dark.test", "-c", "curl -sS http://dark.test/; curl -sS http://good.test/"); !strings.HasSuffix(r.stdout, "hello from good.test\n") ||
 			!strings.Contains(r.stdout, `denied by rule "dark.test"`) || n.heard("dark.test") {
 			n.Errorf("--deny-domain: %+v", r)
@@ -47,8 +47,8 @@ python3 -c 'import socket; print(socket.create_connection(("db.test", 5432)).rec
 	})
 }
 
-// Who is allowed and cannot be reached is told as that, not as blocked, and the run goes on;
-// by name the connection ends at once.
+// TestEgressUnreachable checks that an allowed but unreachable host is reported as unreachable, not as blocked,
+// and that the run continues. A direct connection by name ends at once.
 func TestEgressUnreachable(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What a live sandbox may reach can be changed, from outside only.
+// TestEgressLive checks that the policy of a live sandbox can be changed, and only from outside.
 func TestEgressLive(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test"); r.code != 0 {
@@ -51,8 +51,8 @@ func TestEgressLive(t *testing.T) {
 	})
 }
 
-// A killed runner leaves no gateway, no connection, and no process: the box of the test
-// looks for them.
+// TestEgressKilled checks that a killed runner leaves no gateway, connection or process. The box checks this at
+// the end of the test.
 func TestEgressKilled(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for range 3 {
@@ -71,7 +71,7 @@ func TestEgressKilled(t *testing.T) {
 	})
 }
 
-// connected says whether there is a connection to port 5432.
+// connected reports whether there is an established connection to port 5432.
 func connected(n *internet) bool {
 	n.Helper()
 	for _, line := range lines(n, "/proc/self/net/tcp") {
@@ -82,7 +82,7 @@ func connected(n *internet) bool {
 	return false
 }
 
-// The log has every decision, as JSON.
+// TestEgressLog checks that the log contains every decision, as JSON.
 func TestEgressLog(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		r := n.demesne("run", "--json", "--allow-domain", "good.test", "--", "sh", "-c", "curl -sS http://good.test/x; curl -sS http://dark.test/y; true")
@@ -123,7 +123,8 @@ func TestEgressLog(t *testing.T) {
 	})
 }
 
-// N35: requests that are refused are counted in few lines, and what is allowed behind them is written down.
+// TestEscapeN35LogFlood checks that the log aggregates repeated refusals into few lines, and still records later
+// allowed requests (N35).
 func TestEscapeN35LogFlood(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -161,7 +162,8 @@ curl -sS http://good.test/`)
 	})
 }
 
-// A log that nobody adds to goes after a week; not while its sandbox lives.
+// TestEgressLogPruned checks that a log without new entries is removed after a week, but not while its sandbox
+// lives.
 func TestEgressLogPruned(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		n.create("--name", "quiet", "--allow-domain", "good.test")
@@ -187,7 +189,8 @@ func TestEgressLogPruned(t *testing.T) {
 	})
 }
 
-// Whoever is at the terminal decides about a name, once; what was not answered is denied.
+// TestEgressAsk checks that the user at the terminal decides about a name, once, and that an unanswered question
+// is a denial.
 func TestEgressAsk(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		term := n.terminal("run", "--ask", "--", "sh", "-c",
@@ -208,7 +211,8 @@ func TestEgressAsk(t *testing.T) {
 	})
 }
 
-// A command cannot write over a question, or another one behind it: what it writes comes when that is answered.
+// TestEscapeAskDisguised checks that a command cannot overwrite a question, or fake one. Its output is held back
+// until the question is answered.
 func TestEscapeAskDisguised(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		dir, out := n.mkdir("told"), n.mkdir("out")
@@ -229,8 +233,8 @@ func TestEscapeAskDisguised(t *testing.T) {
 	})
 }
 
-// A question that nobody answers is a no for the connection that waits, and no rule: the next one is asked about
-// again. What is typed too late answers nothing.
+// TestEgressAskUnanswered checks that an unanswered question denies the waiting connection but adds no rule: the
+// next connection asks again. An answer typed too late has no effect.
 func TestEgressAskUnanswered(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		dir := n.mkdir("typed")
@@ -251,7 +255,7 @@ func TestEgressAskUnanswered(t *testing.T) {
 	})
 }
 
-// Many at once, each with a way out of its own.
+// TestEgressMany runs many sandboxes at once, each with its own egress.
 func TestEgressMany(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		const many = 40

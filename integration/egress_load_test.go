@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// busyClient asks for what is allowed, every way there is, until it is told to stop; its one
-// tunnel stays open all the while. It prints what went wrong.
+// busyClient makes allowed requests directly and through the proxy until the test stops it, and keeps one tunnel
+// open. It prints the requests that failed.
 const busyClient = `
 import os, socket, threading, urllib.request
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -29,8 +29,8 @@ for t in threads: t.join()
 print(failed[:3], all(asked))
 `
 
-// Rules change while connections come and go: what was allowed all along never fails, and
-// each change holds for the next connection.
+// TestEgressChangedUnderLoad changes rules while connections come and go. Access that is allowed throughout never
+// fails, and each change applies to the next connection.
 func TestEgressChangedUnderLoad(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

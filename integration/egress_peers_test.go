@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// git over ssh and git:// know no proxy: the name's address is their way. The host key
-// is checked, so it is the server that was asked for.
+// TestEgressGitSSH checks git over ssh and git://, which ignore proxies and connect to the name's address. git
+// checks the host key, so the answer comes from the right server.
 func TestEgressGitSSH(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		sshd, keygen, git := program(n, "sshd"), program(n, "ssh-keygen"), program(n, "git")
@@ -46,7 +46,8 @@ git clone -q git://good.test/repo.git d || echo refused`,
 	})
 }
 
-// PostgreSQL with its own kind of TLS, begun after a first plain message, and checked.
+// TestEgressPostgreSQL checks PostgreSQL's own form of TLS, which starts after a first plaintext message, with
+// certificate verification.
 func TestEgressPostgreSQL(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "psql")
@@ -94,7 +95,8 @@ redis-cli -h good.test ping 2>/dev/null || echo refused`, "--allow-domain", "red
 	})
 }
 
-// Runtimes that ignore proxies, and those that do not. Java is asked where there is one.
+// TestEgressRuntimes checks runtimes that ignore proxies and runtimes that use them. Java is tested where it is
+// installed.
 func TestEgressRuntimes(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "node")
@@ -137,7 +139,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=trust -
 	})
 }
 
-// A tunnel stays: one connection carries several requests.
+// TestEgressKeptAlive checks that one connection carries several requests.
 func TestEgressKeptAlive(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -150,8 +152,8 @@ curl -sS $proxied --cacert /in/ca.pem -w '%{num_connects}\n' $u/1 $u/2 $u/3; don
 	})
 }
 
-// A name that is allowed has addresses and nothing else; any other does not exist. No
-// query leaves: nobody asks a TXT record home.
+// TestEgressDNS checks that an allowed name has addresses and no other records, and that any other name does not
+// exist. No query leaves the sandbox, so TXT lookups cannot carry data out.
 func TestEgressDNS(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "dig")
@@ -169,7 +171,7 @@ dig +short good.test A | cut -d. -f1,2`, "--allow-domain", "good.test")
 	})
 }
 
-// UDP is refused at once, on IPv6 as on IPv4, so that QUIC falls back.
+// TestEgressUDP checks that UDP is refused at once, on IPv6 as on IPv4, so that QUIC falls back to TCP.
 func TestEgressUDP(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

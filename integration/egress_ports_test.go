@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Where the kernel has no tproxy, each port that the policy is about has listeners of its own,
-// those of rules that come later too; the receipt says so.
+// TestEgressPorts checks the fallback for kernels without tproxy. Each port named by the policy gets listeners of
+// its own, including ports of rules added later, and the receipt says so.
 func TestEgressPorts(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The process that serves a sandbox's network is killed again and again: another one takes
-// its place with the policy as it is by then. What was open ends, and nothing hangs.
+// TestProxyKilled kills the proxy of a sandbox's network repeatedly. A new proxy takes its place with the current
+// policy. Open connections end, and none hangs.
 func TestProxyKilled(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test", "--allow-domain", "db.test:5432"); r.code != 0 {
@@ -44,8 +44,8 @@ func TestProxyKilled(t *testing.T) {
 	})
 }
 
-// What a killed proxy denied is in the result of the command it was denied to, and what a rule's budget
-// had left is what it has with the next one.
+// TestProxyKilledRemembers checks that the denials of a killed proxy appear in the result of the command that
+// they concern. The next proxy continues with the remainder of each rule's budget.
 func TestProxyKilledRemembers(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -79,11 +79,12 @@ python3 -c 'import socket; socket.create_connection(("db.test", 5432)).recv(1)' 
 	})
 }
 
-// A runner whose proxy is killed while it makes sandboxes makes them all the same, or says why not.
+// TestProxyKilledEarly checks that a runner whose proxy is killed while it creates sandboxes still creates them,
+// or says why not.
 func TestProxyKilledEarly(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for round := range 20 {
-			// It ends when its input does, and so not before its proxy was seen.
+			// The command ends when its input ends, and so not before the test has seen its proxy.
 			cmd := n.command("demesne", "run", "-i", "--allow-domain", "good.test", "--", "sh", "-c", "curl -sS -m 20 http://good.test/; cat")
 			in, err := cmd.StdinPipe()
 			if err != nil {
@@ -106,8 +107,8 @@ func TestProxyKilledEarly(t *testing.T) {
 	})
 }
 
-// The process that reads what comes from the network has no capability, gets none, and is
-// one for all sandboxes; it is gone with them.
+// TestProxyConfined checks that the proxy process, which parses data from the network, has no capabilities and
+// can gain none. One proxy serves all sandboxes, and ends with the last of them.
 func TestProxyConfined(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for _, name := range []string{"one", "two"} {
@@ -139,7 +140,8 @@ func TestProxyConfined(t *testing.T) {
 	})
 }
 
-// Without the program there is no network, and everything else.
+// TestProxyMissing checks that without the demesne-proxy program there is no network, and that everything else
+// works.
 func TestProxyMissing(t *testing.T) {
 	b := newBox(t)
 	libexec := b.dir + "/libexec"

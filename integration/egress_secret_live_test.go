@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A secret that a live sandbox lacks is never ignored: the call is refused. What starts a sandbox again without its secrets says
-// which it lacks, once, and what starts it with them gives them.
+// TestEgressSecretLive checks that a call with a secret that the live sandbox lacks is refused, not silently
+// ignored. A restart without secrets reports the missing ones once, and a restart with secrets supplies them.
 func TestEgressSecretLive(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -31,8 +31,8 @@ func TestEgressSecretLive(t *testing.T) {
 		refused("a secret for a live sandbox", "secret TOKEN: started without it", exec(secret, bare, "-c", "echo ran"))
 		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--in-turn"}, secret...), bare, "-c", "echo ran"))
 		refused("without a network", "secret TOKEN: started without it", exec(secret, n.create(), "-c", "echo ran"))
-		os.RemoveAll(n.home + "/.demesne/turns") // where they stand in line
-		// As the hint says.
+		os.RemoveAll(n.home + "/.demesne/turns") // directory of the line of waiting commands
+		// Follow the hint of the refusal.
 		n.must("stop", "--keep", bare)
 		if r := exec(secret, bare, "-c", use("Later")); r.code != 0 || !n.heard("vault.test got Later "+canary) {
 			n.Errorf("started again with it: %+v, %q", r, n.seen)

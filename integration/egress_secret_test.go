@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// vault begins two hosts that tell what they are given and send it back: vault.test, also in the
-// clear, and other.test. The secret is in $TOKEN.
+// vault starts two hosts that record the credentials they receive and echo them: vault.test, also over plain
+// HTTP, and other.test. The secret is in $TOKEN.
 func (n *internet) vault() {
 	n.Helper()
 	cert := n.trusted("8.3.3.3 vault.test\n8.4.4.4 other.test\n")
@@ -34,8 +34,9 @@ func (n *internet) vault() {
 	n.extra = append(n.extra, "TOKEN="+canary)
 }
 
-// A sandbox uses a credential that it does not have: only the host it is for gets it, and
-// only over TLS. What the host sends back of it does not come in (N26, N27).
+// TestEgressSecret checks that a sandbox can use a credential without ever seeing its value. Only the
+// credential's own host receives it, and only over TLS. The echo of that host does not bring it into the sandbox
+// (N26, N27).
 func TestEgressSecret(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -59,7 +60,7 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 		if n := strings.Count(r.stdout, "Bearer "+strings.Repeat("*", len(canary))); n != 2 {
 			t.Errorf("what the host sent back is blanked %d times: %s", n, r.stdout)
 		}
-		// No file keeps it: to a sandbox that is started again it is given again.
+		// No file stores the value, so a restarted sandbox needs it again.
 		secret := []string{"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test:Authorization"}
 		kept := n.create(append(secret, "--allow-domain", "vault.test")...)
 		n.must("stop", "--keep", kept)
@@ -70,9 +71,9 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 	})
 }
 
-// Whatever is captured, kept or told of a command that uses a secret has not its value: results, jobs, what a
-// model gets, traces, receipts, decisions, and every file that any of it leaves. Where demesne captures the
-// output and knows the value that holds for a value which came in another way, too.
+// TestSecretCaptured checks that no record of a command that uses a secret contains its value. Records are
+// results, jobs, tool results, traces, receipts and decisions, and the files of each. Where demesne captures the
+// output and knows the value, it also redacts a value that came from an input.
 func TestSecretCaptured(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")

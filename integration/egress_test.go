@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What is allowed works, whether a program knows proxies or not.
+// TestEgressAllowed checks that allowed access works for programs with and without proxy support.
 func TestEgressAllowed(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -33,7 +33,7 @@ curl -sS -6 --noproxy '*' http://good.test/g
 	})
 }
 
-// Any TCP protocol goes by name; the sandbox speaks first or the server does.
+// TestEgressProtocols checks that any TCP protocol works by name, whichever side speaks first.
 func TestEgressProtocols(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -76,7 +76,8 @@ git clone -q http://dark.test/repo.git c 2>&1 | grep -o '403'`, "--allow-domain"
 	})
 }
 
-// A refusal says what and why: to the program, on stderr, and in the result.
+// TestEgressDenied checks that a refusal names the host and the reason: to the program, on stderr, and in the
+// result.
 func TestEgressDenied(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		flags := []string{"--allow-domain", "good.test:443"}
@@ -113,7 +114,7 @@ func TestEgressDenied(t *testing.T) {
 	})
 }
 
-// Without a word about the network there is none, and nothing waits for one.
+// TestEgressNone checks that without egress flags there is no network, and that no program waits for one.
 func TestEgressNone(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		r := n.inside(`getent hosts good.test; curl -sS --noproxy '*' http://8.1.1.1/; cat /proc/net/dev | grep -c :; env | grep -ci _proxy; grep -c nameserver /etc/resolv.conf`)
@@ -123,7 +124,8 @@ func TestEgressNone(t *testing.T) {
 	})
 }
 
-// Open lets everything public through, and never beside inputs unless that was meant.
+// TestEgressOpen checks that open egress reaches every public address, and is refused beside inputs unless
+// explicitly allowed.
 func TestEgressOpen(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		r := n.demesne("run", "--egress", "open", "--", "sh", "-c", "curl -sS http://dark.test/; curl -sS http://8.1.1.1/; curl -sS http://inner.test:5432/; curl -sS http://own.test/; curl -sS http://169.254.169.254/")
@@ -141,8 +143,8 @@ func TestEgressOpen(t *testing.T) {
 	})
 }
 
-// A server on the loopback of the machine is reached by a name that the sandbox's own
-// loopback has not, where rules name both the name and the address.
+// TestEgressHostLoopback checks that a sandbox reaches a server on the machine's loopback by a name that the
+// sandbox's own loopback does not have. The rules must allow both the name and the address.
 func TestEgressHostLoopback(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -184,7 +186,8 @@ func TestEgressBadRules(t *testing.T) {
 	}
 }
 
-// The host's own proxy is asked for names, with its password, which no sandbox learns.
+// TestEgressUpstream checks that the host's own proxy is used for names, with its password, and that no sandbox
+// sees the password.
 func TestEgressUpstream(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		var auth string
@@ -202,7 +205,8 @@ func TestEgressUpstream(t *testing.T) {
 	})
 }
 
-// A server inside is reached from outside, on the port that was asked for and no other.
+// TestEgressPublish checks that a server in a sandbox is reachable from outside on the published port, and on no
+// other.
 func TestEgressPublish(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		sock := n.dir + "/s"
@@ -218,7 +222,7 @@ for i in range(3):
 		for network, at := range map[string]string{"tcp": "127.0.0.1:8080", "unix": sock} {
 			eventually(n, "an answer on "+at, func() bool { return dialInside(network, at) == "from inside hi" })
 		}
-		// Another sandbox reaches it as it does any server of the machine's loopback.
+		// Another sandbox reaches it like any server on the machine's loopback.
 		r := n.demesne("run", "--allow-domain", "localhost:8080", "--allow-domain", "127.0.0.1:8080", "--", "python3", "-c", `
 import socket
 s = socket.create_connection(("localhost.", 8080)); s.sendall(b"ho"); print(s.recv(100).decode())`)

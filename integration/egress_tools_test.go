@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bundle is what the host trusts.
+// bundle is the path of the host's trusted certificates.
 const bundle = "/etc/ssl/certs/ca-certificates.crt"
 
-// trusted makes the machine trust the test's servers and know their names.
+// trusted makes the machine trust the test's servers and resolve their names.
 func (n *internet) trusted(hosts string) tls.Certificate {
 	n.Helper()
 	need(n, exists(bundle), bundle)
@@ -41,8 +41,8 @@ func (n *internet) trusted(hosts string) tls.Certificate {
 	return cert
 }
 
-// registry is git's, npm's, Python's and Go's server, each of which has one thing, left, for
-// whoever has the token.
+// registry returns the handler of the git, npm, Python and Go servers. Each serves one package, left, to clients
+// with the token.
 func (n *internet) registry() http.Handler {
 	mux := http.NewServeMux()
 	tarball := npmPackage("left", `{"name":"left","version":"1.0.0"}`)
@@ -96,15 +96,15 @@ func zipped(files map[string]string) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for name, text := range files {
-		w, _ := z.Create(name) // to memory
+		w, _ := z.Create(name) // writes to memory, which cannot fail
 		io.WriteString(w, text)
 	}
 	z.Close()
 	return b.Bytes()
 }
 
-// The README's examples: git, npm, pip and go fetch over TLS with a token that they do not
-// have. A tool is asked where there is one.
+// TestEgressSecretTools runs the README's examples: git, npm, pip and go fetch over TLS with a token that the
+// sandbox never sees. Tools that are not installed are left out.
 func TestEgressSecretTools(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "git")
@@ -145,7 +145,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC F.java`, "{\"name\":\"left\"\n"},
 	})
 }
 
-// goTool is where go is, which a sandbox has not in its PATH.
+// goTool returns the path of go, which a sandbox does not have in its PATH.
 func goTool() string {
 	path, _ := exec.LookPath("go")
 	if _, err := os.Stat(path); err != nil {

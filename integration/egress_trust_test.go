@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The machine's own authorities are trusted in an image too, beside the public ones; an
-// image without any certificates gets the machine's.
+// TestEgressTrust checks that an image trusts the machine's own certificate authorities beside the public ones.
+// An image without certificates gets those of the machine.
 func TestEgressTrust(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		const anchors = "/usr/local/share/ca-certificates"

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hog takes all it gets of what the kernel counts for a user on the whole machine, and keeps it.
+// hog takes as much as it can of the resources that the kernel counts per user of the whole machine, and keeps
+// it.
 const hog = `
 import ctypes, array, socket, time
 while ctypes.CDLL(None).inotify_init() >= 0: pass
@@ -26,8 +27,8 @@ except OSError: pass
 print("all", flush=True)
 time.sleep(600)`
 
-// What a sandbox takes of its user's share of the kernel, descriptors on their way and inotify instances, neither its
-// runner nor its caller lacks.
+// TestEscapeP11Counts checks that a sandbox cannot use up its user's share of file descriptors in flight and
+// inotify instances (P11). Its runner and its caller still get theirs.
 func TestEscapeP11Counts(t *testing.T) {
 	b := newBox(t)
 	program(t, "python3")

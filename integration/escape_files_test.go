@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// F1: the sockets of daemons that would do the caller's bidding are not there.
+// TestEscapeF1HostSockets checks that the sockets of daemons that act on the caller's behalf are not visible
+// (F1).
 func TestEscapeF1HostSockets(t *testing.T) {
 	b := newBox(t)
 	l, err := net.Listen("unix", b.dir+"/daemon.sock")
@@ -34,7 +35,8 @@ func TestEscapeF1HostSockets(t *testing.T) {
 	}
 }
 
-// The host's own TCP services are behind another loopback (N14).
+// TestEscapeN14HostLoopback checks that the host's TCP services are not reachable: the sandbox has its own
+// loopback (N14).
 func TestEscapeN14HostLoopback(t *testing.T) {
 	b := newBox(t)
 	l, err := net.Listen("tcp", "0.0.0.0:0")
@@ -48,7 +50,7 @@ func TestEscapeN14HostLoopback(t *testing.T) {
 	if got != "" {
 		t.Errorf("reached, or had: %s", got)
 	}
-	// Its own loopback works.
+	// The sandbox's own loopback works.
 	b.sh(`perl -MIO::Socket::INET -e '$l = IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1) or die; IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $l->sockport) or die'`)
 }
 
@@ -62,7 +64,8 @@ func addresses() (all []string) {
 	return all
 }
 
-// F3: what is absent cannot be created for the host, or for the next run, to find.
+// TestEscapeF3CreatedBecauseAbsent checks that a sandbox cannot create absent files in places where the host, or
+// the next run, would find them (F3).
 func TestEscapeF3CreatedBecauseAbsent(t *testing.T) {
 	b := newBox(t)
 	b.sh(`for f in /etc/ld.so.preload "$HOME/.bashrc" "$HOME/.demesne/policy" /.dockerenv `+b.home+`/.claude/settings.json /root/.profile /var/spool/cron/root \
@@ -78,7 +81,7 @@ func TestEscapeF3CreatedBecauseAbsent(t *testing.T) {
 	}
 }
 
-// F4: a protected path stays protected under its other names.
+// TestEscapeF4OtherNames checks that a protected path remains protected under its other names (F4).
 func TestEscapeF4OtherNames(t *testing.T) {
 	b := newBox(t)
 	dir := b.mkdir("d")
@@ -97,8 +100,8 @@ func TestEscapeF4OtherNames(t *testing.T) {
 	}
 }
 
-// F11: no descriptor of the caller's or the runner's is inside; what looks like a way
-// to one as a working directory is refused.
+// TestEscapeF11LeakedDescriptors checks that a sandbox has no descriptor of the caller or the runner (F11). A
+// working directory that looks like a path to one is refused.
 func TestEscapeF11LeakedDescriptors(t *testing.T) {
 	b := newBox(t)
 	etc, err := os.Open("/etc")
@@ -126,7 +129,7 @@ func TestEscapeF11LeakedDescriptors(t *testing.T) {
 	}
 }
 
-// F14: /proc shows this sandbox and nothing of the host.
+// TestEscapeF14Proc checks that /proc shows only this sandbox (F14).
 func TestEscapeF14Proc(t *testing.T) {
 	b := newBox(t)
 	got := b.sh(`ls /proc | grep -c '^[0-9]'; for f in /proc/kcore /proc/keys /proc/sysrq-trigger /proc/timer_list /proc/kmsg /proc/sched_debug /proc/scsi/scsi /proc/latency_stats /proc/acpi/x; do
@@ -144,8 +147,8 @@ func TestEscapeF14Proc(t *testing.T) {
 	}
 }
 
-// F15: nothing in /sys or /proc/sys that a helper of the host would run, and no control
-// group to write to.
+// TestEscapeF15Sys checks that /sys and /proc/sys have no writable file that makes the host run a helper, and
+// that no control group is writable (F15).
 func TestEscapeF15Sys(t *testing.T) {
 	b := newBox(t)
 	got := b.sh(`for f in /sys/kernel/uevent_helper /sys/kernel/mm/transparent_hugepage/enabled /sys/power/state /sys/fs/cgroup/release_agent /sys/fs/cgroup/*/release_agent \
@@ -157,8 +160,8 @@ func TestEscapeF15Sys(t *testing.T) {
 	b.refusedAll(t, "mount_cgroup mount_cgroup2 mount_sysfs mount_proc remount_sys", "EPERM")
 }
 
-// F16: mounts cannot be undone, not by the sandbox's root and not by the root of a
-// user namespace it may make under --nesting: they are locked.
+// TestEscapeF16Mounts checks that mounts are locked (F16). Neither the sandbox's root nor the root of a user
+// namespace created under --nesting can undo them.
 func TestEscapeF16Mounts(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, "mount bind remount_in remount_usr remount_sys propagate umount_in umount_proc umount_kcore open_tree move_mount mount_setattr pivot_root", "EPERM", "ENOSYS")
@@ -173,8 +176,8 @@ func TestEscapeF16Mounts(t *testing.T) {
 	}
 }
 
-// P10: what the caller gives as stdin is never the thing itself, so no descriptor can be
-// passed over it.
+// TestEscapeP10Sockets checks that a command never gets the caller's stdin itself, so that no descriptor can be
+// passed over it (P10).
 func TestEscapeP10Sockets(t *testing.T) {
 	b := newBox(t)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -192,7 +195,8 @@ func TestEscapeP10Sockets(t *testing.T) {
 	}
 }
 
-// P14: the environment is a list of what may pass; loader variables reach no helper.
+// TestEscapeP14Environment checks that only listed variables enter the environment, and that loader variables
+// reach no helper program (P14).
 func TestEscapeP14Environment(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--", "sh", "-c", "env; cat /proc/1/environ 2>/dev/null; set")
@@ -202,7 +206,7 @@ func TestEscapeP14Environment(t *testing.T) {
 	}
 }
 
-// P17: what a workload writes is data to demesne: bounded, and never parsed.
+// TestEscapeP17Results checks that a workload's output is data to demesne: bounded, and never parsed (P17).
 func TestEscapeP17Results(t *testing.T) {
 	b := newBox(t)
 	p, r := b.report(nil, "sh", "-c", `head -c 50m /dev/zero | tr '\0' '\377'; printf '{"exit_code":0,"reason":"forged"}' >&2; for f in result.json state.json receipt.json; do printf '{"exit_code":0' > /out/$f; done; exit 5`)
@@ -219,7 +223,7 @@ func TestEscapeP17Results(t *testing.T) {
 	}
 }
 
-// What is on the host's disk and not in the list of a host rootfs is not there.
+// TestEscapeHostFiles checks that host files outside the list of the host image are not visible.
 func TestEscapeHostFiles(t *testing.T) {
 	b := newBox(t)
 	b.file("secret", canary, 0o644)

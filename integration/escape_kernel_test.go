@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// attempts runs testdata/c/attempt inside and returns what each name came to.
+// attempts runs testdata/c/attempt in a sandbox and returns the outcome of each named attempt.
 func (b *box) attempts(flags []string, names ...string) map[string]string {
 	b.Helper()
 	args := append(append([]string{"run"}, flags...), "--in", tools+"/attempt", "--", "/in/attempt")
@@ -23,7 +23,7 @@ func (b *box) attempts(flags []string, names ...string) map[string]string {
 	return got
 }
 
-// refusedAll checks that each attempt failed, and with one of errnos if there are any.
+// refusedAll checks that each attempt failed, with one of errnos if any are given.
 func (b *box) refusedAll(t *testing.T, names string, errnos ...string) {
 	t.Helper()
 	for name, what := range b.attempts(nil, strings.Fields(names)...) {
@@ -52,7 +52,8 @@ func TestEscapeP3Namespaces(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, `unshare_user unshare_mount unshare_net unshare_pid unshare_ipc unshare_uts unshare_cgroup unshare_time unshare_many
 		clone_user clone_user_high setns setns_pidfd`, "EPERM", "ENOSPC", "EINVAL")
-	// The flags of clone3 are behind a pointer: it does not exist, and libc falls back to clone.
+	// The filter cannot read the flags of clone3, which are behind a pointer. So clone3 fails with ENOSYS, and
+	// libc falls back to clone.
 	b.refusedAll(t, "clone3_user", "ENOSYS")
 }
 
@@ -60,18 +61,20 @@ func TestEscapeP5Keyrings(t *testing.T) {
 	newBox(t).refusedAll(t, "add_key request_key keyctl keyctl_user", "EPERM", "ENOSYS")
 }
 
-// P6: PID 1 has the guest socket; nothing of it can be read, written or taken.
+// TestEscapeP6Init checks that a command can read, write or take nothing of PID 1, which holds the socket to the
+// runner (P6).
 func TestEscapeP6Init(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, `ptrace_init ptrace_attach_init vm_readv_init vm_writev_init pidfd_getfd_init mem_init mem_init_ro environ_init maps_init
 		fd_init root_init cwd_init`)
 	b.sh(`kill -9 1; kill -STOP 1; kill -SEGV 1; kill -TERM 1; sleep 0.1; grep -q demesne-init /proc/1/comm`)
-	// Its program is read-only to everybody, so it cannot be swapped for the next run (F12).
+	// Its program is read-only for all, so it cannot be swapped for the next run (F12).
 	b.sh(`for c in 'cat /bin/sh > /proc/1/exe' 'cp /bin/sh /dev/.demesne-init' 'rm /dev/.demesne-init' 'mv /dev/.demesne-init /dev/x'; do
 		if eval "$c" 2>/dev/null; then echo "$c"; exit 1; fi; done`)
 }
 
-// P7: no_new_privs, and no capability to win: a setuid program is a program.
+// TestEscapeP7Privileges checks that no_new_privs is set and that no capability can be gained, so setuid programs
+// have no effect (P7).
 func TestEscapeP7Privileges(t *testing.T) {
 	b := newBox(t)
 	got := b.sh("grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t ' ' '")
@@ -85,7 +88,8 @@ func TestEscapeP7Privileges(t *testing.T) {
 	b.refusedAll(t, "chroot sethostname mknod_char mknod_block")
 }
 
-// P8: whichever way a program is started, what holds is the kernel's, not a path's.
+// TestEscapeP8OtherWaysToExec checks that restrictions hold however a program is started, because the kernel
+// enforces them independently of paths (P8).
 func TestEscapeP8OtherWaysToExec(t *testing.T) {
 	b := newBox(t)
 	loader := "/lib64/ld-linux-x86-64.so.2"
@@ -102,7 +106,8 @@ func TestEscapeP8OtherWaysToExec(t *testing.T) {
 	}
 }
 
-// P9: the policy cannot be changed from inside, and what could ask for that is not there.
+// TestEscapeP9PolicyIsOutside checks that the policy cannot be changed from inside, and that no socket to request
+// a change exists there (P9).
 func TestEscapeP9PolicyIsOutside(t *testing.T) {
 	b := newBox(t)
 	got := b.sh(`find / -xdev -type s 2>/dev/null; cat /proc/net/unix | tail -n +2; env | grep -i demesne_ | grep -v -e ^DEMESNE_OUT= -e ^DEMESNE_IN= -e ^DEMESNE_WORKSPACE=; find /run /var ! -type d ! -type l 2>/dev/null; true`)
@@ -112,7 +117,8 @@ func TestEscapeP9PolicyIsOutside(t *testing.T) {
 	b.sh(`test ! -e ` + b.run + ` && test ! -e ` + b.home + `/.demesne && test ! -e ` + bin)
 }
 
-// P22: PID 1 shares its user id with commands. Its limits and its scheduling are not theirs to set, by none of its threads' ids.
+// TestEscapeP22InitLimits checks that commands cannot set limits or scheduling of PID 1, though it shares their
+// user id (P22). That includes the ids of each of its threads.
 func TestEscapeP22InitLimits(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, `prlimit_init setpriority_init setpriority_init_group setpriority_user affinity_init scheduler_init param_init attr_init ioprio_init ioprio_user
@@ -122,7 +128,7 @@ func TestEscapeP22InitLimits(t *testing.T) {
 			t.Errorf("%s: %s", name, what)
 		}
 	}
-	// What the filter takes for threads of PID 1 are all that it ever has.
+	// PID 1 never gets threads beyond those that the filter takes for threads of PID 1.
 	id := b.create()
 	first := b.must("exec", id, "-c", "echo $$")
 	var all sync.WaitGroup
@@ -138,11 +144,13 @@ func TestEscapeP13Syscalls(t *testing.T) {
 		kexec_file_load open_by_handle_at quotactl swapon swapoff init_module finit_module delete_module reboot syslog settimeofday clock_settime acct iopl ioperm`,
 		"EPERM", "ENOSYS", "EACCES")
 	b := newBox(t)
-	// Of any file that is not of a btrfs the kernel would say ENOTTY, and of a bridge or a VLAN that there is none, having run modprobe.
+	// For files outside btrfs the kernel would return ENOTTY. For bridges and VLANs it would run modprobe, and
+	// then say that the device does not exist.
 	b.refusedAll(t, "btrfs_snapshot btrfs_snapshot_v2 bridges bridge_add vlans", "EPERM")
 }
 
-// A crash starts no program of the host's: with another limit than 1, which nobody inside can set, core(5)'s pattern could name one.
+// TestEscapeCoreDumps checks that a crash starts no program of the host. The kernel runs the program of core(5)'s
+// pattern unless the limit is 1, and a command cannot set another limit.
 func TestEscapeCoreDumps(t *testing.T) {
 	b := newBox(t)
 	for _, limit := range []string{"unlimited", "0"} {
@@ -153,7 +161,8 @@ func TestEscapeCoreDumps(t *testing.T) {
 	}
 }
 
-// F20: the socket families that kernel holes come through are not to be had; those that programs need are.
+// TestEscapeF20SocketFamilies checks that socket families that often have kernel bugs are unavailable, and that
+// those that programs need work (F20).
 func TestEscapeF20SocketFamilies(t *testing.T) {
 	b := newBox(t)
 	b.refusedAll(t, `socket_packet socket_packet_high socket_alg socket_vsock socket_bluetooth socket_xdp socket_kcm socket_rxrpc socket_key

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The runner serves who shows the user namespace its callers live in. A process of a
-// sandbox has another one, so the socket is no way out even for one that reaches it.
+// TestEscapeP9RunnerSocket checks that the runner serves only callers that show its own user namespace (P9). A
+// process in a sandbox has another one, so the socket is useless even to a process that reaches it.
 func TestEscapeP9RunnerSocket(t *testing.T) {
 	b := newBox(t)
 	b.create()
@@ -46,8 +46,8 @@ func TestEscapeP9RunnerSocket(t *testing.T) {
 	}
 }
 
-// introduce says hello as the client does (package wire draws the packet) and whether
-// the runner answered before it hung up.
+// introduce sends the client's hello (package ipc documents the packet), and reports whether the runner answered
+// before it hung up.
 func introduce(t *testing.T, sock, file string) bool {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -78,8 +78,8 @@ func introduce(t *testing.T, sock, file string) bool {
 	return n > 0
 }
 
-// A directory that shows the run directory is refused, by whatever name it comes:
-// connect(2) goes through a read-only mount.
+// TestEscapeF1RunDirectory checks that a directory that contains the run directory is refused under any name:
+// connect(2) works through a read-only mount (F1).
 func TestEscapeF1RunDirectory(t *testing.T) {
 	b := newBox(t)
 	link := filepath.Join(b.dir, "link")
@@ -95,7 +95,7 @@ func TestEscapeF1RunDirectory(t *testing.T) {
 			t.Errorf("%q: exit %d, %q", flags, r.code, r.stderr)
 		}
 	}
-	// What is beside it is nobody's secret.
+	// Directories beside the run directory are accepted.
 	if err := os.Mkdir(filepath.Join(b.dir, "beside"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +104,8 @@ func TestEscapeF1RunDirectory(t *testing.T) {
 	}
 }
 
-// Other users of the machine can connect neither to a runner, whatever umask its caller had, nor
-// without a token to a server of tools on the loopback.
+// TestEscapeOtherUsers checks that other users of the machine cannot connect to a runner, whatever the caller's
+// umask. They cannot connect to an MCP server on the loopback without a token either.
 func TestEscapeOtherUsers(t *testing.T) {
 	b := newBox(t)
 	b.finish(b.command("/bin/sh", "-c", `umask 0; exec "$0" create --name open`, bin+"/demesne"))
@@ -118,7 +118,7 @@ func TestEscapeOtherUsers(t *testing.T) {
 		t.Errorf("the runner's socket: %v, %v", st.Mode(), err)
 	}
 	if os.Getuid() != 0 {
-		return // nobody else to be
+		return // root is needed to become another user
 	}
 	addr, _ := b.web("--http", "127.0.0.1:0")
 	ask := `exec 3<>/dev/tcp/` + strings.Replace(addr, ":", "/", 1) + ` && printf 'GET /mcp HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3 && cat <&3`

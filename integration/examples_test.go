@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What examples/ shows works, for whoever has the programs in PATH.
+// TestExamples runs the scripts in examples/, with the programs in PATH.
 func TestExamples(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()

@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// say connects to the socket that is named, and prints what it answers to a word.
+// say connects to a socket, sends a line, and prints the answer.
 const say = `perl -MIO::Socket::UNIX -e '
 $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or print("refused\n"), exit;
 print $s "hello\n"; $s->flush; shutdown $s, 1; print <$s>' `
 
-// A socket of this machine that was named can be connected to, and no other one; nothing else of it can be done.
+// TestSocket checks that a sandbox can connect to a socket given by --socket, and to no other. It can do nothing
+// else with that socket.
 func TestSocket(t *testing.T) {
 	b := newBox(t)
 	l, err := net.Listen("unix", b.dir+"/s")
@@ -53,7 +54,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// echo answers what it is told, until l is closed.
+// echo copies each connection's input back, until l is closed.
 func echo(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -65,8 +66,8 @@ func echo(l net.Listener) {
 	}
 }
 
-// The keys of an agent are used inside, and stay outside. An agent answers its own user, whom real
-// root's sandboxes are not.
+// TestSocketAgent checks that a sandbox can use an agent's keys, which never leave the agent. An agent answers
+// only its own user; real root's sandboxes run as another.
 func TestSocketAgent(t *testing.T) {
 	b := newBox(t)
 	for _, name := range []string{"ssh-agent", "ssh-add", "ssh-keygen"} {

@@ -22,12 +22,12 @@ func TestFilesInputs(t *testing.T) {
 	if got != "a,b\ndeep\ntool\nodd\na,b\n5\n" {
 		t.Errorf("inputs: %q", got)
 	}
-	// Relative to where the caller stands, and through the caller's own links.
+	// Paths are relative to the caller's directory, and may go through the caller's own links.
 	os.Symlink(file, b.dir+"/link")
 	if got := b.sh("cat /in/data.csv /in/link", "--in", "data.csv", "--in", "./link"); got != "a,b\na,b\n" {
 		t.Errorf("relative: %q", got)
 	}
-	// Read-only, whoever owns them, and no way to make them otherwise.
+	// Inputs are read-only, independent of their owner, and cannot be made writable.
 	b.sh(`for c in 'echo x >> /in/data.csv' 'rm -f /in/data.csv' 'chmod 777 /in/data.csv' 'mv /in/tool.sh /in/x' \
 		'touch /in/new' 'mkdir /in/t/new' 'truncate -s 0 /in/t/er' 'ln /in/t/er /in/t/er2' 'chown 0:0 /in/tool.sh && touch -d 2000-01-01 /in/tool.sh'; do
 		if eval "$c" 2>/dev/null; then echo "worked: $c"; exit 1; fi; done`,
@@ -37,7 +37,8 @@ func TestFilesInputs(t *testing.T) {
 	}
 }
 
-// An input is bound by descriptor: what is done to its path later changes nothing (F13).
+// TestFilesInputsByDescriptor checks that an input is bound by descriptor: later changes of its path have no
+// effect (F13).
 func TestFilesInputsByDescriptor(t *testing.T) {
 	b := newBox(t)
 	file := b.file("in/data", "first\n", 0o644)
@@ -51,7 +52,7 @@ func TestFilesInputsByDescriptor(t *testing.T) {
 	}
 }
 
-// Inputs carry no rights: a setuid program or a device below one is inert.
+// TestFilesInputsNoSetuid checks that setuid programs and devices below an input have no effect.
 func TestFilesInputsNoSetuid(t *testing.T) {
 	b := newBox(t)
 	if raw, err := os.ReadFile("/usr/bin/id"); err != nil {
@@ -66,7 +67,7 @@ func TestFilesInputsNoSetuid(t *testing.T) {
 	}
 }
 
-// What comes out belongs to the caller, with its mode, and never setuid (F17).
+// TestFilesOut checks that output files belong to the caller and keep their mode, but are never setuid (F17).
 func TestFilesOut(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("o")
@@ -86,7 +87,7 @@ func TestFilesOut(t *testing.T) {
 	owned(t, out, os.Getuid())
 }
 
-// owned checks that everything below dir is uid's.
+// owned checks that all files below dir belong to uid.
 func owned(t *testing.T, dir string, uid int) {
 	t.Helper()
 	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -102,7 +103,8 @@ func owned(t *testing.T, dir string, uid int) {
 	})
 }
 
-// F17: no setuid, setgid or capability survives in /out or /workspace.
+// TestEscapeF17SetuidOut checks that no setuid or setgid bit and no capability survives in /out or /workspace
+// (F17).
 func TestEscapeF17SetuidOut(t *testing.T) {
 	b := newBox(t)
 	out, work := b.mkdir("o"), b.mkdir("w")
@@ -117,7 +119,8 @@ func TestEscapeF17SetuidOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A directory's setgid bit gives no rights, but what is made below would not be the caller's.
+			// A directory's setgid bit gives no rights, but files created below would not have the caller's
+			// group.
 			if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
 				t.Errorf("%s is %v", path, st.Mode())
 			}
@@ -146,7 +149,7 @@ func TestFilesWorkspace(t *testing.T) {
 	owned(t, work, os.Getuid())
 }
 
-// What changes in a --workspace outside is told to who watches it inside.
+// TestFilesWatched checks that inotify in the sandbox reports changes made to a --workspace from outside.
 func TestFilesWatched(t *testing.T) {
 	b := newBox(t)
 	program(t, "python3")
@@ -169,7 +172,7 @@ os.mkdir("watched"); print(os.read(fd, 300)[16:].rstrip(b"\0").decode())`)
 	}
 }
 
-// Without --out there is a fresh directory, which the result names.
+// TestFilesOutFresh checks that without --out there is a new directory, which the result names.
 func TestFilesOutFresh(t *testing.T) {
 	b := newBox(t)
 	first, _ := b.report(nil, "sh", "-c", "echo hello > /out/greeting.txt")
@@ -180,7 +183,7 @@ func TestFilesOutFresh(t *testing.T) {
 	if filepath.Dir(first.Out) != b.out || first.Out == second.Out {
 		t.Errorf("outputs %q and %q, want two fresh ones in %s", first.Out, second.Out, b.out)
 	}
-	// One that stays empty goes, unless somebody was told of it or named it.
+	// An empty output directory is removed, unless the caller or the result named it.
 	before, named := names(b.out), b.dir+"/named"
 	b.sh("true")
 	b.sh("true", "--out", named)
@@ -198,8 +201,8 @@ func TestFilesOutFresh(t *testing.T) {
 	}
 }
 
-// F2: a link made inside is never followed outside, neither by demesne's settling of
-// /out nor by the next run that uses the directory.
+// TestEscapeF2LinksInOut checks that a link made in a sandbox is never followed outside (F2). Neither demesne,
+// when it fixes ownership of /out, nor the next run that uses the directory follows it.
 func TestEscapeF2LinksInOut(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("o")
@@ -214,7 +217,7 @@ func TestEscapeF2LinksInOut(t *testing.T) {
 	if strings.Contains(r.stdout, canary) {
 		t.Error("a link left in /out leads to the host's file")
 	}
-	// --out itself through a link of the caller's is the caller's business; the sandbox cannot swap it.
+	// An --out path through the caller's own link is the caller's choice. The sandbox cannot replace that path.
 	b.sh("rm -rf /out/* /out/.[!.]*; rmdir /out || true; ln -s /etc /out || true", "--out", out)
 	if st, err := os.Lstat(out); err != nil || !st.IsDir() {
 		t.Errorf("/out was replaced: %v %v", st, err)

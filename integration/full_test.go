@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// onFullDisk runs shell text in a home directory of 12 megabytes, in a mount namespace and for an ordinary user in a user
-// namespace as well. fill takes all the space that is left, and empty gives it back.
+// onFullDisk runs shell text in a home directory of 12 MB. It uses a mount namespace and, for an ordinary user, a
+// user namespace as well. The shell function fill uses up the space that is left, and empty frees it.
 func (b *box) onFullDisk(script string) result {
 	b.Helper()
 	flags := []string{"-m"}
@@ -25,8 +25,9 @@ func (b *box) onFullDisk(script string) result {
 	return b.finish(cmd)
 }
 
-// On a disk that is full what cannot be done is said in one line, with a hint, and leaves nothing; what needs no space is done. A
-// sandbox can be entered, and files taken out of it or removed; a job that ends has its result.
+// TestFullDisk checks that on a full disk a failing command prints one line and a hint, and leaves no files.
+// Commands that need no space work: a sandbox can be entered, and its files copied out or removed. A job that
+// ends keeps its result.
 func TestFullDisk(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
 	b := newBox(t)

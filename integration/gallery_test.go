@@ -19,7 +19,7 @@ import (
 type gallery struct {
 	*box
 	reg *fixture.Registry
-	cli func(args ...string) *exec.Cmd // the CLI, as whoever the test is about
+	cli func(args ...string) *exec.Cmd // starts the CLI as the user that the test is about
 }
 
 func newGallery(t testing.TB) *gallery { return newGalleryOf(t, fixture.Options{}) }
@@ -40,8 +40,8 @@ func newGalleryOf(t testing.TB, opts fixture.Options) *gallery {
 	return g
 }
 
-// sweep is a claim as well: gc --all leaves no tree, whoever owned what was in it. Without
-// it an ordinary user could not remove the box.
+// sweep checks that gc --all leaves no tree, independent of the owners of its files. An ordinary user could not
+// remove the box without it.
 func (g *gallery) sweep() {
 	g.Helper()
 	eventually(g, "every process to be gone", func() bool { return len(descendants()) == 0 })
@@ -63,13 +63,13 @@ func (g *gallery) oneID(t *testing.T) *gallery {
 	return g
 }
 
-// withIDs runs f with subordinate ids and without.
+// withIDs runs f with and without subordinate ids.
 func withIDs(t *testing.T, f func(t *testing.T, g *gallery, one bool)) {
 	t.Run("subordinate ids", func(t *testing.T) { f(t, newGallery(t), false) })
 	t.Run("one id", func(t *testing.T) { f(t, newGallery(t).oneID(t), true) })
 }
 
-// do runs the CLI to its end; ok also wants it to succeed.
+// do runs the CLI to its end; ok also requires it to succeed.
 func (g *gallery) do(args ...string) result {
 	g.Helper()
 	return g.finish(g.cli(args...))
@@ -84,13 +84,13 @@ func (g *gallery) ok(args ...string) string {
 	return r.stdout
 }
 
-// inside runs shell text in a sandbox of image, which must succeed.
+// inside runs shell text in a sandbox of image; it must succeed.
 func (g *gallery) inside(image, script string, flags ...string) string {
 	g.Helper()
 	return g.ok(append(append([]string{"run", "--image", image}, flags...), "-c", script)...)
 }
 
-// told runs the CLI, which must say in one line what is wrong and end with 125.
+// told runs the CLI, which must report the error in one line and exit with 125.
 func (g *gallery) told(t *testing.T, part string, args ...string) {
 	t.Helper()
 	r := g.do(args...)
@@ -100,7 +100,7 @@ func (g *gallery) told(t *testing.T, part string, args ...string) {
 	}
 }
 
-// lastLines is text from its last line of ours on: progress may come before.
+// lastLines returns text from demesne's last line on; progress may precede it.
 func lastLines(text string) string {
 	if i := strings.LastIndex("\n"+text, "\ndemesne: "); i >= 0 {
 		return text[i:]
@@ -108,7 +108,7 @@ func lastLines(text string) string {
 	return text
 }
 
-// push makes an image of layers and puts it into the registry.
+// push builds an image of layers and pushes it to the registry.
 func (g *gallery) push(repo string, config v1.Config, layers ...[]fixture.Entry) v1.Image {
 	g.Helper()
 	img := g.image(config, layers...)
@@ -135,7 +135,7 @@ func (g *gallery) image(config v1.Config, layers ...[]fixture.Entry) v1.Image {
 	return img
 }
 
-// busybox is the layer most images of the tests start with.
+// busybox returns the layer that most test images start with.
 func (g *gallery) busybox() []fixture.Entry {
 	g.Helper()
 	entries, err := fixture.Busybox()
@@ -176,7 +176,7 @@ func (g *gallery) listed() (all []listed) {
 	return all
 }
 
-// damaged changes a byte of every blob of the store that is longer than min.
+// damage flips a bit in the middle of every blob of at least min bytes, and returns their number.
 func (g *gallery) damage(min int64) (n int) {
 	g.Helper()
 	filepath.WalkDir(g.store+"/blobs", func(path string, d fs.DirEntry, err error) error {
@@ -195,7 +195,7 @@ func (g *gallery) damage(min int64) (n int) {
 	return n
 }
 
-// blobs is a fault for the GETs of blobs alone.
+// blobs returns a fault function that affects only GETs of blobs.
 func blobs(f fixture.Fault) func(*http.Request) *fixture.Fault {
 	return func(r *http.Request) *fixture.Fault {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {

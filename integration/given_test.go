@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rights lists what below a directory gives rights to others: set-id bits, capabilities, access lists, flags of inodes.
+// rights lists the files below a directory that give rights to others: set-id bits, capabilities, ACLs and inode
+// flags.
 func rights(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -43,7 +44,7 @@ func rights(t *testing.T, dir string) (found []string) {
 	return found
 }
 
-// makesRights leaves one of each in /out; python3 has setxattr(2).
+// makesRights creates one file of each kind in /out. It uses python3 for setxattr(2).
 const makesRights = `
 import os, struct
 os.chdir("/out")
@@ -66,8 +67,8 @@ attempt(setflags, "caps")
 print("made", flush=True)
 `
 
-// F22: nothing that comes out of a sandbox gives rights to others, with --nesting neither, at any depth; until that is so
-// no other user gets in.
+// TestEscapeF22Out checks that no file that leaves a sandbox gives rights to others, at any depth, with or
+// without --nesting (F22). Until the files are cleaned up, no other user may enter /out.
 func TestEscapeF22Out(t *testing.T) {
 	program(t, "python3")
 	for _, flags := range [][]string{nil, {"--nesting"}} {
@@ -121,8 +122,8 @@ open("suid", "w").close(); os.chmod("suid", 0o4755); print(oct(os.stat("suid").s
 	}
 }
 
-// F22, P28: the reaper of a runner that was killed settles /out, gives it its mode and access list back, and removes
-// published sockets.
+// TestEscapeF22Killed checks that the reaper of a killed runner fixes the files in /out, restores its mode and
+// ACL, and removes published sockets (F22, P28).
 func TestEscapeF22Killed(t *testing.T) {
 	program(t, "python3")
 	for name, flags := range map[string][]string{"nesting": {"--nesting"}, "user": {"--user", "1000:1000"}, "persistent": nil} {
@@ -168,14 +169,14 @@ func TestEscapeF22Killed(t *testing.T) {
 	}
 }
 
-// manyIDs says whether sandboxes have more ids than one here.
+// manyIDs reports whether sandboxes have more than one id on this machine.
 func manyIDs(t *testing.T) bool {
 	t.Helper()
 	b := newBox(t)
 	return strings.Count(b.sh("cat /proc/self/uid_map"), "\n") > 0 && b.demesne("run", "--user", "1000:1000", "--", "true").code == 0
 }
 
-// lineWriter gives what is written to it on, line by line.
+// lineWriter passes on what is written to it, line by line.
 type lineWriter struct {
 	lines chan string
 	all   *strings.Builder
@@ -206,7 +207,8 @@ func (w *lineWriter) until(t *testing.T, want string) {
 	})
 }
 
-// F23: what another user writes into root's /out meanwhile keeps its owner, also where an image's root has many ids.
+// TestEscapeF23OthersInOut checks that files that another user writes into root's /out during a run keep their
+// owner (F23). That includes images whose root has many ids.
 func TestEscapeF23OthersInOut(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // it takes two users
@@ -237,8 +239,8 @@ func TestEscapeF23OthersInOut(t *testing.T) {
 	}
 }
 
-// F22: a persistent sandbox whose runner was killed together with the reaper, and that was started again, leaves nothing of
-// before either.
+// TestEscapeF22Restarted checks a persistent sandbox that is restarted after its runner and reaper were killed
+// together. Files that give rights from before the kill are cleaned up too (F22).
 func TestEscapeF22Restarted(t *testing.T) {
 	program(t, "python3")
 	b := newBox(t)
@@ -263,7 +265,8 @@ func TestEscapeF22Restarted(t *testing.T) {
 	b.must("rm", "p")
 }
 
-// F24: fifos and sockets in a read-only input are not the workload's to write to, at any depth; a socket that was named is.
+// TestEscapeF24SpecialInputs checks that a workload cannot write to fifos and sockets in a read-only input, at
+// any depth (F24). It can use a socket given by --socket.
 func TestEscapeF24SpecialInputs(t *testing.T) {
 	b := newBox(t)
 	program(t, "python3")

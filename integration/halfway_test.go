@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// halfway runs the command once to its end, which tells how long it takes, and then again and again, each time killing whom
-// it names after a part of that time; after looks at what is left.
+// halfway runs the command once to its end, and measures its duration. Then it starts the command again for the
+// given number of rounds. In each, it kills the processes that whom returns after a random part of that time. It
+// calls after at the end of each run.
 func (b *box) halfway(rounds int, whom func(cli int) []int, args []string, after func(killed bool)) {
 	b.Helper()
 	began := time.Now()
@@ -47,7 +48,8 @@ func md5Of(t *testing.T, path string) string {
 
 const thirtyFiles = "mkdir -p d/sub; for i in $(seq 30); do head -c 300000 /dev/urandom > d/sub/$i; done; (cd d/sub; md5sum * | sort -k2 > /root/sums)"
 
-// A copy out of a sandbox that is killed, or whose runner is, leaves whole files or none, and what it put together goes with the next.
+// TestHalfwayCopyOut kills the CLI or the runner during a copy out of a sandbox. The copy leaves complete files
+// or none, and the next copy removes temporary files.
 func TestHalfwayCopyOut(t *testing.T) {
 	for name, whom := range map[string]func(int) []int{"the CLI": theCLI, "the runner": theRunner} {
 		b := newBox(t)
@@ -78,7 +80,8 @@ func TestHalfwayCopyOut(t *testing.T) {
 	}
 }
 
-// A copy into a sandbox that is killed, or whose runner is, leaves whole files or none, and nothing half-made.
+// TestHalfwayCopyIn kills the CLI or the runner during a copy into a sandbox. The copy leaves complete files or
+// none, and no temporary files.
 func TestHalfwayCopyIn(t *testing.T) {
 	for name, whom := range map[string]func(int) []int{"the CLI": theCLI, "the runner": theRunner} {
 		b := newBox(t)
@@ -88,7 +91,7 @@ func TestHalfwayCopyIn(t *testing.T) {
 			b.file("up/"+string(rune('a'+i)), strings.Repeat("x", 300_000), 0o644)
 		}
 		b.halfway(12, whom, []string{"cp", from, "box:/workspace/in"}, func(bool) {
-			// The one inside ends when it sees the end of its input.
+			// The copying process in the sandbox ends when it reaches the end of its input.
 			eventually(t, "what copies inside to end", func() bool {
 				return b.must("exec", "box", "-c", "mkdir -p in; find in -type f ! -size 300000c | wc -l") == "0\n"
 			})
@@ -100,7 +103,8 @@ func TestHalfwayCopyIn(t *testing.T) {
 	}
 }
 
-// A snapshot or a fork that is killed is there whole, or not at all, and what it is of goes on.
+// TestHalfwaySnapshot kills the CLI during a snapshot. The snapshot is complete or does not exist, and its
+// sandbox keeps running.
 func TestHalfwaySnapshot(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
@@ -117,7 +121,8 @@ func TestHalfwaySnapshot(t *testing.T) {
 		b.must("exec", "box", "-c", "rm /tmp/beat; while ! test -s /tmp/beat; do sleep 0.02; done")
 	})
 	b.must("rm", "box")
-	// The runner may end what a killed CLI asked for after the last look: that is a snapshot like any other.
+	// The runner may complete a snapshot that a killed CLI asked for, after the last check. It is a snapshot like
+	// any other.
 	eventually(t, "nothing to be on the disk", func() bool {
 		if ids := strings.Fields(b.must("ls", "-q")); len(ids) > 0 {
 			b.must(append([]string{"rm"}, ids...)...)
@@ -126,7 +131,8 @@ func TestHalfwaySnapshot(t *testing.T) {
 	})
 }
 
-// A commit that is killed leaves an image that works, or none, and nothing of what it was made of.
+// TestHalfwayCommit kills the CLI or the runner during a commit. It leaves a working image or none, and no
+// temporary snapshot.
 func TestHalfwayCommit(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
@@ -136,7 +142,7 @@ func TestHalfwayCommit(t *testing.T) {
 		g.halfway(6, whom, []string{"commit", "box", "local/made:1"}, func(bool) {
 			if strings.Contains(g.ok("images"), "local/made") {
 				g.ok("run", "--image", "local/made:1", "--", "sh", "-c", "md5sum -s -c /sums")
-				// What unpacks it may outlive the CLI for a moment.
+				// The process that unpacks the image may outlive the CLI for a moment.
 				eventually(t, name+": the image to be nobody's", func() bool { return g.do("rmi", "local/made:1").code == 0 })
 			}
 			eventually(t, name+": the snapshot to go", func() bool {

@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// helperMain is what this binary does when a test runs it again as "helper:NAME".
+// helperMain runs the named helper when a test runs this binary again as "helper:NAME", and returns its exit
+// code.
 func helperMain(name string, args []string) int {
 	if f := helpers[name]; f != nil {
 		return f(args)
@@ -14,5 +15,5 @@ func helperMain(name string, args []string) int {
 	return 1
 }
 
-// helpers are the programs that are easier in Go than in C or sh.
+// helpers contains the helper programs that are easier to write in Go than in C or sh.
 var helpers = map[string]func(args []string) int{}

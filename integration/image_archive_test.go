@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// What is saved and imported again is the same image, to the digest.
+// TestImageSaveImport checks that an image that is saved and imported again has the same digest.
 func TestImageSaveImport(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
@@ -43,7 +43,7 @@ func TestImageSaveImport(t *testing.T) {
 	g.ok("images", "verify")
 }
 
-// Other tools read what save wrote.
+// TestImageSaveIsStandard checks that other tools can read what save wrote.
 func TestImageSaveIsStandard(t *testing.T) {
 	g := newGallery(t)
 	skopeo := program(t, "skopeo")
@@ -59,7 +59,8 @@ func TestImageSaveIsStandard(t *testing.T) {
 	}
 }
 
-// A tar or a directory of a root becomes an image of one layer; export is the way back.
+// TestImageImportExport checks that a tar or directory of a root becomes an image of one layer, and that export
+// reverses this.
 func TestImageImportExport(t *testing.T) {
 	g := newGallery(t)
 	raw, err := fixture.Tar(append(g.busybox(), fixture.File("mark", "imported\n"), fixture.Link("ln", "mark"))...)
@@ -91,7 +92,7 @@ func TestImageImportExport(t *testing.T) {
 	}
 }
 
-// export gives the merged tree: what an upper layer took away is not in it.
+// TestImageExportMerges checks that export writes the merged tree, without files that an upper layer removed.
 func TestImageExportMerges(t *testing.T) {
 	g := newGallery(t)
 	img := g.push("layers:1", v1.Config{}, []fixture.Entry{fixture.Dir("d"), fixture.File("d/gone", "x"), fixture.File("d/kept", "old")},
@@ -105,7 +106,7 @@ func TestImageExportMerges(t *testing.T) {
 	}
 }
 
-// dir:, oci: and a tag in it run without a registry.
+// TestImageLocal checks that images from dir: and oci:, the latter with a tag too, run without a registry.
 func TestImageLocal(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		g.reg.Close()
@@ -139,7 +140,7 @@ func TestImageLocal(t *testing.T) {
 	})
 }
 
-// Import refuses what is no root, and leaves nothing of it.
+// TestImageImportRefused checks that import refuses input that is no root file system, and leaves no files of it.
 func TestImageImportRefused(t *testing.T) {
 	g := newGallery(t)
 	for _, args := range [][]string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a sandbox changed becomes an image, with one id and with many: added, modified, removed, replaced, with owners and
-// links, over what its forks had before it.
+// TestImageCommit checks that the changes of a sandbox become an image, with one id and with many. Files are
+// added, modified, removed and replaced, with owners and links, in a fork and in the sandbox it was forked from.
 func TestImageCommit(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		ref, _ := g.simple("demo:1")
@@ -26,13 +26,13 @@ func TestImageCommit(t *testing.T) {
 		look := `cat d/f d/l more; stat -c %a d/f; ls /gone /new | tr '\n' ' '; tail -n 1 /etc/passwd; ls /out; ls -d /workspace/w; test -p p && echo pipe; stat -c %u:%g d`
 		want := "f\nf\nmore\n751\n/gone: y /new: d more p mine\n/workspace/w\npipe\n7:8\n"
 		got := g.ok("run", "--image", "local/made:1", "--", "sh", "-c", look)
-		if one { // there is nobody but 0
+		if one { // 0 is the only id
 			want = strings.Replace(want, "7:8", "0:0", 1)
 		}
 		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("it has %q, want %q", got, want)
 		}
-		// The one it was made of goes on, and nothing is left of the snapshot.
+		// The committed sandbox keeps running, and the temporary snapshot is gone.
 		if all := strings.Fields(g.ok("ls", "-q")); len(all) != 2 {
 			t.Errorf("there are %q", all)
 		}
@@ -41,7 +41,7 @@ func TestImageCommit(t *testing.T) {
 	})
 }
 
-// What no image can be made of is refused, and says why.
+// TestImageCommitRefused checks that a commit that cannot become an image is refused with a reason.
 func TestImageCommitRefused(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")

@@ -16,7 +16,7 @@ func read(path string) string {
 	return string(raw)
 }
 
-// What runs is what docker run would run.
+// TestImageCommand checks that an image runs the command that docker run would run.
 func TestImageCommand(t *testing.T) {
 	g := newGallery(t)
 	const say = `for a; do printf "[%s]" "$a"; done`
@@ -69,7 +69,7 @@ func TestImageEnvironment(t *testing.T) {
 	}
 }
 
-// USER in every form docker takes, looked up in the image.
+// TestImageUser checks USER in every form that docker accepts, looked up in the image.
 func TestImageUser(t *testing.T) {
 	for user, want := range map[string]string{
 		"": "0:0:0:/root", "root": "0:0:0:/root", "alice": "1000:1000:1000 50:/home/alice", "1000": "1000:1000:1000 50:/home/alice",
@@ -94,7 +94,8 @@ func TestImageUser(t *testing.T) {
 	}
 }
 
-// One id is all there is: everything is 0, nothing fails for it, and the receipt says so.
+// TestImageUserOneID checks USER with a single id: every user is 0, no operation fails because of it, and the
+// receipt says so.
 func TestImageUserOneID(t *testing.T) {
 	g := newGallery(t).oneID(t)
 	g.push("user:1", v1.Config{User: "alice", Env: []string{"PATH=/bin"}}, g.busybox())
@@ -110,7 +111,7 @@ func TestImageUserOneID(t *testing.T) {
 	}
 }
 
-// An image may lack nearly everything.
+// TestImageBare checks images that lack nearly everything.
 func TestImageBare(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		program := g.busybox()[6].Body
@@ -131,8 +132,8 @@ func TestImageBare(t *testing.T) {
 	})
 }
 
-// Places the runner needs are made where the image has something else there; nothing is followed
-// out of the image.
+// TestImageOddPlaces checks that the runner creates its mount points even where the image has other files there,
+// and follows no link out of the image.
 func TestImageOddPlaces(t *testing.T) {
 	const try = `test -c /dev/null && test -r /proc/self/stat && test -d /sys/class && echo x > /tmp/x && cat /in/data && touch /out/x && test -w /workspace &&
 		cat /etc/hosts /etc/resolv.conf > /dev/null && ls -d /bin/sh /bin/x 2>/dev/null; true`
@@ -160,7 +161,7 @@ func TestImageOddPlaces(t *testing.T) {
 	})
 }
 
-// Layers mean what they say: whiteouts, opaque directories, types that change, hard links, modes.
+// TestImageLayers checks whiteouts, opaque directories, changing file types, hard links and modes in layers.
 func TestImageLayers(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		g.push("layers:1", v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"sh", "-c", `cd /d; find . -type f -o -type d | grep -v '^.$' | while read f; do echo "$f"; done; cat turned/into turned2 keep; stat -c '%h' one; stat -c %a sticky; stat -c %Y one`}},
@@ -183,7 +184,7 @@ func TestImageLayers(t *testing.T) {
 	})
 }
 
-// Forty layers, each over the one before.
+// TestImageManyLayers checks an image of forty layers, each over the one before.
 func TestImageManyLayers(t *testing.T) {
 	g := newGallery(t)
 	layers := [][]fixture.Entry{g.busybox()}

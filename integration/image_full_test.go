@@ -15,23 +15,23 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// onSmallDisk runs shell text where the store is a file system of so many megabytes of its
-// own: in a mount namespace, and for an ordinary user in a user namespace as well.
+// onSmallDisk runs shell text where the image store is a file system of its own, with the given size in
+// megabytes. It does so in a mount namespace and, for an ordinary user, in a user namespace as well.
 func (g *gallery) onSmallDisk(t *testing.T, megabytes, script string) result {
 	t.Helper()
 	flags := []string{"-m"}
 	if os.Getuid() != 0 {
 		flags = []string{"-rm"}
 	}
-	// The store is found anew: everything about it happens while the file system is there.
+	// The file system exists only while the script runs, so the script does everything with the store.
 	const mount = `mount -t tmpfs -o mode=755,size=$1m store "$DEMESNE_IMAGES" && eval "$2"`
 	cmd := g.command(program(t, "unshare"), append(flags, "sh", "-c", mount, "sh", megabytes, script)...)
 	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	return g.finish(cmd)
 }
 
-// A disk that fills up, while fetching or while unpacking, is told in one line and leaves
-// the store as it was: what was there runs, and there is room again.
+// TestImageDiskFull checks that a disk that fills up while fetching or unpacking is reported in one line. The
+// store is left as it was: images already there still run, and the space is freed.
 func TestImageDiskFull(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
 	for name, layer := range map[string][]fixture.Entry{
@@ -59,7 +59,8 @@ func TestImageDiskFull(t *testing.T) {
 	}
 }
 
-// F26: an archive whose content does not fit is refused before the disk is full, and leaves the store as it was.
+// TestImageBombDisk checks that an archive whose content does not fit is refused before the disk is full (F26).
+// The store is left as it was.
 func TestImageBombDisk(t *testing.T) {
 	need(t, exec.Command("unshare", "-rm", "true").Run() == nil, "user namespaces for unshare")
 	g := newGallery(t)

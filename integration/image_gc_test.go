@@ -12,8 +12,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// gc takes what nothing needs, trees of subordinate owners included, and never what a
-// sandbox stands on.
+// TestImageGC checks that gc removes unused data, including trees owned by subordinate ids, and never the image
+// of a sandbox.
 func TestImageGC(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		used := []fixture.Entry{fixture.File("used", "used\n"), fixture.Owned(fixture.Mode("hers", "x", 0o600), 1000), fixture.Owned(fixture.Dir("locked"), 1000),
@@ -25,7 +25,7 @@ func TestImageGC(t *testing.T) {
 		g.ok("pull", g.reg.Ref("used:1"))
 		g.ok("pull", g.reg.Ref("idle:1"))
 		id := strings.TrimSpace(g.ok("create", "--image", g.reg.Ref("used:1")))
-		g.ok("gc") // nothing is old
+		g.ok("gc") // no data is old enough
 		if all := g.listed(); len(all) != 2 {
 			t.Errorf("a gc that has nothing to do leaves %+v", all)
 		}
@@ -49,7 +49,7 @@ func TestImageGC(t *testing.T) {
 	})
 }
 
-// --older-than goes by when a sandbox last began on the image.
+// TestImageGCByAge checks that --older-than counts from the last start of a sandbox on the image.
 func TestImageGCByAge(t *testing.T) {
 	g := newGallery(t)
 	for _, n := range []string{"old:1", "new:1"} {
@@ -67,7 +67,7 @@ func TestImageGCByAge(t *testing.T) {
 	}
 }
 
-// gc at the same time as everything else breaks none of it.
+// TestImageGCInBetween checks that gc running concurrently breaks no other command.
 func TestImageGCInBetween(t *testing.T) {
 	g := newGallery(t)
 	base := g.busybox()

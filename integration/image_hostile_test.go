@@ -12,7 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// hostileLayer is a layer that means harm, and what a shell in it may at most say.
+// hostileLayer is a malicious layer, and a script that tries to exploit it.
 type hostileLayer struct {
 	name    string
 	entries func(victim string) []fixture.Entry
@@ -62,7 +62,7 @@ var hostileLayers = []hostileLayer{
 	{"whiteout of dot", entries(fixture.File("d/.wh..", "")), ""},
 	{"whiteout of dot dot", entries(fixture.File("d/.wh...", "")), ""},
 	{"opaque directory", entries(fixture.Dir("d/.wh..wh..opq"), fixture.File("d/.wh..wh..opq/x", "x")), ""},
-	// It hides all that is below it, the shell too: that the image may.
+	// It hides everything below it, including the shell. An image may do that.
 	{"opaque link", func(v string) []fixture.Entry { return []fixture.Entry{fixture.Link(".wh..wh..opq", v)} }, ""},
 	{"disk", entries(special("sda", tar.TypeBlock, 8, 0), special("vda", tar.TypeBlock, 254, 0)), "for d in sda vda; do head -c 1 /$d | wc -c | grep -v '^0$'; done; test -b /sda && echo block"},
 	{"memory", entries(special("mem", tar.TypeChar, 1, 1), special("zero", tar.TypeChar, 1, 5)), "head -c 1 /zero | wc -c | grep -v '^0$'"},
@@ -77,7 +77,7 @@ var hostileLayers = []hostileLayer{
 	{"places lead out", func(v string) []fixture.Entry {
 		return []fixture.Entry{fixture.Link("in", v), fixture.Link("out", v), fixture.Link("workspace", up+v), fixture.Link("tmp", v), fixture.Link("dev", v), fixture.Link("sys", "proc"), fixture.Link("proc", up+v)}
 	}, "cat /in/secret /tmp/secret /workspace/secret"},
-	// F10: masks and terminals are made of what is in /dev.
+	// F10: masks and terminals are made from files in /dev.
 	{"dev/null leads into proc", entries(fixture.Link("dev/null", "/proc/sys/kernel/core_pattern"), fixture.Link("dev/console", "/proc/sysrq-trigger"),
 		fixture.Link("dev/pts", "/proc/sys/kernel"), fixture.Link("dev/ptmx", "/proc/kcore"), fixture.Link("dev/shm", "/proc/sys")),
 		`test -c /dev/null || echo no null; for f in /proc/kcore /proc/keys /proc/timer_list; do head -c 1 $f | wc -c | grep -v '^0$'; done
@@ -85,8 +85,8 @@ var hostileLayers = []hostileLayer{
 	{"ld.so", entries(fixture.File("etc/ld.so.preload", "/nosuch.so\n"), fixture.Link("lib64", "/proc/self/fd")), ""},
 }
 
-// F7, F8, F9 and F18 from end to end: a hostile image is refused in one line, or runs and
-// reaches nothing; the host never changes.
+// TestEscapeHostileImages checks F7, F8, F9 and F18 end to end. A hostile image is refused in one line, or runs
+// and reaches no host file. The host never changes.
 func TestEscapeHostileImages(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		victim := g.mkdir("victim")
@@ -115,7 +115,8 @@ func orTrue(s string) string {
 	return s
 }
 
-// F11: a working directory, a user and a command that mean the runner's own.
+// TestEscapeF11Workdir checks that a working directory in an image cannot lead to descriptors or directories of
+// the runner (F11).
 func TestEscapeF11Workdir(t *testing.T) {
 	g := newGallery(t)
 	for _, dir := range []string{"/proc/self/fd/3", "/proc/self/fd/7", "/proc/1/root", "/proc/self/fd/7/../../..", "../../..", "/dev/fd/5"} {
@@ -128,7 +129,8 @@ func TestEscapeF11Workdir(t *testing.T) {
 	}
 }
 
-// The environment of an image is the sandbox's alone: it changes no program of ours.
+// TestEscapeImageEnvironment checks that the environment of an image affects only the sandbox, and no program of
+// demesne.
 func TestEscapeImageEnvironment(t *testing.T) {
 	g := newGallery(t)
 	g.push("evil:1", v1.Config{Env: []string{"PATH=/bin", "LD_PRELOAD=/evil.so", "GODEBUG=inittrace=1", "DEMESNE_IMAGES=/", "NOVALUE", "=x", "A=\x00b"}, Cmd: []string{"sh", "-c", "echo $LD_PRELOAD"}}, g.busybox())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An image inside a sandbox that allows nesting, from a store that is its own.
+// TestImageNested runs an image inside a sandbox that allows nesting, from a store of its own.
 func TestImageNested(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		ref, _ := g.simple("demo:1")
@@ -20,7 +20,7 @@ func TestImageNested(t *testing.T) {
 	})
 }
 
-// demesne inside an image, which has an image inside it.
+// TestImageInImage runs demesne inside an image, and an image inside that.
 func TestImageInImage(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
@@ -34,7 +34,8 @@ func TestImageInImage(t *testing.T) {
 	}
 }
 
-// Without namespaces there is no image: told with what to do, instead of running something else.
+// TestImageNoNamespaces checks that without namespaces an image is refused with a hint, and no other root is used
+// instead.
 func TestImageNoNamespaces(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")

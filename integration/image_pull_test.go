@@ -16,14 +16,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// noise is a layer that does not compress.
+// noise returns a layer that does not compress.
 func noise(size int) []fixture.Entry {
 	raw := make([]byte, size)
 	rand.New(rand.NewSource(int64(size))).Read(raw)
 	return []fixture.Entry{fixture.File("noise", string(raw))}
 }
 
-// large pushes an image with a layer of some megabytes.
+// large pushes an image with a layer of 8 MiB.
 func (g *gallery) large(repo string) (ref string, layer v1.Hash) {
 	g.Helper()
 	img := g.push(repo, v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"wc", "-c", "/noise"}}, g.busybox(), noise(8<<20))
@@ -38,7 +38,7 @@ func (g *gallery) large(repo string) (ref string, layer v1.Hash) {
 	return g.reg.Ref(repo), layer
 }
 
-// Whoever asks at the same time shares one download.
+// TestImagePullShared checks that concurrent requests for an image share one download.
 func TestImagePullShared(t *testing.T) {
 	g := newGallery(t)
 	ref, layer := g.large("big:1")
@@ -57,8 +57,8 @@ func TestImagePullShared(t *testing.T) {
 	}
 }
 
-// Whoever is ended in the middle of a pull, and how, the store stays whole, the helper
-// goes, and the next pull fetches the rest alone.
+// TestImagePullInterrupted ends the CLI or the helper in the middle of a pull, by various signals. The store
+// remains valid, the helper ends, and the next pull fetches only the rest.
 func TestImagePullInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -110,7 +110,7 @@ func TestImagePullInterrupted(t *testing.T) {
 	}
 }
 
-// Chance decides when: many rounds of kill -9 never leave a store that lies.
+// TestImagePullKilled kills pulls at random moments in many rounds. The store never becomes inconsistent.
 func TestImagePullKilled(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.large("big:1")
@@ -141,7 +141,8 @@ func TestImagePullKilled(t *testing.T) {
 	}
 }
 
-// What a registry or the way to it does once is tried again; what it means is not.
+// TestImagePullRetried checks that transient failures of a registry or the network are retried, and definite
+// answers are not.
 func TestImagePullRetried(t *testing.T) {
 	g := newGallery(t)
 	for name, f := range map[string]fixture.Fault{

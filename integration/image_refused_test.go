@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// otherArch is one this machine is not.
+// otherArch returns an architecture other than this machine's.
 func otherArch() string {
 	if runtime.GOARCH == "arm64" {
 		return "s390x"
@@ -27,7 +27,8 @@ func otherArch() string {
 	return "arm64"
 }
 
-// Every way a name can be no image: one line, 125, and nothing in the store.
+// TestImageRefused checks the ways in which a name can fail to be an image. Each gives one line, exit code 125,
+// and an unchanged store.
 func TestImageRefused(t *testing.T) {
 	g := newGallery(t)
 	other, err := fixture.ImageFor(otherArch(), v1.Config{}, g.layerOf(g.busybox()))
@@ -79,7 +80,7 @@ func (g *gallery) layerOf(entries []fixture.Entry) v1.Layer {
 	return l
 }
 
-// Statuses that mean something are told as what they mean, at once.
+// TestImageRefusedByRegistry checks that definite HTTP statuses are reported by their meaning, without retries.
 func TestImageRefusedByRegistry(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
@@ -106,7 +107,8 @@ func TestImageRefusedByRegistry(t *testing.T) {
 	g.ok("pull", ref)
 }
 
-// Credentials come from where docker and podman keep them; wrong ones are said to be wrong.
+// TestImageCredentials checks that credentials are read from where docker and podman keep them, and that wrong
+// ones are reported as wrong.
 func TestImageCredentials(t *testing.T) {
 	g := newGalleryOf(t, fixture.Options{User: "me", Password: "secret"})
 	ref, _ := g.simple("private:1")
@@ -126,13 +128,14 @@ func TestImageCredentials(t *testing.T) {
 	os.RemoveAll(g.home + "/.docker")
 	g.extra = append(g.extra, "REGISTRY_AUTH_FILE="+g.file("auth.json", auth("secret"), 0o600))
 	g.ok("pull", ref)
-	// What opens a registry is nothing a sandbox sees.
+	// A sandbox does not see registry credentials.
 	if got := g.inside(ref, "env; cat /root/.docker/config.json 2>/dev/null; true"); strings.Contains(got, "secret") || strings.Contains(got, "AUTH") {
 		t.Errorf("inside: %q", got)
 	}
 }
 
-// A private CA is found where docker and podman look for it, and nothing else is believed.
+// TestImagePrivateCA checks that a private CA is found where docker and podman look for it, and that no other
+// certificate is accepted.
 func TestImagePrivateCA(t *testing.T) {
 	g := newGalleryOf(t, fixture.Options{TLS: true})
 	ref, _ := g.simple("demo:1")
@@ -142,7 +145,7 @@ func TestImagePrivateCA(t *testing.T) {
 	g.ok("pull", ref)
 }
 
-// policy.json of the containers ecosystem is law here too.
+// TestImagePolicy checks that policy.json of the containers ecosystem is enforced.
 func TestImagePolicy(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")

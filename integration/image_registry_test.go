@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// --platform takes another machine's image out of an index; a run on it says that it cannot be, and a
-// pull without the flag brings this machine's again.
+// TestImagePlatform checks that --platform selects another machine's image from an index. Running it fails with
+// that reason, and a pull without the flag fetches this machine's image again.
 func TestImagePlatform(t *testing.T) {
 	g := newGallery(t)
 	layer := g.layerOf(g.busybox())
@@ -49,7 +49,8 @@ func TestImagePlatform(t *testing.T) {
 	g.told(t, "linux", "pull", "--platform", "linux", ref)
 }
 
-// What a credential helper says opens a registry; one that fails is said to.
+// TestImageCredentialHelper checks that a credential helper's answer opens a registry, and that a failing helper
+// is reported.
 func TestImageCredentialHelper(t *testing.T) {
 	g := newGalleryOf(t, fixture.Options{User: "me", Password: "secret"})
 	ref, _ := g.simple("private:1")
@@ -64,8 +65,8 @@ func TestImageCredentialHelper(t *testing.T) {
 	g.ok("pull", ref)
 }
 
-// registries.conf's mirrors are asked in the place of a registry that nobody can reach, and the image has
-// the name that was asked for.
+// TestImageMirror checks that the mirrors in registries.conf replace an unreachable registry, and that the image
+// keeps the name that was asked for.
 func TestImageMirror(t *testing.T) {
 	g := newGallery(t)
 	img := g.push("mirror/demo:1", v1.Config{Cmd: []string{"/bin/echo", "mirrored"}}, g.busybox())
@@ -81,7 +82,7 @@ func TestImageMirror(t *testing.T) {
 	g.told(t, "upstream.invalid", "pull", "upstream.invalid/nosuch:1")
 }
 
-// The proxy variables are obeyed: a registry that only a proxy reaches can be pulled from.
+// TestImageProxy checks that the proxy variables apply to pulls from a registry that only a proxy can reach.
 func TestImageProxy(t *testing.T) {
 	g := newGallery(t)
 	_, img := g.simple("demo:1")

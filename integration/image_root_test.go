@@ -11,7 +11,7 @@ import (
 	"demesne/integration/fixture"
 )
 
-// Root inside is root enough for package managers, with subordinate ids and without: the
+// TestImageRootInside checks that package managers work as root inside, with and without subordinate ids. Their
 // mirrors are files given by --in and served on the sandbox's own loopback.
 func TestImageRootInside(t *testing.T) {
 	img, err := fixture.Debian()
@@ -46,7 +46,7 @@ func TestImageRootInside(t *testing.T) {
 	})
 }
 
-// mirror writes what the package managers are given.
+// mirror writes the packages for the package managers.
 func (g *gallery) mirror(t *testing.T) {
 	t.Helper()
 	deb := debPackage(t)
@@ -59,8 +59,8 @@ func (g *gallery) mirror(t *testing.T) {
 
 const control = "Package: greet\nVersion: 1.0\nArchitecture: all\nMaintainer: Nobody <nobody@example.org>\nDescription: says hello\n"
 
-// debPackage has what makes packages hard under one id: files of others, a setgid
-// directory, and a script that changes owners and adds a user.
+// debPackage returns a package that is difficult under one id. It has files of other users, a setgid directory,
+// and a script that changes owners and adds a user.
 func debPackage(t *testing.T) []byte {
 	t.Helper()
 	own := fixture.Owned(fixture.Dir("./var/lib/greet/own"), 8)

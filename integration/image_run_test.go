@@ -8,7 +8,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// A name that is not here is pulled, unpacked and run, once; the receipt says what ran.
+// TestImagePullAndRun checks that a missing image is pulled, unpacked and run, once, and that the receipt has its
+// digest.
 func TestImagePullAndRun(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		ref, img := g.simple("demo:1")
@@ -30,7 +31,7 @@ func TestImagePullAndRun(t *testing.T) {
 	})
 }
 
-// A catalogue name, the full reference, the digest and both are one image.
+// TestImageNames checks that a catalogue name, the full reference, the digest, and both together name one image.
 func TestImageNames(t *testing.T) {
 	g := newGallery(t)
 	img := g.push("docker/library/python:3.12", v1.Config{Cmd: []string{"/bin/echo", "snake"}}, g.busybox())
@@ -52,7 +53,8 @@ func TestImageNames(t *testing.T) {
 	}
 }
 
-// pull says the digest, on a line of its own with --quiet, and what is there costs one HEAD.
+// TestImagePull checks that pull prints the digest, on a line of its own with --quiet, and that pulling a present
+// image costs one HEAD.
 func TestImagePull(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
@@ -75,7 +77,7 @@ func TestImagePull(t *testing.T) {
 	}
 }
 
-// A tag that moved is what --pull always is for; the policy decides, not luck.
+// TestImagePullPolicy checks the pull policies with a tag that moves.
 func TestImagePullPolicy(t *testing.T) {
 	g := newGallery(t)
 	ref := g.reg.Ref("moving:latest")
@@ -91,7 +93,7 @@ func TestImagePullPolicy(t *testing.T) {
 	}
 }
 
-// What an image says travels with the sandbox: exec sees the same.
+// TestImageSession checks that exec uses the image's config as the first command does.
 func TestImageSession(t *testing.T) {
 	g := newGallery(t)
 	g.push("demo:1", v1.Config{Env: []string{"PATH=/bin", "COLOUR=red"}, WorkingDir: "/srv/app", User: "alice"}, g.busybox())
@@ -105,7 +107,7 @@ func TestImageSession(t *testing.T) {
 	}
 }
 
-// The host's rootfs needs no store, and makes none.
+// TestImageHostNeedsNoStore checks that the host image needs no store, and creates none.
 func TestImageHostNeedsNoStore(t *testing.T) {
 	b := newBox(t)
 	file := b.file("file", "", 0o600)
@@ -124,7 +126,8 @@ func TestImageHostNeedsNoStore(t *testing.T) {
 	}
 }
 
-// The image is never written to: not by this sandbox for the next, not by two at once.
+// TestImageScratch checks that a sandbox never writes to its image, so each sandbox starts with the original
+// files.
 func TestImageScratch(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		ref, _ := g.simple("demo:1")
@@ -137,7 +140,7 @@ func TestImageScratch(t *testing.T) {
 	})
 }
 
-// Inputs, outputs and limits are what they are with the host's rootfs.
+// TestImageInputsOutputs checks that inputs, outputs and limits work as with the host image.
 func TestImageInputsOutputs(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")

@@ -11,7 +11,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// images tells what is here and what it costs; layers that two share are counted as such.
+// TestImagesListed checks that images lists the stored images with their sizes, and counts layers that two images
+// share as shared.
 func TestImagesListed(t *testing.T) {
 	g := newGallery(t)
 	if all := g.listed(); len(all) != 0 {
@@ -38,7 +39,7 @@ func TestImagesListed(t *testing.T) {
 	}
 }
 
-// The second image fetches only what the first did not bring.
+// TestImagesShareLayers checks that a second image fetches only the layers that the first did not bring.
 func TestImagesShareLayers(t *testing.T) {
 	g := newGallery(t)
 	base := g.busybox()
@@ -59,7 +60,8 @@ func TestImagesShareLayers(t *testing.T) {
 	}
 }
 
-// rmi takes a name away, and the image with its last one; never what a sandbox uses.
+// TestImagesRemoved checks that rmi removes a name, and the image with its last name, but never an image in use
+// by a sandbox.
 func TestImagesRemoved(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
@@ -87,7 +89,8 @@ func TestImagesRemoved(t *testing.T) {
 	g.ok("rmi", digestOf(t, img))
 }
 
-// verify finds each changed byte, says where, and what is pulled again is whole.
+// TestImagesVerifiedAndRepaired checks that verify finds each changed blob and names it, and that pulling again
+// repairs the image.
 func TestImagesVerifiedAndRepaired(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
@@ -109,7 +112,7 @@ func TestImagesVerifiedAndRepaired(t *testing.T) {
 	}
 }
 
-// A store whose index or manifest is rubbish is told, not guessed around.
+// TestImagesCorruptedStore checks that a store with an invalid index or manifest is reported as such.
 func TestImagesCorruptedStore(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// badInput is the issue's table: what is wrong, and the words that must say so.
-// %D is the box's directory.
+// badInput lists invalid command lines, and the words that the error must contain. %D is the box's directory.
 var badInput = []struct {
 	name string
 	args string // split at blanks
@@ -78,7 +77,7 @@ var badInput = []struct {
 func TestBadInput(t *testing.T) {
 	b := newBox(t)
 	prepareBadInput(b)
-	b.demesne("images") // makes the store, which a name that is looked up does too
+	b.demesne("images") // creates the store, as looking up a name does
 	before := tree(b.dir)
 	for _, c := range badInput {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,8 +107,8 @@ func prepareBadInput(b *box) {
 	}
 }
 
-// refused: exit 125, nothing on stdout, one line "demesne: run: …" on stderr, and at
-// most a hint after it.
+// refused checks that the command exits with 125 and prints nothing on stdout. It prints one line
+// "demesne: VERB: …" on stderr, followed by at most one hint.
 func (b *box) refused(t *testing.T, says string, args ...string) {
 	t.Helper()
 	r := b.demesne(args...)
@@ -128,7 +127,7 @@ func (b *box) refused(t *testing.T, says string, args ...string) {
 	}
 }
 
-// tree lists what is in a box but for what its runner keeps.
+// tree lists the files in a box, except those that its runner keeps.
 func tree(dir string) (all []string) {
 	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, path)
@@ -143,7 +142,7 @@ func tree(dir string) (all []string) {
 	return all
 }
 
-// A directory that cannot be written to is refused before anything is made.
+// TestBadInputUnwritableOut checks that an unwritable directory is refused before any file is made.
 func TestBadInputUnwritableOut(t *testing.T) {
 	b := newBox(t)
 	if os.Getuid() == 0 {
@@ -157,10 +156,10 @@ func TestBadInputUnwritableOut(t *testing.T) {
 	b.refused(t, dir, "run", "--workspace", dir, "--", "true")
 }
 
-// A full disk is told as one, and nothing half-made stays.
+// TestBadInputFullDisk checks that a full disk is reported, and that no partial files remain.
 func TestBadInputFullDisk(t *testing.T) {
 	b := newBox(t)
-	// A mount namespace of its own with a full tmpfs as HOME and run directory.
+	// The script runs in a mount namespace of its own, with a full tmpfs as HOME and run directory.
 	script := `set -e; mount -t tmpfs -o size=64k,nr_inodes=40 full "$HOME"; mkdir "$HOME/r"; chmod 755 "$HOME" "$HOME/r"; export XDG_RUNTIME_DIR="$HOME/r"
 		i=0; while true > "$HOME/f$i"; do i=$((i+1)); done 2>/dev/null || true
 		set +e; "$0" run -- true; echo "exit $?"; ls -A "$HOME" | grep -v '^f[0-9]' | sort | tr '\n' ' '`
@@ -174,7 +173,8 @@ func TestBadInputFullDisk(t *testing.T) {
 	}
 }
 
-// P16: arguments are never options, paths or lines of something else.
+// TestEscapeP16Arguments checks that values of arguments are never taken as options, paths or lines of another
+// kind (P16).
 func TestEscapeP16Arguments(t *testing.T) {
 	b := newBox(t)
 	b.file("-o", "dash\n", 0o644)

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// around is what the machine looks like: everything a sandbox could leave outside its box.
+// around records the state of the machine that a sandbox could change outside its box.
 type around struct{ mounts, nets, groups []string }
 
 func lookAround() around {
 	return around{mounts: mountPoints(), nets: names("/sys/class/net"), groups: controlGroups()}
 }
 
-// checkLeaks gives what demesne left a minute to go away (the reaper runs after its caller has
-// its answer), then reports it. What the machine has in one look and not in the next is somebody
-// else's: on a busy one there is always something.
+// checkLeaks reports what demesne left behind. It waits up to a minute, because the reaper runs after the caller
+// has its answer. State outside the box that vanishes between two looks belongs to other users of a busy machine,
+// and is not reported.
 func (b *box) checkLeaks() {
 	b.Helper()
 	end := time.Now().Add(time.Minute)
@@ -44,7 +44,7 @@ func (b *box) checkLeaks() {
 	}
 }
 
-// leaks is what nobody else can have left.
+// leaks lists leftovers that only demesne can have made.
 func (b *box) leaks() (left []string) {
 	for _, p := range descendants() {
 		left = append(left, "process "+p.String())
@@ -52,7 +52,7 @@ func (b *box) leaks() (left []string) {
 	return append(left, b.droppings()...)
 }
 
-// outside is what the machine has more than before.
+// outside lists new state of the machine since the test began.
 func (b *box) outside() (left []string) {
 	now := lookAround()
 	for _, l := range []struct {
@@ -68,13 +68,13 @@ func (b *box) outside() (left []string) {
 	return left
 }
 
-// mine tells what this test could have made from what others do on a busy machine.
+// mine reports whether this test could have made s, rather than another user of a busy machine.
 func (b *box) mine(s string) bool {
 	return strings.Contains(s, b.dir) || strings.Contains(s, "demesne")
 }
 
-// droppings are files in the run and home directories that are not documented to stay:
-// the run directory keeps what ended sandboxes were (a bounded number), home keeps outputs.
+// droppings lists undocumented files in the run and home directories. The run directory keeps records of ended
+// sandboxes (a bounded number), and home keeps outputs.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
@@ -130,8 +130,8 @@ func processes() (all []process) {
 	return all
 }
 
-// descendants lists what the test process is the ancestor of. Dead orphans, which a
-// subreaper has to bury, are buried.
+// descendants lists the living descendants of the test process. It reaps dead orphans, which become children of a
+// subreaper.
 func descendants() (out []process) { return descendantsOf(os.Getpid()) }
 
 func descendantsOf(root int) (out []process) {
@@ -162,8 +162,8 @@ func mountPoints() []string {
 	return strings.Split(strings.TrimSpace(string(raw)), "\n")
 }
 
-// controlGroups lists demesne's, by the name all of them have, but for those that
-// somebody lives in or has yet to take away.
+// controlGroups lists demesne's control groups by name, except those with processes and those that a living
+// reaper will remove.
 func controlGroups() (all []string) {
 	theirs := reaped()
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
@@ -175,7 +175,8 @@ func controlGroups() (all []string) {
 	return all
 }
 
-// reaped is what reapers that live are to remove. Ours, if they are left, are found as processes.
+// reaped returns the paths that living reapers will remove. A reaper that this test leaked is reported as a
+// process.
 func reaped() map[string]bool {
 	all := map[string]bool{}
 	for _, p := range processes() {
@@ -193,8 +194,8 @@ func reaped() map[string]bool {
 	return all
 }
 
-// inhabited says that processes live in a group, or in one of its own. Ours, if they
-// are left, are found as processes.
+// inhabited reports whether a group or one of its subgroups has processes. Processes that this test leaked are
+// reported as processes.
 func inhabited(group string) (yes bool) {
 	filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Name() == "cgroup.procs" {

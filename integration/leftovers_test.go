@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// rounds is how often each of the victims dies, 200 times in all at least; make chaos asks for more.
+// rounds returns how often to kill each kind of victim: enough for at least 200 kills in total. make chaos asks
+// for more.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("DEMESNE_ROUNDS")); err == nil && n > 0 {
 		return n
@@ -23,12 +24,13 @@ func rounds() int {
 	return 30
 }
 
-// busy is a workload that has everything a sandbox could leave: daemons, files in
-// every place, pipes and a listener.
+// busy is a workload with everything that a sandbox could leave behind: daemons, files in all places, pipes, and
+// a busy loop.
 const busy = `setsid sleep 3222 & (sleep 3222 & sleep 3222 &) ; mkfifo /tmp/p; echo x > /out/f; echo y > /workspace/g
 	while :; do echo z > /tmp/h; sleep 0.01; done`
 
-// victims are found among what descends from the test; nil kills the caller itself.
+// victims lists the processes to kill, found among the descendants of the test. A nil find kills the caller
+// itself.
 var victims = []struct {
 	name string
 	find func(caller int) []int
@@ -45,7 +47,8 @@ var victims = []struct {
 	}, syscall.SIGKILL},
 }
 
-// runners lists the processes that serve, or those that clean up after them.
+// runners lists the processes named demesne-runner if servers is set, or else the reapers that clean up after
+// them.
 func runners(servers bool) (pids []int) {
 	if servers {
 		return named("demesne-runner")
@@ -55,15 +58,15 @@ func runners(servers bool) (pids []int) {
 
 func named(name string) (pids []int) {
 	for _, p := range descendants() {
-		if strings.HasSuffix(p.name, name) { // ".demesne-init" inside, where it is a hidden file of /dev
+		if strings.HasSuffix(p.name, name) { // ".demesne-init" inside a sandbox, where it is a hidden file of /dev
 			pids = append(pids, p.pid)
 		}
 	}
 	return pids
 }
 
-// P20 and the issue's leftovers: whoever is killed, whenever, the kernel and the reaper
-// leave nothing, and the next run works.
+// TestLeftoversKilled kills each victim at many moments (P20). The kernel and the reaper clean up, and the next
+// run works.
 func TestLeftoversKilled(t *testing.T) {
 	for _, v := range victims {
 		t.Run(v.name, func(t *testing.T) {
@@ -94,8 +97,7 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 		t.Fatal(err)
 	}
 	time.Sleep(delay)
-	// A victim that is not there yet is waited for, and one that the caller could
-	// replace (it was not connected yet) is killed again.
+	// Wait for a victim that does not exist yet. Kill again one that an unconnected caller has replaced.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -127,9 +129,8 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	b.next(t)
 }
 
-// next waits for the end of every process. A caller or runner killed in the milliseconds before the runner's reaper
-// was there, and the reaper itself, leave empty files and control groups: those are the next run's, which takes
-// them along.
+// next waits for the end of every process. If the reaper is killed, or the caller or runner dies before the
+// reaper starts, empty files and control groups remain. The next run removes those.
 func (b *box) next(t *testing.T) {
 	t.Helper()
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
@@ -138,7 +139,7 @@ func (b *box) next(t *testing.T) {
 	}
 }
 
-// ended waits for the caller: it must notice, whoever died.
+// ended waits for the caller to exit, which it must do whichever process died.
 func ended(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	done := make(chan struct{})
@@ -152,7 +153,8 @@ func ended(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// After success and after failure there is nothing either; a box's own check says so.
+// TestLeftoversNone checks that no leftovers remain after success or failure. The box checks this at the end of
+// each test.
 func TestLeftoversNone(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--", "true"}, {"run", "--", "sh", "-c", busy[:strings.Index(busy, "\n")]}, {"run", "--", "false"}, {"run", "--", "nosuch"},
@@ -168,8 +170,8 @@ func TestLeftoversNone(t *testing.T) {
 	}
 }
 
-// A check that is killed, or whose runner is, at any moment: the box's own check says what stays of the trees that
-// it tries overlayfs on.
+// TestLeftoversCheckKilled kills demesne check, or its runner, at random moments. The box then checks that the
+// trees on which it tries overlayfs are gone.
 func TestLeftoversCheckKilled(t *testing.T) {
 	b := newBox(t)
 	rng := rand.New(rand.NewSource(1))
@@ -191,7 +193,7 @@ func TestLeftoversCheckKilled(t *testing.T) {
 	b.next(t)
 }
 
-// P20: what a killed caller or runner means for the exit code of the one that is left.
+// TestEscapeP20SupervisorDies checks the caller's exit code when the runner or PID 1 is killed (P20).
 func TestEscapeP20SupervisorDies(t *testing.T) {
 	b := newBox(t)
 	for _, who := range []string{"runner", "init"} {
@@ -215,8 +217,8 @@ func TestEscapeP20SupervisorDies(t *testing.T) {
 	b.sh("true")
 }
 
-// P18: a state file that names the process of somebody else, with everything else
-// right, ends nobody.
+// TestEscapeP18StalePID checks that a stale state file with the PID of an unrelated process ends no process
+// (P18). The rest of the file is valid.
 func TestEscapeP18StalePID(t *testing.T) {
 	b := newBox(t)
 	id := strings.TrimSpace(b.demesne("create").stdout)

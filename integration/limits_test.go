@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// usable says that the host still answers: processes start, memory and files are to be had.
+// usable checks that the host still responds: it starts processes, and has memory.
 func usable(t *testing.T) {
 	t.Helper()
 	start := time.Now()
@@ -24,7 +24,7 @@ func usable(t *testing.T) {
 	}
 }
 
-// P11, forks: the bomb is bounded, ends with the run, and the host goes on meanwhile.
+// TestEscapeP11Forks checks that a fork bomb is bounded, ends with the run, and leaves the host usable (P11).
 func TestEscapeP11Forks(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--json", "--timeout", "4s", "--pids", "64", "--", "sh", "-c", "f() { f | f & }; f; f; sleep 60")
@@ -34,14 +34,14 @@ func TestEscapeP11Forks(t *testing.T) {
 		t.Errorf("reason %q: %s", p.Reason, p.Detail)
 	}
 	held(t, p, "pids")
-	// Counted by who makes them: of a bomb that is at work nobody takes a picture.
+	// The program counts its own processes, because a running bomb cannot be counted from outside.
 	bounded(t, b, "forks")
 }
 
 func TestEscapeP11Threads(t *testing.T) { bounded(t, newBox(t), "threads") }
 
-// bounded runs a program that starts what it can and counts it. PID 1's own threads
-// count too; they are six at the least, and have room for sixteen.
+// bounded runs a program that starts as many tasks as it can and counts them. Threads of PID 1 count too: it has
+// at least six, and the limit leaves room for sixteen.
 func bounded(t *testing.T, b *box, program string) {
 	t.Helper()
 	got := b.sh("/in/"+program, "--pids", "100", "--in", tools+"/"+program)
@@ -50,7 +50,8 @@ func bounded(t *testing.T, b *box, program string) {
 	}
 }
 
-// P11, memory: told as an OOM, never as a timeout or a plain kill.
+// TestEscapeP11Memory checks that running out of memory is reported as oom, never as a timeout or a plain kill
+// (P11).
 func TestEscapeP11Memory(t *testing.T) {
 	b := newBox(t)
 	for name, argv := range map[string][]string{
@@ -75,14 +76,14 @@ func TestEscapeP11Memory(t *testing.T) {
 	}
 }
 
-// An allocation that is refused (no cgroup: RLIMIT_DATA) is the program's to handle;
-// one that is not touched costs nothing: Go, node and wasm reserve much.
+// TestLimitMemoryReserved checks that memory that is reserved but not touched costs nothing: Go, node and wasm
+// reserve much. Without a cgroup, RLIMIT_DATA refuses large allocations, and the program must handle that.
 func TestLimitMemoryReserved(t *testing.T) {
 	b := newBox(t)
 	b.sh("/in/eat reserve", "--memory", "128m", "--in", tools+"/eat")
 }
 
-// F19: a full disk is the sandbox's own.
+// TestEscapeF19DiskFill checks that a sandbox can fill only its own disk limit (F19).
 func TestEscapeF19DiskFill(t *testing.T) {
 	b := newBox(t)
 	for _, c := range []struct{ name, script string }{
@@ -113,7 +114,8 @@ func TestEscapeF19DiskFill(t *testing.T) {
 	}
 }
 
-// F21: what takes space without a name, or nothing but inodes, ends the sandbox as well.
+// TestEscapeF21DiskHidden checks that space taken by unlinked files, or by inodes alone, also ends the sandbox
+// (F21).
 func TestEscapeF21DiskHidden(t *testing.T) {
 	b := newBox(t)
 	for _, how := range []string{"open", "mapped", "sent", "thread", "table", "empty"} {
@@ -131,14 +133,15 @@ func TestEscapeF21DiskHidden(t *testing.T) {
 	}
 }
 
-// P26: where each user of an image has a limit of its own, their sum is bounded all the same.
+// TestEscapeP26Users checks that the sum of processes is bounded where each user of an image has a limit of its
+// own (P26).
 func TestEscapeP26Users(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("users:1")
 	p, r := g.report([]string{"--image", ref, "--pids", "20", "--timeout", "20s", "--in", tools + "/users"}, "/in/users")
 	l := limitOf(t, p, "pids")
 	switch {
-	case strings.HasPrefix(l.Mechanism, "cgroup"): // which refuses the processes
+	case strings.HasPrefix(l.Mechanism, "cgroup"): // the cgroup refuses more processes
 		if p.Reason != "timed-out" || l.Status != "held" {
 			t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
 		}
@@ -147,7 +150,7 @@ func TestEscapeP26Users(t *testing.T) {
 	}
 }
 
-// Descriptors run out inside, not outside.
+// TestEscapeP11Descriptors checks that descriptors run out inside the sandbox, not on the host (P11).
 func TestEscapeP11Descriptors(t *testing.T) {
 	b := newBox(t)
 	if got := b.sh("/in/fds", "--in", tools+"/fds"); !strings.HasPrefix(got, "refused after ") {
@@ -156,8 +159,8 @@ func TestEscapeP11Descriptors(t *testing.T) {
 	usable(t)
 }
 
-// The processors that a sandbox was given are the kernel's business: a quota of its control
-// group, else which ones it may run on. What the receipt says of it is so.
+// TestLimitCPUs checks that the kernel enforces a CPU limit, by a quota of the control group or by CPU affinity.
+// The receipt says which.
 func TestLimitCPUs(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--cpus", "0.5")
@@ -187,7 +190,8 @@ func TestLimitCPUs(t *testing.T) {
 	t.Errorf("the receipt has no cpus: %+v", one.Receipt.Limits)
 }
 
-// groupFile is where a limit of the sandbox of process pid stands: its control group's parent.
+// groupFile returns the path of a limit's file in the control group of process pid's sandbox, the parent of the
+// process's own group.
 func groupFile(t *testing.T, pid int, controller, file string) string {
 	t.Helper()
 	for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/cgroup", pid))) {
@@ -200,7 +204,7 @@ func groupFile(t *testing.T, pid int, controller, file string) string {
 	return ""
 }
 
-// The defaults leave the host usable, and are in the receipt.
+// TestLimitDefaults checks that the receipt contains the default limits.
 func TestLimitDefaults(t *testing.T) {
 	b := newBox(t)
 	p, _ := b.report(nil, "true")
@@ -213,7 +217,7 @@ func TestLimitDefaults(t *testing.T) {
 	}
 }
 
-// held: a limit is claimed with its mechanism.
+// held checks that the receipt names the mechanism of a limit.
 func held(t *testing.T, p report, name string) {
 	t.Helper()
 	if l := limitOf(t, p, name); l.Mechanism == "" || l.Status == "" || l.Status == "missing" {
@@ -221,7 +225,7 @@ func held(t *testing.T, p report, name string) {
 	}
 }
 
-// limitOf is what the receipt says about a limit.
+// limitOf returns the receipt's entry for a limit.
 func limitOf(t *testing.T, p report, name string) limit {
 	t.Helper()
 	for _, l := range p.Receipt.Limits {

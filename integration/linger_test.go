@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// lingers sets how long the box's runner stays after its last caller.
+// lingers sets how long the box's runner lives after its last caller.
 func (b *box) lingers(d string) *box {
 	b.extra = append(b.extra, "DEMESNE_LINGER="+d)
 	return b
 }
 
-// oneRunner returns the process id of the one runner there is. Its children, which become
-// PID 1 of the sandboxes that it prepares, have its name at first.
+// oneRunner returns the process id of the only runner. Children of the runner that become PID 1 of prepared
+// sandboxes have its name at first, and are ignored.
 func oneRunner(t *testing.T) int {
 	t.Helper()
 	var found []int
@@ -38,7 +38,7 @@ func gone(t *testing.T) {
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 }
 
-// One runner serves the runs of a loop, and sandboxes that it prepared meanwhile. It ends
+// TestLinger checks that one runner serves the runs of a loop, with sandboxes that it prepared meanwhile. It ends
 // when its time is up.
 func TestLinger(t *testing.T) {
 	b := newBox(t).lingers("2s")
@@ -51,7 +51,8 @@ func TestLinger(t *testing.T) {
 	gone(t)
 }
 
-// The last caller decides, and a runner that made no sandbox does not linger.
+// TestLingerNot checks that the setting of the last caller applies, and that a runner that created no sandbox
+// does not linger.
 func TestLingerNot(t *testing.T) {
 	for _, d := range []string{"0", "0s"} {
 		newBox(t).lingers(d).sh("true")
@@ -72,7 +73,7 @@ func TestLingerNot(t *testing.T) {
 	}
 }
 
-// gc --runner ends a runner that lingers, and not one with a sandbox.
+// TestLingerRetired checks that gc --runner ends a lingering runner, but not one with a sandbox.
 func TestLingerRetired(t *testing.T) {
 	b := newBox(t).lingers("1h")
 	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "" {
@@ -92,7 +93,8 @@ func TestLingerRetired(t *testing.T) {
 	gone(t)
 }
 
-// A runner that lingers and is killed leaves nothing; one whose program is replaced ends at once.
+// TestLingerEnds checks that a lingering runner that is killed leaves no files, and that one whose program is
+// replaced ends at once.
 func TestLingerEnds(t *testing.T) {
 	for _, how := range []string{"killed", "replaced"} {
 		t.Run(how, func(t *testing.T) {
@@ -114,7 +116,7 @@ func TestLingerEnds(t *testing.T) {
 			b.sh("true")
 			pid := oneRunner(t)
 			if how == "killed" {
-				time.Sleep(50 * time.Millisecond) // some rounds of this find a sandbox that is half prepared
+				time.Sleep(50 * time.Millisecond) // some rounds find a half-prepared sandbox
 				syscall.Kill(pid, syscall.SIGKILL)
 			} else if err := os.Rename(libexec+"/demesne-proxy", libexec+"/demesne-runner"); err != nil {
 				t.Fatal(err)

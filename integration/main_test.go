@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bin is the directory of the programs under test, tools that of the C helpers.
+// bin is the directory of the programs under test, and tools that of the C helpers.
 var bin, tools string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -20,7 +20,7 @@ func testMain(m *testing.M) int {
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "helper:") {
 		return helperMain(strings.TrimPrefix(os.Args[1], "helper:"), os.Args[2:])
 	}
-	// Not a secret, and the programs must not pass it on: see TestEscapeP14Environment.
+	// Set the canary, which the programs must not pass on: see TestEscapeP14Environment.
 	os.Setenv("DEMESNE_TEST_SECRET", canary)
 	dir, err := os.MkdirTemp("/var/tmp", "demesne-it.")
 	if err != nil {
@@ -40,10 +40,10 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// toolsVar is where the helpers are, for a test that runs in a child.
+// toolsVar names the variable with the directory of the helpers, for tests that run in a child process.
 const toolsVar = "DEMESNE_TEST_TOOLS"
 
-// build finds or makes the programs, and compiles the helpers of testdata/c.
+// build finds or builds the programs, and compiles the helpers of testdata/c.
 func build(dir string) error {
 	if tools = os.Getenv(toolsVar); tools == "" {
 		if err := compile(dir); err != nil {

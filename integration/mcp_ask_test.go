@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A name that nothing allows is put to the person at the client while the command waits; what
-// that says is what happens, and it is asked once. Nobody is asked whom the client cannot ask.
+// TestMCPAsk checks that a name that no rule allows is put to the user at the client while the command waits. The
+// answer decides, and is asked for once. If the client cannot ask, the name is denied.
 func TestMCPAsk(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		can := map[string]any{"elicitation": map[string]any{}}
@@ -39,8 +39,8 @@ func TestMCPAsk(t *testing.T) {
 	})
 }
 
-// From protocol 2026-07-28 on the call itself is answered with the question, and comes again with
-// what the person said; the command waits meanwhile.
+// TestMCPAskInRounds checks protocol version 2026-07-28, which returns the question as the result of the call.
+// The client calls again with the user's answer; the command waits meanwhile.
 func TestMCPAskInRounds(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestMCPAskInRounds(t *testing.T) {
 	})
 }
 
-// questions counts those to the person that have about in them.
+// questions counts the questions to the user that contain about.
 func (c *mcpClient) questions(about string) (count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

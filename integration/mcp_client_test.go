@@ -23,22 +23,22 @@ type mcpClient struct {
 	next   int
 	open   map[string]chan answer
 	notes  []note
-	elicit string   // what the person answers
-	garble []string // lines of stdout that are no messages
+	elicit string   // what the user answers to questions
+	garble []string // lines of stdout that are not messages
 	ended  chan struct{}
 }
 
-// answer is what a tool answered, or the JSON-RPC error in its place.
+// answer is a tool's result, or the JSON-RPC error in its place.
 type answer struct {
 	Text    string
 	IsError bool
 	Fields  map[string]any
 	Result  json.RawMessage
-	Code    int // of a JSON-RPC error
+	Code    int // code of a JSON-RPC error
 	Lost    bool
 }
 
-// note is a notification, or a request of the server's.
+// note is a notification, or a request from the server.
 type note struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
@@ -62,7 +62,7 @@ func (s *syncBuffer) String() string {
 	return string(s.b)
 }
 
-// mcp starts a server and greets it.
+// mcp starts a server and initializes a session.
 func (b *box) mcp() *mcpClient {
 	b.Helper()
 	c := b.mcpRaw()
@@ -81,7 +81,7 @@ func (b *box) mcpRaw() *mcpClient {
 	return c
 }
 
-// mcpUnstarted is a server that is still to be started, by begin.
+// mcpUnstarted returns a server that begin has yet to start.
 func (b *box) mcpUnstarted() *mcpClient {
 	return &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
 }
@@ -105,7 +105,7 @@ func (c *mcpClient) begin() {
 	c.Cleanup(func() { c.close() })
 }
 
-// keepsJobs takes away, at the end, where jobs are kept.
+// keepsJobs removes the directory of jobs at the end of the test.
 func (b *box) keepsJobs() {
 	b.Cleanup(func() { os.RemoveAll(filepath.Join(b.home, ".demesne/jobs")) })
 }
@@ -167,7 +167,7 @@ func (c *mcpClient) take(line []byte) {
 	}
 }
 
-// send sends a request and returns where its answer will be.
+// send sends a request and returns its id and a channel for its answer.
 func (c *mcpClient) send(method string, params any) (id int, answers <-chan answer) {
 	ch := make(chan answer, 1)
 	c.mu.Lock()
@@ -194,7 +194,7 @@ func (c *mcpClient) write(m any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in.Write(append(raw, '\n')) // a server that is gone shows in the answer
+	c.in.Write(append(raw, '\n')) // if the server is gone, the answer shows that
 }
 
 // ask sends a request and waits for the answer.
@@ -215,22 +215,22 @@ func (c *mcpClient) await(ch <-chan answer) answer {
 	}
 }
 
-// args are a tool's arguments.
+// args holds the arguments of a tool.
 type args = map[string]any
 
-// start calls a tool.
+// start calls a tool without waiting for the result.
 func (c *mcpClient) start(tool string, a args) (id int, answers <-chan answer) {
 	return c.send("tools/call", args{"name": tool, "arguments": a})
 }
 
-// call calls a tool and waits.
+// call calls a tool and waits for the result.
 func (c *mcpClient) call(tool string, a args) answer {
 	c.Helper()
 	_, ch := c.start(tool, a)
 	return c.await(ch)
 }
 
-// must calls a tool that has to succeed.
+// must calls a tool, which has to succeed.
 func (c *mcpClient) must(tool string, a args) answer {
 	c.Helper()
 	r := c.call(tool, a)
@@ -242,14 +242,14 @@ func (c *mcpClient) must(tool string, a args) answer {
 
 func (a answer) field(name string) string { return fmt.Sprint(a.Fields[name]) }
 
-// close ends the input and waits for the server's end.
+// close closes the server's input and waits for the server to exit.
 func (c *mcpClient) close() int {
 	c.Helper()
 	c.in.Close()
 	return c.wait()
 }
 
-// wait waits for the server's end, and looks at everything it wrote.
+// wait waits for the server to exit, and checks that it wrote only messages to stdout.
 func (c *mcpClient) wait() int {
 	c.Helper()
 	select {
@@ -266,7 +266,7 @@ func (c *mcpClient) wait() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// readFile reads a file that has to be there.
+// readFile reads a file that has to exist.
 func readFile(t testing.TB, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)

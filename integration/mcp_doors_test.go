@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// cli runs demesne, which has to succeed, and returns what it printed in one line.
+// cli runs demesne, which has to succeed, and returns its trimmed stdout.
 func (b *box) cli(args ...string) string {
 	b.Helper()
 	r := b.demesne(args...)
@@ -18,7 +18,7 @@ func (b *box) cli(args ...string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// notThere calls every tool that takes a sandbox, and wants each to answer that there is no such sandbox.
+// notThere calls every tool that takes a sandbox, and checks that each answers that the sandbox does not exist.
 func (c *mcpClient) notThere(sandbox, file string) {
 	c.Helper()
 	for tool, a := range map[string]args{
@@ -35,8 +35,9 @@ func (c *mcpClient) notThere(sandbox, file string) {
 	}
 }
 
-// TestEscapeM3Doors: a model finds what MCP made and what was shared with it. What the command line made is not
-// there for it: by id, by name, awake, asleep, after a restart of the runner, or as a fork.
+// TestEscapeM3Doors checks that a model sees the sandboxes made by MCP and those shared with it (M3). It does not
+// see those of the command line, by id or name, running or stopped. Nor does it after a restart of the runner, or
+// as a fork.
 func TestEscapeM3Doors(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=files")
@@ -101,7 +102,7 @@ func TestEscapeM3Doors(t *testing.T) {
 	b.cli("rm", mine, asleep, lent, fork, models)
 }
 
-// lineOf is the line of text that has word in it, as a word.
+// lineOf returns the line of text that contains word as a field, or " ".
 func lineOf(text, word string) string {
 	for line := range strings.Lines(text) {
 		for _, w := range strings.Fields(line) {
@@ -113,8 +114,8 @@ func lineOf(text, word string) string {
 	return " "
 }
 
-// TestEscapeM6Keys: a key of a model and the same key of the command line are two sandboxes, and neither is
-// removed for the other.
+// TestEscapeM6Keys checks that the same key means different sandboxes for a model and for the command line, and
+// that neither replaces the other's (M6).
 func TestEscapeM6Keys(t *testing.T) {
 	b := newBox(t)
 	mine := b.cli("create", "--key", "k")
@@ -147,7 +148,7 @@ func TestEscapeM6Keys(t *testing.T) {
 	b.cli("rm", mine, lent, models)
 }
 
-// TestEscapeM3Jobs: a job of the command line is not there for a model.
+// TestEscapeM3Jobs checks that a model does not see a job of the command line (M3).
 func TestEscapeM3Jobs(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -172,8 +173,8 @@ func TestEscapeM3Jobs(t *testing.T) {
 	b.cli("wait", "--timeout", "1m", models)
 }
 
-// TestEscapeM3Outputs: a model reads the outputs of MCP's runs, and not those of the command line: as resources,
-// as inputs, or all at once.
+// TestEscapeM3Outputs checks that a model can read the outputs of MCP's runs, but not those of the command line
+// (M3). It tries them as resources, as inputs, and all at once.
 func TestEscapeM3Outputs(t *testing.T) {
 	b := newBox(t)
 	b.cli("run", "--", "sh", "-c", "echo private > /out/f")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a model may reach is what it asked for, and what it wanted besides is told: of a
-// script, a job, and a command in a sandbox that stays.
+// TestMCPDenied checks that a model reaches only the domains that it asked for, and that results list the denied
+// ones. It tries a script, a job, and a command in a persistent sandbox.
 func TestMCPDenied(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=allowed.example")

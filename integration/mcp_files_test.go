@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The tool set files, on a sandbox as it is: each step sees what the one before it did.
+// TestMCPFileTools runs the tools of the set files on one sandbox; each step sees the effects of the step before.
 func TestMCPFileTools(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=files")
@@ -52,7 +52,8 @@ func TestMCPFileTools(t *testing.T) {
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
 
-// A path of a sandbox's leads nowhere but in the sandbox, whatever the sandbox has made of it.
+// TestMCPFileToolsConfined checks that a path in a sandbox never leads outside it, whatever links the sandbox
+// contains.
 func TestMCPFileToolsConfined(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=files")
@@ -74,7 +75,7 @@ func TestMCPFileToolsConfined(t *testing.T) {
 				t.Errorf("%s %s: %+v", tool, path, r)
 			}
 		}
-		c.must("sandbox_exec", args{"sandbox_id": box, "command": "rm -rf " + b.dir}) // what was written inside
+		c.must("sandbox_exec", args{"sandbox_id": box, "command": "rm -rf " + b.dir}) // remove files that the tools wrote inside
 	}
 	if got := readFile(t, secret); got != canary+"\n" {
 		t.Errorf("the host's file is %q", got)

@@ -8,9 +8,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// A call on an image pulls, unpacks and runs it, however many ask for it at once; the
-// receipt says what ran. Of images that are not in the catalogue only the operator's may be
-// asked for.
+// TestMCPImage checks that a call on an image pulls, unpacks and runs it, however many calls ask for it at once.
+// The receipt has its digest. Of images outside the catalogue, a model may use only those that the operator
+// allows.
 func TestMCPImage(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")

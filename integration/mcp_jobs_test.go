@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job goes on when its server ends; another one tells of it, and of its result.
+// TestMCPJob checks that a job outlives its server, and that another server reports its state and result.
 func TestMCPJob(t *testing.T) {
 	b := newBox(t)
 	r := b.once("sandbox_script", args{"command": "echo begun; while ! test -e /out/go; do sleep 0.02; done; echo done; echo e >&2; exit 5", "background": true})
@@ -54,7 +54,8 @@ func TestMCPJob(t *testing.T) {
 	}
 }
 
-// A job ends at once when it is cancelled, with everything it started; twice is once.
+// TestMCPJobCancel checks that cancelling ends a job at once, with all its processes, and that cancelling twice
+// is allowed.
 func TestMCPJobCancel(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -73,7 +74,7 @@ func TestMCPJobCancel(t *testing.T) {
 	}
 }
 
-// A job that could not run, or was killed, has failed and says why.
+// TestMCPJobFailed checks that a job that could not run, or was killed, has failed and gives the reason.
 func TestMCPJobFailed(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -84,7 +85,7 @@ func TestMCPJobFailed(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"runner killed", args{"command": "sleep 3333"}, func() { kill(runners(true)) }, "the runner "}, // was killed; or ended, if it had not said yet that the command runs
+		{"runner killed", args{"command": "sleep 3333"}, func() { kill(runners(true)) }, "the runner "}, // was killed; or ended, if it had not yet reported that the command runs
 		{"its process killed", args{"command": "sleep 3333"}, func() { kill(jobProcesses()) }, "the process that ran the job was killed"},
 		{"directory that is not there", args{"command": "true", "cwd": "/nowhere", "files": []string{gone}}, nil, "/nowhere"},
 	} {
@@ -112,7 +113,7 @@ func kill(pids []int) {
 	}
 }
 
-// jobProcesses are those that attend to jobs.
+// jobProcesses lists the processes that supervise jobs.
 func jobProcesses() (pids []int) {
 	for _, p := range descendants() {
 		if strings.Contains(p.String(), `"`+bin+`/demesne-mcp\x00job\x00`) {
@@ -122,7 +123,8 @@ func jobProcesses() (pids []int) {
 	return pids
 }
 
-// Jobs wait for a slot in the order they came, say so, and can be cancelled while they do.
+// TestMCPJobQueue checks that jobs wait for a slot in order of arrival, report that they are queued, and can be
+// cancelled while queued.
 func TestMCPJobQueue(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=1")
@@ -142,9 +144,9 @@ func TestMCPJobQueue(t *testing.T) {
 	}
 }
 
-// A server may be killed at any moment: a job that has ended keeps its result, one that runs goes
-// on, a sandbox that was a call's is gone, one that stays is there if and only if its id was answered, and
-// nothing is left.
+// TestMCPKilled kills servers at random moments. A finished job keeps its result, and a running job continues. A
+// one-shot sandbox is removed, and a persistent one remains if and only if its id was answered. No other files or
+// processes remain.
 func TestMCPKilled(t *testing.T) {
 	b := newBox(t)
 	const atOnce = 5
@@ -159,10 +161,10 @@ func TestMCPKilled(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		for i, c := range clients {
-			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(100+i*200)) * time.Millisecond // the first before much is done
+			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(100+i*200)) * time.Millisecond // the first is killed before much is done
 			wg.Go(func() {
 				job, box := c.killedAfter(after, i > 2)
-				for _, id := range box { // whoever knows of it need not hurry, but should not dream
+				for _, id := range box { // use it soon, because its creator died before confirming the id
 					if r := keeper.must("sandbox_exec", args{"sandbox_id": id, "command": "echo there"}); r.field("stdout") != "there\n" {
 						t.Errorf("sandbox %s: %+v", id, r)
 					}
@@ -200,8 +202,8 @@ func TestMCPKilled(t *testing.T) {
 	t.Logf("%d jobs and %d sandboxes answered", len(jobs), len(boxes))
 }
 
-// killedAfter has a server that has just been started at work, and kills it: it returns the jobs, and
-// with creates the sandboxes, that it answered.
+// killedAfter starts calls on a new server, and kills it after delay. It returns the jobs that the server
+// answered and, if creates is set, the sandboxes.
 func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes []string) {
 	c.send("initialize", args{"protocolVersion": "2025-06-18", "capabilities": args{}, "clientInfo": args{"name": "test", "version": "1"}})
 	c.tell("notifications/initialized", nil)
@@ -227,17 +229,18 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes 
 	return jobs, boxes
 }
 
-// A sandbox that stays, whose maker died before it was told what it is called, goes.
+// TestMCPKilledWhileItMakes checks that a persistent sandbox is removed if its creator died before receiving its
+// id.
 func TestMCPKilledWhileItMakes(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_SPARES=0")
 	kept := b.cli("create", "--share", "mcp")
 	c := b.mcp()
-	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // it has a connection to the runner
+	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // opens a connection to the runner
 	runner := runners(true)[0]
 	syscall.Kill(runner, syscall.SIGSTOP)
 	c.start("sandbox_create", args{})
-	time.Sleep(200 * time.Millisecond) // it asks the runner
+	time.Sleep(200 * time.Millisecond) // until it has asked the runner
 	c.cmd.Process.Kill()
 	<-c.ended
 	syscall.Kill(runner, syscall.SIGCONT)
@@ -247,7 +250,8 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 	b.demesne("rm", kept)
 }
 
-// A sandbox whose id was made known stays for its whole time, and one whose maker was killed before it could be told goes.
+// TestMCPKilledUntold checks that a sandbox whose id was delivered keeps its full TTL. One whose creator was
+// killed before it could deliver the id is removed.
 func TestMCPKilledUntold(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"))
@@ -263,7 +267,7 @@ func TestMCPKilledUntold(t *testing.T) {
 	for _, id := range known {
 		eventually(t, "its whole time", func() bool { return until(id) > 47*time.Hour })
 	}
-	// A server that cannot write has not told anybody.
+	// A server whose stdout is blocked has not delivered the id.
 	cmd := b.command("demesne-mcp")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -282,7 +286,7 @@ func TestMCPKilledUntold(t *testing.T) {
 		}
 		return false
 	})
-	time.Sleep(200 * time.Millisecond) // the runner has answered
+	time.Sleep(200 * time.Millisecond) // until the runner has answered
 	cmd.Process.Kill()
 	cmd.Wait()
 	eventually(t, "what nobody knows of to be gone", func() bool { return len(ids()) == 2 })
@@ -292,7 +296,8 @@ func TestMCPKilledUntold(t *testing.T) {
 	b.must(append([]string{"rm"}, known...)...)
 }
 
-// Who asked for messages is told, once, that a job it started has ended.
+// TestMCPJobNotice checks that a client that asked for log messages is notified, once, that a job it started has
+// ended.
 func TestMCPJobNotice(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -317,7 +322,7 @@ func TestMCPJobNotice(t *testing.T) {
 	}
 }
 
-// Who did not ask, or asked for worse news only, is not told.
+// TestMCPNoNotice checks that a client that did not ask for messages, or only for warnings, gets no notice.
 func TestMCPNoNotice(t *testing.T) {
 	b := newBox(t)
 	for _, level := range []string{"", "warning"} {
@@ -327,7 +332,7 @@ func TestMCPNoNotice(t *testing.T) {
 		}
 		id := c.must("sandbox_script", args{"command": "true", "background": true, "egress": "none"}).field("job_id")
 		c.must("sandbox_wait", args{"job_id": id})
-		c.close() // what it had to say it has said
+		c.close() // the server has sent all its messages by then
 		for _, n := range c.notes {
 			if n.Method == "notifications/message" {
 				t.Errorf("level %q: %s", level, n.Params)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asked starts a server whose client can put questions to a person, who answers action.
+// asked starts a server whose client answers its questions to the user with action.
 func (b *box) asked(action string) *mcpClient {
 	b.Helper()
 	m := b.mcpRaw()
@@ -17,8 +17,9 @@ func (b *box) asked(action string) *mcpClient {
 	return m
 }
 
-// TestEscapeM1AllowedDomains: a model's allowed_domains hold what the operator listed, or what the person at the client
-// says yes to, who sees the inputs too. Addresses, wide wildcards and this machine's own names are never the model's to give.
+// TestEscapeM1AllowedDomains checks that a model's allowed_domains may contain only what the operator listed, or
+// what the user at the client accepts (M1). The question lists the inputs. Addresses, wide wildcards and names of
+// this machine are always refused.
 func TestEscapeM1AllowedDomains(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		secret := n.file("secret", "secret\n", 0o600)
@@ -69,7 +70,8 @@ func TestEscapeM1AllowedDomains(t *testing.T) {
 	})
 }
 
-// TestEscapeM7InputsNamed: a question about a command in a sandbox that was made earlier has the inputs of that sandbox.
+// TestEscapeM7InputsNamed checks that a question about a command in an existing sandbox lists the inputs of that
+// sandbox (M7).
 func TestEscapeM7InputsNamed(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		secret := n.file("secret", "secret\n", 0o600)
@@ -84,8 +86,9 @@ func TestEscapeM7InputsNamed(t *testing.T) {
 	})
 }
 
-// TestEscapeM2Ceilings: a limit above the operator's ceiling is refused, and the ceiling named; without one there is what
-// the machine can bear. What was not asked for is not above it either.
+// TestEscapeM2Ceilings checks that a limit above the operator's ceiling is refused, and that the error names the
+// ceiling (M2). Without a ceiling, the machine's capacity is the bound. Defaults do not exceed the ceiling
+// either.
 func TestEscapeM2Ceilings(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -129,8 +132,9 @@ func TestEscapeM2Ceilings(t *testing.T) {
 	}
 }
 
-// TestEscapeM4Credentials: by default a model mounts what is in the working directory, unless that is a home or above one;
-// what holds credentials it does not mount, by whatever path, unless the operator named that very place.
+// TestEscapeM4Credentials checks which paths a model may mount (M4). The default is the working directory, unless
+// that is a home or contains one. Paths that hold credentials are refused under any name, unless the operator
+// named exactly that path.
 func TestEscapeM4Credentials(t *testing.T) {
 	b := newBox(t)
 	t.Cleanup(func() {
@@ -210,7 +214,7 @@ func TestEscapeM4Credentials(t *testing.T) {
 	c.close()
 }
 
-// TestEscapeM5Secrets: no argument of a model gives a sandbox a credential of this machine.
+// TestEscapeM5Secrets checks that no argument lets a model give a sandbox a credential of this machine (M5).
 func TestEscapeM5Secrets(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=api.test")

@@ -40,7 +40,7 @@ func TestMCPScript(t *testing.T) {
 	}
 }
 
-// What a command wrote is in output_dir afterwards, and a receipt is in the answer.
+// TestMCPScriptOutputs checks that a command's output is in output_dir, and that the result has a receipt.
 func TestMCPScriptOutputs(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -60,7 +60,7 @@ func TestMCPScriptOutputs(t *testing.T) {
 	}
 }
 
-// What a run left can be told from what became of it since.
+// TestMCPManifest checks that the manifest of a run shows later changes to its output.
 func TestMCPManifest(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -75,7 +75,7 @@ func TestMCPManifest(t *testing.T) {
 	if r := b.demesne("verify", dir); r.code != 0 || r.stdout != "3 files are as they were\n" {
 		t.Errorf("at first: %+v", r)
 	}
-	// Whoever is given the directory again can change it, and not what is known of it.
+	// A sandbox that gets the directory again can change the files, but not their manifest.
 	c.must("sandbox_script", args{"command": "ls -a /in; cat /in/*/sub/made", "directories": []string{dir}})
 	b.sh("cd /out; echo other > sub/made; rm stdout.log; touch new", "--out", dir)
 	if r := b.demesne("verify", dir); r.code != 1 || r.stdout != "missing \"stdout.log\"\nchanged \"sub/made\"\nnew \"new\"\n" {
@@ -87,7 +87,7 @@ func TestMCPManifest(t *testing.T) {
 	}
 }
 
-// What may not be run is refused in words, and nothing is made for it.
+// TestMCPScriptRefused checks that calls that may not run are refused with a reason, and create no files.
 func TestMCPScriptRefused(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_ALLOWED_PATHS="+b.mkdir("allowed"))
@@ -115,14 +115,14 @@ func TestMCPScriptRefused(t *testing.T) {
 		}
 	}
 	for _, dir := range names(b.out) {
-		if left := names(filepath.Join(b.out, dir)); len(left) > 2 { // the empty logs of the last one
+		if left := names(filepath.Join(b.out, dir)); len(left) > 2 { // the last command's empty logs
 			t.Errorf("refused, and %s has %v", dir, left)
 		}
 	}
 }
 
-// Links and other things that a sandbox plants where its logs go are moved aside: neither
-// followed nor lost.
+// TestMCPPlanted checks links and special files that a sandbox plants in the place of its logs. demesne moves
+// them aside, and neither follows nor deletes them.
 func TestMCPPlanted(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -152,7 +152,7 @@ func TestMCPPlanted(t *testing.T) {
 	}
 }
 
-// A gibibyte of output costs the server no memory, and is counted to the byte.
+// TestMCPOutputBounded checks that 1 GiB of output is counted to the byte and costs the server no memory.
 func TestMCPOutputBounded(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -181,7 +181,7 @@ func TestMCPOutputBounded(t *testing.T) {
 	})
 }
 
-// A character on the edge of what is kept is not cut in two.
+// TestMCPOutputUTF8 checks that truncation does not split a UTF-8 character.
 func TestMCPOutputUTF8(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -192,7 +192,7 @@ func TestMCPOutputUTF8(t *testing.T) {
 	}
 }
 
-// 100 at once, none failing, each with its own answer.
+// TestMCPParallel makes 100 calls at once; all succeed, each with its own result.
 func TestMCPParallel(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -213,10 +213,10 @@ func TestMCPParallel(t *testing.T) {
 	wg.Wait()
 }
 
-// notifications/cancelled ends what the call started, whatever that was.
+// TestMCPCancelled checks that notifications/cancelled ends all processes that the call started.
 func TestMCPCancelled(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SPARES=0") // the only PID 1 is the call's
+	b.extra = append(b.extra, "DEMESNE_SPARES=0") // the only PID 1 is the one of the call
 	c := b.mcp()
 	tree := "setsid sleep 3333 & (sleep 3333 & sleep 3333) & echo up; sleep 3333"
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond} {
@@ -238,7 +238,7 @@ func TestMCPCancelled(t *testing.T) {
 	}
 }
 
-// sleepers counts processes below us that sleep that long.
+// sleepers counts the descendants that sleep for that many seconds.
 func sleepers(seconds string) (n int) {
 	for _, p := range descendants() {
 		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == "sleep\x00"+seconds+"\x00" {
@@ -248,7 +248,7 @@ func sleepers(seconds string) (n int) {
 	return n
 }
 
-// statusKB reads a line of /proc/PID/status that is in kB.
+// statusKB returns a line of /proc/PID/status that is in kB.
 func statusKB(t testing.TB, pid int, name string) (kb int) {
 	t.Helper()
 	for _, line := range strings.Split(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), "\n") {

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// once calls one tool of a server of its own, as scripts do: start, ask, end of input.
+// once calls one tool of a new server, as scripts do: start, ask, end of input.
 func (b *box) once(tool string, a args) answer {
 	b.Helper()
 	c := b.mcp()
 	_, ch := c.start(tool, a)
-	c.in.Close() // the call is under way, or not even read
+	c.in.Close() // the server has begun the call, or not even read it
 	r := c.await(ch)
 	if code := c.wait(); code != 0 {
 		b.Errorf("%s: the server exits %d\nstderr: %s", tool, code, c.errs.String())
@@ -22,7 +22,8 @@ func (b *box) once(tool string, a args) answer {
 	return r
 }
 
-// Six processes, one sandbox: what one makes, the next ones use.
+// TestMCPSessionSixProcesses checks that six server processes in a row can use the sandbox that the first one
+// created.
 func TestMCPSessionSixProcesses(t *testing.T) {
 	b := newBox(t)
 	data := b.file("data.csv", "a,b\n1,2\n", 0o644)
@@ -61,7 +62,7 @@ func TestMCPSessionSixProcesses(t *testing.T) {
 	}
 }
 
-// Files and directories both ways, over what is there, many at once.
+// TestMCPFiles copies files and directories in both directions, over existing ones, and many at once.
 func TestMCPFiles(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -90,7 +91,7 @@ func TestMCPFiles(t *testing.T) {
 	if got := fmt.Sprint(names(down), names(down+"/tree")); got != "[tree] [a sub]" {
 		t.Errorf("downloads: %s", got)
 	}
-	// What came out of one sandbox may go into another.
+	// A download from one sandbox may be uploaded to another.
 	other := c.must("sandbox_create", args{}).field("sandbox_id")
 	c.must("sandbox_upload", args{"sandbox_id": other, "src": down + "/tree", "dst": "/srv/tree"})
 	if r := c.must("sandbox_exec", args{"sandbox_id": other, "command": "cat /srv/tree/a /srv/tree/sub/b"}); r.field("stdout") != "1\n3\n2\n" {
@@ -107,7 +108,8 @@ func TestMCPFiles(t *testing.T) {
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
 
-// A process that a command left behind may write on: it has a reader, and nobody waits.
+// TestMCPExecBackground checks that a background process of a command can keep writing: its output is read, and
+// the call does not wait for it.
 func TestMCPExecBackground(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -123,7 +125,7 @@ func TestMCPExecBackground(t *testing.T) {
 	}
 }
 
-// Commands in one sandbox, and in many, at once.
+// TestMCPExecParallel runs commands in one sandbox, and in many, at once.
 func TestMCPExecParallel(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -141,7 +143,8 @@ func TestMCPExecParallel(t *testing.T) {
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
 
-// The same key is the same sandbox, from whatever process and tool, with its files, unless it is to be replaced (M6).
+// TestMCPKey checks that a key finds the same sandbox and its files from any process and tool, unless it is to be
+// replaced (M6).
 func TestMCPKey(t *testing.T) {
 	b := newBox(t)
 	want := args{"key": "my project"}
@@ -160,7 +163,7 @@ func TestMCPKey(t *testing.T) {
 	}
 	wg.Wait()
 	c.must("sandbox_exec", args{"sandbox_id": first, "command": "echo kept > /tmp/f"})
-	// What is left out has other defaults in another tool.
+	// Arguments that are left out match, though this tool has other defaults.
 	if r := c.must("sandbox_script", args{"key": "my project", "command": "cat /tmp/f"}); r.field("stdout") != "kept\n" || r.Fields["replaced"] != nil {
 		t.Errorf("by a script: %v", r.Fields)
 	}
@@ -215,10 +218,11 @@ func TestMCPKey(t *testing.T) {
 	}
 }
 
-// A sandbox whose processes are gone is started again over its files, and the result says so.
+// TestMCPRestarted checks that a sandbox whose processes are gone is restarted with its files, and that the
+// result says so.
 func TestMCPRestarted(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept")) // real root's runner has to reach it
+	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept")) // real root's runner must be able to reach it
 	c := b.mcp()
 	box := c.must("sandbox_create", args{}).field("sandbox_id")
 	if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "echo kept > /tmp/f"}); r.Fields["restarted"] != nil {
@@ -233,7 +237,8 @@ func TestMCPRestarted(t *testing.T) {
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
 
-// That a sandbox was started again is told by the first command that a model runs in it, whatever tool started it.
+// TestMCPRestartedLater checks that the first command a model runs in a restarted sandbox reports the restart,
+// whichever tool caused it.
 func TestMCPRestartedLater(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"), "DEMESNE_TOOLS=files")

@@ -21,7 +21,7 @@ const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"proto
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `
 
-// feed gives a server its whole input at once and returns what it answers, by id.
+// feed gives a server its whole input at once, and returns its answers by id.
 func (b *box) feed(input string) (map[string]string, result) {
 	b.Helper()
 	b.keepsJobs()
@@ -39,7 +39,7 @@ func (b *box) feed(input string) (map[string]string, result) {
 	return answers, r
 }
 
-// However the input is laid out, and however soon it ends, each call is answered.
+// TestMCPDrainsAtEOF checks that each call is answered, however the input is formatted and however soon it ends.
 func TestMCPDrainsAtEOF(t *testing.T) {
 	b := newBox(t)
 	call := `{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"sleep 0.2; echo answered"}}}`
@@ -70,7 +70,7 @@ func TestMCPDrainsAtEOF(t *testing.T) {
 	}
 }
 
-// Claude Code asks this before anything else, and waits for an answer of any kind.
+// TestMCPDiscover checks that server/discover is answered: Claude Code sends it first, and waits for any answer.
 func TestMCPDiscover(t *testing.T) {
 	b := newBox(t)
 	answers, r := b.feed(`{"jsonrpc":"2.0","id":"d-1","method":"server/discover","params":{"protocolVersion":"2026-07-28"}}` + "\n" + greeting)
@@ -79,7 +79,8 @@ func TestMCPDiscover(t *testing.T) {
 	}
 }
 
-// demesne mcp is demesne-mcp, with its arguments; variables of the first demesne mean nothing.
+// TestMCPVerb checks that demesne mcp runs demesne-mcp with the same arguments. The environment variables of the
+// first demesne are ignored.
 func TestMCPVerb(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()
@@ -92,7 +93,7 @@ func TestMCPVerb(t *testing.T) {
 	}
 }
 
-// INT, TERM and HUP are an end of input.
+// TestMCPDrainsOnSignals checks that SIGINT, SIGTERM and SIGHUP act like an end of input.
 func TestMCPDrainsOnSignals(t *testing.T) {
 	b := newBox(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
@@ -109,13 +110,13 @@ func TestMCPDrainsOnSignals(t *testing.T) {
 	}
 }
 
-// A second signal does not wait.
+// TestMCPSecondSignal checks that a second signal ends the server without waiting for calls.
 func TestMCPSecondSignal(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
 	_, ch := c.start("sandbox_script", args{"command": "sleep 3333"})
 	eventually(t, "the command to start", func() bool { return sleepers("3333") == 1 })
-	// Two signals that come before the first is taken are one.
+	// Two signals merge into one if the second comes before the first is delivered.
 	eventually(t, "its end", func() bool {
 		c.cmd.Process.Signal(syscall.SIGTERM)
 		select {
@@ -133,7 +134,7 @@ func TestMCPSecondSignal(t *testing.T) {
 	}
 }
 
-// A client that asked for progress hears of what the command writes.
+// TestMCPProgress checks that a client that asked for progress is notified of the command's output.
 func TestMCPProgress(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -151,7 +152,7 @@ func TestMCPProgress(t *testing.T) {
 	c.await(ch)
 }
 
-// web is a server over HTTP.
+// web starts a server over HTTP.
 func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
 	b.Helper()
 	b.keepsJobs()
@@ -167,7 +168,7 @@ func (b *box) web(args ...string) (addr string, cmd *exec.Cmd) {
 	return addr, cmd
 }
 
-// webSession is such a server, without a token, and a session begun with it.
+// webSession starts a server without a token, and begins a session with it.
 func (b *box) webSession() (url, session string, cmd *exec.Cmd) {
 	b.Helper()
 	addr, cmd := b.web("--http", "127.0.0.1:0")
@@ -250,7 +251,8 @@ func TestMCPOverHTTP(t *testing.T) {
 	}
 }
 
-// A call that goes on is heard of where it will be answered, before a client gives up waiting for that.
+// TestMCPOverHTTPSilent checks that a long call sends messages on the stream of its answer, before the client
+// gives up waiting.
 func TestMCPOverHTTPSilent(t *testing.T) {
 	b := newBox(t)
 	url, session, cmd := b.webSession()
@@ -264,7 +266,7 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Session-Id": session} {
 			req.Header.Set(k, v)
 		}
-		resp, err := http.DefaultClient.Do(req) // which returns with the headers, and nobody has let the command go on
+		resp, err := http.DefaultClient.Do(req) // returns with the headers, before the command may continue
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +294,7 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 	cmd.Wait()
 }
 
-// 100 calls at once, each of which gets its own answer.
+// TestMCPOverHTTPParallel makes 100 calls at once, each of which gets its own result.
 func TestMCPOverHTTPParallel(t *testing.T) {
 	b := newBox(t)
 	url, session, cmd := b.webSession()
@@ -317,7 +319,7 @@ func TestMCPOverHTTPParallel(t *testing.T) {
 func TestMCPOverUnixSocket(t *testing.T) {
 	b := newBox(t)
 	path := b.dir + "/s"
-	for range 2 { // the second finds what the first, killed, left behind
+	for range 2 { // the second finds the socket that the killed first one left behind
 		_, cmd := b.web("--http", "unix:"+path)
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o077 != 0 {
 			t.Errorf("the socket: %v %v", st, err)
@@ -333,7 +335,8 @@ func TestMCPOverUnixSocket(t *testing.T) {
 	}
 }
 
-// What others can reach wants a token; what was typed wrong is said.
+// TestMCPArguments checks that a server that others can reach requires a token, and that invalid arguments are
+// reported.
 func TestMCPArguments(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()

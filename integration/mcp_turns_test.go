@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Calls that are made in turn, by two servers, on one key go on one at a time, in the order they came.
+// TestMCPInTurn checks that calls with in_turn on one key, made by two servers, run one at a time in order of
+// arrival.
 func TestMCPInTurn(t *testing.T) {
 	b := newBox(t)
 	servers := []*mcpClient{b.mcp(), b.mcp()}
@@ -17,7 +18,7 @@ func TestMCPInTurn(t *testing.T) {
 		t.Errorf("%+v", first.Fields)
 	}
 	box := servers[1].must("sandbox_create", args{"key": "k", "egress": "package-managers"}).field("sandbox_id")
-	// Each waits at first: nobody is served before all have come.
+	// The first call holds the line until all the others are waiting.
 	held := args{"key": "k", "in_turn": true, "command": "while ! test -e /out/go; do sleep 0.02; done"}
 	_, holder := servers[0].start("sandbox_script", held)
 	eventually(t, "the first to have its turn", func() bool { return len(names(b.home+"/.demesne/turns")) == 2 })
@@ -48,7 +49,8 @@ func TestMCPInTurn(t *testing.T) {
 	os.RemoveAll(b.home + "/.demesne/turns")
 }
 
-// A user has so many sandboxes and no more, however many come at once; the same key needs no other.
+// TestMCPMany checks that a user may have a bounded number of sandboxes, however many are created at once.
+// Finding one by its key creates no other.
 func TestMCPMany(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=2")

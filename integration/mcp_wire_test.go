@@ -21,17 +21,18 @@ import (
 
 var update = flag.Bool("update", false, "write the answers of testdata/mcp anew")
 
-// TestMCPConversations holds what goes over the wire against what is written in
-// testdata/mcp: one server, or one after another, and a client, in sections:
+// TestMCPConversations compares server output with the conversations in testdata/mcp. Each file
+// has a client, and one server or several in sequence, in sections:
 //
 //	env            a line NAME=value for the environment of every server
 //	file NAME      a file in the server's working directory
-//	ask            what the client writes, as it stands; all of it has to be answered
-//	answer         the answers, in the order of the questions
-//	end            as ask, but the input ends with it; the server exits 0, and the next ask is another's
+//	ask            the client's input, verbatim; each request in it must be answered
+//	answer         the answers, in the order of the requests
+//	end            like ask, but the input ends after the answers; the server must exit 0, and the next
+//	               ask starts another
 //
 // $DIR is the working directory, $OUT the output root, $BOX the last sandbox, $JOB the last job,
-// $RUN the last run; what else differs from run to run reads N.
+// and $RUN the last run. Other parts that differ from run to run are replaced by N.
 func TestMCPConversations(t *testing.T) {
 	archives, err := filepath.Glob("testdata/mcp/*.txtar")
 	if err != nil || len(archives) == 0 {
@@ -55,13 +56,13 @@ func TestMCPConversations(t *testing.T) {
 	}
 }
 
-// conversation is one under way.
+// conversation is the state of a conversation in progress.
 type conversation struct {
 	*box
 	cmd     *exec.Cmd
 	in      io.WriteCloser
-	lines   chan []byte // messages of the server; closed at its end
-	answers string      // to the last question
+	lines   chan []byte // messages of the server; closed when it exits
+	answers string      // answers to the last ask
 	known   map[string]string
 }
 
@@ -96,8 +97,7 @@ func (c *conversation) hold(a *txtar.Archive) {
 	}
 }
 
-// ask writes text and waits for an answer to each call in it. For an end the input is closed
-// before anything is answered.
+// ask writes text and waits for an answer to each request in it, at most five minutes.
 func (c *conversation) ask(text string) {
 	c.Helper()
 	if c.cmd == nil {
@@ -168,7 +168,7 @@ func (c *conversation) start() {
 func (c *conversation) end() {
 	c.Helper()
 	c.in.Close()
-	for range c.lines { // to the end
+	for range c.lines { // read to the end
 	}
 	if err := c.cmd.Wait(); err != nil {
 		c.Errorf("the server: %v", err)
@@ -191,7 +191,7 @@ func (c *conversation) expand(text string) string {
 	})
 }
 
-// changing are parts of an answer that differ from run to run and are no name.
+// changing lists the parts of an answer that differ from run to run and have no name.
 var changing = []struct {
 	what *regexp.Regexp
 	with string
@@ -201,8 +201,8 @@ var changing = []struct {
 	{regexp.MustCompile(`"version":"[^"]*"`), `"version":"N"`},
 }
 
-// readable returns an answer's id, and the answer with its keys in order and what changes
-// replaced by what it is. A receipt is $$RECEIPT: it says what this machine has.
+// readable returns an answer's id, and the answer with its keys sorted and its changing parts replaced. A receipt
+// becomes $RECEIPT, because it depends on the machine.
 func (c *conversation) readable(line []byte) (id, answer string) {
 	c.Helper()
 	var m map[string]any
@@ -211,7 +211,7 @@ func (c *conversation) readable(line []byte) (id, answer string) {
 		return "", ""
 	}
 	raw, _ := json.Marshal(m["id"])
-	if m["method"] != nil { // a notification, or the server asks
+	if m["method"] != nil { // a notification, or a request from the server
 		return "", ""
 	}
 	if result, ok := m["result"].(map[string]any); ok {
@@ -241,7 +241,7 @@ func (c *conversation) readable(line []byte) (id, answer string) {
 	return string(raw), text
 }
 
-// learn takes note of the names that an answer gives things.
+// learn records the names that an answer gives to things.
 func (c *conversation) learn(fields map[string]any) {
 	set := func(name, field string) {
 		if v, ok := fields[field].(string); ok && v != "" {

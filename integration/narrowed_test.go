@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A caller with no_new_privs or lower limits has a runner of its own, and uses all the same what the other one has: either way round.
+// TestSessionNarrowedCaller checks callers with no_new_privs or lower limits. Each has a runner of its own, and
+// can still use the sandboxes of the other runner, in both directions.
 func TestSessionNarrowedCaller(t *testing.T) {
 	setpriv, prlimit := program(t, "setpriv"), program(t, "prlimit")
 	ways := map[string]func(*box, ...string) result{
@@ -58,7 +59,7 @@ func TestSessionNarrowedCaller(t *testing.T) {
 				t.Errorf("the fork: %+v", got)
 			}
 			use("rm", fork)
-			// It is the same one: its processes live on.
+			// It is the same sandbox: its processes are still running.
 			if got := ways[c.maker](b, "exec", "one", "-c", "grep -l sleep /proc/[0-9]*/comm | wc -l"); strings.TrimSpace(got.stdout) != "1" {
 				t.Errorf("processes: %+v", got)
 			}

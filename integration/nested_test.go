@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Three levels of demesne in demesne: each makes its sandbox with what the one around
-// it leaves.
+// TestNestedThreeLevels runs demesne at three levels. Each level creates its sandbox with the privileges that the
+// level above leaves.
 func TestNestedThreeLevels(t *testing.T) {
 	b := newBox(t)
 	inner := []string{"/in/bin/demesne", "run", "--nesting", "--in", "/in/bin", "--"}
@@ -23,7 +23,8 @@ func TestNestedThreeLevels(t *testing.T) {
 	}
 }
 
-// The innermost one is no weaker for being nested: what a sandbox is, it says itself.
+// TestNestedReceipt checks that the innermost sandbox is no weaker for being nested, according to its own
+// receipt.
 func TestNestedReceipt(t *testing.T) {
 	b := newBox(t)
 	r := b.demesne("run", "--nesting", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--json", "--", "sh", "-c", "id -u; touch /usr/x 2>/dev/null || echo read-only")
@@ -33,7 +34,7 @@ func TestNestedReceipt(t *testing.T) {
 	}
 }
 
-// Without --nesting there is no nesting, told in one line and left with nothing.
+// TestNestedNotAllowed checks that without --nesting an inner demesne fails with one line of error.
 func TestNestedNotAllowed(t *testing.T) {
 	b := newBox(t)
 	r := b.demesne("run", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--require", "degraded", "--", "true")
@@ -53,7 +54,7 @@ func TestNestedInBubblewrap(t *testing.T) {
 				t.Fatalf("in bwrap: %+v", r)
 			}
 			p := b.parse(r)
-			// bwrap takes CAP_SETFCAP from uid 0, who then cannot map itself once more.
+			// bwrap takes CAP_SETFCAP from uid 0, which then cannot map itself again.
 			if p.Receipt.Level == "minimal" && uid != "0" || !strings.HasSuffix(p.Stdout, "read-only\n") {
 				t.Errorf("in bwrap: %+v\n%s", p, r.stderr)
 			}
@@ -61,8 +62,8 @@ func TestNestedInBubblewrap(t *testing.T) {
 	}
 }
 
-// In podman with its default profile: seccomp, masked /proc, no CAP_SYS_ADMIN. A rootless
-// one for an ordinary user, and the system's for root.
+// TestNestedInPodman runs demesne in podman with its default profile: seccomp, masked /proc, no CAP_SYS_ADMIN.
+// Podman is rootless for an ordinary user, and the system's for root.
 func TestNestedInPodman(t *testing.T) {
 	b := newBox(t)
 	podman := b.podman(t)
@@ -82,7 +83,8 @@ func TestNestedInPodman(t *testing.T) {
 	}
 }
 
-// The README's way of using rootless podman in a sandbox: with one id, and the sandbox's network and terminals.
+// TestNestedPodmanInside runs rootless podman in a sandbox as the README describes: with one id, and the
+// sandbox's network and terminals.
 func TestNestedPodmanInside(t *testing.T) {
 	b := newBox(t)
 	program(t, "podman")
@@ -111,12 +113,12 @@ podman run --rm --cgroups=disabled --network host -v /dev/pts:/dev/pts inner bus
 	}
 }
 
-// podman finds a way of running it that works here, offline: crun wants one control
-// group version, runc wants to manage them.
+// podman finds a way to run podman offline on this machine. crun needs cgroup v1 or v2, not both, and runc needs
+// to manage cgroups.
 func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
 	t.Helper()
 	path := program(t, "podman")
-	// Podman's own state, which is not ours to look for.
+	// Podman's own state, which the leak check does not cover.
 	home := b.mkdir("podman")
 	env := []string{"HOME=" + home, "XDG_RUNTIME_DIR=" + b.mkdir("podman/run")}
 	os.Chmod(b.dir+"/podman/run", 0o700)
@@ -158,7 +160,7 @@ func (b *box) podman(t *testing.T) func(args ...string) *exec.Cmd {
 	return nil
 }
 
-// containerRoot is a root filesystem on the host's /usr.
+// containerRoot creates a root file system based on the host's /usr.
 func (b *box) containerRoot() string {
 	b.Helper()
 	root := filepath.Join(b.dir, "rootfs")

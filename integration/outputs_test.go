@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Output directories that stay empty go at once, whoever made them.
+// TestOutputsEmpty checks that empty output directories are removed at once, whichever program created them.
 func TestOutputsEmpty(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -31,7 +31,7 @@ func TestOutputsEmpty(t *testing.T) {
 	}
 }
 
-// outputsOf are the output directories there are.
+// outputsOf lists the existing output directories.
 func outputsOf(b *box) (list []string) {
 	for _, name := range names(b.out) {
 		if !strings.HasPrefix(name, ".") {
@@ -41,7 +41,8 @@ func outputsOf(b *box) (list []string) {
 	return list
 }
 
-// gc --outputs takes what nobody uses, and nothing that a sandbox, a stopped one or a job uses.
+// TestOutputsGC checks that gc --outputs removes unused directories, but none that a live sandbox, a stopped one
+// or a job uses.
 func TestOutputsGC(t *testing.T) {
 	b := newBox(t)
 	c := b.mcp()
@@ -87,7 +88,7 @@ func TestOutputsGC(t *testing.T) {
 	b.keepsJobs()
 }
 
-// A server keeps as many output directories as it was told to.
+// TestOutputsBound checks that a server keeps no more output directories than $DEMESNE_MAX_OUTPUTS allows.
 func TestOutputsBound(t *testing.T) {
 	b := newBox(t)
 	for range 8 {

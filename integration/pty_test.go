@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a pty with a demesne on it, as a person's terminal would be.
+// terminal is a pty with a program on it, as on a user's terminal.
 type terminal struct {
 	testing.TB
 	master, slave *os.File
 	cmd           *exec.Cmd
 	mu            sync.Mutex
 	seen          bytes.Buffer
-	all           chan struct{} // closed when nobody can write to it any more, and all is seen
+	all           chan struct{} // closed when all output is read and the terminal is closed
 }
 
 func (b *box) terminal(args ...string) *terminal {
@@ -76,7 +76,7 @@ func (t *terminal) resize(rows, cols uint16) {
 
 func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.seen.String() }
 
-// expect waits for text; it must not be part of what was typed, which is echoed.
+// expect waits for text on the terminal. The terminal echoes input, so text must not be part of what was typed.
 func (t *terminal) expect(text string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -124,11 +124,12 @@ func TestPTY(t *testing.T) {
 	}
 }
 
-// Ctrl-C is a byte to the sandbox's terminal, which makes it a signal for the foreground.
+// TestPTYInterruptAndJobControl checks that Ctrl-C reaches the sandbox's terminal as a byte, which turns it into
+// a signal for the foreground process group.
 func TestPTYInterruptAndJobControl(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "bash", "--norc", "-i")
-	// Only what has been executed has its terminal: a key that comes before is the shell's, or nobody's.
+	// Wait for each program to run: an earlier key would go to the shell, or be lost.
 	term.typ("sleep 3355; echo after $?\n")
 	eventually(t, "sleep to run", func() bool { return sleepers("3355") == 1 })
 	term.typ("\x03")
@@ -145,13 +146,13 @@ func TestPTYInterruptAndJobControl(t *testing.T) {
 	}
 }
 
-// In the caller's shell a run is a job as any: Ctrl-Z stops it, with and without a terminal
-// of its own it waits in the background for what only the foreground has, and Ctrl-C ends it.
+// TestPTYJobOfAShell checks that a run behaves like any job of the caller's shell. Ctrl-Z stops it, and Ctrl-C
+// ends it. In the background it stops when it needs the terminal, with and without a terminal of its own.
 func TestPTYJobOfAShell(t *testing.T) {
 	b := newBox(t)
 	term := b.terminalOf(b.command(program(t, "bash"), "--norc", "-i"))
 	demesne := bin + "/demesne run "
-	// What is typed while a terminal changes hands is thrown away.
+	// Input is lost if it is typed while the terminal changes its foreground group.
 	prompt := func() {
 		t.Helper()
 		eventually(t, "a prompt", func() bool { return strings.HasSuffix(term.screen(), "# ") || strings.HasSuffix(term.screen(), "$ ") })
@@ -187,7 +188,7 @@ func TestPTYJobOfAShell(t *testing.T) {
 	term.wait()
 }
 
-// The caller's terminal is as it was: raw mode is undone, also after a kill inside.
+// TestPTYRestored checks that the caller's terminal leaves raw mode again, even after a kill in the sandbox.
 func TestPTYRestored(t *testing.T) {
 	b := newBox(t)
 	term := b.terminal("run", "-it", "--", "sh", "-c", "echo read''y; stty raw -echo; kill -KILL $$")
@@ -207,7 +208,7 @@ func TestPTYRestored(t *testing.T) {
 	}
 }
 
-// -t where there is no terminal: the command has one, its output arrives.
+// TestPTYWithoutTerminal checks -t without a terminal: the command gets a terminal, and its output arrives.
 func TestPTYWithoutTerminal(t *testing.T) {
 	b := newBox(t)
 	r := b.demesne("run", "-t", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes")
@@ -216,8 +217,8 @@ func TestPTYWithoutTerminal(t *testing.T) {
 	}
 }
 
-// P4: TIOCSTI and TIOCLINUX, high bits set or not, are refused on the sandbox's own
-// terminal, and the caller's is not there at all.
+// TestEscapeP4TerminalInjection checks that TIOCSTI and TIOCLINUX are refused on the sandbox's own terminal, with
+// and without high bits set (P4). The caller's terminal is not accessible at all.
 func TestEscapeP4TerminalInjection(t *testing.T) {
 	b := newBox(t)
 	for _, flags := range [][]string{{"-it"}, {"-i"}, {}} {

@@ -43,7 +43,7 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// A layer that was left out on request reads off, and the rest is as it was.
+// TestReceiptNesting checks that a layer left out on request has the status off.
 func TestReceiptNesting(t *testing.T) {
 	b := newBox(t)
 	p, r := b.report([]string{"--nesting"}, "unshare", "-Ur", "true")
@@ -52,7 +52,7 @@ func TestReceiptNesting(t *testing.T) {
 	}
 }
 
-// --json=FILE keeps the streams as they are.
+// TestReceiptFile checks that --json=FILE leaves stdout to the command.
 func TestReceiptFile(t *testing.T) {
 	b := newBox(t)
 	r := b.demesne("run", "--json="+b.dir+"/result", "--", "echo", "streamed")
@@ -62,7 +62,7 @@ func TestReceiptFile(t *testing.T) {
 	}
 }
 
-// --require full is met or refused, and then nothing ran.
+// TestRequireFull checks that --require full either holds, or is refused before the command runs.
 func TestRequireFull(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("o")

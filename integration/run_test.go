@@ -21,7 +21,8 @@ func TestRunCommand(t *testing.T) {
 	}
 }
 
-// The command is argv: no byte of it is read by a shell, or by demesne.
+// TestRunArgvIsNeverText checks that argv reaches the command unchanged: neither a shell nor demesne interprets
+// it.
 func TestRunArgvIsNeverText(t *testing.T) {
 	b := newBox(t)
 	argv := []string{"", " ", "a b", "$HOME", "`id`", "; exit 9", "'", `"`, `\`, "*", "-c", "--json", "--", "\n", "tab\t", "é", "\xff\xfe", strings.Repeat("x", 100<<10)}
@@ -31,7 +32,7 @@ func TestRunArgvIsNeverText(t *testing.T) {
 	}
 }
 
-// Shell text of -c is one argument: a comment or a heredoc at its end breaks nothing.
+// TestRunShellText checks that the text of -c is one argument, so that a comment or heredoc at its end works.
 func TestRunShellText(t *testing.T) {
 	b := newBox(t)
 	for text, want := range map[string]string{
@@ -96,7 +97,7 @@ func TestRunWorkdirAndUser(t *testing.T) {
 	}
 }
 
-// /, /tmp and /home are writable, and thrown away.
+// TestRunScratch checks that /, /tmp and /home are writable, and discarded after the run.
 func TestRunScratch(t *testing.T) {
 	b := newBox(t)
 	const try = "set -e; for d in / /tmp /home /workspace; do test ! -e $d/mark; echo x > $d/mark; cat $d/mark; done"
@@ -110,7 +111,7 @@ func TestRunScratch(t *testing.T) {
 	}
 }
 
-// What a host rootfs is for: the host's tools run.
+// TestRunHostTools checks that the host's tools run on the host image.
 func TestRunHostTools(t *testing.T) {
 	b := newBox(t)
 	for tool, script := range map[string]string{
@@ -125,7 +126,7 @@ func TestRunHostTools(t *testing.T) {
 	}
 }
 
-// --name is unique among the live, so that a name always means one sandbox.
+// TestRunName checks that --name is unique among live sandboxes.
 func TestRunName(t *testing.T) {
 	b := newBox(t)
 	first := b.command("demesne", "run", "-i", "--name", "solo", "--", "sh", "-c", "echo up; cat")
@@ -163,7 +164,8 @@ func TestRunTrace(t *testing.T) {
 	}
 }
 
-// The programs find each other beside the running one, through a link, or by $DEMESNE_LIBEXEC.
+// TestRunFindsItsPrograms checks that demesne finds its other programs beside its own executable, also through a
+// link, or in $DEMESNE_LIBEXEC.
 func TestRunFindsItsPrograms(t *testing.T) {
 	b := newBox(t)
 	link := filepath.Join(b.mkdir("bin"), "demesne")

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// A rung is a way to have less; each must be said, bounded and refusable.
+// Tests of fallback levels. Each weaker level must be reported, have bounds, and be refusable.
 
-// single makes b's callers have one id: an ordinary user without subordinate ids, or
-// one whose newuidmap cannot work.
+// single returns a function that starts the CLI as a caller with one id. That is a user without subordinate ids,
+// or a user for whom newuidmap cannot work.
 func (b *box) single(t *testing.T) func(args ...string) *exec.Cmd {
 	if os.Getuid() == 0 {
 		b.as(54321)
@@ -25,7 +25,7 @@ func (b *box) single(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
-// underMaskedProc runs programs where something is mounted over parts of /proc.
+// underMaskedProc starts programs with mounts over parts of /proc.
 func (b *box) underMaskedProc(t *testing.T) func(args ...string) *exec.Cmd {
 	unshare := program(t, "unshare")
 	flags := []string{"-m"}
@@ -38,7 +38,7 @@ func (b *box) underMaskedProc(t *testing.T) func(args ...string) *exec.Cmd {
 	}
 }
 
-// underCorePattern runs programs that see another core_pattern.
+// underCorePattern starts programs that see the given core_pattern.
 func (b *box) underCorePattern(t *testing.T, pattern string) func(args ...string) *exec.Cmd {
 	unshare := program(t, "unshare")
 	flags := []string{"-m"}
@@ -52,7 +52,8 @@ func (b *box) underCorePattern(t *testing.T, pattern string) func(args ...string
 	}
 }
 
-// P23: no limit keeps a core dump from a socket, which the receipt says. All others are stopped.
+// TestRungCoreSocket checks that the receipt reports a core_pattern that names a socket, because no limit stops
+// such core dumps (P23). All other patterns are stopped.
 func TestRungCoreSocket(t *testing.T) {
 	for pattern, want := range map[string]string{"@/run/cores": "missing", "@@/run/cores": "missing", "|/bin/false %p": "held", "core": "held"} {
 		b := newBox(t)
@@ -72,7 +73,7 @@ func TestRungCoreSocket(t *testing.T) {
 	}
 }
 
-// withoutNamespaces runs programs under a filter like Docker's.
+// withoutNamespaces starts programs under a seccomp filter like Docker's.
 func (b *box) withoutNamespaces(t *testing.T) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		return b.command(tools+"/nons", append([]string{bin + "/demesne"}, args...)...)
@@ -105,7 +106,8 @@ func TestRungSingleID(t *testing.T) {
 	}
 }
 
-// Without control groups the limits hold by other means, and say by which.
+// TestRungNoControlGroup checks that without control groups the limits are enforced by other means, which the
+// receipt names.
 func TestRungNoControlGroup(t *testing.T) {
 	b := newBox(t)
 	demesne := b.single(t)
@@ -121,8 +123,9 @@ func TestRungNoControlGroup(t *testing.T) {
 	}
 }
 
-// /proc with something mounted over a part of it cannot be mounted anew (mount_too_revealing
-// in the kernel): rootless podman's default. It is bound then, and masked all the same.
+// TestRungProcNotMountable checks a /proc with mounts over parts of it, which is the default in rootless podman.
+// The kernel refuses a new mount of /proc then (mount_too_revealing). demesne binds the existing one, and still
+// masks it.
 func TestRungProcNotMountable(t *testing.T) {
 	b := newBox(t)
 	demesne := b.underMaskedProc(t)
@@ -143,8 +146,8 @@ func TestRungProcNotMountable(t *testing.T) {
 	}
 }
 
-// Where no namespace can be had (Docker's default profile), Landlock and seccomp remain,
-// and are what is claimed.
+// TestRungNoNamespaces checks that without namespaces (Docker's default profile) Landlock and seccomp still
+// apply, and that the receipt claims only these.
 func TestRungNoNamespaces(t *testing.T) {
 	b := newBox(t)
 	secret := b.file("h/keep/secret", canary, 0o600)
@@ -181,7 +184,8 @@ func TestRungNoNamespaces(t *testing.T) {
 	}
 }
 
-// Where a name cannot be given (rootless podman's default profile) the outer one stays.
+// TestRungNoHostname checks that the outer host name remains where it cannot be set (rootless podman's default
+// profile).
 func TestRungNoHostname(t *testing.T) {
 	b := newBox(t)
 	run := func(args ...string) result {
@@ -204,8 +208,8 @@ func TestRungNoHostname(t *testing.T) {
 	}
 }
 
-// What is refused on the best rung is refused on each, and other processes of the same
-// user are out of reach even where they can be seen.
+// TestRungEscapes checks that each fallback level refuses the same attempts as the strongest one. Other processes
+// of the same user are out of reach even where they are visible.
 func TestRungEscapes(t *testing.T) {
 	names := strings.Fields(`unshare_user unshare_mount unshare_net clone_user clone_user_high clone3_user setns mount bind umount_proc pivot_root chroot
 		open_tree move_mount fsopen fspick mount_setattr io_uring_setup add_key keyctl request_key ptrace_init vm_readv_init pidfd_getfd_init mem_init environ_init

@@ -18,7 +18,7 @@ func (b *box) must(args ...string) string {
 	return r.stdout
 }
 
-// Six processes that have nothing in common but the name of a sandbox.
+// TestSessionSixProcesses uses one sandbox from six processes that share only its name.
 func TestSessionSixProcesses(t *testing.T) {
 	b := newBox(t)
 	b.file("up.txt", "from outside\n", 0o644)
@@ -38,7 +38,8 @@ func TestSessionSixProcesses(t *testing.T) {
 	b.refused(t, "six", "exec", "six", "--", "true")
 }
 
-// rm takes what is stopped too, and a snapshot; with --force also what is not there.
+// TestSessionRemove checks that rm also removes stopped sandboxes and snapshots, and that --force ignores
+// sandboxes that do not exist.
 func TestSessionRemove(t *testing.T) {
 	b := newBox(t)
 	b.must("create", "--name", "one")
@@ -56,7 +57,7 @@ func TestSessionRemove(t *testing.T) {
 	b.must("rm", "--force", "one")
 }
 
-// The longest that a sandbox stays does not depend on its use.
+// TestSessionMaxAge checks that --max-age ends a sandbox even while it is in use.
 func TestSessionMaxAge(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--max-age", "1s")
@@ -67,7 +68,7 @@ func TestSessionMaxAge(t *testing.T) {
 	b.refused(t, id, "exec", id, "--", "true")
 }
 
-// A file or a directory goes from one sandbox to another, as it would from outside.
+// TestSessionCopyAcross checks that files and directories can be copied from one sandbox to another.
 func TestSessionCopyAcross(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -90,14 +91,15 @@ func TestSessionCopyAcross(t *testing.T) {
 	b.refused(t, "no such sandbox", "cp", "one:/workspace/d", "nosuch:/tmp/x")
 }
 
-// F2, F17, P16, P17 between sandboxes: what one has made leads nowhere in the other, and nowhere here.
+// TestEscapeSessionCopyAcross checks copies from a hostile sandbox (F2, F17, P16, P17). Its files lead nowhere
+// else in the other sandbox, nor on the host.
 func TestEscapeSessionCopyAcross(t *testing.T) {
 	b := newBox(t)
 	victim := b.file("victim/secret", canary+"\n", 0o600)
 	b.create("--name", "evil", "--disk", "none")
 	b.create("--name", "good")
 	b.must("exec", "good", "-c", "echo good > /root/mine; mkdir d; ln -s /root d/out")
-	// Links of the source stay links, and one at the destination is replaced, not followed.
+	// Links of the source remain links, and a link at the destination is replaced, not followed.
 	b.must("exec", "evil", "-c", fmt.Sprintf(`mkdir e; ln -s %s e/host; ln -s /root/mine e/inside; echo evil > e/out; echo x > e/suid; chmod 6755 e/suid || chmod 755 e/suid; mkfifo e/pipe
 		printf x > "$(printf 'e/odd\nname\377')"`, victim))
 	b.must("cp", "evil:/workspace/e", "good:/workspace/d")
@@ -105,13 +107,13 @@ func TestEscapeSessionCopyAcross(t *testing.T) {
 	if want := "good\nevil\n" + victim + "\n/root/mine\n755\n"; !strings.HasPrefix(got, want) || strings.Contains(got, canary) || strings.Contains(got, "pipe") {
 		t.Errorf("good has %q", got)
 	}
-	// A directory on the way that is a link leads somewhere in the sandbox that it is of.
+	// A link in the destination path resolves inside the destination sandbox.
 	b.must("exec", "good", "-c", "ln -s /tmp way; rm -rf /tmp/*")
 	b.must("cp", "evil:/workspace/e/suid", "good:/workspace/way/")
 	if got := b.must("exec", "good", "--", "ls", "/tmp"); got != "suid\n" {
 		t.Errorf("/tmp has %q", got)
 	}
-	// What does not end is cut off by the other's limit, and breaks neither.
+	// The destination's limit stops an endless copy, which breaks neither sandbox.
 	b.must("exec", "evil", "-c", "truncate -s 50g huge")
 	b.create("--name", "small", "--disk", "20m")
 	if r := b.demesne("cp", "evil:/workspace/huge", "small:/tmp/"); r.code == 0 {
@@ -122,7 +124,8 @@ func TestEscapeSessionCopyAcross(t *testing.T) {
 	}
 }
 
-// A fork of what runs has the files of one moment; where a copy was made for it stderr says so.
+// TestSessionForkRunning checks that a fork of a running sandbox has the files of one moment, and that stderr
+// reports a copy made for it.
 func TestSessionForkRunning(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -143,7 +146,8 @@ func TestSessionForkRunning(t *testing.T) {
 	b.must("rm", "idle", "running")
 }
 
-// A reboot loses processes, never files: another boot's id, an empty run directory, and nobody alive.
+// TestSessionReboot checks that a reboot loses processes but no files. It simulates one with another boot id, an
+// empty run directory, and all processes killed.
 func TestSessionReboot(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--name", "box", "--memory", "256m")
@@ -176,7 +180,7 @@ func TestSessionReboot(t *testing.T) {
 	if r.code != 0 || r.stdout != "kept\n" || !strings.Contains(r.stderr, "without its processes") {
 		t.Errorf("after a reboot: %+v", r)
 	}
-	// What expired meanwhile goes with gc, whoever made it.
+	// gc removes sandboxes that expired meanwhile, whichever runner created them.
 	eventually(t, "it to expire", func() bool {
 		b.must("gc")
 		_, err := os.Stat(b.dir + "/k/" + short)

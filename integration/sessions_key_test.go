@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A key finds the same sandbox, whatever of its arguments is left out.
+// TestSessionKey checks that a key finds the same sandbox, with any of the original arguments left out.
 func TestSessionKey(t *testing.T) {
 	b := newBox(t)
 	b.must("run", "--key", "my/key", "--pids", "100", "--", "sh", "-c", "echo kept > /root/f")
@@ -29,15 +29,16 @@ func TestSessionKey(t *testing.T) {
 	if all := strings.Fields(b.must("ls", "-q")); len(all) != 1 || all[0] != id {
 		t.Errorf("there are %q", all)
 	}
-	// No directory is left of runs that found their sandbox there.
+	// Runs that found an existing sandbox left no output directory.
 	if outs := names(b.out); len(outs) > 2 {
 		t.Errorf("output directories: %q", outs)
 	}
 	b.must("rm", id)
 }
 
-// M6: a call with a key that asks for something else destroys nothing. It is refused, and told what differs; with --replace the
-// sandbox is made anew, and that is told, too.
+// TestSessionKeyDiffers checks that a call with a key and different arguments destroys no data (M6). It is
+// refused, and the error names the differences. With --replace the sandbox is created anew, which is reported
+// too.
 func TestSessionKeyDiffers(t *testing.T) {
 	b := newBox(t)
 	b.mkdir("w")
@@ -96,7 +97,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 	b.must(append([]string{"rm"}, strings.Fields(b.must("ls", "-q"))...)...)
 }
 
-// A sandbox with a key that listens on ports is found with the flags that it was made with.
+// TestSessionKeyPublish checks that a sandbox with a key that publishes ports is found by the same flags.
 func TestSessionKeyPublish(t *testing.T) {
 	b := newBox(t)
 	create := []string{"create", "--key", "web", "--publish", freePort(t) + ":3000"}
@@ -110,8 +111,8 @@ func TestSessionKeyPublish(t *testing.T) {
 	b.must("rm", strings.TrimSpace(b.must("ls", "-q")))
 }
 
-// Six callers at once, on one key and with two policies: those of the one that comes first get one sandbox, the others are told
-// what differs.
+// TestSessionKeyRace runs six callers at once on one key, with two policies. The callers with the policy of the
+// first get one sandbox; the error for the others names the difference.
 func TestSessionKeyRace(t *testing.T) {
 	b := newBox(t)
 	for round := range 4 {

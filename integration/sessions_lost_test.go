@@ -13,7 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// ls lists the oldest first, whatever state a sandbox is in, and the same way each time.
+// TestSessionListOrder checks that ls lists the oldest sandbox first, in any state, and in the same order each
+// time.
 func TestSessionListOrder(t *testing.T) {
 	b := newBox(t)
 	var want []string
@@ -41,7 +42,8 @@ func TestSessionListOrder(t *testing.T) {
 	b.must(append([]string{"rm"}, want...)...)
 }
 
-// The first command of a fork is told nothing: a fork never ran. What it was forked from is told when it had ended.
+// TestSessionForkFirst checks that the first command in a fork gets no restart notice, because a fork never ran
+// before. The original sandbox gets one if it had stopped.
 func TestSessionForkFirst(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "one")
@@ -68,7 +70,8 @@ func TestSessionForkFirst(t *testing.T) {
 	b.must("rm", "idle", "running", "stopped")
 }
 
-// A fork starts beside the sandbox whose published ports it does not inherit, and says so. It has the ports it is given.
+// TestSessionForkPublish checks that a fork starts beside the original without inheriting its published ports,
+// and says so. It publishes the ports given for it.
 func TestSessionForkPublish(t *testing.T) {
 	b := newBox(t)
 	port, own := freePort(t), freePort(t)
@@ -102,7 +105,7 @@ python3 /root/serve.py %s >/dev/null 2>&1 &`
 		network, address, _ := strings.Cut(at, " ")
 		eventually(t, "an answer of "+want+" on "+at, func() bool { return dialInside(network, address) == want })
 	}
-	// A port that cannot be had is said before there is a fork.
+	// An unavailable port is reported before the fork is created.
 	before := b.must("ls", "-q")
 	b.refused(t, "127.0.0.1:"+port, "fork", "--publish", port+":3000", "web")
 	if after := b.must("ls", "-q"); after != before {
@@ -114,7 +117,7 @@ python3 /root/serve.py %s >/dev/null 2>&1 &`
 	b.must("rm", "plain", "late", "own", "snap")
 }
 
-// freePort is a port of the loopback that nothing listens on.
+// freePort returns a loopback address with a port that is not in use.
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,7 +129,8 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// rmi --force and gc leave a sandbox its files, its image's included: one that is stopped, a fork of it, and a snapshot.
+// TestImageForcedKept checks that rmi --force and gc leave a sandbox its files, including those of its image.
+// That holds for a stopped sandbox, a fork of it, and a snapshot.
 func TestImageForcedKept(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		g.push("base:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), []fixture.Entry{fixture.File("base", "base\n")})

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// info is what ls and inspect say in JSON.
+// info is the JSON output of ls and inspect.
 type info struct {
 	ID, Name, State string
 	PID             int
 	Receipt         struct{ Level string }
 }
 
-// create makes a sandbox that stays until the test ends.
+// create creates a persistent sandbox that lives until the end of the test.
 func (b *box) create(flags ...string) string {
 	b.Helper()
 	r := b.demesne(append([]string{"create"}, flags...)...)
@@ -31,7 +31,7 @@ func (b *box) create(flags ...string) string {
 	return id
 }
 
-// A sandbox made by one process serves the next ones: files, processes and all.
+// TestSession checks that later processes can use a sandbox created by one process, with its files and processes.
 func TestSession(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--name", "build", "--memory", "256m")
@@ -64,7 +64,7 @@ func TestSession(t *testing.T) {
 	eventually(t, "the runner to end with its last sandbox", func() bool { return len(descendants()) == 0 })
 }
 
-// Commands in one sandbox have streams of their own, and are many at once.
+// TestSessionConcurrentExecs checks that concurrent commands in one sandbox have separate streams.
 func TestSessionConcurrentExecs(t *testing.T) {
 	b := newBox(t)
 	id := b.create()
@@ -81,7 +81,8 @@ func TestSessionConcurrentExecs(t *testing.T) {
 	wg.Wait()
 }
 
-// A command in a sandbox that stays can be a job: its output and end are kept, and to cancel it leaves the sandbox as it is.
+// TestSessionBackground checks that a command in a persistent sandbox can be a job. Its output and exit code are
+// kept, and cancelling it leaves the sandbox as it is.
 func TestSessionBackground(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
@@ -110,7 +111,8 @@ func TestSessionBackground(t *testing.T) {
 	os.RemoveAll(b.home + "/.demesne/jobs")
 }
 
-// A user has so many sandboxes that stay and no more, however many are made at once; snapshots are none of them.
+// TestSessionMany checks that a user may have a bounded number of persistent sandboxes, however many are created
+// at once. Snapshots do not count.
 func TestSessionMany(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=2")
@@ -121,7 +123,7 @@ func TestSessionMany(t *testing.T) {
 		wg.Go(func() { b.refused(t, "too many sandboxes (2)", "create") })
 	}
 	wg.Wait()
-	b.must("stop", "--keep", id) // is one still
+	b.must("stop", "--keep", id) // a stopped sandbox counts too
 	b.refused(t, "too many sandboxes (2)", "fork", id)
 	b.refused(t, "too many sandboxes (2)", "run", "--key", "other", "--", "true")
 	if again := strings.TrimSpace(b.must("create", "--key", "k")); again != id {
@@ -133,13 +135,14 @@ func TestSessionMany(t *testing.T) {
 		t.Errorf("there are %q", all)
 	}
 	b.must("rm", snap)
-	if left := names(b.out); len(left) != 2 { // of the two; the run's stayed empty
+	if left := names(b.out); len(left) != 2 { // those of the two sandboxes; that of the run stayed empty
 		t.Errorf("output directories: %q", left)
 	}
 }
 
-// All sandboxes that live have no more together than the environment says, however many are made at once: one-shot, persistent
-// or restarted. One that asks for what is left fits.
+// TestSessionTotals checks that the limits of all live sandboxes together stay below the totals in the
+// environment, however many are created at once. One-shot, persistent and restarted sandboxes count. A sandbox
+// that asks for the remainder fits.
 func TestSessionTotals(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_MEMORY=256m", "DEMESNE_MAX_TOTAL_PIDS=200")
@@ -162,19 +165,19 @@ func TestSessionTotals(t *testing.T) {
 		t.Errorf("%d more were made", made.Load())
 	}
 	b.refused(t, much, "run", "--memory", "64m", "--", "true")
-	b.refused(t, much, "run", "--", "true") // by default it may have half of the machine's
+	b.refused(t, much, "run", "--", "true") // by default it may use half of the machine's memory
 	b.must("stop", "--keep", first)
 	b.must("run", "--memory", "128m", "--pids", "50", "--", "true")
 	b.refused(t, "the sum of pids limits is bounded to 200 processes: with 1 others it would be 201", "run", "--memory", "64m", "--pids", "151", "--", "true")
 	b.refused(t, "it has none", "run", "--memory", "none", "--pids", "50", "--", "true")
 	b.create("--memory", "128m", "--pids", "50")
-	b.refused(t, much, "exec", first, "--", "true") // which would restart it
+	b.refused(t, much, "exec", first, "--", "true") // needs a restart of the sandbox
 	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_CPUS=many")
 	b.refused(t, `DEMESNE_MAX_TOTAL_CPUS "many": not a limit`, "run", "--", "true")
 	b.extra = nil
 }
 
-// A runner that began to remove what has expired does so, also if nobody has anything else for it to do.
+// TestSessionSwept checks that a runner removes expired sandboxes completely, even if it has no other work.
 func TestSessionSwept(t *testing.T) {
 	b := newBox(t)
 	gone := func() {
@@ -184,7 +187,7 @@ func TestSessionSwept(t *testing.T) {
 	b.must("exec", "box", "-c", "mkdir /var/many; cd /var/many; seq 5000 | xargs touch")
 	b.must("stop", "--keep", "box")
 	gone()
-	if err := os.Chtimes(b.dir+"/k/"+id+"/until", time.Time{}, time.Now()); err != nil { // its time is up
+	if err := os.Chtimes(b.dir+"/k/"+id+"/until", time.Time{}, time.Now()); err != nil { // expire it
 		t.Fatal(err)
 	}
 	b.refused(t, "no such sandbox", "inspect", "nosuch")
@@ -194,7 +197,8 @@ func TestSessionSwept(t *testing.T) {
 	}
 }
 
-// TestSessionKeyring makes more sandboxes than it costs keys, of which a user may have 200.
+// TestSessionKeyring checks that sandboxes use fewer kernel keys than there are sandboxes. A user may have 200
+// keys (keyrings(7)).
 func TestSessionKeyring(t *testing.T) {
 	b := newBox(t)
 	keys := func() (n int) {
@@ -219,7 +223,7 @@ func TestSessionKeyring(t *testing.T) {
 	}
 }
 
-// A terminal whose input is no terminal ends with that input.
+// TestSessionTerminalEnd checks that a terminal whose input is not a terminal ends with that input.
 func TestSessionTerminalEnd(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
@@ -232,7 +236,7 @@ func TestSessionTerminalEnd(t *testing.T) {
 	}
 }
 
-// A sandbox that stays ends by itself when its time is up.
+// TestSessionTTL checks that a persistent sandbox ends by itself when its TTL is over.
 func TestSessionTTL(t *testing.T) {
 	b := newBox(t)
 	id := b.create("--ttl", "1s")
@@ -240,7 +244,7 @@ func TestSessionTTL(t *testing.T) {
 	b.refused(t, id, "exec", id, "--", "true")
 }
 
-// What runs in a sandbox that nobody uses holds still until somebody does.
+// TestSessionFreezeIdle checks that an idle sandbox is paused, and continues with its next use.
 func TestSessionFreezeIdle(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box", "--freeze-idle", "300ms")
@@ -262,7 +266,7 @@ func TestSessionFreezeIdle(t *testing.T) {
 		if after, err := os.ReadFile(one.Out + "/beat"); err != nil || len(before) == 0 || len(after) != len(before) {
 			t.Errorf("frozen, and %d bytes became %d, %v", len(before), len(after), err)
 		}
-		if says := b.must("inspect", "box"); strings.Count(says, "SIGSTOP") != 2 { // how, and since when
+		if says := b.must("inspect", "box"); strings.Count(says, "SIGSTOP") != 2 { // the mechanism, and the time of the pause
 			t.Errorf("inspect says %q", says)
 		}
 		if ls := b.must("ls"); !strings.Contains(ls, "frozen") {
@@ -271,7 +275,7 @@ func TestSessionFreezeIdle(t *testing.T) {
 		b.must("exec", "box", "-c", "rm /out/beat; while ! test -s /out/beat; do sleep 0.02; done")
 	}
 	eventually(t, "it to be frozen", func() bool { return state() == "frozen" })
-	b.must("fork", "--name", "other", "box") // which is none of its business
+	b.must("fork", "--name", "other", "box") // does not resume it
 	if s := state(); s != "frozen" {
 		t.Errorf("after a fork it is %s", s)
 	}
@@ -285,8 +289,8 @@ func TestSessionFreezeIdle(t *testing.T) {
 	b.must("rm", "other", "box")
 }
 
-// A session survives its maker; a one-shot that another caller shares the runner with is
-// nobody's business.
+// TestSessionSurvivesCallers checks that a persistent sandbox outlives the callers of its commands, and the
+// killed caller of a one-shot sandbox of the same runner.
 func TestSessionSurvivesCallers(t *testing.T) {
 	b := newBox(t)
 	id := b.create()
@@ -307,7 +311,7 @@ func TestSessionSurvivesCallers(t *testing.T) {
 	}
 }
 
-// 100 at once, none failing, each with its own answer.
+// TestParallel makes 100 runs at once; all succeed, each with its own result.
 func TestParallel(t *testing.T) {
 	b := newBox(t)
 	var wg sync.WaitGroup
@@ -321,7 +325,7 @@ func TestParallel(t *testing.T) {
 	wg.Wait()
 }
 
-// Sandboxes of one runner do not see each other.
+// TestParallelApart checks that sandboxes of one runner cannot see each other.
 func TestParallelApart(t *testing.T) {
 	b := newBox(t)
 	one, two := b.create(), b.create()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSessionInTurn has commands and a call of an agent stand in the line of one sandbox. Who is
-// killed or interrupted there has run nothing, and is in nobody's way.
+// TestSessionInTurn queues commands and an agent's call in the line of one sandbox. A command that is killed or
+// interrupted in the line never runs, and blocks no other.
 func TestSessionInTurn(t *testing.T) {
 	b := newBox(t)
 	b.must("create", "--key", "k", "--share", "mcp")
@@ -19,7 +19,7 @@ func TestSessionInTurn(t *testing.T) {
 	line := b.home + "/.demesne/turns"
 	come := func(n int) {
 		t.Helper()
-		eventually(t, "it to stand in line", func() bool { return len(names(line)) == n+1 }) // and a lock
+		eventually(t, "it to stand in line", func() bool { return len(names(line)) == n+1 }) // plus one lock file
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { b.must("exec", "--in-turn", box, "-c", "while ! test -e /tmp/go; do sleep 0.02; done") })
@@ -46,7 +46,7 @@ func TestSessionInTurn(t *testing.T) {
 	}
 	agent := b.mcp()
 	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "in_turn": true, "command": step(1)})
-	come(3) // the killed one's place is taken away by who comes next
+	come(3) // the next in line removes the entry of the killed one
 	wg.Go(func() { b.must("run", "--key", "k", "--in-turn", "-c", step(2)) })
 	come(4)
 	b.must("exec", box, "--", "touch", "/tmp/go")

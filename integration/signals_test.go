@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// started runs a sandboxed shell script that says "ready" first, and returns what it says after.
+// started runs a sandboxed shell script that prints "ready" first, and returns a reader of its later output.
 func (b *box) started(flags []string, script string) (*exec.Cmd, *bufio.Reader) {
 	b.Helper()
 	cmd := b.command("demesne", append(append([]string{"run"}, flags...), "--", "sh", "-c", script)...)
@@ -31,10 +31,10 @@ func (b *box) started(flags []string, script string) (*exec.Cmd, *bufio.Reader) 
 	return cmd, r
 }
 
-// Signals reach the command, and only its answer decides.
+// TestSignalsForwarded checks that signals reach the command, and that its exit code decides the result.
 func TestSignalsForwarded(t *testing.T) {
 	b := newBox(t)
-	heard := make(chan os.Signal, 1) // or a hang-up would be ignored by all we start, where these tests run under nohup
+	heard := make(chan os.Signal, 1) // under nohup, children would ignore SIGHUP unless the test process handles it
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)
 	for _, s := range []struct {
@@ -53,7 +53,7 @@ func TestSignalsForwarded(t *testing.T) {
 	}
 }
 
-// Ctrl-\ ends what has no command to give it to, and nothing is said about it.
+// TestSignalsQuit checks that Ctrl-\ silently ends a demesne that has no command to forward it to.
 func TestSignalsQuit(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()
@@ -79,7 +79,7 @@ func TestSignalsQuit(t *testing.T) {
 	}
 }
 
-// A signal that ends the command is told as one.
+// TestSignalsEnd checks the exit code of a command that a signal ended.
 func TestSignalsEnd(t *testing.T) {
 	b := newBox(t)
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
@@ -92,7 +92,7 @@ func TestSignalsEnd(t *testing.T) {
 	}
 }
 
-// The second Ctrl-C ends what ignores the first.
+// TestSignalsSecondInterruptKills checks that the second Ctrl-C ends a command that ignores the first.
 func TestSignalsSecondInterruptKills(t *testing.T) {
 	b := newBox(t)
 	cmd, out := b.started(nil, "trap 'echo got' INT; trap '' TERM; echo ready; while :; do sleep 0.05; done")
@@ -113,7 +113,7 @@ func TestSignalsSecondInterruptKills(t *testing.T) {
 	}
 }
 
-// P12: nothing a command starts outlives it, however it hides.
+// TestEscapeP12Survivors checks that no process started by a command outlives it, whatever it does to hide (P12).
 func TestEscapeP12Survivors(t *testing.T) {
 	b := newBox(t)
 	for name, script := range map[string]string{

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Spares of several shapes are there at a time: who alternates finds one each time.
+// TestSpareShapes checks that the pool holds prepared sandboxes of several shapes at a time, so that alternating
+// callers find one each time.
 func TestSpareShapes(t *testing.T) {
 	b := spareBox(t)
 	shapes := [][]string{{"--trace"}, {"--trace", "--pids", "99"}, {"--trace", "--allow-domain", "good.test"}}
@@ -25,7 +26,7 @@ func TestSpareShapes(t *testing.T) {
 	})
 }
 
-// With room for one, the shape asked for last has it.
+// TestSpareBound checks that with room for one prepared sandbox, the shape asked for last gets it.
 func TestSpareBound(t *testing.T) {
 	b := spareBox(t, "DEMESNE_SPARES=1")
 	for _, flags := range [][]string{nil, {"--pids", "99"}, nil} {
@@ -33,8 +34,8 @@ func TestSpareBound(t *testing.T) {
 	}
 }
 
-// Images have spares too, with the receipt that they have without, and no removal waits for one: the
-// next run is on the image as it is then.
+// TestSpareImage checks prepared sandboxes of images. Their receipt equals that of a sandbox made on demand. They
+// never delay the removal of an image, and the next run uses the image as it is then.
 func TestSpareImage(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
@@ -61,8 +62,8 @@ func TestSpareImage(t *testing.T) {
 	}
 }
 
-// TestSpareImageRemoved removes an image right after the last command on it, while a runner may be making
-// a sandbox of it in advance.
+// TestSpareImageRemoved removes an image right after the last command on it, while a runner may be preparing a
+// sandbox of it.
 func TestSpareImageRemoved(t *testing.T) {
 	g := newGallery(t)
 	g.ok("create", "--name", "holder")

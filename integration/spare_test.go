@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// spareBox has a runner that goes on: a persistent sandbox keeps it.
+// spareBox returns a box whose runner is kept alive by a persistent sandbox.
 func spareBox(t *testing.T, extra ...string) *box {
 	t.Helper()
 	b := newBox(t)
@@ -29,7 +29,7 @@ func spareBox(t *testing.T, extra ...string) *box {
 	return b
 }
 
-// onSpare says whether a command ran in a sandbox that was made in advance.
+// onSpare reports whether a command ran in a prepared sandbox.
 func onSpare(p report) bool {
 	return slices.ContainsFunc(p.Trace, func(s struct {
 		Name string
@@ -39,7 +39,7 @@ func onSpare(p report) bool {
 	})
 }
 
-// warm runs commands until there are spares for their like.
+// warm runs commands until one runs in a prepared sandbox of the same shape.
 func (b *box) warm(flags ...string) {
 	b.Helper()
 	eventually(b, "a spare", func() bool {
@@ -49,18 +49,18 @@ func (b *box) warm(flags ...string) {
 	})
 }
 
-// own are the parts of a receipt that are another's in each sandbox: names, and what a loaded machine
-// answers in time when it is asked whether tproxy works.
+// own matches the parts of a receipt that differ between sandboxes: names, and the tproxy check, which may time
+// out on a loaded machine.
 var own = regexp.MustCompile(`"sandbox":"[0-9a-f]+"|:\[[0-9]+\]|{"Name":"egress-by-name"[^}]*}|"level":"[a-z]*"`)
 
-// receiptText is a receipt without what is own.
+// receiptText returns a receipt without the parts that own matches.
 func receiptText(p report) string {
 	text, _ := json.Marshal(p.Receipt)
 	return own.ReplaceAllString(string(text), "")
 }
 
-// A sandbox that was made in advance has the receipt of one that was not, and what it is made of
-// is the same for a program in it.
+// TestSpareReceipt checks that a prepared sandbox has the same receipt as one made on demand, and looks the same
+// to a program in it.
 func TestSpareReceipt(t *testing.T) {
 	const look = `sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* //; s/ shared:[0-9]*//; s/ master:[0-9]*//; s/'"$OUT"'[^ ]*//' /proc/self/mountinfo | sort
 		grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups)' /proc/self/status; id; ulimit -a; env | grep -v ^OUT= | sort; ls -la / /dev /root /tmp /in | sed 's/^\(.[a-z-]*\) *[0-9]*/\1/'; hostname`
@@ -93,7 +93,8 @@ func sameOnSpare(t *testing.T, look string, network []string) {
 	}
 }
 
-// What one sandbox had, the next one has not, and what it was given is its own.
+// TestSpareFresh checks that a prepared sandbox contains no files of an earlier sandbox, and uses the directories
+// it was given.
 func TestSpareFresh(t *testing.T) {
 	b := spareBox(t)
 	b.warm()
@@ -123,7 +124,8 @@ func TestSpareFresh(t *testing.T) {
 	}
 }
 
-// A spare serves its like only: other limits, another user, inputs, a network are another shape.
+// TestSpareShape checks that a prepared sandbox serves only runs of its shape: limits, user, inputs and network
+// must match.
 func TestSpareShape(t *testing.T) {
 	b := spareBox(t)
 	in := b.file("in", "text", 0o644)
@@ -136,7 +138,7 @@ func TestSpareShape(t *testing.T) {
 		{[]string{"--pids", "99"}, false},
 		{[]string{"--in", in}, false},
 		{[]string{"--nesting"}, false},
-		{[]string{"--allow-domain", "example.com"}, false}, // of a spare without a gateway
+		{[]string{"--allow-domain", "example.com"}, false}, // prepared without a gateway
 	} {
 		b.warm()
 		p, r := b.report(append([]string{"--trace"}, c.flags...), "true")
@@ -146,7 +148,7 @@ func TestSpareShape(t *testing.T) {
 	}
 }
 
-// What is allowed is what the caller of the moment says, also where the gateway was there before.
+// TestSpareNetwork checks that the current caller's policy applies, even if the gateway existed before.
 func TestSpareNetwork(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
@@ -180,7 +182,8 @@ func TestSpareNetwork(t *testing.T) {
 	})
 }
 
-// A spare is in no list, is not made for a caller that turns it off, and a wrong number is told.
+// TestSpareOff checks that prepared sandboxes are not listed, and are not made for a caller that turns them off.
+// An invalid pool size is reported.
 func TestSpareOff(t *testing.T) {
 	b := newBox(t)
 	b.demesne("create", "--name", "holder")
@@ -208,8 +211,8 @@ func TestSpareOff(t *testing.T) {
 	})
 }
 
-// What holds of a mount that a spare is handed is locked as it is of those it starts with: not
-// even with all capabilities of its user namespace can it be lifted.
+// TestSpareLocked checks that mounts given to a prepared sandbox are locked like those it started with. Not even
+// all capabilities of its user namespace can lift their flags.
 func TestSpareLocked(t *testing.T) {
 	nsenter := program(t, "nsenter")
 	b := spareBox(t)
@@ -227,7 +230,7 @@ func TestSpareLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := []string{"-U", "-m", "-t", strconv.Itoa(info.PID)}
-	if os.Geteuid() != 0 { // who is uid 0 inside already
+	if os.Geteuid() != 0 { // already uid 0 inside
 		flags = append(flags, "--preserve-credentials")
 	}
 	enter := func(argv ...string) (string, error) {
@@ -249,7 +252,8 @@ func TestSpareLocked(t *testing.T) {
 	}
 }
 
-// Whoever is killed while spares are there or being made, nothing is left, and the next run works.
+// TestSpareKilled kills the runner, or PID 1s, while sandboxes are being prepared or are ready. No leftovers
+// remain, and the next run works.
 func TestSpareKilled(t *testing.T) {
 	rng := rand.New(rand.NewSource(7))
 	for _, name := range []string{"demesne-runner", "demesne-init"} {
@@ -261,7 +265,7 @@ func TestSpareKilled(t *testing.T) {
 			for _, pid := range named(name) {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
-			// A spare that is taken while it dies is lost as any sandbox is.
+			// A prepared sandbox that is taken while it dies fails like any other sandbox, so this run may fail.
 			eventually(t, "a run that is not", func() bool { return b.demesne("run", "--", "true").code == 0 })
 			b.demesne("stop", "holder")
 			eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })

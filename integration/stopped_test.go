@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// P25: a runner that was stopped holds no new caller for ever. The error says which process it is; when that goes on, so do callers.
+// TestEscapeP25RunnerStopped checks that a stopped runner does not block new callers forever (P25). The error
+// names its process; callers succeed once it continues.
 func TestEscapeP25RunnerStopped(t *testing.T) {
 	b := newBox(t)
 	id := b.create()

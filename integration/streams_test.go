@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Every byte goes through untouched, both ways at once.
+// TestStreamsBinary checks that every byte passes unchanged, in both directions at once.
 func TestStreamsBinary(t *testing.T) {
 	b := newBox(t)
 	data := make([]byte, 64<<20)
@@ -30,7 +30,7 @@ func TestStreamsBinary(t *testing.T) {
 	}
 }
 
-// The figure of the issue: cat 1 GiB | demesne run -i -- wc -c is exact.
+// TestStreamsGigabyteIn checks that cat 1 GiB | demesne run -i -- wc -c counts every byte.
 func TestStreamsGigabyteIn(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "-i", "--", "wc", "-c")
@@ -50,7 +50,7 @@ func TestStreamsGigabyteOut(t *testing.T) {
 	}
 }
 
-// A file as stdin or stdout works as it does with any program: offsets, appending.
+// TestStreamsFiles checks that a file as stdin or stdout works as with any program: offsets and appending.
 func TestStreamsFiles(t *testing.T) {
 	b := newBox(t)
 	in, err := os.Open(b.file("in", "one\ntwo\n", 0o644))
@@ -71,7 +71,7 @@ func TestStreamsFiles(t *testing.T) {
 	}
 }
 
-// Without -i stdin is empty, and demesne leaves the caller's alone.
+// TestStreamsNoStdin checks that without -i stdin is empty, and that demesne does not read the caller's stdin.
 func TestStreamsNoStdin(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("/bin/sh", "-c", `"$0" run -- cat; read line; echo "kept $line"`, bin+"/demesne")
@@ -81,7 +81,8 @@ func TestStreamsNoStdin(t *testing.T) {
 	}
 }
 
-// A reader that leaves ends the run as it ends a pipeline: at once, with SIGPIPE.
+// TestStreamsClosedEarly checks that a reader that exits early ends the run like a pipeline: at once, with
+// SIGPIPE.
 func TestStreamsClosedEarly(t *testing.T) {
 	b := newBox(t)
 	for name, script := range map[string]string{
@@ -95,7 +96,7 @@ func TestStreamsClosedEarly(t *testing.T) {
 			t.Errorf("%s: exit %s, want 141 (SIGPIPE)", name, f[2])
 		}
 	}
-	// The other way round: the command leaves while the caller still writes.
+	// The reverse: the command exits while the caller still writes.
 	cmd := b.command("demesne", "run", "-i", "--", "head", "-c", "1")
 	cmd.Stdin = zeros{}
 	if r := b.finish(cmd); r.code != 0 || r.stdout != "\x00" {
@@ -103,8 +104,8 @@ func TestStreamsClosedEarly(t *testing.T) {
 	}
 }
 
-// The command is over when it is over, though a child keeps its stdout open
-// (the child goes with the sandbox).
+// TestStreamsHeldByChild checks that a run ends with its command, though a child keeps its stdout open. The child
+// ends with the sandbox.
 func TestStreamsHeldByChild(t *testing.T) {
 	b := newBox(t)
 	start := time.Now()
@@ -116,7 +117,7 @@ func TestStreamsHeldByChild(t *testing.T) {
 	}
 }
 
-// startUnread starts cmd with a pipe as its stdout, which nobody reads yet.
+// startUnread starts cmd with a pipe as its stdout, and returns the read end without reading from it.
 func startUnread(t *testing.T, cmd *exec.Cmd) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -132,7 +133,7 @@ func startUnread(t *testing.T, cmd *exec.Cmd) *os.File {
 	return r
 }
 
-// A caller that does not read must not keep the sandbox from its end.
+// TestStreamsUnreadOutput checks that a caller that does not read cannot keep the sandbox from ending.
 func TestStreamsUnreadOutput(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
@@ -153,7 +154,7 @@ func TestStreamsUnreadOutput(t *testing.T) {
 	}
 }
 
-// Large lines, NULs and escape sequences are data.
+// TestEscapeP15Output checks that large lines, NULs and escape sequences of a command pass as data (P15).
 func TestEscapeP15Output(t *testing.T) {
 	b := newBox(t)
 	const hostile = "\x1b]52;c;AAAA\a\x1b[2J\x00\xff\xfe\r\n"
@@ -161,7 +162,7 @@ func TestEscapeP15Output(t *testing.T) {
 	if r.stdout != hostile {
 		t.Errorf("stdout = %q", r.stdout)
 	}
-	// What demesne itself prints of it is not: its own lines carry no control characters.
+	// demesne's own messages contain no control characters, even where they quote the command.
 	r = b.demesne("run", "--", "/no/\x1b]52;c;AAAA\a\nsecond")
 	if r.code != 127 || strings.ContainsAny(r.stderr, "\x1b\a") || strings.Count(strings.TrimSpace(r.stderr), "\n") > 1 {
 		t.Errorf("a hostile name in an error: %+v", r)

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// surroundings are shells that demesne is started from, $0 in the scripts, in a directory
-// of the test's own. A code of 125 wants one line that says it.
+// surroundings lists shell scripts that start demesne ($0 in the scripts) in unusual environments, in a directory
+// of the test. Code 125 requires one line of error.
 var surroundings = []struct {
 	name, script string
 	code         int
-	says         string // all of stdout, or a part of stderr with code 125
+	says         string // all of stdout, or part of stderr with code 125
 }{
 	{"cron", `exec env -i HOME="$HOME" PATH=/usr/bin:/bin DEMESNE_SANDBOXES="$DEMESNE_SANDBOXES" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" setsid "$0" run -- echo ok </dev/null`, 0, "ok\n"},
 	{"stdin closed", `exec "$0" run -i -- wc -c <&-`, 0, "0\n"},
@@ -61,7 +61,7 @@ for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; 
 	{"a pipe that ends early", `"$0" run -- seq 1000000 | head -n 1`, 0, "1\n"},
 }
 
-// Wherever a command is started from, it runs as it would elsewhere, or one line says why not.
+// TestSurroundings checks that a command works from any environment, or that one line says why not.
 func TestSurroundings(t *testing.T) {
 	for _, c := range surroundings {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +80,8 @@ func TestSurroundings(t *testing.T) {
 	}
 }
 
-// What a file system or a kernel does not have is done without, or said in a line; nobody waits for it for ever.
+// TestSurroundingsWithout checks that demesne works without missing features of a file system or kernel, or
+// reports them in one line, and never hangs.
 func TestSurroundingsWithout(t *testing.T) {
 	b := newBox(t)
 	without := func(what string, args ...string) result {
@@ -94,7 +95,7 @@ func TestSurroundingsWithout(t *testing.T) {
 	}
 }
 
-// Somebody else's run directory is not used, and not minded.
+// TestSurroundingsRunDirectory checks that a run directory of another user is not used, and causes no error.
 func TestSurroundingsRunDirectory(t *testing.T) {
 	b := newBox(t)
 	if os.Getuid() == 0 {
@@ -106,10 +107,11 @@ func TestSurroundingsRunDirectory(t *testing.T) {
 	}
 }
 
-// Root, by sudo -E, makes nothing in the home and the run directory of the user who typed it.
+// TestSurroundingsSudo checks that root, by sudo -E, creates no files in the home and run directory of the
+// calling user.
 func TestSurroundingsSudo(t *testing.T) {
 	if os.Getuid() != 0 {
-		return // nor could an ordinary user
+		return // an ordinary user could not create files there either
 	}
 	b := newBox(t)
 	theirs := b.mkdir("theirs")
@@ -128,8 +130,8 @@ func TestSurroundingsSudo(t *testing.T) {
 	}
 }
 
-// PID 1 has the limits of its commands, and lives with the least that is accepted, however
-// many there are.
+// TestSurroundingsLittleMemory checks that PID 1, which has the limits of its commands, works with the smallest
+// accepted memory limit and any number of commands.
 func TestSurroundingsLittleMemory(t *testing.T) {
 	b := newBox(t)
 	demesne := b.single(t)
@@ -158,8 +160,8 @@ func TestSurroundingsLittleMemory(t *testing.T) {
 	}
 }
 
-// What a demesne made that has been replaced since, or that stands beside this one, is
-// seen by this one, its name is taken, and it can be ended, kept and removed.
+// TestSurroundingsReplaced checks sandboxes of an older or parallel installation. The current demesne lists them,
+// treats their names as taken, and can stop, keep and remove them.
 func TestSurroundingsReplaced(t *testing.T) {
 	b := newBox(t)
 	for _, p := range names(bin) {

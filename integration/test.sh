@@ -1,7 +1,8 @@
 #!/bin/bash
-# make test: every package's tests as this user and, when that is root, once more as
-# an ordinary one. Without root it runs this user's half and says so.
-# RUN is a pattern of tests, PKG the packages they are in: only these, without the race detector.
+# make test: runs every package's tests as this user and, if that is root, again as an ordinary
+# user. Without root it runs only this user's half and says so.
+# RUN is a pattern of tests, PKG the packages to test. RUN or PKG limits the run to these; RUN
+# also turns the race detector off.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -12,21 +13,22 @@ else
   integration/deps.sh
 fi
 
-# Programs and sources where every user can read them, whoever owns the clone.
+# Stage programs and sources where every user can read them, no matter which user owns the clone.
 stage=$(mktemp -d /var/tmp/demesne-test.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
-trap 'kill 0' INT # Ctrl-C does not reach what is in the background
+trap 'kill 0' INT # Ctrl-C does not reach background processes
 chmod 755 "$stage"
 mkdir "$stage/bin" "$stage/src"
 install -m 755 bin/* "$stage/bin/"
 tar --exclude=./.git --exclude=./bin -cf - . | tar -C "$stage/src" -xf -
 chmod -R a+rX "$stage/src"
 export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
-# The Debian that takes a minute to make is made once, and is both halves'.
+# Making the Debian image takes a minute: both halves share one.
 export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
-# all runs the tests; its arguments are go test's. Integration's take as long as all others, and wait as much
-# as they work: they are two processes, beside the others, and print when they have ended.
+# all runs the tests; its arguments are those of go test. The integration tests take as long as
+# all others together, and spend half of that waiting. So they run as two processes beside the
+# others, which print when they end.
 all() {
   local test=($GO test -count=1 -timeout 15m "$@") half='^Test(Image|Egress|Escape|Proxy)' failed=0 first second
   if [ -n "${RUN:-}${PKG:-}" ]; then
@@ -47,7 +49,8 @@ echo "== as $(id -un)"
 all || status=1
 if [ -n "${RACE:-}" ]; then
   echo "== as $(id -un), with the race detector"
-  # Without atexit_sleep_ms each process waits a second before it ends. The processes that TestKill kills race on files alone.
+  # Without atexit_sleep_ms each process waits a second before it ends. Processes killed by TestKill race on files
+  # only.
   GORACE=atexit_sleep_ms=10 $GO test -count=1 -timeout 15m -race -skip "^TestKill\$" $RACE || status=1
 fi
 if [ "$(id -u)" = 0 ]; then

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// egress measures what the network of a sandbox costs, against the same program and the
-// same servers on lo.
+// egress measures the cost of a sandbox's network, compared with the same program and the same servers on lo.
 func egress(m *machine) error {
 	for _, part := range []func(*machine) error{throughput, requests, tunnels, answers, networked, rival, idleNetworked} {
 		if err := part(m); err != nil {
@@ -20,7 +19,7 @@ func egress(m *machine) error {
 	return crowd(m, "100 networked at once", "--allow-domain", "good.test")
 }
 
-// load runs a client, in a sandbox unless it connects directly.
+// load runs a load client, in a sandbox unless it connects directly.
 func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	argv := []string{"bench", "load", kind, via, to, strconv.Itoa(n), strconv.Itoa(workers)}
 	switch via {
@@ -50,21 +49,21 @@ func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	return r, nil
 }
 
-// rates are those of the rounds, in GB/s, of each way.
+// rates holds the rate of each round in GB/s, by way of connecting.
 type rates map[string][]float64
 
-// of is the median.
+// of returns the median rate of via.
 func (r rates) of(via string) float64 {
 	slices.Sort(r[via])
 	return r[via][len(r[via])/2]
 }
 
-// throughput compares streams, the ways in turns.
+// throughput compares stream rates; the ways of connecting take turns.
 func throughput(m *machine) error {
 	for _, c := range []struct {
 		name         string
 		streams, n   int
-		connect, own float64 // bounds; 0: not given
+		connect, own float64 // lower bounds; 0: no bound
 	}{{"1 stream", 1, 1 << 30, 0.45, 0.4}, {"32 streams", 32, 32 << 20, 0.5, 0}} {
 		got := rates{}
 		for range 3 {
@@ -82,7 +81,7 @@ func throughput(m *machine) error {
 	return nil
 }
 
-// share is a bound on a rate from below, against that of lo.
+// share reports got as a share of the direct rate, with a lower bound.
 func (m *machine) share(name string, got, direct, want float64) {
 	wanted := fmt.Sprintf(">= %.2f x", want)
 	if want == 0 {
@@ -92,8 +91,9 @@ func (m *machine) share(name string, got, direct, want float64) {
 	m.limit(name+", against lo", r >= want, fmt.Sprintf("%.2f x (%.2f of %.2f GB/s)", r, got, direct), wanted)
 }
 
-// requests compares one answer on a connection that is kept. What a way takes over direct is the median of what it
-// took in each round, the ways in turns and each shortly after the other: a machine drifts by more than the bound.
+// requests compares the time of one answer on a persistent connection. In each round it measures all ways shortly
+// after each other, and takes each way's difference to direct. It reports the median difference: absolute times
+// drift by more than the bound.
 func requests(m *machine) error {
 	times, over := map[string][]time.Duration{}, map[string][]time.Duration{}
 	ways := []string{"direct", "relay", "connect", "name"}
@@ -133,8 +133,8 @@ func requests(m *machine) error {
 	return nil
 }
 
-// tunnels counts how many can be opened, and how long the slow ones take. Each way has a server of
-// its own, and few enough for ports that are still in TIME_WAIT not to count.
+// tunnels counts how many tunnels per second can be opened, and the latency of the slowest. Each way has its own
+// server, and opens few enough connections for ports in TIME_WAIT not to matter.
 func tunnels(m *machine) error {
 	stop, err := m.startRelay(relayedServer)
 	if err != nil {
@@ -168,7 +168,7 @@ func answers(m *machine) error {
 	return nil
 }
 
-// networked is what the network adds to a cold run, in turns.
+// networked measures the time that a network adds to a cold run; runs with and without one take turns.
 func networked(m *machine) error {
 	plain := []string{"demesne", "run", "--", "true"}
 	net := []string{"demesne", "run", "--allow-domain", "good.test", "--", "true"}
@@ -195,7 +195,7 @@ func networked(m *machine) error {
 	return nil
 }
 
-// rival is the same of srt, where it is installed: it has no bound.
+// rival runs the same measurements with srt, where it is installed. They have no bound.
 func rival(m *machine) error {
 	srt, err := m.srt()
 	if err != nil || srt == nil {
@@ -224,8 +224,8 @@ func rival(m *machine) error {
 	return nil
 }
 
-// idleNetworked is what the runner and its proxy keep for each sandbox that does nothing: the
-// growth from 10 of them to 50.
+// idleNetworked measures the memory that the runner and its proxy keep for each idle sandbox: the growth from 10
+// sandboxes to 50.
 func idleNetworked(m *machine) error {
 	plain, err := growth(m)
 	if err != nil {

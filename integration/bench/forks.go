@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Trees of 1 GiB each: of few files, and of many.
+// Scripts that create trees of 1 GiB, of few files and of many.
 const (
 	fewFiles  = `mkdir /root/t; for i in 1 2 3 4 5 6 7 8; do head -c 134217728 /dev/urandom > /root/t/$i; done`
 	manyFiles = `mkdir /root/t; cd /root/t; head -c 1073741824 /dev/urandom | split -b 65536 -a 4 -`
 )
 
-// forkBound is what a fork and a snapshot of 1 GiB may take.
+// forkBound is the bound on a fork or a snapshot of 1 GiB.
 const forkBound = 20 * time.Millisecond
 
-// forks times fork and snapshot of 1 GiB: of a sandbox in which nothing runs, of one that is stopped, and of one in which something
-// does, which is copied where the file system cannot share.
+// forks times fork and snapshot of 1 GiB, for three kinds of sandbox: idle, stopped, and with a running command.
+// The files of the last kind are copied where the file system cannot share them.
 func forks(m *machine) error {
-	other, err := m.output("demesne", "create") // for which the runner stays
+	other, err := m.output("demesne", "create") // keeps the runner alive
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,8 @@ func (f forker) measure(script string, busy int) error {
 	if _, err := f.m.output("demesne", "exec", f.id, "-c", script+"; "+sleeper); err != nil {
 		return err
 	}
-	// Busy first: what one that is idle has is shared from its first fork on, and then not copied any more.
+	// Measure the busy sandbox first. The first fork of an idle sandbox turns its files into shared ones, which
+	// later forks no longer copy.
 	if err := f.busy(busy); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (f forker) measure(script string, busy int) error {
 	return nil
 }
 
-// held is what fork says of how long the sandbox did.
+// held matches the pause of the sandbox that fork reports.
 var held = regexp.MustCompile(`held still for ([0-9.]+(?:ms|s))`)
 
 func (f forker) busy(rounds int) error {
@@ -105,7 +106,7 @@ func (f forker) busy(rounds int) error {
 	return nil
 }
 
-// fork forks once, removes what it made, and returns what was said.
+// fork forks or snapshots once, removes the copy, and returns the time taken and the standard error.
 func (f forker) fork(verb string) (time.Duration, []byte, error) {
 	cmd := f.m.command("demesne", verb, f.id)
 	var out, says bytes.Buffer

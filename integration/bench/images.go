@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelf is the registry that everybody pulls from, and where they keep what they pulled.
+// shelf holds the registry that all programs pull from, and the directories they store images in.
 type shelf struct {
 	*machine
 	reg           *fixture.Registry
-	debian, extra string // references: the second is the first and a small layer
+	debian, extra string // references; extra is debian plus a small layer
 	many          string // forty layers
-	dirs          int    // made so far
+	dirs          int    // number of directories created
 }
 
-// images measures pulling, unpacking and running images against skopeo, umoci and podman.
+// images measures pulling, unpacking and running images, compared with skopeo, umoci and podman.
 func images(m *machine) error {
 	s, err := newShelf(m)
 	if err != nil {
@@ -97,8 +97,8 @@ func (s *shelf) close() {
 
 func (s *shelf) name(i int) string { return filepath.Join(s.machine.dir, fmt.Sprint("store", i)) }
 
-// dir makes an empty directory for whoever the programs run as. Nothing is removed before the end:
-// where many files have just been, ext4 takes seconds to find room for as many new ones.
+// dir creates an empty directory owned by the user that the programs run as. Directories are removed only at the
+// end: after many files are deleted, ext4 takes seconds to find room for as many new ones.
 func (s *shelf) dir() (string, error) {
 	dir := s.name(s.dirs)
 	s.dirs++
@@ -111,14 +111,14 @@ func (s *shelf) dir() (string, error) {
 	return dir, nil
 }
 
-// store makes an empty store, which demesne uses from now on.
+// store creates an empty image store and makes demesne use it from now on.
 func (s *shelf) store() error {
 	dir, err := s.dir()
 	s.env = append(s.env, "DEMESNE_IMAGES="+dir)
 	return err
 }
 
-// remove takes a directory away, with those in it that their owner may not enter.
+// remove deletes a directory tree, including directories that their owner may not enter.
 func (s *shelf) remove(dir string) error {
 	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
@@ -129,7 +129,7 @@ func (s *shelf) remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// ready is what starting the heavy program costs.
+// ready measures the start-up of demesne-images.
 func (s *shelf) ready() error {
 	var times []time.Duration
 	for range 20 {
@@ -143,8 +143,8 @@ func (s *shelf) ready() error {
 	return nil
 }
 
-// pulls times whole pulls into empty stores, in turns. umoci takes a minute or more, so once, and no
-// longer than patience: what it got by then is in its favour.
+// pulls times complete pulls into empty stores; the programs take turns. umoci takes a minute or more, so it runs
+// once, and at most for patience. A umoci that is killed then counts as if it had finished, which favours it.
 func (s *shelf) pulls() error {
 	times := map[string][]time.Duration{}
 	median := map[string]time.Duration{}
@@ -154,7 +154,7 @@ func (s *shelf) pulls() error {
 	}{{pullRounds, []string{"demesne pull", "podman pull"}}, {1, []string{"skopeo copy + umoci unpack"}}} {
 		for range turn.rounds {
 			for _, name := range turn.names {
-				unix.Sync() // what the one before left to be written is not this one's
+				unix.Sync() // write out the data of the previous pull, so that it does not count here
 				d, err := map[string]func() (time.Duration, error){
 					"demesne pull": s.pull, "podman pull": s.podman, "skopeo copy + umoci unpack": s.skopeo}[name]()
 				if err != nil {
@@ -182,7 +182,7 @@ const (
 	patience   = 100 * time.Second
 )
 
-// pull fills an empty store; the last one stays for the other parts.
+// pull fills an empty store. The other parts use the last one.
 func (s *shelf) pull() (time.Duration, error) {
 	if err := s.store(); err != nil {
 		return 0, err
@@ -215,8 +215,8 @@ func (s *shelf) skopeo() (time.Duration, error) {
 	return copied + time.Since(start), err
 }
 
-// podman needs subordinate ids to unpack what others own: root's, if we are, with its
-// storage where nothing else is.
+// podman times a pull by podman. podman needs subordinate ids to unpack files of other owners, so it runs as root
+// if the bench does, with storage of its own.
 func (s *shelf) podman() (time.Duration, error) {
 	if find("podman") == "" {
 		return 0, nil
@@ -236,7 +236,7 @@ func (s *shelf) podman() (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// present is a pull of what is there, and of an image that shares all but one layer.
+// present times a pull of an image already in the store, and of an image that shares all but one layer with it.
 func (s *shelf) present() error {
 	var times []time.Duration
 	for range 20 {
@@ -262,7 +262,7 @@ func (s *shelf) present() error {
 	return nil
 }
 
-// memory is the largest sum of what the programs of one pull hold at a time.
+// memory reports the largest sum of memory that the programs of one pull hold at a time.
 func (s *shelf) memory() error {
 	if err := s.store(); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (s *shelf) memory() error {
 	}
 }
 
-// runs compares a run of an unpacked image with one of the host's rootfs, cold, in turns.
+// runs compares cold runs of an unpacked image with those of the host's rootfs; the cases take turns.
 func (s *shelf) runs() error {
 	cases := []struct {
 		name  string
@@ -325,7 +325,7 @@ func (s *shelf) runs() error {
 	return s.mounts()
 }
 
-// mounts reads how long the tree of forty layers takes from the runs' own traces.
+// mounts reads the mount times of a sandbox with forty layers from the traces of its runs.
 func (s *shelf) mounts() error {
 	var whole, layers []time.Duration
 	for range 15 {

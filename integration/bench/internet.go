@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the servers are, by the name that leads there.
+// Addresses of the servers, by a name that resolves to them.
 const (
-	streamServer = "good.test:7" // reads a count, then writes as many bytes
+	streamServer = "good.test:7" // reads a count, then writes that many bytes
 	echoServer   = "good.test:8"
-	tunnelServer = "good.test:9" // echoes too
+	tunnelServer = "good.test:9" // echoes
 
 	relayedServer = "good.test:10"   // echoes
 	relayServer   = "good.test:1080" // see bareRelay
 )
 
-// internet measures egress in namespaces of its own, where a name leads to servers
-// in another one: this program again, which says on stdout what it found.
+// internet measures egress in namespaces of its own, with servers in another network namespace. It starts this
+// program again there, and reads that process's findings from its stdout.
 func internet(m *machine) error {
 	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
@@ -56,7 +56,7 @@ type findings struct {
 	Bounds []bound
 }
 
-// onInternet is the other half of internet, in the namespaces.
+// onInternet is the process that internet starts in the namespaces.
 func onInternet(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("internet is for bench itself")
@@ -85,7 +85,7 @@ func onInternet(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(findings{m.rows, m.bounds})
 }
 
-// connect gives the machine a network with servers elsewhere, and the names.
+// connect gives the machine a network with servers elsewhere, and writes their names to /etc/hosts.
 func connect(dir string) (*fixture.Elsewhere, error) {
 	ip := find("ip")
 	if ip == "" {
@@ -98,7 +98,7 @@ func connect(dir string) (*fixture.Elsewhere, error) {
 	return e, names(dir)
 }
 
-// names has the machine's own tables of names be the test's.
+// names mounts the bench's own files over /etc/hosts and /etc/resolv.conf.
 func names(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -139,7 +139,7 @@ func zerosTo(c net.Conn) {
 	}
 }
 
-// quiet leaves what it is given as it is: the server's time is for sending.
+// quiet is a Reader that leaves the buffer as it is, so that the server spends its time on sending.
 type quiet struct{}
 
 func (quiet) Read(p []byte) (int, error) { return len(p), nil }

@@ -19,24 +19,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// client is the near end of the egress measurements: this program again, as
+// client is the client side of the egress measurements. It is this program again, started as
 //
 //	bench load KIND VIA HOST:PORT N WORKERS
 //
-// in a sandbox, where VIA is connect (through the proxy that the environment names) or name
-// (as any program connects), or outside of one, where it is direct. It prints what it
-// measured as JSON. It uses blocking system calls, so as to cost less than what it measures.
+// In a sandbox, VIA is connect (through the proxy that the environment names) or name (a plain
+// connect to the name, as by any program). Outside a sandbox, VIA is direct. The client prints its
+// measurements as JSON. It uses blocking system calls, to cost less than the path it measures.
 type client struct {
 	via, to    string
-	auth       string // header line for the proxy, or ""
+	auth       string // proxy authorization header line, or ""
 	at         unix.SockaddrInet4
 	n, workers int
 }
 
-// loadTime is the most that a load takes: whoever it was for may be gone.
+// loadTime bounds a load, because the process that started it may be gone.
 const loadTime = 2 * time.Minute
 
-// measured is what a client says: how long all of it took, and each request or tunnel.
+// measured is the output of a client: the total time, and the time of each request or tunnel.
 type measured struct {
 	Elapsed time.Duration
 	Each    []time.Duration
@@ -53,7 +53,7 @@ func load(args []string) error {
 	if err := errors.Join(err1, err2, c.resolve()); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(c.workers + 2) // a worker that waits in the kernel stays what it is
+	runtime.GOMAXPROCS(c.workers + 2) // a worker that blocks in the kernel keeps its P
 	time.AfterFunc(loadTime, func() { fail(fmt.Errorf("load %s %s: it takes more than %v", args[0], c.via, loadTime)) })
 	kind := map[string]func() (measured, error){"stream": c.stream, "request": c.request, "tunnel": c.tunnel, "dns": c.dns}[args[0]]
 	if kind == nil {
@@ -66,7 +66,7 @@ func load(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// resolve finds out, once and untimed, where to connect to.
+// resolve looks up the address to connect to, once and outside the measured time.
 func (c *client) resolve() error {
 	to := c.to
 	if c.via == "connect" {
@@ -101,7 +101,7 @@ func (c conn) Read(p []byte) (int, error) {
 func (c conn) Write(p []byte) (int, error) { return unix.Write(int(c), p) }
 func (c conn) Close() error                { return unix.Close(int(c)) }
 
-// dial returns a connection to the server that is ready for use.
+// dial returns a connection to the server that is ready for use, with the CONNECT done if via is connect.
 func (c *client) dial() (conn, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *client) dial() (conn, error) {
 	}
 }
 
-// stream reads n bytes on each of as many connections as there are workers.
+// stream reads n bytes on one connection per worker.
 func (c *client) stream() (measured, error) {
 	return c.together(func() ([]time.Duration, error) {
 		s, err := c.dial()
@@ -189,7 +189,7 @@ func (c *client) tunnel() (measured, error) {
 	})
 }
 
-// dns asks the sandbox's server for the address of a name, n times.
+// dns asks the sandbox's name server for the address of a name, n times.
 func (c *client) dns() (measured, error) {
 	host, _, err := net.SplitHostPort(c.to)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *client) dns() (measured, error) {
 	})
 }
 
-// question asks for the IPv4 address of a host.
+// question returns a DNS query for the IPv4 address of host.
 func question(host string) []byte {
 	q := []byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	for label := range bytes.SplitSeq([]byte(host), []byte(".")) {
@@ -243,7 +243,7 @@ func repeat(n int, do func() error) ([]time.Duration, error) {
 	return each, nil
 }
 
-// together runs do in each worker and gathers what they say.
+// together runs do in each worker and collects the results.
 func (c *client) together(do func() ([]time.Duration, error)) (all measured, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -18,19 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strangerUID has no passwd entry and no subordinate ids: one id is all it gets.
+// strangerUID has no passwd entry and no subordinate ids, so its sandboxes have one id.
 const strangerUID = 54321
 
-// machine is where and as whom everything runs, and what came of it.
+// machine holds the directories, user and environment of the programs under test, and the results.
 type machine struct {
 	bin, dir string
-	uid      int // -1: as we are
+	uid      int // -1: the current user
 	rounds   int
 	env      []string
 	rows     []row
 	bounds   []bound
 
-	elsewhere *fixture.Elsewhere // where the servers of internet are
+	elsewhere *fixture.Elsewhere // network namespace of the servers of internet
 }
 
 type row struct {
@@ -57,7 +57,7 @@ func newMachine(bin, at string) (*machine, error) {
 	if err := m.copySelf(); err != nil {
 		return nil, err
 	}
-	// A copy: the caller's clone may be where a stranger cannot read.
+	// Copy the programs: strangerUID may not be able to read the caller's clone.
 	programs, err := filepath.Glob(filepath.Join(bin, "demesne*"))
 	if err != nil || len(programs) == 0 {
 		return nil, fmt.Errorf("find programs in %q: %d (make build)", bin, len(programs))
@@ -80,9 +80,10 @@ func newMachine(bin, at string) (*machine, error) {
 	return m, nil
 }
 
-// narrow has an ordinary user measured with one id, as root's stranger is: newuidmap cannot gain privileges under no_new_privs. prctl(2)
-// sets that for one thread, and what other threads start would have other rights and so a runner of its own. execve keeps
-// the calling thread's for the whole program, which begins anew.
+// narrow restarts the program of an ordinary user under no_new_privs. newuidmap cannot gain privileges then, so
+// sandboxes have one id, as those of strangerUID have. prctl(2) sets the flag for one thread only; programs
+// started by other threads would have other privileges, and so a runner of their own. execve(2) keeps the calling
+// thread's flag for the whole new program.
 func narrow() error {
 	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil || set == 1 || os.Getuid() == 0 {
@@ -95,7 +96,7 @@ func narrow() error {
 	return fmt.Errorf("start again: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// copySelf puts this program beside the others: it is the client of what is measured too.
+// copySelf copies this program beside the others, because it is also the client of the measurements.
 func (m *machine) copySelf() error {
 	raw, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -114,14 +115,14 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 	cmd.Dir = m.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r", "DEMESNE_IMAGES=" + m.dir + "/i"}
 	cmd.Env = append(cmd.Env, m.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a bench that is killed leaves no load
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // the load ends when the bench is killed
 	if m.uid >= 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}
 	}
 	return cmd
 }
 
-// time runs argv to its end and says how long that took.
+// time runs argv to its end and returns how long that took.
 func (m *machine) time(argv ...string) (time.Duration, error) {
 	cmd := m.command(argv...)
 	var errs bytes.Buffer
@@ -145,7 +146,7 @@ func (m *machine) output(argv ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// alone waits until nothing that descends from us is left.
+// alone waits until this process has no descendants left.
 func alone() error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if len(family()) == 0 {
@@ -160,7 +161,7 @@ type relative struct {
 	name      string
 }
 
-// family lists our living descendants, and buries the dead.
+// family lists the living descendants of this process, and reaps its dead children.
 func family() (out []relative) {
 	entries, _ := os.ReadDir("/proc")
 	var all []relative
@@ -194,10 +195,10 @@ func family() (out []relative) {
 	return out
 }
 
-// anonymous is what a process holds of memory that no file backs, in MiB.
+// anonymous returns the anonymous resident memory of a process, in MiB.
 func anonymous(pid int) float64 { return memory(pid, "RssAnon:") }
 
-// memory reads one line of a process's status, in MiB.
+// memory returns one line of a process's status, in MiB.
 func memory(pid int, line string) float64 {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(raw), line)
@@ -205,7 +206,7 @@ func memory(pid int, line string) float64 {
 	return kib / 1024
 }
 
-// ticks is the processor time that a process has had, in hundredths of a second.
+// ticks returns the processor time that a process has used, in clock ticks (hundredths of a second).
 func ticks(pid int) int {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))

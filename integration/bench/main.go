@@ -1,19 +1,20 @@
-// Command bench measures demesne's programs against the bounds they were given, and
-// against bwrap, runc, srt, skopeo, umoci and podman where those are installed, in the same run: figures of
-// different machines, or of different minutes, compare badly; ratios do better.
+// Command bench measures demesne's programs against their bounds, and compares them with bwrap,
+// runc, srt, skopeo, umoci and podman where those are installed. All run in the same session,
+// because figures of different machines, or of different minutes, compare badly. Ratios do better.
 //
 //	go run ./integration/bench -bin bin
 //
-// "libcontainer alone" is no program of others: package floor, a container with nothing that demesne adds, tells what of
-// a cold start is Go's and libcontainer's.
+// "libcontainer alone" is package floor, a container with nothing that demesne adds. It shows how
+// much of a cold start is due to Go and libcontainer.
 //
-// All programs run as one ordinary user with one id (started by root: uid 54321), the
-// rounds of all of them interleaved. Egress is measured between real sandboxes and servers
-// in namespaces that this program makes, MCP as a client of demesne-mcp. It says on stderr what it measures as it goes, prints medians, 99th percentiles and ratios,
-// then each bound with ok or OVER, and exits 1 if one is over. No test does this:
-// nothing timed belongs in a test.
+// All programs run as one ordinary user with one id (uid 54321 if the bench is started by root),
+// and their rounds are interleaved. Egress is measured between real sandboxes and servers in
+// namespaces that the bench creates; MCP is measured by a client of demesne-mcp. The bench reports
+// progress on stderr, and prints medians, 99th percentiles and ratios. Then it prints each bound
+// with ok or OVER, and exits 1 if one is over. The tests measure no time; only the bench does.
 //
-// It drives programs and imports nothing of demesne. It builds package floor, so it is run in the source tree.
+// The bench drives the programs and imports no package of demesne except fixture. It builds
+// package floor, so it must run in the source tree.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 )
 
 func main() {
-	// What this program starts of itself: see client and internet.
+	// Modes in which the bench starts itself again: see client, onInternet and bareRelay.
 	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay}
 	if len(os.Args) > 1 && again[os.Args[1]] != nil {
 		fail(again[os.Args[1]](os.Args[2:]))
@@ -56,7 +57,7 @@ func fail(err error) {
 }
 
 func bench(bin, at string, n int, only string) error {
-	// What demesne starts and leaves becomes our child: a cold start is one with none.
+	// Abandoned processes of demesne become children of the bench. A cold start begins when it has none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}

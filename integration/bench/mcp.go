@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// mcp measures demesne-mcp over stdio: its start, itself at rest, and its tools.
+// mcp measures demesne-mcp over stdio: its start, its idle cost, and its tools.
 func mcp(m *machine) error {
 	if err := initialize(m); err != nil {
 		return err
@@ -28,7 +28,7 @@ func mcp(m *machine) error {
 	return nil
 }
 
-// initialize is from the start of the server to its first answer, with no runner there.
+// initialize measures the time from the start of the server to its first answer, without a runner.
 func initialize(m *machine) error {
 	var times []time.Duration
 	for round := range 23 {
@@ -51,17 +51,17 @@ func initialize(m *machine) error {
 	return nil
 }
 
-// way is how an agent calls: which tool with what, in turns, and how long it thinks in between.
+// way describes how an agent calls: the tool, the arguments (which take turns), and the pause before each call.
 type way struct {
 	name     string
 	tool     string
 	params   []params
 	pause    time.Duration
-	p50, p99 time.Duration // bounds; 0: none
+	p50, p99 time.Duration // bounds; 0: no bound
 }
 
-// ways of calling. Back to back no sandbox can be there in advance for long, and each call pays for the
-// making of one; with pauses there is one, also for an agent that alternates.
+// ways lists the ways of calling. Back to back, the pool cannot stay filled, and each call pays for creating a
+// sandbox. With pauses a prepared sandbox is ready, even for an agent that alternates between shapes.
 func ways(id string) []way {
 	script := func(egress string) params { return params{"image": "host", "command": "true", "egress": egress} }
 	none, mode := script("none"), script("package-managers")
@@ -76,7 +76,7 @@ func ways(id string) []way {
 	}
 }
 
-// trips times calls one after the other; a sandbox that stays keeps the runner alive.
+// trips times calls one after the other. A persistent sandbox keeps the runner alive.
 func trips(s *session) error {
 	made, err := s.call("sandbox_create", params{"image": "host"})
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *session) trip(w way) error {
 		if err != nil {
 			return err
 		}
-		if round >= 4 { // the first find nothing in advance
+		if round >= 4 { // the first calls find no prepared sandbox
 			times = append(times, time.Since(start))
 		}
 	}
@@ -118,7 +118,7 @@ func (s *session) trip(w way) error {
 	return nil
 }
 
-// parallel has 100 calls open at once.
+// parallel makes 100 calls at once.
 func parallel(s *session) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -144,7 +144,8 @@ func parallel(s *session) error {
 	return nil
 }
 
-// gigabyte of output has to be counted to the byte, kept to the end, and never held.
+// gigabyte checks that 1 GiB of output is counted to the byte, that its end is kept, and that it is not held in
+// memory.
 func gigabyte(s *session) error {
 	done, peaks := make(chan struct{}), make(chan map[string]float64)
 	go func() { peaks <- peak(done) }()
@@ -172,7 +173,7 @@ func gigabyte(s *session) error {
 	return nil
 }
 
-// peak is the most that each program of ours held, in MiB, until done.
+// peak returns the most memory that each descendant program held, in MiB, until done is closed.
 func peak(done <-chan struct{}) map[string]float64 {
 	most := map[string]float64{}
 	for {
@@ -187,7 +188,7 @@ func peak(done <-chan struct{}) map[string]float64 {
 	}
 }
 
-// rest is what a server that has worked costs while nobody asks anything of it.
+// rest measures the CPU time and memory of an idle server that has served calls before.
 func rest(s *session) error {
 	time.Sleep(2 * time.Second)
 	pid := s.cmd.Process.Pid

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// session is a demesne-mcp and the client's end of it. Calls may be made at once.
+// session is a demesne-mcp process and the client's end of the connection. Its methods may be called
+// concurrently.
 type session struct {
 	*machine
 	cmd *exec.Cmd
@@ -31,7 +32,7 @@ type message struct {
 	Error  *struct{ Message string }
 }
 
-// toolResult is what the tools answer, of what is looked at here.
+// toolResult holds the fields of tool results that the bench reads.
 type toolResult struct {
 	ExitCode    int    `json:"exit_code"`
 	SandboxID   string `json:"sandbox_id"`
@@ -66,7 +67,7 @@ func (m *machine) serve() (*session, error) {
 	return s, nil
 }
 
-// listen hands answers to who waits for them, until the server ends.
+// listen delivers answers to the calls that wait for them, until the server ends.
 func (s *session) listen(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 64<<20)
@@ -129,7 +130,7 @@ func (s *session) request(method string, p params) (json.RawMessage, error) {
 	}
 }
 
-// call calls a tool, which has to succeed.
+// call calls a tool, and returns an error if the tool does.
 func (s *session) call(tool string, p params) (*toolResult, error) {
 	raw, err := s.request("tools/call", params{"name": tool, "arguments": p})
 	if err != nil {
@@ -149,7 +150,7 @@ func (s *session) call(tool string, p params) (*toolResult, error) {
 	return &r.StructuredContent, nil
 }
 
-// close ends the server's input, and waits for its end.
+// close ends the server's input and waits for the server to exit.
 func (s *session) close() error {
 	s.in.Close()
 	kill := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })

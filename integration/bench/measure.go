@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// add files the times of one case and returns its median.
+// add records the times of one case and returns their median.
 func (m *machine) add(name, note string, times []time.Duration) time.Duration {
 	slices.Sort(times)
 	r := row{name, times[len(times)/2], times[min(len(times)-1, len(times)*99/100)], note}
@@ -30,7 +30,7 @@ func (m *machine) limit(name string, ok bool, got, want string) {
 	fmt.Fprintf(os.Stderr, "bench: %s: %s, wanted %s: %s\n", name, got, want, b.verdict())
 }
 
-// atMost is a bound on a time.
+// atMost records an upper bound on a time.
 func (m *machine) atMost(name string, got, want time.Duration) {
 	m.limit(name, got <= want, ms(got), "<= "+ms(want))
 }
@@ -42,7 +42,7 @@ func ms(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/1e6)
 }
 
-// startup times cold runs and the peers, in turns.
+// startup times cold runs of demesne and of the peers; they take turns.
 func startup(m *machine) error {
 	cases := map[string][]string{"demesne run, cold": {"demesne", "run", "--", "true"}}
 	order := []string{"demesne run, cold"}
@@ -75,7 +75,7 @@ func startup(m *machine) error {
 			if err != nil {
 				return err
 			}
-			if i >= 3 { // the first rounds read programs from disk
+			if i >= 3 { // the first rounds read the programs from disk
 				times[name] = append(times[name], d)
 			}
 		}
@@ -92,7 +92,7 @@ func startup(m *machine) error {
 	return checks(m)
 }
 
-// checks times demesne check, which tries everything.
+// checks times demesne check, which tries every feature.
 func checks(m *machine) error {
 	var times []time.Duration
 	for range 5 {
@@ -162,7 +162,7 @@ func warm(m *machine) error {
 	return nil
 }
 
-// forked is how long it takes until a program runs that nobody confines, as PID 1 of a sandbox starts its own.
+// forked returns the time to start a program without a sandbox, as PID 1 of a sandbox starts a command.
 func forked(name string) (time.Duration, error) {
 	path := find(name)
 	start := time.Now()
@@ -175,7 +175,7 @@ func forked(name string) (time.Duration, error) {
 	return d, err
 }
 
-// stage reads one stage of a result's trace.
+// stage returns the time of one stage in a result's trace, or 0.
 func stage(text, name string) time.Duration {
 	var r struct {
 		Trace []struct {
@@ -194,10 +194,10 @@ func stage(text, name string) time.Duration {
 	return 0
 }
 
-// many makes 100 sandboxes at once.
+// many creates 100 sandboxes at once.
 func many(m *machine) error { return crowd(m, "100 at once") }
 
-// crowd makes 100 sandboxes at once, with the flags given.
+// crowd creates 100 sandboxes at once, with the given flags.
 func crowd(m *machine, name string, flags ...string) error {
 	argv := append(append([]string{"demesne", "run"}, flags...), "--", "true")
 	if err := alone(); err != nil {
@@ -237,7 +237,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// idle measures what 50 sandboxes that do nothing cost.
+// idle measures the cost of 50 idle sandboxes.
 func idle(m *machine) error {
 	if err := alone(); err != nil {
 		return err
@@ -275,7 +275,7 @@ func idle(m *machine) error {
 	return nil
 }
 
-// pss is a process's proportional share of memory, in MiB.
+// pss returns the proportional set size of a process, in MiB.
 func pss(pid int) (float64, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 	if err != nil {
@@ -290,7 +290,7 @@ func pss(pid int) (float64, error) {
 	return 0, fmt.Errorf("no Pss for %d", pid)
 }
 
-// streams measures stdout and checks stdin, a gigabyte at a time.
+// streams measures the rate of 4 GiB of stdout, and checks that 1 GiB of stdin arrives complete.
 func streams(m *machine) error {
 	const size = 4 << 30
 	dd := []string{"dd", "if=/dev/zero", "bs=1M", "count=4096", "status=none"}

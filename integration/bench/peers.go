@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// find looks a peer up, where Debian keeps system programs too.
+// find returns the path of a peer, or "". It also looks where Debian keeps system programs.
 func find(name string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
@@ -22,7 +22,7 @@ func find(name string) string {
 	return ""
 }
 
-// rootfs makes a tree like demesne's host image for the peers.
+// rootfs creates a tree like demesne's host image for the peers.
 func (m *machine) rootfs() (string, error) {
 	root := filepath.Join(m.dir, "bundle", "rootfs")
 	for _, d := range []string{"usr", "proc", "sys", "dev", "tmp", "etc"} {
@@ -36,7 +36,7 @@ func (m *machine) rootfs() (string, error) {
 	return root, nil
 }
 
-// bubblewrap is the command line for /bin/true in a bwrap of the same shape.
+// bubblewrap returns the command line that runs /bin/true in a comparable bwrap sandbox, or nil.
 func bubblewrap() []string {
 	p := find("bwrap")
 	if p == "" {
@@ -46,7 +46,7 @@ func bubblewrap() []string {
 		"--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/bin/true"}
 }
 
-// runc writes a rootless bundle and returns the command line for it.
+// runc writes a rootless bundle and returns the command line that runs it.
 func (m *machine) runc() ([]string, error) {
 	p := find("runc")
 	if p == "" {
@@ -88,8 +88,8 @@ func (m *machine) runc() ([]string, error) {
 	return []string{p, "--root", m.dir + "/r/runc", "run", "--bundle", bundle}, os.WriteFile(bundle+"/config.json", raw, 0o644)
 }
 
-// floor builds the least that libcontainer can do and returns the command line for it: see its package.
-// It is linked as demesne's own programs are, where the machine can.
+// floor builds package floor, the minimal libcontainer program, and returns its command line. It links floor like
+// demesne's own programs: static where the machine can.
 func (m *machine) floor() ([]string, error) {
 	root, err := m.rootfs()
 	if err != nil {
@@ -114,8 +114,8 @@ func goBuild(cgo, flags, to, from string) error {
 	return nil
 }
 
-// srt is how a command line begins that runs in Anthropic's sandbox-runtime with one domain
-// allowed; nil where that is not installed.
+// srt returns the start of a command line that runs a command in Anthropic's sandbox-runtime with one domain
+// allowed. It returns nil where srt is not installed.
 func (m *machine) srt() ([]string, error) {
 	p := find("srt")
 	if p == "" {

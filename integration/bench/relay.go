@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// bareRelay is the least that a proxy in Go can do, as a process of its own: it takes any CONNECT, dials where it is
-// told to, and copies. It decides nothing, writes nothing down, and has neither a sandbox nor a veth pair before it:
-// what a tunnel costs through it is net's, the runtime's and the kernel's.
+// bareRelay is a minimal proxy in Go, in a process of its own. It accepts any CONNECT, dials its
+// fixed target, and copies. It checks no policy, keeps no log, and has neither a sandbox nor a veth
+// pair in front of it. The cost of a tunnel through it is that of package net, the Go runtime and
+// the kernel.
 //
 //	bench relay HOST:PORT TARGET
 func bareRelay(args []string) error {
@@ -50,7 +51,7 @@ func relay(c *net.TCPConn, target string) {
 	<-done
 }
 
-// startRelay starts one that leads to target, at relayServer.
+// startRelay starts a bareRelay to target, listening on relayServer.
 func (m *machine) startRelay(target string) (stop func(), err error) {
 	cmd := m.command("bench", "relay", relayServer, target)
 	cmd.Stderr = os.Stderr

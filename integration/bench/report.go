@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// inits sums what each program spends in package initialisers before main.
+// inits reports the time that each program spends in package initialisers before main.
 func inits(m *machine) error {
 	line := regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
 	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images", "demesne-proxy"} {
@@ -40,7 +40,7 @@ func inits(m *machine) error {
 	return nil
 }
 
-// report prints everything and says whether each bound was kept.
+// report prints all rows and bounds, and fails if a bound is exceeded.
 func (m *machine) report() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	peers := map[string]time.Duration{}

@@ -14,12 +14,13 @@ import (
 	"testing"
 )
 
-// rooms says which packages of other rooms a room may import; "x/..." is a whole room. A
-// room not listed may import nothing of ours but itself; package main programs live in cmd.
+// rooms maps each room (a top-level directory) to the packages of other rooms that it may import. "x/..." stands
+// for a whole room. Packages of an unlisted room may import nothing of demesne. Programs (package main) live in
+// cmd.
 var rooms = map[string][]string{
 	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
 	"mcp":         {"runner/...", "internal/..."},
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "rootfs/autorun", "rootfs/procmask", "netns/...", "proxy/...", "internal/..."}, // unpacking is another program's
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "rootfs/autorun", "rootfs/procmask", "netns/...", "proxy/...", "internal/..."}, // demesne-images does the unpacking
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},
@@ -28,15 +29,15 @@ var rooms = map[string][]string{
 	"internal":    {}, // leaves: see direction
 }
 
-// homes says where a heavy library lives: prefixes of import paths, and of the directories
-// that may import them (a program's main may link what its room has).
+// homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
+// package proxy, which another process links.
 var homes = map[string][]string{
 	"go.podman.io/":                          {"images/pull", "images/archive"},
 	"github.com/containers/image":            {},
 	"github.com/google/go-containerregistry": {"images/pull", "images/archive", "integration"},
 	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
-	"github.com/opencontainers/runc":         {"runner", "integration/bench/floor"}, // there as a peer of ours
+	"github.com/opencontainers/runc":         {"runner", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner", "integration/bench/floor"},
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack"},
 	"github.com/vishvananda/":                {"netns"},
@@ -46,21 +47,21 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner"},
-	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // another process's, too
+	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // linked by another process
 }
 
-// aPackage is what the sources of one directory say, by go/parser: `go list` answers
-// are cached, and leave out files that this platform does not build.
+// aPackage describes the sources of one directory, as go/parser reads them. The output of `go list` is cached,
+// and leaves out files that this platform does not build.
 type aPackage struct {
-	imports   map[string]bool // of the files a build takes
+	imports   map[string]bool // imports outside test files
 	testOnly  map[string]bool
 	doc, name string
 	lines     map[string]int
 	tests     map[string]bool // names of Test and Fuzz functions
-	loose     []string        // what TestRuleShape finds wrong in the sources that are no tests
+	loose     []string        // violations that TestRuleShape reports, outside test files
 }
 
-// sources parses the tree this test is part of, by directory relative to its root.
+// sources parses the tree that contains this test, keyed by directory relative to its root.
 func sources(t *testing.T) map[string]*aPackage {
 	t.Helper()
 	all := map[string]*aPackage{}
@@ -126,7 +127,7 @@ func (p *aPackage) read(path string) error {
 
 func room(dir string) string { return strings.SplitN(dir, "/", 2)[0] }
 
-// ours turns an import path into a directory, or "".
+// ours returns the directory of an import path of demesne, or "" for any other path.
 func ours(path string) string {
 	if dir, ok := strings.CutPrefix(path, "demesne/"); ok {
 		return dir
@@ -134,7 +135,7 @@ func ours(path string) string {
 	return ""
 }
 
-// direction says why dir must not import path, or "".
+// direction returns why dir must not import path, or "".
 func direction(dir, path string) string {
 	from := room(dir)
 	for prefix, home := range homes {
@@ -159,12 +160,12 @@ func direction(dir, path string) string {
 	return ""
 }
 
-// within says whether dir is one of homes, or below one.
+// within reports whether dir is one of homes, or below one.
 func within(dir string, homes []string) bool {
 	return slices.ContainsFunc(homes, func(home string) bool { return dir == home || strings.HasPrefix(dir, home+"/") })
 }
 
-// may is the reason for which a room's import is refused.
+// may returns the reason to refuse an import of a room.
 func may(room string) string { return room + " may import " + strings.Join(rooms[room], ", ") }
 
 func TestRuleDirections(t *testing.T) {
@@ -207,7 +208,7 @@ func TestRuleDirections(t *testing.T) {
 	}
 }
 
-// TestRuleLightPrograms: design.md's programs stay what they are by what they import.
+// TestRuleLightPrograms checks that each program links none of the heavy libraries that it must do without.
 func TestRuleLightPrograms(t *testing.T) {
 	all := sources(t)
 	for _, c := range []struct {
@@ -236,7 +237,8 @@ func TestRuleLightPrograms(t *testing.T) {
 	}
 }
 
-// closure walks our own packages from dir and returns every import they have, with who has it.
+// closure walks demesne's packages from dir. It returns every import they have, mapped to a package that imports
+// it.
 func closure(all map[string]*aPackage, dir string) map[string]string {
 	out := map[string]string{}
 	var walk func(string)

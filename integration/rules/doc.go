@@ -1,4 +1,4 @@
-// Package rules holds the sources to what CONTRIBUTING.md says of them, by reading them with go/parser: who
-// imports whom, how long things are, what is documented, and that each claim of SECURITY.md has a test. Its tests
-// need no program and no kernel, and are most of `make check`.
+// Package rules checks the sources against the rules of CONTRIBUTING.md, by reading them with go/parser. The
+// rules cover imports, lengths and documentation, and require a test for each claim of SECURITY.md. The tests
+// need no program and no kernel feature, and are most of `make check`.
 package rules

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// TestRuleShape: every package and every name that others may use is documented, no file and no function
-// is longer than can be read, and nothing runs before main but what has to.
+// TestRuleShape checks that packages and exported names are documented, that files and functions are short, and
+// that package initialisation runs only what it must.
 func TestRuleShape(t *testing.T) {
 	for dir, p := range sources(t) {
 		if p.name != "" && p.doc == "" {
 			t.Errorf("%s: no package comment", dir)
 		}
 		for _, what := range p.loose {
-			if dir != "cmd/demesne-runner" || what != initFunction { // it has to lock the main thread
+			if dir != "cmd/demesne-runner" || what != initFunction { // it must lock the main thread
 				t.Errorf("%s: %s", dir, what)
 			}
 		}
@@ -33,7 +33,7 @@ func TestRuleShape(t *testing.T) {
 
 const initFunction = "init function"
 
-// loose lists what a source file has and should not.
+// loose lists the violations of one source file.
 func loose(set *token.FileSet, f *ast.File) (all []string) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -58,7 +58,7 @@ func loose(set *token.FileSet, f *ast.File) (all []string) {
 	return all
 }
 
-// programs calls f with each source of the programs, tests left out.
+// programs calls f with each non-test source file of the programs.
 func programs(t *testing.T, f func(path, src string)) {
 	t.Helper()
 	for dir := range sources(t) {
@@ -78,7 +78,8 @@ func programs(t *testing.T, f func(path, src string)) {
 	}
 }
 
-// TestRuleErrors: an error says what was done to what, in lower case; that it failed is known.
+// TestRuleErrors checks that error messages begin in lower case and do not say "failed" or "unable": an error
+// already means that.
 func TestRuleErrors(t *testing.T) {
 	bad := regexp.MustCompile(`(?:errors\.New|[Ee]rrorf)\((?:wire\.\w+, )?["` + "`" + `](?:[A-Z][a-z]|[Ff]ailed|[Uu]nable|[Cc]ould not|[Cc]annot)`)
 	programs(t, func(path, src string) {
@@ -88,13 +89,13 @@ func TestRuleErrors(t *testing.T) {
 	})
 }
 
-// TestRuleDocumented: README.md names every variable that the programs read, and has the reason for every module
-// that go.mod requires, and where it says that one is used.
+// TestRuleDocumented checks that README.md names every environment variable that the programs read, and gives the
+// reason for every direct dependency in go.mod. It also checks where README.md says that a module is used.
 func TestRuleDocumented(t *testing.T) {
 	readme := text(t, "README.md")
 	_, dependencies, _ := strings.Cut(readme, "\n## Dependencies\n")
 	version := regexp.MustCompile(`/v\d+$`)
-	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(text(t, "go.mod"), -1) { // an indirect one has a comment
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(text(t, "go.mod"), -1) { // lines of indirect modules end in a comment and do not match
 		if name := filepath.Base(version.ReplaceAllString(m[1], "")); !strings.Contains(dependencies, name) {
 			t.Errorf("README.md does not say what %s is for", m[1])
 		}
@@ -110,7 +111,7 @@ func TestRuleDocumented(t *testing.T) {
 	})
 }
 
-// onlyIn holds README.md to where it says that a module is used.
+// onlyIn checks README.md's statements of where a module is used.
 func onlyIn(t *testing.T, dependencies string) {
 	t.Helper()
 	all := sources(t)
@@ -136,7 +137,7 @@ func onlyIn(t *testing.T, dependencies string) {
 	}
 }
 
-// text is a file at the root of the tree.
+// text returns a file at the root of the tree.
 func text(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile("../../" + name)
@@ -146,8 +147,8 @@ func text(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// TestRuleSecurityClaims: each line of SECURITY.md's tables names a test that exists,
-// or says that the thing is not defended.
+// TestRuleSecurityClaims checks that each row of SECURITY.md's tables names an existing test, or says that the
+// thing is not defended.
 func TestRuleSecurityClaims(t *testing.T) {
 	have := map[string]bool{}
 	for _, p := range sources(t) {
@@ -176,8 +177,7 @@ func TestRuleSecurityClaims(t *testing.T) {
 	}
 }
 
-// TestRuleNoIgnoredNeeded: a clean clone compiles, because nothing embeds or includes a file
-// that git ignores.
+// TestRuleNoIgnoredNeeded checks that a clean clone compiles: no source embeds a file that git ignores.
 func TestRuleNoIgnoredNeeded(t *testing.T) {
 	embed := regexp.MustCompile(`(?m)^//go:embed (.+)$`)
 	programs(t, func(path, src string) {

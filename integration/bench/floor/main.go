@@ -1,16 +1,18 @@
-// Command floor is the least that starts a command in a container by libcontainer: a peer of bench, which
-// builds it.
+// Command floor starts a command in a container with the least code that libcontainer allows. Only
+// the bench uses it: as a peer, which it builds.
 //
 //	floor DIR STATE       this program starts the next one in a user and a mount namespace of its own
 //	└─ container          makes a container of DIR, with the namespaces that demesne's sandboxes have
 //	   └─ container init  libcontainer's half, which becomes /bin/true
 //
-// demesne run has the same three programs and a PID 1 of its own besides. What the floor leaves out
-// is what demesne adds: a runner that serves others too, PID 1, Landlock, seccomp, the mask over /proc, limits, a /dev,
-// streams, verified layers and the receipt. How far above it demesne is says what these cost;
-// how far the floor is above bwrap, what Go and libcontainer do. It holds nobody: never use it for anything else.
+// demesne run has the same three programs, and a PID 1 of its own. Besides that PID 1, floor lacks
+// the shared runner, Landlock, seccomp, the mask over /proc, limits, a /dev, streams, verified
+// layers and the receipt. The distance from floor to demesne is the cost of these. The distance
+// from bwrap to floor is the cost of Go and libcontainer. floor confines nothing: use it for
+// nothing else.
 //
-// It is two programs because libcontainer wants C and a start that is paid twice.
+// It is two programs because libcontainer needs cgo, and starts its own program a second time. Only
+// the second program pays for that start.
 package main
 
 import (

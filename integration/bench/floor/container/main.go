@@ -1,4 +1,4 @@
-// Command container is the half of floor that has libcontainer; see there.
+// Command container is the half of floor that links libcontainer; see package floor.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
-	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C, before the Go runtime
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C code runs before the Go runtime
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -53,8 +53,8 @@ func run(root, state string) error {
 	return err
 }
 
-// mounts makes the tree, and what libcontainer asks for outside of it: a state directory that is a mount
-// of its own, or it copies this program, and a cgroup2 where this machine has none.
+// mounts builds the tree, and two mounts that libcontainer needs. The state directory must be a mount point, or
+// libcontainer copies this program. /sys/fs/cgroup must be a cgroup2, which the machine may lack.
 func mounts(root, state string) error {
 	return errors.Join(
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""),
