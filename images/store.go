@@ -29,13 +29,13 @@ type Store struct {
 	pins map[oci.Digest]*os.File // blobs that no image names yet, each with a shared flock
 }
 
-// DefaultDir returns where images are kept: $DEMESNE_IMAGES, else /var/lib/demesne/images for root,
+// DefaultDir returns where images are kept: $DEMESNE_IMAGE_STORE, else /var/lib/demesne/images for root,
 // where that can be made, else ~/.demesne/images. One that is set must be absolute: the programs
 // that share it start in different directories.
 func DefaultDir() (string, error) {
-	if dir := os.Getenv("DEMESNE_IMAGES"); dir != "" {
+	if dir := os.Getenv("DEMESNE_IMAGE_STORE"); dir != "" {
 		if !filepath.IsAbs(dir) {
-			return "", fmt.Errorf("find image store: $DEMESNE_IMAGES %q is not an absolute path", dir)
+			return "", fmt.Errorf("find image store: $DEMESNE_IMAGE_STORE %q is not an absolute path", dir)
 		}
 		return filepath.Clean(dir), nil
 	}

@@ -63,15 +63,15 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestDefaultDir(t *testing.T) {
-	t.Setenv("DEMESNE_IMAGES", "/x/../y")
+	t.Setenv("DEMESNE_IMAGE_STORE", "/x/../y")
 	if got, err := DefaultDir(); got != "/y" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	t.Setenv("DEMESNE_IMAGES", "y")
+	t.Setenv("DEMESNE_IMAGE_STORE", "y")
 	if got, err := DefaultDir(); err == nil {
 		t.Errorf("a relative store is %q", got)
 	}
-	t.Setenv("DEMESNE_IMAGES", "")
+	t.Setenv("DEMESNE_IMAGE_STORE", "")
 	t.Setenv("HOME", "/home/x")
 	if os.Geteuid() != 0 {
 		if got, err := DefaultDir(); got != "/home/x/.demesne/images" || err != nil {

@@ -79,7 +79,7 @@ type result struct {
 func (b *box) environ() []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "XDG_RUNTIME_DIR=" + b.run, "LANG=C.UTF-8", "TERM=xterm",
-		"DEMESNE_IMAGES=" + b.store, "DEMESNE_SANDBOXES=" + b.dir + "/k",
+		"DEMESNE_IMAGE_STORE=" + b.store, "DEMESNE_SANDBOX_ROOT=" + b.dir + "/k",
 		"DEMESNE_ALLOWED_PATHS=" + b.dir, // MCP's default, the working directory, contains the home here, so it allows nothing
 		"DEMESNE_TEST_SECRET=" + canary, "AWS_SECRET_ACCESS_KEY=" + canary, "LD_LIBRARY_PATH=/" + canary,
 		"SSH_AUTH_SOCK=/" + canary, "DOCKER_HOST=unix:///" + canary, "HISTFILE=" + b.dir + "/" + canary, // a test's shell may write its history there

@@ -34,7 +34,7 @@ work=$(mktemp -d /tmp/demesne-clients.XXXXXX)
 server=
 trap '[ -z "$server" ] || kill "$server" || true; wait; rm -rf "$work"' EXIT
 mkdir "$work/run" "$work/home" "$work/dir"
-export HOME=$work/home XDG_RUNTIME_DIR=$work/run DEMESNE_IMAGES=$work/images
+export HOME=$work/home XDG_RUNTIME_DIR=$work/run DEMESNE_IMAGE_STORE=$work/images
 cd "$work/dir"
 
 try_conformance() {

@@ -17,7 +17,7 @@ func TestEgressLive(t *testing.T) {
 		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test"); r.code != 0 {
 			n.Fatalf("create: %+v", r)
 		}
-		defer n.demesne("stop", "live")
+		defer n.demesne("rm", "live")
 		ask := func() string { return n.demesne("exec", "live", "--", "curl", "-sS", "http://dark.test/").stdout }
 		if got := ask(); !strings.Contains(got, "no rule") {
 			n.Errorf("before: %q", got)
@@ -44,7 +44,7 @@ func TestEgressLive(t *testing.T) {
 			}
 		}
 		n.demesne("create", "--name", "shut")
-		defer n.demesne("stop", "shut")
+		defer n.demesne("rm", "shut")
 		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "made without a network") {
 			n.Errorf("without a gateway: %+v", r)
 		}
@@ -175,7 +175,7 @@ func TestEgressLogPruned(t *testing.T) {
 		for _, c := range []struct {
 			args []string
 			kept bool
-		}{{[]string{"ls"}, true}, {[]string{"stop", "quiet"}, false}} {
+		}{{[]string{"ls"}, true}, {[]string{"rm", "quiet"}, false}} {
 			if r := n.demesne(c.args...); r.code != 0 {
 				n.Errorf("%q: %+v", c.args, r)
 			}

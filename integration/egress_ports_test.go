@@ -17,7 +17,7 @@ func TestEgressPorts(t *testing.T) {
 		if r := old("create", "--name", "old", "--allow-domain", "good.test:80,443", "--allow-domain", "db.test:5432"); r.code != 0 {
 			n.Fatalf("create: %+v", r)
 		}
-		defer old("stop", "old")
+		defer old("rm", "old")
 		dial := func(host, port string) string {
 			r := old("exec", "old", "--", "python3", "-c", `
 import socket, sys

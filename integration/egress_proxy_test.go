@@ -17,7 +17,7 @@ func TestProxyKilled(t *testing.T) {
 		if r := n.demesne("create", "--name", "live", "--allow-domain", "good.test", "--allow-domain", "db.test:5432"); r.code != 0 {
 			n.Fatalf("create: %+v", r)
 		}
-		defer n.demesne("stop", "live")
+		defer n.demesne("rm", "live")
 		if r := n.demesne("egress", "allow", "live", "dark.test:80"); r.code != 0 {
 			n.Fatalf("allow: %+v", r)
 		}
@@ -135,7 +135,7 @@ func TestProxyConfined(t *testing.T) {
 				}
 			}
 		}
-		n.demesne("stop", "one", "two")
+		n.demesne("rm", "one", "two")
 		eventually(t, "no proxy", func() bool { return len(named("demesne-proxy")) == 0 })
 	})
 }

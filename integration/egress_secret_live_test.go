@@ -29,11 +29,11 @@ func TestEgressSecretLive(t *testing.T) {
 		}
 		bare := n.create("--allow-domain", "vault.test")
 		refused("a secret for a live sandbox", "secret TOKEN: started without it", exec(secret, bare, "-c", "echo ran"))
-		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--in-turn"}, secret...), bare, "-c", "echo ran"))
+		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--queue"}, secret...), bare, "-c", "echo ran"))
 		refused("without a network", "secret TOKEN: started without it", exec(secret, n.create(), "-c", "echo ran"))
 		os.RemoveAll(n.home + "/.demesne/turns") // directory of the line of waiting commands
 		// Follow the hint of the refusal.
-		n.must("stop", "--keep", bare)
+		n.must("stop", bare)
 		if r := exec(secret, bare, "-c", use("Later")); r.code != 0 || !n.heard("vault.test got Later "+canary) {
 			n.Errorf("started again with it: %+v, %q", r, n.seen)
 		}
@@ -46,7 +46,7 @@ func TestEgressSecretLive(t *testing.T) {
 
 		kept := n.create(append([]string{"--name", "kept", "--allow-domain", "vault.test"}, secret...)...)
 		n.must("fork", "--name", "twig", kept)
-		n.must("stop", "--keep", kept)
+		n.must("stop", kept)
 		const lacks = "was started without its secrets: TOKEN"
 		if r := exec([]string{"--json"}, kept, "-c", `echo "[$TOKEN]"`); !strings.Contains(r.stderr, lacks) || !strings.Contains(r.stdout, `"missing_secrets": [`) || !strings.Contains(r.stdout, `"[]\n"`) {
 			n.Errorf("a restart without its secret: %+v", r)
@@ -55,7 +55,7 @@ func TestEgressSecretLive(t *testing.T) {
 			n.Errorf("it is told twice: %+v", r)
 		}
 		refused("too late", "secret TOKEN: started without it", exec(secret, kept, "-c", "true"))
-		n.must("stop", "--keep", kept)
+		n.must("stop", kept)
 		n.file("up", "x", 0o644)
 		if r := n.demesne("cp", n.dir+"/up", "kept:/tmp/"); !strings.Contains(r.stderr, lacks) {
 			n.Errorf("a restart by cp: %+v", r)
@@ -64,7 +64,7 @@ func TestEgressSecretLive(t *testing.T) {
 		if r := c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}); r.field("missing_secrets") != "[TOKEN]" || r.field("restarted") != "true" {
 			n.Errorf("MCP, after cp: %v", r.Fields)
 		}
-		n.must("stop", "--keep", kept)
+		n.must("stop", kept)
 		if r := exec(secret, kept, "-c", use("Back")); strings.Contains(r.stderr, lacks) || !n.heard("vault.test got Back "+canary) {
 			n.Errorf("started again with its secret: %+v, %q", r, n.seen)
 		}
@@ -76,7 +76,7 @@ func TestEgressSecretLive(t *testing.T) {
 		n.must(append(key, "-c", "echo kept > /root/f")...)
 		withSecret := append(append([]string{}, key...), secret...)
 		refused("run --key", "secret TOKEN: started without it", n.demesne(append(withSecret, "-c", "true")...))
-		n.must("stop", "--keep", strings.Fields(n.must("ls", "-q"))[4])
+		n.must("stop", strings.Fields(n.must("ls", "-q"))[4])
 		if r := n.demesne(append(withSecret, "-c", "cat /root/f; "+use("Keyed"))...); !strings.HasPrefix(r.stdout, "kept\n") || !n.heard("vault.test got Keyed "+canary) {
 			n.Errorf("run --key after a stop: %+v, %q", r, n.seen)
 		}

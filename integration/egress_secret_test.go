@@ -63,7 +63,7 @@ cat /proc/*/environ 2> /dev/null | tr '\0' '\n' | grep -c `+canary,
 		// No file stores the value, so a restarted sandbox needs it again.
 		secret := []string{"--secret", "TOKEN", "--secret-for", "TOKEN=vault.test:Authorization"}
 		kept := n.create(append(secret, "--allow-domain", "vault.test")...)
-		n.must("stop", "--keep", kept)
+		n.must("stop", kept)
 		n.must(append(append([]string{"exec"}, secret...), kept, "-c", `curl -sS -H "Authorization: Kept $TOKEN" https://vault.test/`)...)
 		if !n.heard("vault.test got Kept " + canary) {
 			t.Errorf("after it was started again the host did not get it: %q", n.seen)
@@ -114,7 +114,7 @@ func TestSecretCaptured(t *testing.T) {
 				n.Errorf("MCP: %+v", r)
 			}
 		}
-		n.demesne("stop", "--keep", id)
+		n.demesne("stop", id)
 		for _, way := range []string{"run-json", "run-trace", "job", "exec", "exec-json", "exec-job"} {
 			if !n.heard("vault.test got Bearer " + canary + " for /" + way) {
 				n.Errorf("%s: the host did not get it: %q", way, n.seen)

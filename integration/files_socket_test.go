@@ -41,7 +41,7 @@ func TestSocket(t *testing.T) {
 	if r := b.demesne("run", "--socket", own[0], "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "demesne's own run directory") {
 		t.Errorf("--socket of the runner: %+v", r)
 	}
-	b.demesne("stop", "--keep", "with")
+	b.demesne("stop", "with")
 	if r := b.demesne("exec", "with", "-c", say+"/in/s"); r.stdout != "hello\n" {
 		t.Errorf("started again: %+v", r)
 	}

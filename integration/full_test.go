@@ -16,7 +16,7 @@ func (b *box) onFullDisk(script string) result {
 		flags = []string{"-rm"}
 	}
 	const mount = `mount -t tmpfs -o mode=755,size=12m home "$1" && cd "$1" || exit 99
-		export HOME=$1/home DEMESNE_SANDBOXES=$1/home/boxes DEMESNE_IMAGES=$1/home/images; mkdir home
+		export HOME=$1/home DEMESNE_SANDBOX_ROOT=$1/home/boxes DEMESNE_IMAGE_STORE=$1/home/images; mkdir home
 		fill() { head -c 100M /dev/zero > filler 2>/dev/null; test $(df --output=avail . | tail -1) = 0 || exit 98; }
 		empty() { rm filler; }
 		eval "$2"`
@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 		for args in "create --out $OUT/4" "fork --out $OUT/5 box" "snapshot box" "run --background -- true" "verify --write $HOME/boxes"; do
 			demesne $args >$OUT/said 2>&1; echo "$args: $?, $(wc -l < $OUT/said) lines, $(grep -c '^hint: df' $OUT/said) hint"
 		done 2>&1 | sed "s:$OUT::; s:$HOME::"
-		demesne stop --keep box
+		demesne stop box
 		demesne exec box -- cat f 2>/dev/null
 		demesne cp box:/workspace/f $OUT/f && cat $OUT/f
 		touch $OUT/2/end; demesne wait $job; echo "wait $?"

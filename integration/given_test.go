@@ -258,7 +258,7 @@ func TestEscapeF22Restarted(t *testing.T) {
 		t.Errorf("/out is %v until it is settled, %v", st.Mode(), err)
 	}
 	b.must("exec", "p", "--", "true")
-	b.must("stop", "--keep", "p")
+	b.must("stop", "p")
 	if found := rights(t, out); len(found) > 0 {
 		t.Errorf("%s", strings.Join(found, "\n"))
 	}

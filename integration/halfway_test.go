@@ -148,7 +148,7 @@ func TestHalfwayCommit(t *testing.T) {
 			eventually(t, name+": the snapshot to go", func() bool {
 				return len(strings.Fields(g.ok("ls", "-q"))) == 1
 			})
-			g.ok("images", "verify")
+			g.ok("images", "check")
 		})
 	}
 	g.ok("rm", "box")

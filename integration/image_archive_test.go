@@ -40,7 +40,7 @@ func TestImageSaveImport(t *testing.T) {
 			t.Errorf("run of %s-archive: %+v", format, r)
 		}
 	}
-	g.ok("images", "verify")
+	g.ok("images", "check")
 }
 
 // TestImageSaveIsStandard checks that other tools can read what save wrote.

@@ -13,7 +13,7 @@ func TestImageCommit(t *testing.T) {
 		g.ok("create", "--name", "box", "--image", ref)
 		g.ok("exec", "box", "-c", `mkdir -p /new/d /gone; echo f > /new/d/f; ln /new/d/f /new/twin; ln -s f /new/d/l; chmod 751 /new/d/f; mkfifo /new/p
 			echo mine >> /etc/passwd; echo x > /gone/x; echo secret > /out/not; chown 7:8 /new/d; mkdir /workspace/w`)
-		g.ok("stop", "--keep", "box")
+		g.ok("stop", "box")
 		g.ok("fork", "--name", "two", "box")
 		g.ok("exec", "two", "-c", "rm -r /gone; mkdir /gone; echo y > /gone/y; rm /new/twin; echo more > /new/more; "+
 			"(sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/pid)")

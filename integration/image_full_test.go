@@ -24,7 +24,7 @@ func (g *gallery) onSmallDisk(t *testing.T, megabytes, script string) result {
 		flags = []string{"-rm"}
 	}
 	// The file system exists only while the script runs, so the script does everything with the store.
-	const mount = `mount -t tmpfs -o mode=755,size=$1m store "$DEMESNE_IMAGES" && eval "$2"`
+	const mount = `mount -t tmpfs -o mode=755,size=$1m store "$DEMESNE_IMAGE_STORE" && eval "$2"`
 	cmd := g.command(program(t, "unshare"), append(flags, "sh", "-c", mount, "sh", megabytes, script)...)
 	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	return g.finish(cmd)
@@ -44,12 +44,12 @@ func TestImageDiskFull(t *testing.T) {
 			g.push("large:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), layer)
 			g.extra = append(g.extra, "SMALL="+small, "LARGE="+g.reg.Ref("large:1"))
 			r := g.onSmallDisk(t, "64", `demesne pull -q $SMALL >/dev/null || exit 1
-				used() { demesne gc >/dev/null 2>&1; df --output=used "$DEMESNE_IMAGES" | tail -1; }
+				used() { demesne gc >/dev/null 2>&1; df --output=used "$DEMESNE_IMAGE_STORE" | tail -1; }
 				before=$(used); demesne pull $LARGE; echo "code $?"
 				demesne run --image $LARGE -- true 2>/dev/null; echo "code $?"
-				demesne images verify >/dev/null && echo whole
+				demesne images check >/dev/null && echo whole
 				demesne run --image $SMALL
-				test $(used) -le $((before + 1500)) && echo "room again" || echo "$before KiB, then $(used): $(find $DEMESNE_IMAGES -type f -size +100k | grep -v bin/)"
+				test $(used) -le $((before + 1500)) && echo "room again" || echo "$before KiB, then $(used): $(find $DEMESNE_IMAGE_STORE -type f -size +100k | grep -v bin/)"
 				demesne rmi $SMALL; demesne gc --all >/dev/null 2>&1`)
 			want := "code 125\ncode 125\nwhole\ndefault\nroom again\n"
 			if r.stdout != want || !strings.Contains(r.stderr, "no space left") {
@@ -89,7 +89,7 @@ func TestImageBombDisk(t *testing.T) {
 	zeros("bomb.tar.zst", "zeros")
 	zeros("docker.tar.zst", strings.Repeat("0", 64)+".json", "manifest.json")
 	r := g.onSmallDisk(t, "96", `demesne images >/dev/null || exit 1
-		used() { df --output=used "$DEMESNE_IMAGES" | tail -1; }
+		used() { df --output=used "$DEMESNE_IMAGE_STORE" | tail -1; }
 		before=$(used)
 		demesne import bomb.tar.zst bomb:1 && demesne run --image bomb:1 -- true; echo "code $?"
 		demesne rmi bomb:1 >/dev/null 2>&1; demesne gc --all >/dev/null

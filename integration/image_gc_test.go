@@ -40,12 +40,12 @@ func TestImageGC(t *testing.T) {
 		if got := g.ok("exec", id, "--", "cat", "/used", "/etc/group"); !strings.HasPrefix(got, "used\n") {
 			t.Errorf("the sandbox after gc --all: %q", got)
 		}
-		g.ok("stop", "--keep", id)
+		g.ok("stop", id)
 		g.ok("gc", "--all")
 		if got := g.ok("exec", id, "--", "cat", "/used"); got != "used\n" {
 			t.Errorf("a sandbox of files alone, started again after gc --all: %q", got)
 		}
-		g.ok("stop", id)
+		g.ok("rm", id)
 	})
 }
 
@@ -102,5 +102,5 @@ func TestImageGCInBetween(t *testing.T) {
 	users.Wait()
 	close(stop)
 	collector.Wait()
-	g.ok("images", "verify")
+	g.ok("images", "check")
 }

@@ -133,7 +133,7 @@ func TestEscapeF11Workdir(t *testing.T) {
 // demesne.
 func TestEscapeImageEnvironment(t *testing.T) {
 	g := newGallery(t)
-	g.push("evil:1", v1.Config{Env: []string{"PATH=/bin", "LD_PRELOAD=/evil.so", "GODEBUG=inittrace=1", "DEMESNE_IMAGES=/", "NOVALUE", "=x", "A=\x00b"}, Cmd: []string{"sh", "-c", "echo $LD_PRELOAD"}}, g.busybox())
+	g.push("evil:1", v1.Config{Env: []string{"PATH=/bin", "LD_PRELOAD=/evil.so", "GODEBUG=inittrace=1", "DEMESNE_IMAGE_STORE=/", "NOVALUE", "=x", "A=\x00b"}, Cmd: []string{"sh", "-c", "echo $LD_PRELOAD"}}, g.busybox())
 	r := g.do("run", "--image", g.reg.Ref("evil:1"))
 	if ran := r.code == 0 && r.stdout == "/evil.so\n" && !strings.Contains(r.stderr, "init "); !ran && r.code != 125 {
 		t.Errorf("%+v", r)

@@ -13,7 +13,7 @@ func TestImageNested(t *testing.T) {
 		file := g.mkdir("saved") + "/demo.tar"
 		g.ok("save", ref, "-o", file)
 		got := g.ok("run", "--nesting", "--in", bin+":bin", "--in", file+":demo.tar", "--", "sh", "-c",
-			`export DEMESNE_IMAGES=/tmp/i HOME=/tmp XDG_RUNTIME_DIR=/tmp; PATH=/in/bin:$PATH; demesne import /in/demo.tar demo && demesne run --image demo && demesne run --image demo -c 'id -u; touch /bin/x && ls /bin/x' && demesne gc --all >&2`)
+			`export DEMESNE_IMAGE_STORE=/tmp/i HOME=/tmp XDG_RUNTIME_DIR=/tmp; PATH=/in/bin:$PATH; demesne import /in/demo.tar demo && demesne run --image demo && demesne run --image demo -c 'id -u; touch /bin/x && ls /bin/x' && demesne gc --all >&2`)
 		if !strings.HasSuffix(got, "default\n0\n/bin/x\n") {
 			t.Errorf("an image in a sandbox: %q", got)
 		}
@@ -27,7 +27,7 @@ func TestImageInImage(t *testing.T) {
 	g.ok("pull", ref)
 	file := g.dir + "/demo.tar"
 	g.ok("save", ref, "-o", file)
-	got := g.inside(ref, `export DEMESNE_IMAGES=/tmp/i HOME=/tmp XDG_RUNTIME_DIR=/tmp; /in/bin/demesne import /in/demo.tar demo && /in/bin/demesne run --image demo`,
+	got := g.inside(ref, `export DEMESNE_IMAGE_STORE=/tmp/i HOME=/tmp XDG_RUNTIME_DIR=/tmp; /in/bin/demesne import /in/demo.tar demo && /in/bin/demesne run --image demo`,
 		"--nesting", "--in", bin+":bin", "--in", file+":demo.tar")
 	if !strings.HasSuffix(got, "default\n") {
 		t.Errorf("an image in an image: %q", got)

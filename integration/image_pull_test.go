@@ -98,7 +98,7 @@ func TestImagePullInterrupted(t *testing.T) {
 			if all := g.listed(); len(all) > 0 {
 				t.Errorf("half an image is listed: %+v", all)
 			}
-			g.ok("images", "verify")
+			g.ok("images", "check")
 			g.reg.Reset()
 			if r := g.do("run", "--image", ref); r.code != 0 || r.stdout != "8388608 /noise\n" {
 				t.Errorf("afterwards: %+v", r)
@@ -131,7 +131,7 @@ func TestImagePullKilled(t *testing.T) {
 		}
 		ended(t, cmd)
 		eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
-		g.ok("images", "verify")
+		g.ok("images", "check")
 		if round%4 == 3 {
 			g.ok("gc", "--all")
 		}

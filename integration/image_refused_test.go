@@ -68,7 +68,7 @@ func TestImageRefused(t *testing.T) {
 	if all := g.listed(); len(all) > 0 {
 		t.Errorf("in the store: %+v", all)
 	}
-	g.ok("images", "verify")
+	g.ok("images", "check")
 }
 
 func (g *gallery) layerOf(entries []fixture.Entry) v1.Layer {

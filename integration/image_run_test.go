@@ -98,7 +98,7 @@ func TestImageSession(t *testing.T) {
 	g := newGallery(t)
 	g.push("demo:1", v1.Config{Env: []string{"PATH=/bin", "COLOUR=red"}, WorkingDir: "/srv/app", User: "alice"}, g.busybox())
 	id := strings.TrimSpace(g.ok("create", "--image", g.reg.Ref("demo:1")))
-	defer g.do("stop", id)
+	defer g.do("rm", id)
 	if got := g.ok("exec", id, "-c", "echo $COLOUR; pwd; id -u; echo kept > /tmp/f"); got != "red\n/srv/app\n1000\n" {
 		t.Errorf("exec: %q", got)
 	}

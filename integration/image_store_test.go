@@ -71,7 +71,7 @@ func TestImagesRemoved(t *testing.T) {
 	if got := g.ok("exec", id, "--", "cat", "/etc/group"); !strings.Contains(got, "alice") {
 		t.Errorf("after the refusal: %q", got)
 	}
-	g.ok("stop", id)
+	g.ok("rm", id)
 	eventually(t, "the sandbox to be gone", func() bool { return len(descendants()) == 0 })
 	g.ok("rmi", ref)
 	if all := g.listed(); len(all) != 0 {
@@ -95,18 +95,18 @@ func TestImagesVerifiedAndRepaired(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
 	g.ok("pull", ref)
-	g.ok("images", "verify")
+	g.ok("images", "check")
 	if n := g.damage(1000); n != 1 {
 		t.Fatalf("%d blobs of the store are long", n)
 	}
 	layers, _ := img.Layers()
 	bad, _ := layers[0].Digest()
-	r := g.do("images", "verify")
+	r := g.do("images", "check")
 	if r.code == 0 || !strings.Contains(r.stdout+r.stderr, bad.Hex[:12]) {
 		t.Errorf("verify of a damaged blob: %+v", r)
 	}
 	g.ok("pull", ref)
-	g.ok("images", "verify")
+	g.ok("images", "check")
 	if r := g.do("run", "--image", ref); r.stdout != "default\n" {
 		t.Errorf("after the repair: %+v", r)
 	}
@@ -130,7 +130,7 @@ func TestImagesCorruptedStore(t *testing.T) {
 		t.Fatalf("%d blobs", n)
 	}
 	g.told(t, "", "run", "--pull", "never", "--image", ref, "--", "true")
-	if r := g.do("images", "verify"); r.code == 0 {
+	if r := g.do("images", "check"); r.code == 0 {
 		t.Errorf("verify: %+v", r)
 	}
 	g.ok("pull", ref)

@@ -253,7 +253,7 @@ func TestEscapeP18StalePID(t *testing.T) {
 	}
 	b.sh("true")
 	b.demesne("ls")
-	b.demesne("stop", id)
+	b.demesne("rm", id)
 	if err := innocent.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Error("an innocent process was ended")
 	}

@@ -48,7 +48,7 @@ func TestEscapeM3Doors(t *testing.T) {
 	for _, id := range []string{mine, asleep, lent} {
 		b.cli("exec", id, "--", "sh", "-c", "echo private > /tmp/f")
 	}
-	b.cli("stop", "--keep", asleep)
+	b.cli("stop", asleep)
 
 	c := b.mcp()
 	models := c.must("sandbox_create", args{"name": "models"}).field("sandbox_id")
@@ -143,7 +143,7 @@ func TestEscapeM6Keys(t *testing.T) {
 		if got := c.must("sandbox_exec", args{"sandbox_id": models, "command": "cat /tmp/f"}).field("stdout"); got != "model\n" {
 			t.Errorf("the model's sandbox has %q", got)
 		}
-		b.cli("stop", "--keep", mine, models)
+		b.cli("stop", mine, models)
 	}
 	b.cli("rm", mine, lent, models)
 }

@@ -15,7 +15,7 @@ func TestMCPImage(t *testing.T) {
 	g := newGallery(t)
 	ref, img := g.simple("demo:1")
 	g.push("docker/library/python:3.12", v1.Config{Env: []string{"SNAKE=yes"}, WorkingDir: "/tmp"}, g.busybox())
-	g.extra = append(g.extra, "DEMESNE_IMAGES_ALLOWED="+ref, "DEMESNE_DEFAULT_IMAGE=python")
+	g.extra = append(g.extra, "DEMESNE_ALLOWED_IMAGES="+ref, "DEMESNE_DEFAULT_IMAGE=python")
 	c := g.mcp()
 	var wg sync.WaitGroup
 	for range 5 {

@@ -127,7 +127,7 @@ func jobProcesses() (pids []int) {
 // cancelled while queued.
 func TestMCPJobQueue(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=1")
+	b.extra = append(b.extra, "DEMESNE_MAX_JOBS=1")
 	c := b.mcp()
 	first := c.must("sandbox_script", args{"command": "sleep 3333", "background": true}).field("job_id")
 	second := c.must("sandbox_script", args{"command": "echo never", "background": true})
@@ -150,7 +150,7 @@ func TestMCPJobQueue(t *testing.T) {
 func TestMCPKilled(t *testing.T) {
 	b := newBox(t)
 	const atOnce = 5
-	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=100000", "DEMESNE_SPARES=0")
+	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=100000", "DEMESNE_POOL_SIZE=0")
 	var jobs, boxes []string
 	keeper := b.mcp()
 	for round := 0; round < max(rounds(), 200); round += atOnce {
@@ -233,7 +233,7 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes 
 // id.
 func TestMCPKilledWhileItMakes(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SPARES=0")
+	b.extra = append(b.extra, "DEMESNE_POOL_SIZE=0")
 	kept := b.cli("create", "--share", "mcp")
 	c := b.mcp()
 	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // opens a connection to the runner
@@ -254,7 +254,7 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 // killed before it could deliver the id is removed.
 func TestMCPKilledUntold(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"))
+	b.extra = append(b.extra, "DEMESNE_SANDBOX_ROOT="+b.mkdir("kept"))
 	ids := func() []string { return strings.Fields(b.demesne("ls", "-q").stdout) }
 	until := func(id string) time.Duration {
 		st, err := os.Stat(filepath.Join(b.dir, "kept", id, "until"))

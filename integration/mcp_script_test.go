@@ -216,7 +216,7 @@ func TestMCPParallel(t *testing.T) {
 // TestMCPCancelled checks that notifications/cancelled ends all processes that the call started.
 func TestMCPCancelled(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SPARES=0") // the only PID 1 is the one of the call
+	b.extra = append(b.extra, "DEMESNE_POOL_SIZE=0") // the only PID 1 is the one of the call
 	c := b.mcp()
 	tree := "setsid sleep 3333 & (sleep 3333 & sleep 3333) & echo up; sleep 3333"
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond} {

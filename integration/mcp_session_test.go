@@ -222,7 +222,7 @@ func TestMCPKey(t *testing.T) {
 // result says so.
 func TestMCPRestarted(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept")) // real root's runner must be able to reach it
+	b.extra = append(b.extra, "DEMESNE_SANDBOX_ROOT="+b.mkdir("kept")) // real root's runner must be able to reach it
 	c := b.mcp()
 	box := c.must("sandbox_create", args{}).field("sandbox_id")
 	if r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "echo kept > /tmp/f"}); r.Fields["restarted"] != nil {
@@ -241,7 +241,7 @@ func TestMCPRestarted(t *testing.T) {
 // whichever tool caused it.
 func TestMCPRestartedLater(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_SANDBOXES="+b.mkdir("kept"), "DEMESNE_TOOLS=files")
+	b.extra = append(b.extra, "DEMESNE_SANDBOX_ROOT="+b.mkdir("kept"), "DEMESNE_TOOLS=files")
 	b.file("up.txt", "up\n", 0o644)
 	c := b.mcp()
 	box := c.must("sandbox_create", args{}).field("sandbox_id")
@@ -251,7 +251,7 @@ func TestMCPRestartedLater(t *testing.T) {
 		"sandbox_list":     {"path": "/tmp"},
 		"sandbox_download": {"src": "/etc/hostname"},
 	} {
-		b.must("stop", "--keep", box)
+		b.must("stop", box)
 		a["sandbox_id"] = box
 		c.must(tool, a)
 		c.must(tool, a)

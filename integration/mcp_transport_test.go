@@ -358,8 +358,8 @@ func TestMCPArguments(t *testing.T) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
 	}
-	b.extra = append(b.extra, "DEMESNE_JOB_SLOTS=none")
-	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_JOB_SLOTS "none": not a number from 1 on`) {
+	b.extra = append(b.extra, "DEMESNE_MAX_JOBS=none")
+	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_MAX_JOBS "none": not a number from 1 on`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestMCPInTurn checks that calls with in_turn on one key, made by two servers, run one at a time in order of
+// TestMCPQueue checks that calls with queue on one key, made by two servers, run one at a time in order of
 // arrival.
-func TestMCPInTurn(t *testing.T) {
+func TestMCPQueue(t *testing.T) {
 	b := newBox(t)
 	servers := []*mcpClient{b.mcp(), b.mcp()}
 	first := servers[0].must("sandbox_script", args{"key": "k", "command": "pwd; echo 0 > /tmp/n"})
@@ -19,13 +19,13 @@ func TestMCPInTurn(t *testing.T) {
 	}
 	box := servers[1].must("sandbox_create", args{"key": "k", "egress": "package-managers"}).field("sandbox_id")
 	// The first call holds the line until all the others are waiting.
-	held := args{"key": "k", "in_turn": true, "command": "while ! test -e /out/go; do sleep 0.02; done"}
+	held := args{"key": "k", "queue": true, "command": "while ! test -e /out/go; do sleep 0.02; done"}
 	_, holder := servers[0].start("sandbox_script", held)
 	eventually(t, "the first to have its turn", func() bool { return len(names(b.home+"/.demesne/turns")) == 2 })
 	var wg sync.WaitGroup
 	for i := range 6 {
 		c := servers[i%2]
-		call := args{"sandbox_id": box, "in_turn": true, "command": fmt.Sprintf("n=$(cat /tmp/n); sleep 0.05; echo $((n+1)) > /tmp/n; echo %d >> /tmp/order", i)}
+		call := args{"sandbox_id": box, "queue": true, "command": fmt.Sprintf("n=$(cat /tmp/n); sleep 0.05; echo $((n+1)) > /tmp/n; echo %d >> /tmp/order", i)}
 		if i == 5 {
 			call["command"] = "echo 5 >> /tmp/order; kill -9 $$"
 		}
@@ -38,7 +38,7 @@ func TestMCPInTurn(t *testing.T) {
 	}
 	servers[0].await(holder)
 	wg.Wait()
-	r := servers[0].must("sandbox_exec", args{"sandbox_id": box, "in_turn": "true", "command": "cat /tmp/n /tmp/order"})
+	r := servers[0].must("sandbox_exec", args{"sandbox_id": box, "queue": "true", "command": "cat /tmp/n /tmp/order"})
 	if got := strings.Fields(r.field("stdout")); fmt.Sprint(got) != "[5 0 1 2 3 4 5]" {
 		t.Errorf("in the order they were served: %v", got)
 	}

@@ -63,7 +63,7 @@ func TestSessionNarrowedCaller(t *testing.T) {
 			if got := ways[c.maker](b, "exec", "one", "-c", "grep -l sleep /proc/[0-9]*/comm | wc -l"); strings.TrimSpace(got.stdout) != "1" {
 				t.Errorf("processes: %+v", got)
 			}
-			use("stop", "--keep", "one")
+			use("stop", "one")
 			use("rm", "one")
 		})
 	}

@@ -53,7 +53,7 @@ func TestOutputsGC(t *testing.T) {
 	b.must("create", "--name", "kept")
 	b.must("exec", "live", "-c", "echo > /out/f")
 	b.must("exec", "kept", "-c", "echo > /out/f")
-	b.must("stop", "--keep", "kept")
+	b.must("stop", "kept")
 	job := strings.TrimSpace(b.must("run", "--background", "--", "sh", "-c", "echo > /out/f; while ! test -e /out/end; do sleep 0.02; done"))
 	mine := b.mkdir("h/.demesne/out/mine")
 	used := func() (list []string) {

@@ -44,7 +44,7 @@ func TestSessionRemove(t *testing.T) {
 	b := newBox(t)
 	b.must("create", "--name", "one")
 	b.must("create", "--name", "two")
-	b.must("stop", "--keep", "two")
+	b.must("stop", "two")
 	b.must("snapshot", "--name", "snap", "two")
 	b.must("rm", "one", "two", "snap")
 	if left := b.must("ls", "-q"); left != "" {

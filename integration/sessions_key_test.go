@@ -18,7 +18,7 @@ func TestSessionKey(t *testing.T) {
 			t.Errorf("create %q found %q, not %q", flags, got, id)
 		}
 	}
-	b.must("stop", "--keep", id)
+	b.must("stop", id)
 	r := b.demesne("run", "--key", "my/key", "--", "cat", "/root/f")
 	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
 		t.Errorf("after a stop: %+v", r)
@@ -71,7 +71,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 		if got := b.must("exec", "--key", "k", "--", "cat", "/root/f"); got != "kept\n" {
 			t.Errorf("%s: its file is %q", state, got)
 		}
-		b.must("stop", "--keep", id)
+		b.must("stop", id)
 	}
 	if exists(b.dir + "/o") {
 		t.Error("a refused run left its output directory")

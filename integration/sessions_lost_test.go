@@ -21,8 +21,8 @@ func TestSessionListOrder(t *testing.T) {
 	for range 6 {
 		want = append(want, b.create())
 	}
-	b.must("stop", "--keep", want[2])
-	b.must("stop", "--keep", want[4])
+	b.must("stop", want[2])
+	b.must("stop", want[4])
 	want = append(want, strings.TrimSpace(b.must("snapshot", want[2])))
 	want = append(want, b.create())
 	for range 4 {
@@ -51,7 +51,7 @@ func TestSessionForkFirst(t *testing.T) {
 	b.must("fork", "--name", "idle", "one")
 	b.must("exec", "one", "-c", "sleep 1000 >/dev/null 2>&1 &")
 	b.must("fork", "--name", "running", "one")
-	b.must("stop", "--keep", "one")
+	b.must("stop", "one")
 	b.must("fork", "--name", "stopped", "one")
 	for _, fork := range []string{"idle", "running", "stopped"} {
 		for _, call := range []string{"first", "second"} {
@@ -59,7 +59,7 @@ func TestSessionForkFirst(t *testing.T) {
 				t.Errorf("the %s command of the fork %s: %+v", call, fork, r)
 			}
 		}
-		b.must("stop", "--keep", fork)
+		b.must("stop", fork)
 		if r := b.demesne("exec", fork, "--", "true"); !strings.Contains(r.stderr, "started again over its files") {
 			t.Errorf("the fork %s after a stop: %+v", fork, r)
 		}
@@ -139,7 +139,7 @@ func TestImageForcedKept(t *testing.T) {
 		id := strings.TrimSpace(g.ok("create", "--image", g.reg.Ref("base:1")))
 		g.ok("exec", id, "-c", "echo mine > /mine")
 		snap := strings.TrimSpace(g.ok("snapshot", id))
-		g.ok("stop", "--keep", id)
+		g.ok("stop", id)
 		g.ok("rmi", "--force", g.reg.Ref("base:1"))
 		for range 2 {
 			g.ok("gc", "--all")
@@ -149,15 +149,15 @@ func TestImageForcedKept(t *testing.T) {
 			if got := g.ok("exec", id, "--", "cat", "/base", "/mine"); got != "base\nmine\n" {
 				t.Errorf("the sandbox: %q", got)
 			}
-			g.ok("stop", "--keep", id)
+			g.ok("stop", id)
 		}
 		fork := strings.TrimSpace(g.ok("fork", snap))
-		g.ok("stop", id, snap)
+		g.ok("rm", id, snap)
 		g.ok("gc", "--all")
 		if got := g.ok("exec", fork, "--", "cat", "/base", "/mine"); got != "base\nmine\n" {
 			t.Errorf("the fork: %q", got)
 		}
-		g.ok("stop", fork)
+		g.ok("rm", fork)
 		g.ok("gc", "--all")
 		if n := len(g.trees()); n != 0 {
 			t.Errorf("%d trees are left that nothing needs", n)

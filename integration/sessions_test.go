@@ -27,7 +27,7 @@ func (b *box) create(flags ...string) string {
 	if r.code != 0 || id == "" || strings.ContainsAny(id, " \n") {
 		b.Fatalf("create: %+v", r)
 	}
-	b.Cleanup(func() { b.demesne("stop", id) })
+	b.Cleanup(func() { b.demesne("rm", id) })
 	return id
 }
 
@@ -57,7 +57,7 @@ func TestSession(t *testing.T) {
 	if r := b.demesne("create", "--name", "build"); r.code != 125 {
 		t.Errorf("the name twice: %+v", r)
 	}
-	if r := b.demesne("stop", "build"); r.code != 0 {
+	if r := b.demesne("rm", "build"); r.code != 0 {
 		t.Errorf("stop: %+v", r)
 	}
 	b.refused(t, id, "exec", id, "--", "true")
@@ -123,7 +123,7 @@ func TestSessionMany(t *testing.T) {
 		wg.Go(func() { b.refused(t, "too many sandboxes (2)", "create") })
 	}
 	wg.Wait()
-	b.must("stop", "--keep", id) // a stopped sandbox counts too
+	b.must("stop", id) // a stopped sandbox counts too
 	b.refused(t, "too many sandboxes (2)", "fork", id)
 	b.refused(t, "too many sandboxes (2)", "run", "--key", "other", "--", "true")
 	if again := strings.TrimSpace(b.must("create", "--key", "k")); again != id {
@@ -154,7 +154,7 @@ func TestSessionTotals(t *testing.T) {
 		wg.Go(func() {
 			if r := b.demesne("create", "--memory", "128m", "--pids", "50"); r.code == 0 {
 				made.Add(1)
-				t.Cleanup(func() { b.demesne("stop", strings.TrimSpace(r.stdout)) })
+				t.Cleanup(func() { b.demesne("rm", strings.TrimSpace(r.stdout)) })
 			} else if r.code != 125 || !strings.Contains(r.stderr, much) || !strings.Contains(r.stderr, "hint: ") {
 				t.Errorf("refused as %+v", r)
 			}
@@ -166,7 +166,7 @@ func TestSessionTotals(t *testing.T) {
 	}
 	b.refused(t, much, "run", "--memory", "64m", "--", "true")
 	b.refused(t, much, "run", "--", "true") // by default it may use half of the machine's memory
-	b.must("stop", "--keep", first)
+	b.must("stop", first)
 	b.must("run", "--memory", "128m", "--pids", "50", "--", "true")
 	b.refused(t, "the sum of pids limits is bounded to 200 processes: with 1 others it would be 201", "run", "--memory", "64m", "--pids", "151", "--", "true")
 	b.refused(t, "it has none", "run", "--memory", "none", "--pids", "50", "--", "true")
@@ -185,7 +185,7 @@ func TestSessionSwept(t *testing.T) {
 	}
 	id := b.create("--name", "box")
 	b.must("exec", "box", "-c", "mkdir /var/many; cd /var/many; seq 5000 | xargs touch")
-	b.must("stop", "--keep", "box")
+	b.must("stop", "box")
 	gone()
 	if err := os.Chtimes(b.dir+"/k/"+id+"/until", time.Time{}, time.Now()); err != nil { // expire it
 		t.Fatal(err)
@@ -244,10 +244,10 @@ func TestSessionTTL(t *testing.T) {
 	b.refused(t, id, "exec", id, "--", "true")
 }
 
-// TestSessionFreezeIdle checks that an idle sandbox is paused, and continues with its next use.
-func TestSessionFreezeIdle(t *testing.T) {
+// TestSessionPauseIdle checks that an idle sandbox is paused, and continues with its next use.
+func TestSessionPauseIdle(t *testing.T) {
 	b := newBox(t)
-	b.create("--name", "box", "--freeze-idle", "300ms")
+	b.create("--name", "box", "--pause-idle", "300ms")
 	b.must("exec", "box", "-c", "(while :; do date >> /out/beat; sleep 0.02; done) >/dev/null 2>&1 & while ! test -s /out/beat; do sleep 0.02; done")
 	var one struct {
 		info
@@ -260,7 +260,7 @@ func TestSessionFreezeIdle(t *testing.T) {
 		return one.State
 	}
 	for range 3 {
-		eventually(t, "it to be frozen", func() bool { return state() == "frozen" })
+		eventually(t, "it to be frozen", func() bool { return state() == "paused" })
 		before, _ := os.ReadFile(one.Out + "/beat")
 		time.Sleep(100 * time.Millisecond)
 		if after, err := os.ReadFile(one.Out + "/beat"); err != nil || len(before) == 0 || len(after) != len(before) {
@@ -269,14 +269,14 @@ func TestSessionFreezeIdle(t *testing.T) {
 		if says := b.must("inspect", "box"); strings.Count(says, "SIGSTOP") != 2 { // the mechanism, and the time of the pause
 			t.Errorf("inspect says %q", says)
 		}
-		if ls := b.must("ls"); !strings.Contains(ls, "frozen") {
+		if ls := b.must("ls"); !strings.Contains(ls, "paused") {
 			t.Errorf("ls says %q", ls)
 		}
 		b.must("exec", "box", "-c", "rm /out/beat; while ! test -s /out/beat; do sleep 0.02; done")
 	}
-	eventually(t, "it to be frozen", func() bool { return state() == "frozen" })
+	eventually(t, "it to be frozen", func() bool { return state() == "paused" })
 	b.must("fork", "--name", "other", "box") // does not resume it
-	if s := state(); s != "frozen" {
+	if s := state(); s != "paused" {
 		t.Errorf("after a fork it is %s", s)
 	}
 	for _, pid := range runners(true) {

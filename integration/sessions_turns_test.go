@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestSessionInTurn queues commands and an agent's call in the line of one sandbox. A command that is killed or
+// TestSessionQueue queues commands and an agent's call in the line of one sandbox. A command that is killed or
 // interrupted in the line never runs, and blocks no other.
-func TestSessionInTurn(t *testing.T) {
+func TestSessionQueue(t *testing.T) {
 	b := newBox(t)
 	b.must("create", "--key", "k", "--share", "mcp")
 	b.must("run", "--key", "k", "-c", "echo 0 > /tmp/n")
@@ -22,15 +22,15 @@ func TestSessionInTurn(t *testing.T) {
 		eventually(t, "it to stand in line", func() bool { return len(names(line)) == n+1 }) // plus one lock file
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { b.must("exec", "--in-turn", box, "-c", "while ! test -e /tmp/go; do sleep 0.02; done") })
+	wg.Go(func() { b.must("exec", "--queue", box, "-c", "while ! test -e /tmp/go; do sleep 0.02; done") })
 	come(1)
 	step := func(i int) string {
 		return fmt.Sprintf("n=$(cat /tmp/n); sleep 0.05; echo $((n+1)) > /tmp/n; echo %d >> /tmp/order", i)
 	}
-	wg.Go(func() { b.must("exec", "--key", "k", "--in-turn", "-c", step(0)) })
+	wg.Go(func() { b.must("exec", "--key", "k", "--queue", "-c", step(0)) })
 	come(2)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		cmd := b.command("demesne", "exec", "--in-turn", box, "-c", "echo gone >> /tmp/order")
+		cmd := b.command("demesne", "exec", "--queue", box, "-c", "echo gone >> /tmp/order")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -45,9 +45,9 @@ func TestSessionInTurn(t *testing.T) {
 		}
 	}
 	agent := b.mcp()
-	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "in_turn": true, "command": step(1)})
+	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "queue": true, "command": step(1)})
 	come(3) // the next in line removes the entry of the killed one
-	wg.Go(func() { b.must("run", "--key", "k", "--in-turn", "-c", step(2)) })
+	wg.Go(func() { b.must("run", "--key", "k", "--queue", "-c", step(2)) })
 	come(4)
 	b.must("exec", box, "--", "touch", "/tmp/go")
 	agent.await(answer)
@@ -58,7 +58,7 @@ func TestSessionInTurn(t *testing.T) {
 	if left := names(line); len(left) != 1 {
 		t.Errorf("left in line: %v", left)
 	}
-	b.refused(t, "--in-turn: a run's sandbox is its own", "run", "--in-turn", "--", "true")
+	b.refused(t, "--queue: a run's sandbox is its own", "run", "--queue", "--", "true")
 	b.must("rm", box)
 	os.RemoveAll(line)
 }

@@ -28,7 +28,7 @@ func TestSpareShapes(t *testing.T) {
 
 // TestSpareBound checks that with room for one prepared sandbox, the shape asked for last gets it.
 func TestSpareBound(t *testing.T) {
-	b := spareBox(t, "DEMESNE_SPARES=1")
+	b := spareBox(t, "DEMESNE_POOL_SIZE=1")
 	for _, flags := range [][]string{nil, {"--pids", "99"}, nil} {
 		b.warm(flags...)
 	}
@@ -40,7 +40,7 @@ func TestSpareImage(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
 	g.ok("create", "--name", "holder")
-	defer g.do("stop", "holder")
+	defer g.do("rm", "holder")
 	flags := []string{"--trace", "--image", ref}
 	const look = `sed 's/.* - //; s/lowerdir.*//' /proc/self/mountinfo | sort; id; pwd; grep -E '^(Cap|Seccomp)' /proc/self/status
 		ls -l / | sed '1d; s/^\([a-z-]*\) *[0-9]* *\([a-z]* *[a-z]*\) .* /\1 \2 /'`
@@ -67,7 +67,7 @@ func TestSpareImage(t *testing.T) {
 func TestSpareImageRemoved(t *testing.T) {
 	g := newGallery(t)
 	g.ok("create", "--name", "holder")
-	defer g.do("stop", "holder")
+	defer g.do("rm", "holder")
 	for i := range 10 {
 		ref, _ := g.simple(fmt.Sprintf("demo:%d", i))
 		g.ok("run", "--image", ref, "--", "true")

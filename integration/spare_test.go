@@ -25,7 +25,7 @@ func spareBox(t *testing.T, extra ...string) *box {
 	if id.code != 0 {
 		t.Fatalf("create: %+v", id)
 	}
-	t.Cleanup(func() { b.demesne("stop", strings.TrimSpace(id.stdout)) })
+	t.Cleanup(func() { b.demesne("rm", strings.TrimSpace(id.stdout)) })
 	return b
 }
 
@@ -153,7 +153,7 @@ func TestSpareNetwork(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
 		n.demesne("create", "--name", "holder")
-		defer n.demesne("stop", "holder")
+		defer n.demesne("rm", "holder")
 		n.warm("--allow-domain", "dark.test")
 		r := n.demesne("run", "--json", "--trace", "--allow-domain", "good.test", "--", "sh", "-c",
 			"curl -sS http://good.test/; curl -sS --noproxy '*' http://good.test/; curl -sS http://dark.test/ >&2; curl -sS --noproxy '*' http://dark.test/")
@@ -191,10 +191,10 @@ func TestSpareOff(t *testing.T) {
 	if r := b.demesne("ls", "-q"); strings.Count(r.stdout, "\n") != 1 {
 		t.Errorf("ls: %q", r.stdout)
 	}
-	b.demesne("stop", "holder")
+	b.demesne("rm", "holder")
 	eventually(t, "the spares to be gone", func() bool { return len(descendants()) == 0 })
 	t.Run("0", func(t *testing.T) {
-		b := spareBox(t, "DEMESNE_SPARES=0")
+		b := spareBox(t, "DEMESNE_POOL_SIZE=0")
 		for range 3 {
 			if p, _ := b.report([]string{"--trace"}, "true"); onSpare(p) {
 				t.Error("made in advance, unwanted")
@@ -204,9 +204,9 @@ func TestSpareOff(t *testing.T) {
 	})
 	t.Run("many", func(t *testing.T) {
 		b := newBox(t)
-		b.extra = []string{"DEMESNE_SPARES=many"}
-		if r := b.demesne("run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, `DEMESNE_SPARES "many"`) {
-			t.Errorf("DEMESNE_SPARES=many: %+v", r)
+		b.extra = []string{"DEMESNE_POOL_SIZE=many"}
+		if r := b.demesne("run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, `DEMESNE_POOL_SIZE "many"`) {
+			t.Errorf("DEMESNE_POOL_SIZE=many: %+v", r)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func TestSpareLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cmd.Wait()
-	defer b.demesne("stop", "held")
+	defer b.demesne("rm", "held")
 	eventually(t, "the sandbox", func() bool { return len(names(out)) == 1 })
 	var info struct{ PID int }
 	if err := json.Unmarshal([]byte(b.demesne("inspect", "--json", "held").stdout), &info); err != nil {
@@ -267,7 +267,7 @@ func TestSpareKilled(t *testing.T) {
 			}
 			// A prepared sandbox that is taken while it dies fails like any other sandbox, so this run may fail.
 			eventually(t, "a run that is not", func() bool { return b.demesne("run", "--", "true").code == 0 })
-			b.demesne("stop", "holder")
+			b.demesne("rm", "holder")
 			eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 		}
 	}

@@ -175,7 +175,7 @@ func TestEscapeP15Output(t *testing.T) {
 	if r = b.demesne("diff", id); r.stdout != "A /tmp/gpj.?exe M fake\n" {
 		t.Errorf("a hostile name in a list: %+v", r)
 	}
-	b.demesne("stop", id)
+	b.demesne("rm", id)
 }
 
 type zeros struct{}

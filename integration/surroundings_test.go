@@ -16,7 +16,7 @@ var surroundings = []struct {
 	code         int
 	says         string // all of stdout, or part of stderr with code 125
 }{
-	{"cron", `exec env -i HOME="$HOME" PATH=/usr/bin:/bin DEMESNE_SANDBOXES="$DEMESNE_SANDBOXES" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" setsid "$0" run -- echo ok </dev/null`, 0, "ok\n"},
+	{"cron", `exec env -i HOME="$HOME" PATH=/usr/bin:/bin DEMESNE_SANDBOX_ROOT="$DEMESNE_SANDBOX_ROOT" XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" setsid "$0" run -- echo ok </dev/null`, 0, "ok\n"},
 	{"stdin closed", `exec "$0" run -i -- wc -c <&-`, 0, "0\n"},
 	{"stderr closed", `exec "$0" run -c 'echo out; echo err >&2' 2>&-`, 0, "out\n"},
 	{"all closed", `"$0" run -c 'exit 3' <&- >&- 2>&-; echo $?`, 0, "3\n"},
@@ -37,12 +37,12 @@ var surroundings = []struct {
 	{"a relative HOME", `unset XDG_RUNTIME_DIR; HOME=here; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
 	{"a HOME behind a link", `unset XDG_RUNTIME_DIR; mkdir home; ln -s home link; export HOME=$PWD/link; "$0" run --out o -- echo ok; "$0" create --out p --name a >/dev/null; exec "$0" rm a`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR behind a link", `mkdir run; ln -s run link; XDG_RUNTIME_DIR=$PWD/link exec "$0" run -- echo ok`, 0, "ok\n"},
-	{"sandboxes behind a link", `mkdir k; ln -s k link; export DEMESNE_SANDBOXES=$PWD/link; "$0" create --name a >/dev/null; "$0" exec a -c 'echo kept > f'; "$0" stop --keep a; "$0" exec a -- cat f 2>/dev/null; exec "$0" rm a`, 0, "kept\n"},
+	{"sandboxes behind a link", `mkdir k; ln -s k link; export DEMESNE_SANDBOX_ROOT=$PWD/link; "$0" create --name a >/dev/null; "$0" exec a -c 'echo kept > f'; "$0" stop a; "$0" exec a -- cat f 2>/dev/null; exec "$0" rm a`, 0, "kept\n"},
 	{"root of a user namespace, beside root", `"$0" create --name a >/dev/null; unshare -r "$0" run -- echo ok; "$0" exec a -- echo still; exec "$0" rm a`, 0, "ok\nstill\n"},
 	{"no network namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
 	{"no PID namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
-	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOXES; export HOME=$PWD/link/home; mkdir "$HOME"
+	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOX_ROOT; export HOME=$PWD/link/home; mkdir "$HOME"
 "$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},
 	{"a relative XDG_RUNTIME_DIR", `XDG_RUNTIME_DIR=here; "$0" run -- echo ok; ls`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
@@ -174,14 +174,14 @@ func TestSurroundingsReplaced(t *testing.T) {
 	if r := replaced("ls"); !strings.Contains(r.stdout, "one") || !strings.Contains(r.stdout, "two") {
 		t.Errorf("ls: %+v", r)
 	}
-	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner has it\nhint: demesne stop --keep ID ") {
+	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner has it\nhint: demesne stop ID ") {
 		t.Errorf("exec: %+v", r)
 	}
 	if r := replaced("create", "--name", "one"); r.code != 125 || !strings.Contains(r.stderr, "is in use") {
 		t.Errorf("create: %+v", r)
 	}
-	if r := replaced("stop", "--keep", "one"); r.code != 0 {
-		t.Errorf("stop --keep: %+v", r)
+	if r := replaced("stop", "one"); r.code != 0 {
+		t.Errorf("stop: %+v", r)
 	}
 	if r := replaced("rm", "two"); r.code != 0 {
 		t.Errorf("rm: %+v", r)

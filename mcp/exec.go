@@ -16,7 +16,7 @@ func (s *Server) exec() tool {
 		in: arguments(
 			field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must(),
 			field("command", "string", "Shell text for /bin/sh -c.").must(),
-			timeoutField, envField, cwdField("/out"), stdinField, turnField,
+			timeoutField, envField, cwdField("/out"), stdinField, queueField,
 		),
 		out: results(append([]property{
 			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n").must(),

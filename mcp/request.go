@@ -41,7 +41,7 @@ var (
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")
 	replaceField = field("replace", "boolean", "Remove the sandbox that has the key, with its files, and make it anew.").with("default", false)
-	turnField    = field("in_turn", "boolean", "Wait for the calls with in_turn that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
+	queueField    = field("queue", "boolean", "Wait for the calls with queue that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
 	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
@@ -156,7 +156,7 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 	if r.Dir != "" && !strings.HasPrefix(r.Dir, "/") {
 		return fmt.Errorf("cwd %q is not absolute", r.Dir)
 	}
-	r.InTurn = c.args.flag("in_turn")
+	r.Queue = c.args.flag("queue")
 	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
 	return err
 }

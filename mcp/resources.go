@@ -61,7 +61,7 @@ var outputsField = property{name: "outputs", schema: map[string]any{
 }}
 
 // manifestField is where the hashes of those files are.
-var manifestField = field("manifest", "string", "file on the host with the SHA-256 of each file in output_dir, for demesne verify")
+var manifestField = field("manifest", "string", "file on the host with the SHA-256 of each file in output_dir, for demesne manifest verify")
 
 // link adds what was written to the output directory to a result, as links.
 func (s *Server) link(r *sdk.CallToolResult, files []output) *sdk.CallToolResult {

@@ -19,7 +19,7 @@ func (s *Server) script() tool {
 			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
 			field("background", "boolean", "Answer at once; the command goes on as a job.").with("default", false),
 			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, nameField,
-			keyField.with("description", "Run it in the sandbox of this key, which is made if it is not there, and stays: see sandbox_create."), replaceField, turnField,
+			keyField.with("description", "Run it in the sandbox of this key, which is made if it is not there, and stays: see sandbox_create."), replaceField, queueField,
 		),
 		out: results(append([]property{
 			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n"),

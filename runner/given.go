@@ -42,7 +42,7 @@ func Arguments(spec Spec) []Argument {
 	add("require", string(spec.Require))
 	add("ttl", timeWord(spec.TTL))
 	add("max-age", timeWord(spec.MaxAge))
-	add("freeze-idle", timeWord(spec.FreezeIdle))
+	add("pause-idle", timeWord(spec.PauseIdle))
 	add("hostname", spec.Hostname)
 	add("published ports", portWords(spec.Publish))
 	if e := spec.Egress; e != nil {

@@ -71,7 +71,7 @@ type IDRange struct {
 
 // LimitReceipt is one limit and the mechanism that enforces it.
 type LimitReceipt struct {
-	Name      string `json:"name"`      // memory, cpus, pids, disk, freeze-idle
+	Name      string `json:"name"`      // memory, cpus, pids, disk, pause-idle
 	Value     string `json:"value"`     // as read back: "512", "1073741824", "none"
 	Mechanism string `json:"mechanism"` // cgroup2 memory.max, RLIMIT_NPROC, tmpfs size, …
 	Status    Status `json:"status"`

@@ -30,9 +30,9 @@ type Spec struct {
 	Key       string   `json:"key,omitempty"`     // for a Persistent sandbox: see [client.Client.Create]
 	TTL       Duration `json:"ttl,omitempty"`     // for a Persistent sandbox, counted from the start of its last command; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"` // for a Persistent sandbox, used or not; 0: no limit
-	// FreezeIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
+	// PauseIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
 	// for this long. The next command resumes them. 0: never.
-	FreezeIdle Duration `json:"freeze_idle,omitempty"`
+	PauseIdle Duration `json:"pause_idle,omitempty"`
 	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish    []Port   `json:"publish,omitempty"`  // nothing listens by default
@@ -218,7 +218,7 @@ type State string
 // The possible states.
 const (
 	Running State = "running"
-	Frozen  State = "frozen" // running, with its processes stopped until the next command: see Spec.FreezeIdle
+	Paused  State = "paused" // running, with its processes stopped until the next command: see Spec.PauseIdle
 	Ended   State = "ended"
 	Stopped State = "stopped" // no processes, only files: the next command restarts the sandbox
 

@@ -91,6 +91,6 @@ var hints = map[events.Code]string{
 	events.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
 	events.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
 	events.CodeRefused:     "the image is broken or hostile; there is no way to unpack it",
-	events.CodeCorrupt:     "run demesne images verify, and pull again",
-	events.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGES to a directory on another disk",
+	events.CodeCorrupt:     "run demesne images check, and pull again",
+	events.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGE_STORE to a directory on another disk",
 }

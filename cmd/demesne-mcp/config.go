@@ -24,7 +24,7 @@ import (
 // Environment variables.
 const (
 	varPaths  = "DEMESNE_ALLOWED_PATHS"
-	varImages = "DEMESNE_IMAGES_ALLOWED"
+	varImages = "DEMESNE_ALLOWED_IMAGES"
 	varToken  = "DEMESNE_MCP_TOKEN"
 	varTools  = "DEMESNE_TOOLS"
 )

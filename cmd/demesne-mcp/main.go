@@ -23,8 +23,8 @@
 //	                         the most that models may ask for; the machine's capacity, 48h
 //	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
-//	DEMESNE_IMAGES_ALLOWED   images besides the catalogue's: references, or ghcr.io/org/*
-//	DEMESNE_JOB_SLOTS        how many background jobs run at once; 64
+//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, or ghcr.io/org/*
+//	DEMESNE_MAX_JOBS        how many background jobs run at once; 64
 //	DEMESNE_MAX_SANDBOXES    how many persistent sandboxes may exist; 64
 //	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
 //	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576

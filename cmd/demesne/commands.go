@@ -32,7 +32,7 @@ func commands() []command {
 			about: "Lists the sandboxes of this user, the oldest first: those that run, those that are stopped, and snapshots. With --json and -q the order is the same.",
 			examples: []example{
 				{"everything there is", "demesne ls"},
-				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},
+				{"stop everything there is", "demesne ls -q | xargs -r demesne rm"},
 			},
 			flags: lsFlags, run: cmdLs,
 		},
@@ -48,19 +48,19 @@ than it could be the reason and the line that lifts it. ID may be a name.`,
 			flags: jsonFlag, operand: aSandbox, run: cmdInspect,
 		},
 		{
-			name: "stop", usage: []string{"[--keep] ID…"}, summary: "end sandboxes",
-			about: `Ends sandboxes and everything that runs in them, and removes their files. Their output
-stays, unless it is empty. With --keep the files stay too: the next demesne exec starts the sandbox again.`,
+			name: "stop", usage: []string{"ID…"}, summary: "end the processes of sandboxes, and keep their files",
+			about: `Ends everything that runs in the sandboxes and keeps their files: the next demesne exec starts a sandbox
+again. demesne rm removes a sandbox with its files.`,
 			examples: []example{
-				{"one by its name", "demesne stop build"},
-				{"for the night", "demesne stop --keep build"},
+				{"for the night", "demesne stop build"},
+				{"everything there is", "demesne ls -q | xargs -r demesne stop"},
 			},
-			flags: stopFlags, operand: aSandbox, run: cmdStop,
+			flags: noFlags, operand: aSandbox, run: cmdStop,
 		},
 		{
-			name: "rm", usage: []string{"[--force] ID…"}, summary: "remove sandboxes",
-			about: `Removes sandboxes with their files, and ends what runs in them, as demesne stop does; also those that are
-stopped, and snapshots. Their output stays, unless it is empty.`,
+			name: "rm", usage: []string{"[--force] ID…"}, summary: "remove sandboxes and their files",
+			about: `Ends what runs in the sandboxes and removes them with their files. Stopped sandboxes and snapshots are
+removed likewise. Their output stays, unless it is empty.`,
 			examples: []example{
 				{"one by its name", "demesne rm build"},
 				{"every one there is", "demesne ls -q | xargs -r demesne rm --force"},

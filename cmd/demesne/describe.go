@@ -21,10 +21,10 @@ func describe(i *runner.Info) string {
 		add("name", i.Name)
 	}
 	state := string(i.State)
-	if i.State == runner.Running || i.State == runner.Frozen {
+	if i.State == runner.Running || i.State == runner.Paused {
 		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
 	}
-	if i.State == runner.Frozen {
+	if i.State == runner.Paused {
 		state += "; stopped (SIGSTOP) until the next command"
 	}
 	add("state", state)

@@ -68,9 +68,9 @@ func codeOf(err error) int {
 // hints are the hints for runner errors that carry none.
 var hints = map[ipc.Code]string{
 	ipc.NoSuchSandbox:   "demesne ls lists the sandboxes there are",
-	ipc.CodeExists:      "demesne ls lists the names in use; demesne stop NAME frees one",
+	ipc.CodeExists:      "demesne ls lists the names in use; demesne rm NAME frees one",
 	ipc.CodeDiffers:     "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
-	ipc.CodeBusy:        "demesne stop --keep ID ends its processes, and keeps its files",
+	ipc.CodeBusy:        "demesne stop ID ends its processes, and keeps its files",
 	ipc.NoSpace:         "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
 	ipc.CodeRequirement: "demesne check names what is missing and the line that fixes it",
 }
@@ -105,7 +105,7 @@ func imageHint(err error) string {
 	case errors.As(err, &unknown):
 		return ""
 	case errors.Is(err, images.ErrCorrupt):
-		return "demesne images verify removes what is damaged; then pull again"
+		return "demesne images check removes what is damaged; then pull again"
 	case errors.Is(err, images.ErrNotFound):
 		return "demesne images --all lists names that are known, and demesne pull NAME fetches one"
 	}

@@ -73,7 +73,7 @@ func resultFlags(o *options) flagSet {
 
 func runFlags(o *options) flagSet {
 	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
-		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), replaceFlag(o), inTurnFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
+		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), replaceFlag(o), queueFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
 }
 
 func manifestFlag(o *options) flagSet {
@@ -99,7 +99,7 @@ func shareFlag(o *options) flagSet {
 }
 
 func execFlags(o *options) flagSet {
-	return join(commandFlags(o), backgroundFlag(o), inTurnFlag(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
+	return join(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
 }
 
 func jsonFlag(o *options) flagSet {

@@ -20,7 +20,7 @@ func forkCommands() []command {
 shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
 Of a sandbox that has processes, or a network, what it wrote since a fork without any is copied, file for file, where the
 file system shares contents (btrfs, xfs) without those. It goes on meanwhile, and then holds still while what it changed
-since is copied again; stderr says for how long. demesne stop --keep before spares the copy.
+since is copied again; stderr says for how long. demesne stop before spares the copy.
 A fork publishes the ports it is given here, and none of the other's; stderr names those it goes without.`,
 			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
 			flags:    forkFlags, operand: aSandbox, run: cmdFork,

@@ -26,13 +26,13 @@ func imagesCommand() command {
 	return command{
 		name: "images", usage: []string{"[--all] [--json | -q]", "verify [--json]"}, summary: "list images, or verify them",
 		about: `Lists the images that are here: their size as they were fetched, how much of that other
-images have too, what their layers take unpacked, and when a sandbox last began on them. demesne images verify reads every byte of them instead,
+images have too, what their layers take unpacked, and when a sandbox last began on them. demesne images check reads every byte of them instead,
 compares it with its digest, removes what is not what it should be, and exits 1 if there was any;
 the next pull or run of such an image fetches it anew.`,
 		examples: []example{
 			{"what is here", "demesne images"},
 			{"and what the catalogue has besides", "demesne images --all"},
-			{"after a disk went bad", "demesne images verify"},
+			{"after a disk went bad", "demesne images check"},
 		},
 		flags: imagesFlags, operand: aWord, words: []string{"verify"}, run: cmdImages,
 	}

@@ -30,7 +30,7 @@ func cmdVerify(a *app, o *options) (int, error) {
 	})
 }
 
-// damageInfo is a damaged file as images verify --json prints it.
+// damageInfo is a damaged file as images check --json prints it.
 type damageInfo struct {
 	Digest oci.Digest `json:"digest,omitempty"` // empty: the index
 	Images []string   `json:"images"`

@@ -120,18 +120,34 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// cmdStop stops each sandbox, and reports every failure.
+// cmdStop ends the processes of each sandbox and keeps its files.
 func cmdStop(a *app, o *options, args []string) (int, error) {
-	if len(args) == 0 {
+	return a.eachSandbox(o, args, func(ctx context.Context, eng engine, id string) error { return eng.Stop(ctx, id) })
+}
+
+// cmdRemove removes each sandbox. With --force it ignores those that do not exist.
+func cmdRemove(a *app, o *options, args []string) (int, error) {
+	if o.force && len(args) == 0 {
+		return 0, nil // of a list that was empty
+	}
+	return a.eachSandbox(o, args, func(ctx context.Context, eng engine, id string) error {
+		err := remove(ctx, eng, id)
+		var e *ipc.Error
+		if o.force && errors.As(err, &e) && e.Code == ipc.NoSuchSandbox {
+			return nil
+		}
+		return err
+	})
+}
+
+// eachSandbox calls do for each sandbox, and reports every failure.
+func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, engine, string) error) (int, error) {
+	if len(ids) == 0 {
 		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
 	}
 	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
-		end := stopper(eng)
-		if o.keep {
-			end = eng.Stop
-		}
-		for _, id := range args {
-			if err := end(ctx, id); err != nil {
+		for _, id := range ids {
+			if err := do(ctx, eng, id); err != nil {
 				code = a.report(o.verb, err)
 			}
 		}
@@ -139,35 +155,16 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// stopper returns a function that removes a sandbox, and its output directory if that is empty and demesne
-// named it.
-func stopper(eng engine) func(context.Context, string) error {
-	return func(ctx context.Context, id string) error {
-		info, known := eng.Inspect(ctx, id)
-		if err := eng.Remove(ctx, id); err != nil {
-			return err
-		}
-		if root, err := client.OutputRoot(); err == nil && known == nil {
-			outputs.RemoveEmpty(root, info.Out)
-		}
-		return nil
+// remove removes a sandbox, and its output directory if that is empty and demesne named it.
+func remove(ctx context.Context, eng engine, id string) error {
+	info, known := eng.Inspect(ctx, id)
+	if err := eng.Remove(ctx, id); err != nil {
+		return err
 	}
-}
-
-// cmdRemove is cmdStop; with --force it ignores sandboxes that do not exist.
-func cmdRemove(a *app, o *options, args []string) (int, error) {
-	if !o.force {
-		return cmdStop(a, o, args)
+	if root, err := client.OutputRoot(); err == nil && known == nil {
+		outputs.RemoveEmpty(root, info.Out)
 	}
-	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
-		for _, id := range args {
-			var e *ipc.Error
-			if err := stopper(eng)(ctx, id); errors.As(err, &e) && e.Code != ipc.NoSuchSandbox {
-				code = a.report(o.verb, err)
-			}
-		}
-		return code, nil
-	})
+	return nil
 }
 
 func cmdCheck(a *app, o *options, args []string) (int, error) {

@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir+"/home")
-			e.Setenv("DEMESNE_IMAGES", e.WorkDir+"/images")
+			e.Setenv("DEMESNE_IMAGE_STORE", e.WorkDir+"/images")
 			e.Setenv("DEMESNE_LIBEXEC", e.WorkDir+"/nowhere")
 			e.Setenv("BESIDE", beside)
 			return os.Mkdir(e.WorkDir+"/home", 0o755)

@@ -33,9 +33,9 @@ type options struct {
 	background, manifest bool
 	key                  string
 	replace              bool
-	inTurn               bool
+	queue               bool
 	ttl, maxAge          time.Duration
-	freezeIdle           time.Duration
+	pauseIdle           time.Duration
 	share                runner.Door
 	network              network
 
@@ -75,7 +75,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), FreezeIdle: runner.Duration(o.freezeIdle),
+		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
 		return s, errors.New("--replace: is for the sandbox of a --key")

@@ -15,12 +15,8 @@ import (
 	"demesne/runner/client"
 )
 
-func stopFlags(o *options) flagSet {
-	return flagSet{{group: groupGeneral, long: "keep", set: on(&o.keep), help: "end the processes, and keep the files"}}
-}
-
 func removeFlags(o *options) flagSet {
-	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "one that is not there is no error"}}
+	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "ignore sandboxes that do not exist"}}
 }
 
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
@@ -41,7 +37,7 @@ func lifeFlags(o *options) flagSet {
 			help: "how long it stays after the last command in it, unless stopped (default 48h)"},
 		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
 			help: "how long it stays at the most, used or not (default for ever)"},
-		{group: groupSandbox, long: "freeze-idle", arg: "DURATION", set: durationFlag(&o.freezeIdle),
+		{group: groupSandbox, long: "pause-idle", arg: "DURATION", set: durationFlag(&o.pauseIdle),
 			help: "stop what runs in it (SIGSTOP) when there was no command for so long, until the next one; servers do not answer meanwhile (default never)"},
 	}
 }
@@ -99,7 +95,7 @@ func (a *app) tellRestarted(verb string, b *box) {
 	}
 	if len(b.Lacks) > 0 {
 		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
-		fmt.Fprintf(a.stderr, "hint: demesne stop --keep %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
+		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestPullInterrupted(t *testing.T) {
 		dir := t.TempDir()
 		cmd := exec.Command("bare", args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGES="+dir+"/images", "HANDS_FAIL=pull:slow")
+		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGE_STORE="+dir+"/images", "HANDS_FAIL=pull:slow")
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Start(); err != nil {

@@ -7,15 +7,15 @@ import (
 	"demesne/internal/ticketlock"
 )
 
-// inTurnFlag is a flag of exec and, with --key, of run.
-func inTurnFlag(o *options) flagSet {
-	return flagSet{{group: groupCommand, long: "in-turn", set: on(&o.inTurn),
-		help: "wait for the commands with --in-turn that came earlier for this sandbox, calls of agents included, and go on one at a time, in order"}}
+// queueFlag is a flag of exec and, with --key, of run.
+func queueFlag(o *options) flagSet {
+	return flagSet{{group: groupCommand, long: "queue", set: on(&o.queue),
+		help: "wait for the commands with --queue that came earlier for this sandbox, calls of agents included, and go on one at a time, in order"}}
 }
 
-// within runs the command in a persistent sandbox. With --in-turn it first waits for its turn.
+// within runs the command in a persistent sandbox. With --queue it first waits for its turn.
 func (j *execution) within(b *box) error {
-	if j.o.inTurn {
+	if j.o.queue {
 		turn, err := joinLine(b.ID)
 		if err != nil {
 			return err

@@ -41,11 +41,11 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 		return nil, errors.New("--manifest: with --key the output directory stays the sandbox's")
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
-	case o.ttl != 0 || o.maxAge != 0 || o.freezeIdle != 0:
-		return nil, hinted(errors.New("--ttl, --max-age and --freeze-idle: a run's sandbox ends with its command"), "--key KEY makes one that stays")
+	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
+		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes one that stays")
 	}
-	if o.inTurn && o.key == "" {
-		return nil, hinted(errors.New("--in-turn: a run's sandbox is its own"), "--key KEY names one that stays")
+	if o.queue && o.key == "" {
+		return nil, hinted(errors.New("--queue: a run's sandbox is its own"), "--key KEY names one that stays")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {
@@ -258,7 +258,7 @@ func (j *execution) exec(id string) error {
 	}
 	defer eng.Close()
 	j.stages.since("connect", began)
-	if id != "" && !j.o.inTurn {
+	if id != "" && !j.o.queue {
 		return j.execOnce(eng, id)
 	}
 	began = time.Now()

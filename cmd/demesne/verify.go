@@ -18,8 +18,8 @@ is changed, missing or new, and then the exit code is 1. The manifest, with the 
 beside the directory in .manifests; runs that agents start have one, background jobs of theirs, and runs with --manifest. --write
 makes one of what is there now; demesne gc removes those of fresh directories that are gone. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
 		examples: []example{
-			{"of a run", "demesne verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
-			{"of a directory that has none", "demesne verify --write result"},
+			{"of a run", "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
+			{"of a directory that has none", "demesne manifest verify --write result"},
 		},
 		flags: verifyOutputFlags, operand: aFile, run: cmdVerifyOutputs,
 	}
@@ -31,7 +31,7 @@ func verifyOutputFlags(o *options) flagSet {
 
 func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
 	if len(args) != 1 || args[0] == "" {
-		return 0, hinted(errors.New("needs one directory"), "demesne verify DIR")
+		return 0, hinted(errors.New("needs one directory"), "demesne manifest verify DIR")
 	}
 	dir, err := filepath.Abs(args[0])
 	if err != nil {
@@ -51,7 +51,7 @@ func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
 	}
 	m, err := manifest.Read(manifest.Path(dir))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne verify --write %s makes one of what is there now", args[0])
+		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of what is there now", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)

@@ -244,7 +244,7 @@ func growth(m *machine, flags ...string) (kib float64, err error) {
 		return 0, err
 	}
 	var ids []string
-	defer func() { m.output(append([]string{"demesne", "stop"}, ids...)...) }()
+	defer func() { m.output(append([]string{"demesne", "rm"}, ids...)...) }()
 	held := map[int]float64{}
 	for _, n := range []int{10, 50} {
 		for len(ids) < n {

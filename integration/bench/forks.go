@@ -61,7 +61,7 @@ func (f forker) measure(script string, busy int) error {
 		name, verb string
 		before     []string
 	}{
-		{"fork, stopped", "fork", []string{"demesne", "stop", "--keep", f.id}},
+		{"fork, stopped", "fork", []string{"demesne", "stop", f.id}},
 		{"fork, nothing runs in it", "fork", []string{"demesne", "exec", f.id, "-c", "echo x >> /root/log"}},
 		{"snapshot, nothing runs in it", "snapshot", []string{"demesne", "exec", f.id, "-c", "echo x >> /root/log"}},
 	} {

@@ -114,7 +114,7 @@ func (s *shelf) dir() (string, error) {
 // store creates an empty image store and makes demesne use it from now on.
 func (s *shelf) store() error {
 	dir, err := s.dir()
-	s.env = append(s.env, "DEMESNE_IMAGES="+dir)
+	s.env = append(s.env, "DEMESNE_IMAGE_STORE="+dir)
 	return err
 }
 

@@ -113,7 +113,7 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 		cmd = exec.Command(filepath.Join(m.bin, argv[0]), argv[1:]...)
 	}
 	cmd.Dir = m.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r", "DEMESNE_IMAGES=" + m.dir + "/i"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r", "DEMESNE_IMAGE_STORE=" + m.dir + "/i"}
 	cmd.Env = append(cmd.Env, m.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // the load ends when the bench is killed
 	if m.uid >= 0 {

@@ -121,7 +121,7 @@ func warm(m *machine) error {
 	if err != nil {
 		return err
 	}
-	defer m.output("demesne", "stop", id)
+	defer m.output("demesne", "rm", id)
 	var runs, paused, execs, inside, bare []time.Duration
 	for range m.rounds {
 		d, err := m.time("demesne", "run", "--", "true")
@@ -250,7 +250,7 @@ func idle(m *machine) error {
 		}
 		ids = append(ids, id)
 	}
-	defer func() { m.output(append([]string{"demesne", "stop"}, ids...)...) }()
+	defer func() { m.output(append([]string{"demesne", "rm"}, ids...)...) }()
 	time.Sleep(300 * time.Millisecond)
 	var inits, runner []float64
 	for _, p := range family() {

@@ -68,7 +68,7 @@ type Request struct {
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: none but the engine's own
 	Ask     bool          `json:",omitempty"` // Watch.Ask decides about names that no rule speaks of
-	InTurn  bool          `json:",omitempty"` // after all that came earlier for the same sandbox and said so too
+	Queue  bool          `json:",omitempty"` // after all that came earlier for the same sandbox and said so too
 }
 
 // Watch is told how a call goes on; nil members are not called.

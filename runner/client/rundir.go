@@ -36,7 +36,7 @@ type runDir struct {
 	kept string // the [SandboxRoot]; empty: none
 }
 
-// SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOXES or
+// SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOX_ROOT or
 // ~/.demesne/sandboxes, for real root /var/lib/demesne/sandboxes. Its content belongs to the sandboxes' ids, so only
 // a runner can remove it.
 func SandboxRoot() (string, error) {
@@ -44,7 +44,7 @@ func SandboxRoot() (string, error) {
 }
 
 func sandboxRoot(root bool) (string, error) {
-	if p := os.Getenv("DEMESNE_SANDBOXES"); p != "" {
+	if p := os.Getenv("DEMESNE_SANDBOX_ROOT"); p != "" {
 		return filepath.Abs(p)
 	}
 	if root {
@@ -216,7 +216,7 @@ func (d *runDir) apart(path string) error {
 		return &ipc.Error{
 			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
-			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOXES to one outside",
+			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to one outside",
 		}
 	}
 	return err

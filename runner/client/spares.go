@@ -8,7 +8,7 @@ import (
 
 // EnvSpares names the variable for the number of prepared sandboxes that a runner may keep: from 0 to [MaxSpares].
 // The value is read by the caller that starts the runner.
-const EnvSpares = "DEMESNE_SPARES"
+const EnvSpares = "DEMESNE_POOL_SIZE"
 
 // MaxSpares bounds the cost of prepared sandboxes, of about 1 MiB each. Without [EnvSpares] the number is
 // defaultSpares.

@@ -17,7 +17,7 @@ type idle struct {
 
 // rest starts the timer that pauses an unused sandbox. s.mu is held.
 func (s *sandbox) rest() {
-	after := time.Duration(s.spec.FreezeIdle)
+	after := time.Duration(s.spec.PauseIdle)
 	if after <= 0 || s.ending || len(s.execs) > 0 || s.e.boot.Mode == userns.ModeMinimal {
 		return
 	}

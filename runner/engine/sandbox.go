@@ -121,7 +121,7 @@ func (s *sandbox) info() runner.Info {
 	}
 	i.Spec.Granted = "" // valid for the current run only
 	if s.idle.frozen != nil {
-		i.State = runner.Frozen
+		i.State = runner.Paused
 	}
 	if s.done() {
 		i.State, i.PID = runner.Ended, 0

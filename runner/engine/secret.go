@@ -56,7 +56,7 @@ func (s *sandbox) hasSecrets(asked []runner.Secret) error {
 		return nil
 	}
 	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
-	err.Hint = "demesne stop --keep " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
+	err.Hint = "demesne stop " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
 	if s.egress == nil {
 		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"
 	}

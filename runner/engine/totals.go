@@ -50,7 +50,7 @@ func fits(most, asked runner.Limits, live []runner.Limits) error {
 
 func tooMuch(t total, bound float64, why string) error {
 	err := ipc.Errorf(ipc.CodeTooMuch, "create sandbox: the sum of %s limits is bounded to %s %s: %s", t.name, number(bound), t.unit, why)
-	err.Hint = "a lower " + t.flag + "; or demesne ls lists the sandboxes there are, and demesne stop ends one"
+	err.Hint = "a lower " + t.flag + "; or demesne ls lists the sandboxes there are, and demesne rm ends one"
 	return err
 }
 

@@ -63,7 +63,7 @@ func filesLayer(onDisk bool, why error) runner.Layer {
 	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
 	if !onDisk {
 		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(why)
-		l.Fix = "set DEMESNE_SANDBOXES to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
+		l.Fix = "set DEMESNE_SANDBOX_ROOT to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
 	}
 	return l
 }
@@ -81,7 +81,7 @@ func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 // idleLimit describes the mechanism that pauses an unused sandbox; package pause explains the choice.
 func idleLimit(after runner.Duration, mode string) runner.LimitReceipt {
 	l := runner.LimitReceipt{
-		Name: "freeze-idle", Value: time.Duration(after).String(), Status: runner.Held,
+		Name: "pause-idle", Value: time.Duration(after).String(), Status: runner.Held,
 		Mechanism: "SIGSTOP to all but PID 1, which they may handle and a timer of theirs undo",
 	}
 	if mode == userns.ModeMinimal {

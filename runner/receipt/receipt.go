@@ -89,7 +89,7 @@ func Of(f Facts) *runner.Receipt {
 	if f.OnDisk {
 		r.Limits = keptLimits(r.Limits)
 	}
-	if after := f.Spec.FreezeIdle; after > 0 {
+	if after := f.Spec.PauseIdle; after > 0 {
 		r.Limits = append(r.Limits[:len(r.Limits):len(r.Limits)], idleLimit(after, b.Mode))
 	}
 	r.Level = level(r, b.Mode)

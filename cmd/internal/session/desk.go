@@ -38,7 +38,7 @@ type Options struct {
 	OutputRoot string // empty: client.OutputRoot
 	Jobs       *jobs.Store
 	Attend     []string       // the command that calls [Service.Attend]; the job's id is appended
-	Turns      string         // directory for the queues of calls with Request.InTurn, shared with this user's other processes
+	Turns      string         // directory for the queues of calls with Request.Queue, shared with this user's other processes
 	Most       int            // persistent sandboxes of this user; 0: any number
 	Copy       tarball.Limits // bounds of one upload or download
 	Images     func() (*images.Client, error)

@@ -133,9 +133,9 @@ func lookAgain(err error) bool {
 	return errors.As(err, &e) && e.Code == ipc.NoSuchSandbox
 }
 
-// within runs a command in a persistent sandbox. With r.InTurn it first waits for its turn.
+// within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
 func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
-	if r.InTurn {
+	if r.Queue {
 		turn, err := ticketlock.Join(d.opts.Turns, box.ID, newUUID())
 		if err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ import (
 // Environment variables.
 const (
 	VarSandboxes = "DEMESNE_MAX_SANDBOXES"
-	VarSlots     = "DEMESNE_JOB_SLOTS"
+	VarSlots     = "DEMESNE_MAX_JOBS"
 	VarOutputs   = "DEMESNE_MAX_OUTPUTS"
 )
 
