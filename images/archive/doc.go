@@ -13,8 +13,9 @@
 //
 // Import of a directory keeps ids, modes, times in seconds, hard links, user.* attributes and file
 // capabilities. Files of the caller become root's. Sockets, names of owners, other attributes and the
-// contents of other file systems are dropped. Layers are saved unchanged. A tar archive is imported
-// unchanged unless layers do not support its compression, so the same files make the same image.
+// contents of other file systems are dropped. Layers are saved unchanged, but decompressed in Docker's
+// format. A tar archive is imported unchanged unless layers do not support its compression, so the
+// same files make the same image.
 package archive
 
 import (
