@@ -9,8 +9,8 @@ import (
 	"demesne/images/oci"
 )
 
-// tries is the number of attempts for a transient failure. For a 429 with Retry-After the library
-// waits and retries itself, equally often; this package does not retry it again.
+// tries is the number of attempts for a transient failure. After a 429 the library waits and
+// retries itself, equally often; this package does not retry it again.
 const tries = 5
 
 // retry calls do until it succeeds or fails permanently, at most tries times. Each attempt has a
