@@ -101,8 +101,8 @@ func (w *BlobWriter) Restart() error {
 	return errors.Join(err, w.f.Truncate(0))
 }
 
-// writeback is the number of bytes after which Write asks the kernel to start writeback, so that
-// Commit does not wait for a whole layer to reach the disk.
+// writeback is the number of bytes after which Write asks the kernel to start writeback. Without it,
+// Commit would wait for a whole layer to reach the disk.
 const writeback = 8 << 20
 
 // Write appends to the blob. It returns [ErrCorrupt] if p would make the blob longer than its size.

@@ -35,8 +35,8 @@ func lockFile(ctx context.Context, path string, flags, how int) (*os.File, error
 	}
 }
 
-// tryLockFile is lockFile without the wait. It returns EWOULDBLOCK if another process has the
-// lock.
+// tryLockFile is lockFile without the wait. It returns EWOULDBLOCK if another open file holds a
+// conflicting lock.
 func tryLockFile(path string, flags, how int) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)

@@ -1,6 +1,6 @@
-// Package gpgme stands in for the cgo binding of the same import path (go.mod replaces it), so that the signature
-// package of go.podman.io/image/v5 compiles without libgpgme, without cgo and without a build tag: a plain
-// `go build ./...` works from a clean clone.
+// Package gpgme replaces the cgo binding of the same import path (see go.mod). With it, the signature package of
+// go.podman.io/image/v5 compiles without libgpgme, cgo or a build tag: a plain `go build ./...` works from a clean
+// clone.
 //
 // It offers only the names that package signature uses, built on go-crypto's OpenPGP. It imports public keys (Import)
 // and checks a signed message against them alone (Verify). It does not sign, decrypt, read a key ring from $GNUPGHOME

@@ -15,7 +15,7 @@
 // The library's own copy package is not used: it links terminal progress bars, and supports neither
 // partial blobs nor two processes that pull the same blob.
 //
-// A transient failure (a cut connection, 5xx, a registry that stays silent) is retried after a growing
+// A transient failure (a cut connection, 5xx, a registry that falls silent) is retried after a growing
 // pause, and the download resumes. 401, 403, 404, an untrusted certificate and a registry that cannot
 // be reached at all are reported at once. An attempt ends when the registry sends nothing for a
 // minute.
