@@ -15,16 +15,17 @@ import (
 	"demesne/images/oci"
 )
 
-// A Record is an image that whoever brought it here wants to name.
+// A Record is an image to be named, for [Store.Add].
 type Record struct {
-	Ref      imageref.Ref   // its Full becomes the name
-	Manifest oci.Descriptor // its blob and the blobs it names are in the store
-	Index    oci.Digest     // of the index that the name pointed to, or ""
-	Pulled   time.Time      // when the pull began; zero for an import
+	Ref      imageref.Ref   // Ref.Full becomes the name
+	Manifest oci.Descriptor // the store has its blob and the blobs it names
+	Index    oci.Digest     // the index that the name pointed to, or ""
+	Pulled   time.Time      // start of the pull; zero for an import
 }
 
-// Add names an image, whose blobs must all be there: a name that pointed to another image points to
-// this one afterwards, and the other one stays until nothing uses it. The same again is no error.
+// Add names an image, all of whose blobs must be in the store. If the name pointed to another
+// image, it now points to this one. The other image is kept until garbage collection. Adding the
+// same image again is no error.
 func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 	if k := r.Ref.Kind; k == imageref.Pinned || !r.Ref.Stored() {
 		return nil, fmt.Errorf("add image %q: it is no name that an image may have", r.Ref)
@@ -47,7 +48,7 @@ func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 	return img, nil
 }
 
-// nameIn returns the entries with r among them, and r's own.
+// nameIn returns the entries with r added, and the entry of r.
 func nameIn(entries []entry, r Record) ([]entry, entry) {
 	name := r.Ref.Full
 	e := entry{Descriptor: r.Manifest}
@@ -75,8 +76,7 @@ func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }
 
-// Whole says whether all blobs of an image are there, of the size they must have: [ErrCorrupt] if
-// not.
+// Whole returns [ErrCorrupt] unless the blobs of all layers exist and have the right size.
 func (s *Store) Whole(img *Image) error {
 	for _, l := range img.Layers {
 		st, err := os.Stat(s.blobPath(l.Digest))
@@ -92,7 +92,7 @@ func (s *Store) Whole(img *Image) error {
 	return nil
 }
 
-// touch says that an image was used now.
+// touch sets the time of an image's last use to now.
 func (s *Store) touch(d oci.Digest) error {
 	path, now := s.usedPath(d), time.Now()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
@@ -103,8 +103,8 @@ func (s *Store) touch(d oci.Digest) error {
 	return errors.Join(f.Chmod(0o644), os.Chtimes(path, now, now))
 }
 
-// Hold says that the image is in use, until the returned file is closed or the process ends, and
-// that it was used now. It is [ErrNotFound] if it has been removed meanwhile.
+// Hold marks the image as in use until the returned file is closed or the process ends. It also
+// sets the time of last use. It returns [ErrNotFound] if the image has been removed.
 func (s *Store) Hold(ctx context.Context, d oci.Digest) (io.Closer, error) {
 	path := s.usedPath(d)
 	f, err := lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
@@ -117,12 +117,12 @@ func (s *Store) Hold(ctx context.Context, d oci.Digest) (io.Closer, error) {
 		return nil, fmt.Errorf("hold image %s: %w", d, err)
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // somebody else's store may be read all the same
+	_ = os.Chtimes(path, now, now) // best effort: the store may be read-only to this process
 	return f, nil
 }
 
-// claim takes an image away from everybody who could hold it: [ErrInUse] if somebody does. Whoever
-// claims has the store's lock.
+// claim locks an image against every Hold. It returns [ErrInUse] if the image is held. The caller
+// has the store's lock.
 func (s *Store) claim(d oci.Digest) (*os.File, error) {
 	if err := s.ensureUsed(d); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *Store) claim(d oci.Digest) (*os.File, error) {
 	return f, err
 }
 
-// reviveUsed makes the used file of an image that was named by another tool.
+// reviveUsed makes the used file of an image that another tool added to the index.
 func (s *Store) reviveUsed(ctx context.Context, d oci.Digest) error {
 	return s.update(ctx, func(entries []entry) ([]entry, bool, error) {
 		if !slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == d }) {
@@ -144,7 +144,7 @@ func (s *Store) reviveUsed(ctx context.Context, d oci.Digest) error {
 	})
 }
 
-// ensureUsed makes the used file where there is none, and leaves one that is there.
+// ensureUsed makes the used file of an image if it does not exist.
 func (s *Store) ensureUsed(d oci.Digest) error {
 	if _, err := os.Lstat(s.usedPath(d)); err == nil {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"demesne/images/oci"
 )
 
-// BenchmarkEnsure is what a run pays to find an image that is there.
+// BenchmarkEnsure measures finding an image that is in the store.
 func BenchmarkEnsure(b *testing.B) {
 	for _, layers := range []int{3, 40} {
 		b.Run(fmt.Sprintf("%dlayers", layers), func(b *testing.B) {
 			s := newStore(b)
-			for i := range 10 { // others are in the index too
+			for i := range 10 { // other images in the index
 				addImage(b, s, tagged(i), noise(uint64(i), 100))
 			}
 			var all [][]byte
@@ -30,7 +30,7 @@ func BenchmarkEnsure(b *testing.B) {
 	}
 }
 
-// BenchmarkBlob is what the store adds to a download.
+// BenchmarkBlob measures the cost that the store adds to a download.
 func BenchmarkBlob(b *testing.B) {
 	content := noise(1, 64<<20)
 	d := oci.DigestOf(content)

@@ -14,8 +14,8 @@ import (
 	"demesne/images/oci"
 )
 
-// A BlobWriter makes one blob, alone among all processes. What it wrote before it was closed, or
-// killed, is there for the next one.
+// A BlobWriter writes one blob, and holds an exclusive lock against other processes. The bytes
+// written before a Close or a kill are kept, so that the next writer resumes there.
 type BlobWriter struct {
 	s      *Store
 	digest oci.Digest
@@ -24,14 +24,14 @@ type BlobWriter struct {
 	hash   hash.Hash
 	n      int64 // bytes in f, all of them in hash
 	space  *Space
-	full   bool // the disk is
+	full   bool // the disk is full
 	done   bool
 }
 
-// Begin starts to write a blob. While another process writes it, Begin waits. The error is
-// [ErrPresent] if the blob is there, then or after the wait; from then on it stays until [Store.Add]
-// names an image that has it, or [Store.Close]. What is there of the blob is read and hashed: what
-// is to be written starts at [BlobWriter.Offset].
+// Begin starts to write a blob. It waits while another process writes the same blob. It returns
+// [ErrPresent] if the store has the blob, before or after the wait. The blob is then kept until
+// [Store.Add] names an image that contains it, or [Store.Close]. Begin hashes the bytes of an
+// earlier attempt; the next write goes to [BlobWriter.Offset].
 func (s *Store) Begin(ctx context.Context, d oci.Digest, size int64) (*BlobWriter, error) {
 	if d == "" || size < 0 || size > oci.MaxBlob {
 		return nil, fmt.Errorf("begin blob %q: no digest, or a size of %d bytes", d, size)
@@ -55,7 +55,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 		return nil, err
 	}
 	w := &BlobWriter{s: s, digest: d, size: size, f: f, space: &Space{Dir: s.dir}}
-	// Whoever had the lock until now may have finished.
+	// The previous holder of the lock may have completed the blob.
 	switch err := s.pin(ctx, d, size); {
 	case err == nil:
 		w.discard()
@@ -75,7 +75,8 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 	return w, nil
 }
 
-// resume hashes what is there. More than there should be is somebody else's, or another blob's.
+// resume hashes the bytes of an earlier attempt. A file longer than the blob is wrong, and is
+// truncated.
 func (w *BlobWriter) resume() error {
 	w.hash = sha256.New()
 	n, err := io.Copy(w.hash, w.f)
@@ -89,10 +90,10 @@ func (w *BlobWriter) resume() error {
 	return nil
 }
 
-// Offset returns how much of the blob is there.
+// Offset returns how many bytes of the blob have been written.
 func (w *BlobWriter) Offset() int64 { return w.n }
 
-// Restart forgets what is there, for a source that cannot start anywhere else.
+// Restart discards the bytes written so far, for a source that can only start at offset 0.
 func (w *BlobWriter) Restart() error {
 	w.hash.Reset()
 	w.n = 0
@@ -100,11 +101,11 @@ func (w *BlobWriter) Restart() error {
 	return errors.Join(err, w.f.Truncate(0))
 }
 
-// writeback is after how many bytes the kernel is told to start writing, so that Commit does not
-// wait for a whole layer to reach the disk.
+// writeback is the number of bytes after which Write asks the kernel to start writeback. Without it,
+// Commit would wait for a whole layer to reach the disk.
 const writeback = 8 << 20
 
-// Write appends to the blob. It takes no byte more than the blob has.
+// Write appends to the blob. It returns [ErrCorrupt] if p would make the blob longer than its size.
 func (w *BlobWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.size-w.n {
 		return 0, fmt.Errorf("write blob %s: %w: longer than %d bytes", w.digest, ErrCorrupt, w.size)
@@ -130,15 +131,15 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// startWriteback is a hint; a file system that does not take it loses nothing.
+// startWriteback is a hint. Its error is ignored, because file systems need not support it.
 func startWriteback(f *os.File, off, n int64) {
 	const syncFileRangeWrite = 2
 	_ = syscall.SyncFileRange(int(f.Fd()), off, n, syncFileRangeWrite)
 }
 
-// Commit puts the blob into the store if its size and digest are right; else what was written is
-// removed and the error is [ErrCorrupt]. Too short a blob is kept to be resumed. The writer is
-// closed either way.
+// Commit adds the blob to the store if its size and digest are right. With a wrong digest it removes
+// the file and returns [ErrCorrupt]. A blob that is too short is kept for a resume, and the error is
+// [io.ErrUnexpectedEOF]. The writer is closed in every case.
 func (w *BlobWriter) Commit(ctx context.Context) error {
 	defer w.Close()
 	if err := w.commit(ctx); err != nil {
@@ -163,9 +164,9 @@ func (w *BlobWriter) commit(ctx context.Context) error {
 	return nil
 }
 
-// publish gives a locked file of partial its name among the blobs, and pins it: the file is the
-// store's then. Nobody removes blobs while we have the store's lock, so that the moment in which
-// flock(2) turns one kind of lock into the other is nobody's chance.
+// publish renames a locked partial file into the blobs and pins it. The store then owns the file.
+// flock(2) converts an exclusive lock into a shared one by releasing it first. The store's lock,
+// held here, stops other processes from removing the blob at that moment.
 func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
 		return err
@@ -191,8 +192,9 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	return nil
 }
 
-// twin takes the blob that somebody else published since we looked, in place of f: it may be
-// pinned, and a pin is on a file, not on a name. The caller has the store's lock.
+// twin pins the blob that another process published meanwhile, and removes f. That blob must not be
+// replaced: another process may have pinned it, and a pin is on a file, not on a name. The caller
+// has the store's lock.
 func (s *Store) twin(f *os.File, d oci.Digest) bool {
 	there, err := tryLockFile(s.blobPath(d), os.O_RDONLY, syscall.LOCK_SH)
 	if err != nil {
@@ -210,8 +212,8 @@ func (s *Store) twin(f *os.File, d oci.Digest) bool {
 	return true
 }
 
-// Close gives up, unless Commit was called before. What was written stays to be resumed, but not
-// where the disk is full: there it goes.
+// Close abandons the write, unless Commit was called before. The bytes written are kept for a
+// resume; if the disk is full, they are removed.
 func (w *BlobWriter) Close() error {
 	switch {
 	case w.done:
@@ -224,7 +226,7 @@ func (w *BlobWriter) Close() error {
 	return w.f.Close()
 }
 
-// discard removes the partial file, under its lock, and lets go.
+// discard removes the partial file while it is locked, and then closes it.
 func (w *BlobWriter) discard() {
 	os.Remove(w.f.Name())
 	w.f.Close()

@@ -53,7 +53,8 @@ func TestBlob(t *testing.T) {
 	}
 }
 
-// TestBlobResume: what was written before is there, hashed again, and not believed.
+// TestBlobResume checks that the bytes of an earlier attempt are reused and hashed again, and that
+// the digest is still verified.
 func TestBlobResume(t *testing.T) {
 	b := noise(2, 50_000)
 	d, n := oci.DigestOf(b), int64(len(b))
@@ -135,7 +136,7 @@ func TestBlobEnds(t *testing.T) {
 	}
 }
 
-// TestBlobWrongSize: a blob in the store that is not as long as it must be is replaced.
+// TestBlobWrongSize checks that a blob of the wrong size in the store is replaced.
 func TestBlobWrongSize(t *testing.T) {
 	s := newStore(t)
 	b := noise(4, 1000)
@@ -153,7 +154,8 @@ func TestBlobWrongSize(t *testing.T) {
 	checkStore(t, s)
 }
 
-// TestBlobTwice: of many who want the same blob one writes it, and the others wait and find it.
+// TestBlobTwice checks that only one of several concurrent writers writes a blob. The others wait
+// and find it.
 func TestBlobTwice(t *testing.T) {
 	s := newStore(t)
 	b := noise(5, 300_000)
@@ -162,7 +164,7 @@ func TestBlobTwice(t *testing.T) {
 	wrote := 0
 	for range 8 {
 		wg.Go(func() {
-			own, err := Open(s.Dir()) // as another process has
+			own, err := Open(s.Dir()) // each process has its own Store
 			if err != nil {
 				t.Error(err)
 				return
@@ -228,7 +230,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestDiskFull is run on a file system of its own, in namespaces of its own.
+// TestDiskFull runs on a file system of its own, in its own namespaces.
 func TestDiskFull(t *testing.T) {
 	cmd := role(t, "full", "DEMESNE_TEST_DIR="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -246,8 +248,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// fillTheDisk fills one of 1 MiB in each of the ways there are, and says "ok" if the store is as it
-// was each time.
+// fillTheDisk fills a file system of 1 MiB in several ways. It prints "ok" if the store is
+// unchanged each time.
 func fillTheDisk() int {
 	dir := os.Getenv("DEMESNE_TEST_DIR")
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=755"); err != nil {
@@ -283,7 +285,7 @@ func fillStore(dir string) error {
 	if _, err := s.Begin(ctx, oci.DigestOf(big), int64(len(big))); !errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(errors.New("beginning a blob that is larger than the disk"), err)
 	}
-	half := noise(4, 500<<10) // fits, as long as nobody else writes
+	half := noise(4, 500<<10) // fits if nothing else is written
 	w, err := s.Begin(ctx, oci.DigestOf(half), int64(len(half)))
 	if err != nil {
 		return err
@@ -305,7 +307,7 @@ func fillStore(dir string) error {
 	return fillIndex(ctx, s, m)
 }
 
-// fillIndex leaves not a page for the index that Add writes.
+// fillIndex leaves no page for the index that Add writes.
 func fillIndex(ctx context.Context, s *Store, m oci.Descriptor) error {
 	os.WriteFile(s.path("fill"), noise(3, 2<<20), 0o600)
 	before, err := os.ReadFile(s.path(indexFile))
@@ -324,7 +326,7 @@ func fillIndex(ctx context.Context, s *Store, m oci.Descriptor) error {
 		return errors.Join(errors.New("the index changed"), err)
 	}
 	list, err := os.ReadDir(s.dir)
-	if err != nil || len(list) != 8 { // six, index.json, fill
+	if err != nil || len(list) != 8 { // six made by create, index.json and fill
 		return errors.Join(errors.New("left behind in the store"), err)
 	}
 	damage, err := s.Verify(ctx)
@@ -334,8 +336,8 @@ func fillIndex(ctx context.Context, s *Store, m oci.Descriptor) error {
 	return nil
 }
 
-// Two that publish one blob at once share a file: what one of them pinned stays when the other
-// lets go.
+// Two concurrent writers of one blob share a file. The blob that one of them pinned is kept when
+// the other releases its pin.
 func TestPublishTwice(t *testing.T) {
 	a := newStore(t)
 	b, err := Open(a.Dir())

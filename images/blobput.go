@@ -13,8 +13,8 @@ import (
 	"demesne/images/oci"
 )
 
-// Put stores what r has, up to limit bytes, under the digest it turns out to have. That blob stays
-// like one of [Store.Begin].
+// Put stores the content of r, up to limit bytes, and returns its digest and size. The blob is
+// kept as with [Store.Begin].
 func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d oci.Digest, size int64, err error) {
 	f, err := os.CreateTemp(s.path("partial"), tempPrefix+"*")
 	if err != nil {
@@ -52,10 +52,10 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 	return d, size, s.publish(ctx, f, d)
 }
 
-// tempPrefix starts the names in partial that are no digest's.
+// tempPrefix starts the names in partial that are not digests.
 const tempPrefix = "put-"
 
-// contextReader ends when its context does.
+// contextReader returns the context's error once the context has ended.
 type contextReader struct {
 	ctx context.Context
 	io.Reader

@@ -14,13 +14,13 @@ import (
 	"demesne/images/oci"
 )
 
-// TestKill kills processes that add, move and collect the same images, each at another moment, and
-// looks after each round whether the store is what it promises to be.
+// TestKill kills processes at random times while they add, move and collect the same images. After
+// each round it checks the invariants of the store.
 func TestKill(t *testing.T) {
 	const rounds, writers = 60, 3
 	s := newStore(t)
 	seen := 0
-	// On a slow machine nobody gets far, and there are more rounds, and longer ones.
+	// On a slow machine the processes get less done, so there are more and longer rounds.
 	for round := 0; round < rounds || seen < rounds/4 && round < 10*rounds; round++ {
 		var all []*exec.Cmd
 		for i := range writers + 1 {
@@ -74,7 +74,7 @@ func startRole(t *testing.T, name string, s *Store) *exec.Cmd {
 	return cmd
 }
 
-// addForever makes images of a few layers out of a few, and names them with a few names.
+// addForever adds images with random layers and names from a small set.
 func addForever() int {
 	return forever(func(ctx context.Context, s *Store) error {
 		var layers [][]byte
@@ -82,7 +82,7 @@ func addForever() int {
 			seed := rand.Uint64N(6)
 			layers = append(layers, noise(seed, 20_000+int(seed)*10_000))
 		}
-		for _, l := range layers { // as a pull does, which finds some of another one
+		for _, l := range layers { // like a pull, which finds some layers of other images
 			if err := addBlob(ctx, s, l); err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func addForever() int {
 			return err
 		}
 		defer held.Close()
-		// Held, it is not taken away. Its entry may have lost its name.
+		// A held image is not removed, but its entry may have lost its name.
 		if _, err := s.load(entry{Descriptor: m}); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func addBlob(ctx context.Context, s *Store, b []byte) error {
 	return w.Commit(ctx)
 }
 
-// collectForever removes names and what nothing needs.
+// collectForever removes names and collects garbage.
 func collectForever() int {
 	return forever(func(ctx context.Context, s *Store) error {
 		ref, err := imageref.Parse(tagged(rand.IntN(4)))
@@ -151,7 +151,7 @@ func collectForever() int {
 	})
 }
 
-// forever does something until it fails, which it must not.
+// forever repeats do until it fails. A failure is an error of the test.
 func forever(do func(context.Context, *Store) error) int {
 	s, err := Open(os.Getenv("DEMESNE_TEST_DIR"))
 	os.Stdout.WriteString(".")

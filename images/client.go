@@ -15,38 +15,39 @@ import (
 	"demesne/images/oci"
 )
 
-// A Client brings images into its store, and what is not needed out, by starting demesne-images. Its
-// errors that come from there are [events.Failure]s.
+// A Client pulls, imports, saves and sweeps images by starting demesne-images. An error that
+// demesne-images reports is an [events.Failure].
 type Client struct {
 	Store   *Store
-	Program string // demesne-images
-	// Enter starts a command, in place of its Start, as uid 0 of a user namespace with the id map
-	// that sandboxes have, and without a network; Wait and Process work afterwards. The command
-	// must end when we do.
+	Program string // path of demesne-images
+	// Enter starts c in place of c.Start. The command runs without a network, as uid 0 of a user
+	// namespace with the sandboxes' id map. c.Wait and c.Process must work afterwards. The command
+	// must end when this process ends.
 	Enter func(ctx context.Context, c *exec.Cmd) error
 
-	// Unpacked, if not nil, tells whether a layer is unpacked: it spares the start of a program
-	// that would find nothing to do.
+	// Unpacked, if not nil, reports whether a layer is unpacked. It saves starting a program that
+	// would find nothing to do.
 	Unpacked func(diffID oci.Digest) bool
-	// Platform is whose image of an index Pull brings, as "linux/arm64"; "" is this machine's.
+	// Platform selects the image that Pull takes from an index, such as "linux/arm64". "" means this
+	// machine's.
 	Platform string
 
-	grace time.Duration // for a program to end; 0: defaultGrace
+	grace time.Duration // time for a program to end; 0: defaultGrace
 }
 
-// PullPolicy says when a registry is asked.
+// PullPolicy says when to ask a registry.
 type PullPolicy string
 
-// The pull policies. The empty one is PullMissing.
+// The pull policies. The empty policy means PullMissing.
 const (
-	PullMissing PullPolicy = "missing" // when the store has no image of that name
-	PullAlways  PullPolicy = "always"  // whether the tag points to another image by now
+	PullMissing PullPolicy = "missing" // if the store has no image of that name
+	PullAlways  PullPolicy = "always"  // always ask; the tag may have moved to another image
 	PullNever   PullPolicy = "never"
 )
 
-// Ensure returns the image from the store, after a pull if the policy asks for one. Without a pull it
-// starts no process, and the image may still have to be unpacked. An archive or layout of this
-// machine is read again if it changed since.
+// Ensure returns the image from the store, and pulls it first if the policy requires it. If it does
+// not pull, it starts no process, and the image may still have to be unpacked. A local archive or
+// layout is read again if it changed since the import.
 func (c *Client) Ensure(ctx context.Context, ref imageref.Ref, policy PullPolicy, progress func(events.Event)) (*Image, error) {
 	img, err := c.Store.Lookup(ref)
 	switch {
@@ -62,8 +63,8 @@ func (c *Client) Ensure(ctx context.Context, ref imageref.Ref, policy PullPolicy
 	return c.Pull(ctx, ref, progress)
 }
 
-// fresh says whether a file is what it was when the image was read from it: its inode has not
-// changed since, which nobody can set back.
+// fresh reports whether a local file is unchanged since the image was read from it. It compares the
+// ctime, which utimensat(2) cannot set back.
 func fresh(ref imageref.Ref, img *Image) bool {
 	if !ref.Local() {
 		return true
@@ -80,8 +81,8 @@ func fresh(ref imageref.Ref, img *Image) bool {
 	return time.Unix(sys.Ctim.Unix()).Before(img.Pulled)
 }
 
-// Pull brings an image into the store and unpacks it. Layers are unpacked while others are still
-// under way, and those that are unpacked stay so if it fails.
+// Pull pulls an image into the store and unpacks it. Layers are unpacked while others are still being
+// downloaded. If Pull fails, the layers already unpacked are kept.
 func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
 	name, err := c.remote(ref)
 	if err != nil {
@@ -95,7 +96,7 @@ func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(event
 		err = errNoResult
 	}
 	if err != nil {
-		cancel(err) // of no use without the rest
+		cancel(err) // stop unpacking: the layers are useless without the rest
 		u.finish()
 		return nil, fmt.Errorf("image %q: %w", ref, context.Cause(ctx))
 	}
@@ -114,7 +115,7 @@ func (c *Client) pullArgs(name string) []string {
 	return append(args, name)
 }
 
-// remote returns what demesne-images is to call the image, if it can be pulled at all.
+// remote returns the name to pass to demesne-images, or an error if the image cannot be pulled.
 func (c *Client) remote(ref imageref.Ref) (string, error) {
 	switch {
 	case !ref.Stored():
@@ -132,7 +133,8 @@ func (c *Client) remote(ref imageref.Ref) (string, error) {
 	return ref.Given, nil
 }
 
-// unpackRest unpacks what the pull did not pass on, and waits for all of it.
+// unpackRest unpacks the layers that the pull did not pass on, and waits until all layers are
+// unpacked.
 func (c *Client) unpackRest(ctx context.Context, d oci.Digest, u *unpacker) (*Image, error) {
 	defer u.finish()
 	img, err := c.Store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)})

@@ -20,7 +20,7 @@ import (
 	"demesne/images/oci"
 )
 
-// newClient returns a client of a new store, whose registry has the image "o/n:1" of three layers.
+// newClient returns a client of a new store. Its registry has the image "o/n:1" with three layers.
 func newClient(t *testing.T, wrong string) (c *Client, registry *Store) {
 	t.Helper()
 	registry = newStore(t)
@@ -64,7 +64,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullUnpacked: nothing is entered for layers that are known to be unpacked.
+// TestPullUnpacked checks that Enter is not called for layers that are already unpacked.
 func TestPullUnpacked(t *testing.T) {
 	c, _ := newClient(t, "")
 	ref := mustParse(t, "o/n:1")
@@ -84,7 +84,7 @@ func TestPullUnpacked(t *testing.T) {
 	}
 }
 
-// TestPullPlatform: the platform is passed on where one is wished for.
+// TestPullPlatform checks that a platform is passed on to the program.
 func TestPullPlatform(t *testing.T) {
 	c := &Client{Store: newStore(t)}
 	if got := c.pullArgs("n"); !slices.Equal(got, []string{"pull", "--store", c.Store.Dir(), "n"}) {
@@ -138,7 +138,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// TestEnsureStartsNothing: with the image in the store there is no program to be found.
+// TestEnsureStartsNothing checks that Ensure starts no program for an image in the store.
 func TestEnsureStartsNothing(t *testing.T) {
 	s := newStore(t)
 	addImage(t, s, "mine", []byte("x"))
@@ -151,7 +151,7 @@ func TestEnsureStartsNothing(t *testing.T) {
 	}
 }
 
-// TestEnsureFile: an archive is read again when it is another one.
+// TestEnsureFile checks that an archive is read again when it has changed.
 func TestEnsureFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -229,8 +229,8 @@ func TestPullNotFound(t *testing.T) {
 	}
 }
 
-// TestPullCancelled: whenever it happens, it ends, and the store is as good as before. The next pull
-// goes on.
+// TestPullCancelled cancels a pull at different times. The pull must end, the store must be intact,
+// and the next pull must succeed.
 func TestPullCancelled(t *testing.T) {
 	c, _ := newClient(t, "")
 	ref := mustParse(t, "o/n:1")
@@ -258,8 +258,8 @@ func TestPullCancelled(t *testing.T) {
 	}
 }
 
-// TestPullKilled: whenever one of the programs is killed, the store is as good as before, and what
-// was downloaded is not downloaded again.
+// TestPullKilled kills one of the programs at different times. The store must be intact, and the next
+// pull must not download a blob again.
 func TestPullKilled(t *testing.T) {
 	c, _ := newClient(t, "mortal")
 	ref, killed := mustParse(t, "o/n:1"), 0
@@ -286,7 +286,7 @@ func TestPullKilled(t *testing.T) {
 	}
 }
 
-// TestEnsureBadIndex: what no pull could mend, none tries.
+// TestEnsureBadIndex checks that no pull is started when the index is damaged.
 func TestEnsureBadIndex(t *testing.T) {
 	s := newStore(t)
 	if err := os.WriteFile(s.path(indexFile), []byte("{"), 0o644); err != nil {
@@ -303,7 +303,7 @@ func TestEnsureBadIndex(t *testing.T) {
 	}
 }
 
-// TestPullDeaf: a program that does not end by itself is ended.
+// TestPullDeaf checks that a program that ignores stdin and signals is killed.
 func TestPullDeaf(t *testing.T) {
 	c, _ := newClient(t, "deaf")
 	c.grace = time.Millisecond
@@ -314,7 +314,7 @@ func TestPullDeaf(t *testing.T) {
 	}
 }
 
-// TestPullAtOnce: many clients, one store, one image; some of their programs are killed.
+// TestPullAtOnce pulls one image with many clients into one store, and kills some of their programs.
 func TestPullAtOnce(t *testing.T) {
 	c, registry := newClient(t, "")
 	for i := range 4 {
@@ -344,7 +344,7 @@ func TestPullAtOnce(t *testing.T) {
 	if list, _ := c.Store.List(); len(list) != 4 {
 		t.Errorf("%d images", len(list))
 	}
-	// Who is killed before it sees that the blob is there by now leaves an empty file, for the sweep.
+	// A writer that is killed before it finds the blob present leaves an empty partial file for GC.
 	for _, name := range blobFiles(t, c.Store, "partial") {
 		if st, err := os.Stat(c.Store.partialPath(name)); err != nil || st.Size() > 0 {
 			t.Errorf("left behind: %s, %v", name, err)
@@ -356,8 +356,8 @@ func TestSweep(t *testing.T) {
 	c, _ := newClient(t, "")
 	addImage(t, c.Store, "a:1", []byte("1"), []byte("2"))
 	addImage(t, c.Store, "b:1", []byte("2"), []byte("3"))
-	for _, keep := range [][]oci.Digest{nil, {"sha256:" + someHex}} { // of an image that was removed, under a sandbox
-		if freed, err := c.Sweep(t.Context(), keep); freed != int64(3+len(keep)) || err != nil { // the fake counts what is kept
+	for _, keep := range [][]oci.Digest{nil, {"sha256:" + someHex}} { // the layer of a removed image that a sandbox still uses
+		if freed, err := c.Sweep(t.Context(), keep); freed != int64(3+len(keep)) || err != nil { // the fake counts the layers to keep
 			t.Errorf("keeping %q: got %d, %v", keep, freed, err)
 		}
 	}

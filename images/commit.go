@@ -11,17 +11,17 @@ import (
 	"demesne/images/oci"
 )
 
-// A Change is what an image made of another one says differently. What is nil or empty stays.
+// A Change lists what a committed image overrides in its base. A nil or empty field keeps the base's value.
 type Change struct {
-	Env        []string  `json:"env,omitempty"` // NAME=VALUE; in place of the base's of that name
+	Env        []string  `json:"env,omitempty"` // NAME=VALUE; replaces the base's variable of that name
 	Entrypoint *[]string `json:"entrypoint,omitempty"`
 	Cmd        *[]string `json:"cmd,omitempty"`
 	WorkingDir string    `json:"working_dir,omitempty"`
 	User       string    `json:"user,omitempty"`
 }
 
-// Commit makes an image of another one of the store: its layers, those in the files, each a tar and the lowest first,
-// and its configuration but for the change.
+// Commit makes an image from another one of the store. It has the layers of the base, and on top the layers in the
+// files, each a tar archive, lowest first. Its configuration is that of the base with the change applied.
 func (c *Client) Commit(ctx context.Context, base oci.Digest, layers []*os.File, change Change, name imageref.Ref) (*Image, error) {
 	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
 		return nil, fmt.Errorf("commit image %q: no name that an image can be given", name)

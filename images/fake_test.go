@@ -19,8 +19,8 @@ import (
 	"demesne/images/oci"
 )
 
-// fakeImages is demesne-images as far as a Client can tell. Its registry is the store in
-// $DEMESNE_FAKE_SOURCE; what it does wrong is in $DEMESNE_FAKE.
+// fakeImages imitates demesne-images. Its registry is the store in $DEMESNE_FAKE_SOURCE.
+// $DEMESNE_FAKE selects a misbehaviour.
 func fakeImages() int {
 	say := json.NewEncoder(os.Stdout)
 	if wrong := fakeWrong[os.Getenv("DEMESNE_FAKE")+" "+os.Args[1]]; wrong != nil {
@@ -58,7 +58,7 @@ func fakeImages() int {
 	return 0
 }
 
-// fakePull copies an image from one store to another one in small pieces.
+// fakePull copies an image from one store to another in small pieces.
 func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
 	from, err := Open(os.Getenv("DEMESNE_FAKE_SOURCE"))
 	if err != nil {
@@ -134,7 +134,7 @@ func fakeBlob(ctx context.Context, from, to *Store, b oci.Descriptor) error {
 	}
 }
 
-// fakeUnpack marks the layers whose blobs are there as unpacked.
+// fakeUnpack marks the layers whose blobs exist as unpacked.
 func fakeUnpack(dir string, say *json.Encoder) error {
 	s, err := Open(dir)
 	if err != nil {
@@ -174,7 +174,7 @@ func fakeSave(say *json.Encoder) error {
 	return say.Encode(events.Event{Event: events.Result})
 }
 
-// fakeWrong is what a program may do that it should not.
+// fakeWrong maps misbehaviours to programs.
 var fakeWrong = map[string]func() int{
 	"dies pull": func() int {
 		fmt.Fprint(os.Stderr, strings.Repeat("noise ", 10_000), "panic: gone\n\ngoroutine 1\n")
@@ -197,12 +197,12 @@ var fakeWrong = map[string]func() int{
 		json.NewEncoder(os.Stdout).Encode(events.Event{Event: events.Error, Text: `unpack layer "x": hostile`, Code: events.CodeRefused})
 		return 1
 	},
-	"deaf pull": func() int { // to the end of stdin, and to signals
+	"deaf pull": func() int { // ignores the end of stdin, and signals
 		fmt.Println(`{"event":"notice","why":"deaf"}`)
 		time.Sleep(time.Hour)
 		return 0
 	},
-	"daemon pull": func() int { // leaves something behind that has its pipes
+	"daemon pull": func() int { // leaves a process behind that holds its pipes
 		cmd := exec.Command("/bin/sleep", "60")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -212,7 +212,7 @@ var fakeWrong = map[string]func() int{
 		fmt.Println(`{"event":"error","code":"denied","text":"login"}`)
 		return 1
 	},
-	"reader unpack": func() int { // reads one line, and ends well
+	"reader unpack": func() int { // reads one line and exits with status 0
 		bufio.NewScanner(os.Stdin).Scan()
 		return 0
 	},

@@ -17,7 +17,7 @@ import (
 	"demesne/images/oci"
 )
 
-// TestMain is this test, or one of the programs that the tests start.
+// TestMain runs the tests, or one of the programs that the tests start.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVar); role != "" {
 		os.Exit(roles[role]())
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// roleVar says what the test binary is to be, in place of a test.
+// roleVar selects the program to run in place of the tests.
 const roleVar = "DEMESNE_TEST_ROLE"
 
 var roles = map[string]func() int{
@@ -35,7 +35,7 @@ var roles = map[string]func() int{
 	"full":    fillTheDisk,
 }
 
-// role returns a command that runs the test binary as something else.
+// role returns a command that runs the test binary in a role.
 func role(t *testing.T, name string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(testProgram(t))
@@ -78,8 +78,8 @@ func put(ctx context.Context, s *Store, b []byte, mediaType string) (oci.Descrip
 	return oci.Descriptor{MediaType: mediaType, Digest: d, Size: n}, err
 }
 
-// makeImage stores an image with these layers, unnamed. Their DiffIDs are the digests of the blobs:
-// the layers are not compressed.
+// makeImage stores an image with these layers, without a name. The layers are not compressed, so
+// their DiffIDs are the digests of the blobs.
 func makeImage(ctx context.Context, s *Store, config oci.Config, layers ...[]byte) (oci.Descriptor, error) {
 	m := struct {
 		SchemaVersion int              `json:"schemaVersion"`
@@ -126,7 +126,7 @@ func addImage(t testing.TB, s *Store, name string, layers ...[]byte) *Image {
 	return img
 }
 
-// noise is content that no other call returns, of a seed the same.
+// noise returns pseudo-random content that depends only on the seed.
 func noise(seed uint64, n int) []byte {
 	src := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})
 	b := make([]byte, n)
@@ -148,8 +148,8 @@ func blobFiles(t testing.TB, s *Store, dir string) []string {
 	return names
 }
 
-// checkStore fails unless the index parses and each of its images has all its blobs, with the
-// content they must have.
+// checkStore fails the test unless the index parses and all blobs of its images have the right
+// content.
 func checkStore(t testing.TB, s *Store) {
 	t.Helper()
 	list, err := s.List()
@@ -172,7 +172,7 @@ func checkStore(t testing.TB, s *Store) {
 	}
 }
 
-// contains fails unless text has all the words.
+// contains fails the test unless text contains all the words.
 func contains(t testing.TB, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {

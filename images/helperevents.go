@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	maxLine = 64 << 10 // of an event
-	maxText = 2 << 10  // kept of what a program says, in an event or on stderr
+	maxLine = 64 << 10 // bytes of an event
+	maxText = 2 << 10  // bytes kept of a program's message, in an event or on stderr
 )
 
-// readEvents passes the events on and returns the result, or the error that it tells. The program that
-// unpacks has read hostile layers: what it says is of a known form, one line, and not long.
+// readEvents passes each event to on. It returns the last result or error event. The unpacker has read hostile
+// layers, so its messages are reduced to one printable line of bounded length.
 func readEvents(r io.Reader, on func(events.Event)) (last events.Event, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
-	for lines.Scan() { // until the program's end, or a second later: see release
+	for lines.Scan() { // until the program ends, or one second later: see release
 		var e events.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return last, fmt.Errorf("read event: %w", err)
@@ -43,7 +43,7 @@ func readEvents(r io.Reader, on func(events.Event)) (last events.Event, err erro
 	return last, nil
 }
 
-// plain is s as one line for people.
+// plain returns s as one line without control characters, of at most maxText bytes and "...".
 func plain(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -57,8 +57,8 @@ func plain(s string) string {
 	return s
 }
 
-// readFirst reads all and returns the first paragraph of it, on one line: a Go program that dies says there why, and
-// then what each goroutine did.
+// readFirst reads r to its end and returns the first paragraph, on one line. A Go program that crashes writes the
+// reason there, before the goroutine traces.
 func readFirst(r io.Reader) string {
 	head, _ := io.ReadAll(io.LimitReader(r, maxText))
 	_, _ = io.Copy(io.Discard, r)
@@ -66,8 +66,8 @@ func readFirst(r io.Reader) string {
 	return strings.Join(strings.Fields(plain(first)), " ")
 }
 
-// verdict says how a program ended. What it says itself counts more than how it exits; that we
-// stopped it counts most.
+// verdict returns the error with which a program ended. If ctx ended, its cause takes precedence. Next comes the
+// error that the program reported, and then its exit status.
 func verdict(ctx context.Context, last events.Event, read, wait error, said string) error {
 	switch {
 	case ctx.Err() != nil && (wait != nil || last.Event == events.Error):
@@ -84,5 +84,5 @@ func verdict(ctx context.Context, last events.Event, read, wait error, said stri
 	return nil
 }
 
-// errNoResult says that a program ended well and told nothing.
+// errNoResult reports that a program exited successfully without a result event.
 var errNoResult = errors.New("ended without a result")

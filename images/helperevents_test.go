@@ -60,7 +60,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// FuzzEvents: whatever a program says ends, and is nothing that a terminal obeys.
+// FuzzEvents checks that reading events always ends and returns no character that a terminal
+// interprets.
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte(`{"event":"layer","diffid":"sha256:` + someHex + `","state":"done"}` + "\n" + `{"event":"error","text":"\u001b[2J"}`))
 	f.Add([]byte("{}\n\n{"))
@@ -80,7 +81,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// FuzzEntry: an entry of index.json that is read is written as it was.
+// FuzzEntry checks that an entry of index.json is written back unchanged.
 func FuzzEntry(f *testing.F) {
 	f.Add(someHex, "docker.io/a/b:1", `["x","y"]`, "sha256:"+someHex, "2026-01-02T03:04:05Z", int64(7))
 	f.Add(someHex, "", `null`, "", "", int64(1))

@@ -13,20 +13,20 @@ import (
 	"demesne/internal/suggest"
 )
 
-// An Image is one of the store: its configuration, and what it is made of.
+// An Image is an image of the store, with its configuration and its layers.
 type Image struct {
-	Names   []string   // full ones; none if its tag points to another image by now
-	Digest  oci.Digest // of the manifest
-	Index   oci.Digest // of the index that the name pointed to, if it did
+	Names   []string   // full names; empty if the tag points to another image now
+	Digest  oci.Digest // digest of the manifest
+	Index   oci.Digest // digest of the index that the name pointed to, or ""
 	Config  oci.Config
 	Layers  []oci.Layer // bottom first
 	Created time.Time
 	Pulled  time.Time // zero if it was imported
 	Used    time.Time
-	Size    int64 // of its blobs; unpacked it is larger
+	Size    int64 // of all blobs; the unpacked image is larger
 }
 
-// DiffIDs names the unpacked layers, bottom first.
+// DiffIDs returns the DiffIDs of the layers, bottom first.
 func (img *Image) DiffIDs() []oci.Digest {
 	var ids []oci.Digest
 	for _, l := range img.Layers {
@@ -35,11 +35,11 @@ func (img *Image) DiffIDs() []oci.Digest {
 	return ids
 }
 
-// An UnknownError says that a word is no image that we know.
+// An UnknownError reports that a word names no known image.
 type UnknownError struct {
 	Name  string
-	Near  string   // the known name that was probably meant, or ""
-	Known []string // the catalogue, and what the store has under one word
+	Near  string   // the known name closest in spelling, or ""
+	Known []string // the catalogue, and the images that the store has under a single word
 }
 
 func (e *UnknownError) Error() string {
@@ -48,10 +48,11 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return ErrNotFound }
 
-// Lookup returns the image that ref names: [ErrNotFound], for a single word as an [UnknownError], if
-// the store has none, and [ErrCorrupt] if it has but cannot give it. It reads index.json, the
-// manifest and the configuration, and compares the digests of the latter two. Whether the layers'
-// blobs are there it does not say: an image that is unpacked runs without them.
+// Lookup returns the image that ref names. If the store does not have it, the error is
+// [ErrNotFound], as an [UnknownError] for a single word. If the image is damaged, the error is
+// [ErrCorrupt]. Lookup reads index.json, the manifest and the configuration, and compares the
+// digests of the latter two. It does not check the layers' blobs: an unpacked image runs without
+// them.
 func (s *Store) Lookup(ref imageref.Ref) (*Image, error) {
 	if !ref.Stored() {
 		return nil, fmt.Errorf("image %q: it is not one of a store", ref)
@@ -76,7 +77,7 @@ func (s *Store) Lookup(ref imageref.Ref) (*Image, error) {
 	return img, nil
 }
 
-// unknown says which names there are instead of one.
+// unknown returns an [UnknownError] with the names that the store and the catalogue have.
 func unknown(name string, entries []entry) error {
 	e := &UnknownError{Name: name, Known: imageref.Catalogue()}
 	for _, entry := range entries {
@@ -91,7 +92,7 @@ func unknown(name string, entries []entry) error {
 	return e
 }
 
-// unique keeps the first of each.
+// unique removes duplicates and keeps the order.
 func unique(names []string) []string {
 	seen := map[string]bool{}
 	var out []string
@@ -104,7 +105,7 @@ func unique(names []string) []string {
 	return out
 }
 
-// load reads what the index' entry says is there.
+// load reads the manifest and the configuration of an entry.
 func (s *Store) load(e entry) (*Image, error) {
 	raw, err := s.readBlob(e.Descriptor)
 	if err != nil {
@@ -154,8 +155,8 @@ func (s *Store) readBlob(d oci.Descriptor) ([]byte, error) {
 	return b, nil
 }
 
-// Blob opens a blob for reading. Its content is not compared with its digest: whoever reads all of
-// it can. A blob that an image needs and that is not there is [ErrCorrupt].
+// Blob opens a blob for reading. It does not compare the content with the digest. If the blob is
+// missing, the error is [ErrCorrupt].
 func (s *Store) Blob(d oci.Digest) (*os.File, error) {
 	if d == "" {
 		return nil, errors.New("open blob: no digest")

@@ -22,11 +22,11 @@ const (
 	// Annotations of an image in index.json.
 	annoName   = "org.opencontainers.image.ref.name" // a full name
 	annoNames  = "demesne.names"                     // the other names, a JSON array
-	annoIndex  = "demesne.index"                     // the index that the tag pointed to
+	annoIndex  = "demesne.index"                     // digest of the index that the tag pointed to
 	annoPulled = "demesne.pulled"                    // RFC 3339
 )
 
-// errIndex is a damage that no pull mends: it could not name what it brought.
+// errIndex is damage that a pull cannot repair: the pulled image could not be added to the index.
 var errIndex = fmt.Errorf("%s: %w", indexFile, ErrCorrupt)
 
 // index is index.json.
@@ -39,12 +39,12 @@ type index struct {
 // An entry is one image of the index, parsed.
 type entry struct {
 	oci.Descriptor
-	names  []string // full names; none of an image whose tag moved on
+	names  []string // full names; empty if the tag moved to another image
 	index  oci.Digest
 	pulled time.Time
 }
 
-// readIndex returns the images there are. A store that has had none yet has no index.json.
+// readIndex returns the entries of index.json. A new store has no index.json, and so no entries.
 func (s *Store) readIndex() ([]entry, error) {
 	b, err := readAll(s.path(indexFile), maxIndex)
 	switch {
@@ -89,7 +89,7 @@ func parseEntry(d oci.Descriptor) (entry, error) {
 	return e, errors.Join(err, err2, err3)
 }
 
-// descriptor is the reverse of parseEntry. Annotations of others stay.
+// descriptor is the reverse of parseEntry. It keeps the annotations of other tools.
 func (e entry) descriptor() (oci.Descriptor, error) {
 	d := e.Descriptor
 	d.Annotations = map[string]string{}
@@ -142,8 +142,8 @@ func (s *Store) writeIndex(entries []entry) error {
 	return nil
 }
 
-// update changes the index under the lock. Nothing is written if change returns an error, or leaves
-// everything as it was.
+// update changes the index under the lock. It writes nothing if change returns an error or reports
+// no change.
 func (s *Store) update(ctx context.Context, change func([]entry) (after []entry, changed bool, err error)) error {
 	lock, err := s.lock(ctx)
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *Store) update(ctx context.Context, change func([]entry) (after []entry,
 	return s.writeIndex(after)
 }
 
-// find returns the place of the image that ref names, or -1. A digest that is typed in part must
-// name one image only.
+// find returns the position of the image that ref names, or -1. An abbreviated digest must match
+// exactly one image.
 func find(entries []entry, ref imageref.Ref) (int, error) {
 	match := func(e entry) bool { return slices.Contains(e.names, ref.Full) }
 	switch d := ref.Digest(); {
@@ -182,7 +182,7 @@ func hasPrefix(d oci.Digest, prefix string) bool {
 	return len(d) >= len(prefix) && string(d[:len(prefix)]) == prefix
 }
 
-// readAll reads a file of a bounded size.
+// readAll reads a file of at most limit bytes.
 func readAll(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

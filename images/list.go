@@ -9,15 +9,15 @@ import (
 	"demesne/images/oci"
 )
 
-// Listed is an image in a list.
+// Listed is an entry of [Store.List].
 type Listed struct {
 	*Image
-	Shared int64 // of Size: bytes that other images have too
+	Shared int64 // bytes of Size that other images have too
 	InUse  bool
 	Err    error // [ErrCorrupt]: only names and digests are known
 }
 
-// List returns all images, in the order they were added.
+// List returns all images, in the order in which they were added.
 func (s *Store) List() ([]Listed, error) {
 	entries, err := s.readIndex()
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) List() ([]Listed, error) {
 	return list, nil
 }
 
-// layerSizes has each blob of a layer once.
+// layerSizes returns the size of each layer's blob, each blob once.
 func (img *Image) layerSizes() map[oci.Digest]int64 {
 	m := map[oci.Digest]int64{}
 	for _, l := range img.Layers {
@@ -62,8 +62,8 @@ func (s *Store) inUse(d oci.Digest) bool {
 	return errors.Is(err, syscall.EWOULDBLOCK)
 }
 
-// DiffIDs returns the unpacked layers that the images have: what [Client.Sweep] keeps. Those of a
-// damaged image cannot be known.
+// DiffIDs returns the DiffIDs of all images' layers, which [Client.Sweep] keeps. The DiffIDs of a
+// damaged image are unknown and left out.
 func (s *Store) DiffIDs() ([]oci.Digest, error) {
 	list, err := s.List()
 	if err != nil {

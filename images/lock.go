@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lock takes the lock of index.json and of the removal of blobs.
+// lock takes the lock that guards index.json and the removal of blobs.
 func (s *Store) lock(ctx context.Context) (*os.File, error) {
 	f, err := lockFile(ctx, s.path("locks/index"), os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
 	if err != nil {
@@ -19,8 +19,8 @@ func (s *Store) lock(ctx context.Context) (*os.File, error) {
 	return f, nil
 }
 
-// lockFile opens and locks a file that others may remove or replace: what comes back is locked and
-// is what the path leads to.
+// lockFile opens and locks a file that other processes may remove or replace. It waits for the
+// lock. The returned file is locked, and path leads to it.
 func lockFile(ctx context.Context, path string, flags, how int) (*os.File, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		f, err := tryLockFile(path, flags, how)
@@ -35,7 +35,8 @@ func lockFile(ctx context.Context, path string, flags, how int) (*os.File, error
 	}
 }
 
-// tryLockFile is lockFile without the waiting: EWOULDBLOCK says that somebody has it.
+// tryLockFile is lockFile without the wait. It returns EWOULDBLOCK if another open file holds a
+// conflicting lock.
 func tryLockFile(path string, flags, how int) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
@@ -65,7 +66,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// isStill says whether path leads to f.
+// isStill reports whether path leads to f.
 func isStill(f *os.File, path string) bool {
 	a, err1 := f.Stat()
 	b, err2 := os.Lstat(path)

@@ -10,8 +10,8 @@ import (
 	"demesne/images/oci"
 )
 
-// pin keeps a blob from being removed. A blob of another size than it must have is damaged, and
-// taken away.
+// pin protects a blob from removal. If the blob has another size than expected, it is damaged:
+// pin removes it and returns [fs.ErrNotExist].
 func (s *Store) pin(ctx context.Context, d oci.Digest, size int64) error {
 	if s.pinned(d) {
 		return nil
@@ -33,7 +33,8 @@ func (s *Store) pin(ctx context.Context, d oci.Digest, size int64) error {
 	return fs.ErrNotExist
 }
 
-// pinned says whether a blob is kept already. A repair removes a damaged one all the same.
+// pinned reports whether a blob is pinned. It forgets a pin whose blob was removed or replaced,
+// as a repair does.
 func (s *Store) pinned(d oci.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,7 @@ func (s *Store) pinned(d oci.Digest) bool {
 	return false
 }
 
-// addPin takes over f.
+// addPin takes ownership of f.
 func (s *Store) addPin(d oci.Digest, f *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,7 @@ func (s *Store) addPin(d oci.Digest, f *os.File) {
 	s.pins[d] = f
 }
 
-// removeDamaged removes a blob of a wrong size, which may have been mended since somebody looked.
+// removeDamaged removes a blob if its size is still wrong: another process may have repaired it.
 func (s *Store) removeDamaged(ctx context.Context, d oci.Digest, size int64) error {
 	lock, err := s.lock(ctx)
 	if err != nil {
@@ -74,8 +75,8 @@ func (s *Store) removeDamaged(ctx context.Context, d oci.Digest, size int64) err
 	return os.Remove(s.blobPath(d))
 }
 
-// unpin lets go of the layers of an image that is in the index by now. What else it is made of is
-// small and goes when the store is closed.
+// unpin releases the layers of an image that the index now names. The other blobs are small and
+// are released by Close.
 func (s *Store) unpin(img *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

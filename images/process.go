@@ -14,29 +14,30 @@ import (
 	"demesne/images/events"
 )
 
-// defaultGrace is between asking a program to end and killing it.
+// defaultGrace is the time between asking a program to end and killing it.
 const defaultGrace = 5 * time.Second
 
 // A job is one run of demesne-images.
 type job struct {
 	args []string
-	// enter runs it in the runner's user namespace, which is where layers are unpacked and removed.
+	// enter runs the program in the runner's user namespace, where layers are unpacked and removed.
 	enter bool
-	// lines come on its stdin, and then the end. Without any, stdin stays open while it may run: it
-	// ends when its stdin does, so that it never outlives us.
+	// lines are written to the program's stdin, which is then closed. If lines is nil, stdin is
+	// held open: the program ends when its stdin closes, so it never outlives its parent.
 	lines <-chan string
 	// out, if not nil, is the program's descriptor 3.
 	out *os.File
-	// ins are its descriptors from 3 on, instead.
+	// ins, used when out is nil, are the program's descriptors from 3 on.
 	ins []*os.File
-	// on is called for each event but the last one, from one goroutine.
+	// on is called for each event except the last one, from one goroutine.
 	on func(events.Event)
 }
 
-// outPath is what a program calls its descriptor 3.
+// outPath is the path under which the program opens its descriptor 3.
 const outPath = "/proc/self/fd/3"
 
-// run runs a job and returns its result. It ends when the program has ended, soon after ctx has.
+// run runs a job and returns its result. It returns only after the program has ended, which follows
+// soon after ctx ends.
 func (c *Client) run(ctx context.Context, j job) (events.Event, error) {
 	if ctx.Err() != nil {
 		return events.Event{}, context.Cause(ctx)
@@ -48,18 +49,18 @@ func (c *Client) run(ctx context.Context, j job) (events.Event, error) {
 	return p.finish(ctx, j)
 }
 
-// A process is a job that runs.
+// A process is a running job.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
 	grace  time.Duration
-	ended  chan struct{} // closed when it has been waited for
+	ended  chan struct{} // closed after Wait returned
 }
 
-// start starts the program with pipes of our own: c.Enter may start it in another way than
-// exec.Cmd does, which takes files only.
+// start starts the program with pipes that it makes itself. c.Enter may start the command without
+// exec.Cmd, and then stdin, stdout and stderr must be files.
 func (c *Client) start(ctx context.Context, j job) (_ *process, err error) {
 	p := &process{cmd: exec.Command(c.Program, j.args...), grace: c.grace, ended: make(chan struct{})}
 	if p.grace == 0 {
@@ -94,16 +95,17 @@ func (c *Client) start(ctx context.Context, j job) (_ *process, err error) {
 		p.cmd.ExtraFiles = []*os.File{j.out}
 	}
 	if j.enter {
-		// What unpacks has no use for the caller's secrets.
+		// The unpacker does not need the caller's secrets.
 		p.cmd.Env = plainEnv(os.Environ())
 		return p, c.Enter(ctx, p.cmd)
 	}
-	// Ctrl-C is for us: we end the program, and it tells its own end.
+	// Its own process group shields the program from Ctrl-C: this process ends it, and it reports
+	// its own end.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return p, p.cmd.Start()
 }
 
-// plainEnv keeps what a program without a network, credentials or a user needs.
+// plainEnv returns the variables that a program without network, credentials or user needs.
 func plainEnv(environ []string) []string {
 	env := []string{}
 	for _, e := range environ {
@@ -121,7 +123,7 @@ func (p *process) close() {
 	}
 }
 
-// finish talks to the program until it has ended.
+// finish feeds the program and reads its events until it has ended.
 func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	defer p.close()
 	var wg sync.WaitGroup
@@ -143,8 +145,8 @@ func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	return last, verdict(ctx, last, err, werr, said)
 }
 
-// release ends what still talks to a program that is gone: something it started, a credential
-// helper's daemon, may have our pipes.
+// release closes the pipes of a program that has ended. A process that it started, such as a
+// credential helper's daemon, may still hold their other ends.
 func (p *process) release() {
 	p.stdin.Close()
 	soon := time.Now().Add(time.Second)
@@ -152,8 +154,8 @@ func (p *process) release() {
 	p.stderr.SetReadDeadline(soon)
 }
 
-// watch ends the program when ctx ends: by the end of its stdin where that says so, else by a
-// signal, and by force if it does not.
+// watch ends the program when ctx ends. It closes the program's stdin if the job has no lines, and
+// sends SIGTERM otherwise. After the grace period it kills the program.
 func (p *process) watch(ctx context.Context, j job) {
 	select {
 	case <-p.ended:
@@ -172,11 +174,11 @@ func (p *process) watch(ctx context.Context, j job) {
 	}
 }
 
-// kill ends the program and, where it leads a process group, what it started.
+// kill kills the program and, if it leads a process group, the processes of that group.
 func (p *process) kill(j job) {
 	select {
 	case <-p.ended:
-		return // its id may be another's by now
+		return // its pid may have been reused
 	default:
 	}
 	if !j.enter {
@@ -185,7 +187,8 @@ func (p *process) kill(j job) {
 	p.cmd.Process.Kill()
 }
 
-// feed writes the lines. A program that reads no more has a reason, and tells it elsewhere.
+// feed writes the lines. It ignores a write error: the program reports elsewhere why it stopped
+// reading.
 func (p *process) feed(lines <-chan string) {
 	if lines == nil {
 		return

@@ -15,17 +15,18 @@ import (
 	"demesne/images/oci"
 )
 
-// Freed says what a removal removed.
+// Freed lists what a removal removed.
 type Freed struct {
-	Names  []string // that point to nothing now
+	Names  []string // names that no longer point to an image
 	Images []oci.Digest
 	Blobs  int
 	Bytes  int64 // of blobs and unfinished downloads
 }
 
-// Remove takes a name away and, with its last name, the image: its configuration, and the layers no
-// other image has. A reference by digest takes all names. An image that is held is [ErrInUse] unless
-// forced; a sandbox that uses it goes on. Unpacked layers are [Client.Sweep]'s.
+// Remove removes a name. With the last name it removes the image: its configuration, and the layers
+// that no other image has. A reference by digest removes all names. Remove returns [ErrInUse] for an
+// image that is held, unless force is set; a sandbox that uses the image keeps running.
+// [Client.Sweep] removes the unpacked layers.
 func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Freed, error) {
 	freed := &Freed{}
 	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
@@ -60,15 +61,15 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 	return freed, nil
 }
 
-// GCOptions say what is too old to be kept.
+// GCOptions select what is old enough to remove.
 type GCOptions struct {
 	All       bool          // every image that is not in use
-	OlderThan time.Duration // images not used for so long; 0: none for their age
-	Partials  time.Duration // unfinished downloads this old; 0: a day
+	OlderThan time.Duration // images not used for this long; 0: age does not matter
+	Partials  time.Duration // unfinished downloads of at least this age; 0: a day
 }
 
-// GC removes what nothing needs: images without a name, images that the options call too old,
-// blobs of no image, unfinished downloads. It never removes an image that is held, or a blob that a
+// GC removes images without a name, images that the options select, blobs of no image, and
+// unfinished downloads. It never removes an image that is held. It never removes a blob that a
 // process found or made for an image it has not named yet.
 func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
 	freed := &Freed{}
@@ -94,8 +95,9 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
 	return freed, nil
 }
 
-// drop takes the images that which wants out of the index, and returns what is left. Those that are
-// held stay, unless forced. The index is written before any blob goes. The caller has the lock.
+// drop removes the images that match which from the index, and returns the others. It keeps images
+// that are held, unless force is set. It writes the index before any blob is removed. The caller has
+// the lock.
 func (s *Store) drop(entries []entry, which func(entry) bool, force bool, freed *Freed) ([]entry, error) {
 	var left []entry
 	var claims []*os.File
@@ -136,7 +138,8 @@ func (s *Store) drop(entries []entry, which func(entry) bool, force bool, freed 
 	return left, nil
 }
 
-// removeBlobs removes what no image has and nobody pinned. The caller has the lock.
+// removeBlobs removes the blobs that no image has and no process has pinned. The caller has the
+// lock.
 func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 	keep, err := s.reachable(entries)
 	if err != nil {
@@ -155,8 +158,8 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 	})
 }
 
-// reachable returns the blobs of all images. Of one whose manifest is damaged that is the manifest:
-// it has to be pulled again.
+// reachable returns the blobs of all images. For an image whose manifest is damaged it returns only
+// the manifest, because the image must be pulled again.
 func (s *Store) reachable(entries []entry) (map[oci.Digest]bool, error) {
 	keep := map[oci.Digest]bool{}
 	for _, e := range entries {
@@ -179,7 +182,7 @@ func (s *Store) reachable(entries []entry) (map[oci.Digest]bool, error) {
 	return keep, nil
 }
 
-// removeUsed removes the used files of images that are gone.
+// removeUsed removes the used files of images that have been removed.
 func (s *Store) removeUsed(entries []entry) error {
 	keep := map[string]bool{}
 	for _, e := range entries {
@@ -194,7 +197,7 @@ func (s *Store) removeUsed(entries []entry) error {
 	})
 }
 
-// removePartials removes unfinished downloads that nobody is at.
+// removePartials removes unfinished downloads that no process has locked.
 func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
 	age := o.Partials
 	if age == 0 {
@@ -202,7 +205,7 @@ func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
 	}
 	return s.eachFile("partial", func(name, path string) error {
 		st, err := os.Lstat(path)
-		// A temporary file is made a moment before it is locked.
+		// A temporary file is created a moment before it is locked.
 		fresh := strings.HasPrefix(name, tempPrefix) && err == nil && now.Sub(st.ModTime()) < time.Minute
 		if err != nil || fresh || now.Sub(st.ModTime()) < age && !o.All {
 			return nil
@@ -213,7 +216,7 @@ func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
 	})
 }
 
-// removeTemps removes what a killed writeFile left.
+// removeTemps removes the temporary files that a killed writeFile left, after an hour.
 func (s *Store) removeTemps(now time.Time) error {
 	return s.eachFile("", func(name, path string) error {
 		st, err := os.Lstat(path)
@@ -224,8 +227,8 @@ func (s *Store) removeTemps(now time.Time) error {
 	})
 }
 
-// eachFile calls do for each name in a directory of the store. A directory that is not there has
-// none.
+// eachFile calls do for each name in a directory of the store. It treats a missing directory as
+// empty.
 func (s *Store) eachFile(dir string, do func(name, path string) error) error {
 	list, err := os.ReadDir(s.path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -238,7 +241,8 @@ func (s *Store) eachFile(dir string, do func(name, path string) error) error {
 	return errors.Join(errs...)
 }
 
-// removeUnlocked removes a file that nobody has locked, and returns its size, or -1 if it stays.
+// removeUnlocked removes a file that no process has locked. It returns the file's size, or -1 if it
+// was not removed.
 func removeUnlocked(path string) (int64, error) {
 	f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_EX)
 	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {

@@ -74,7 +74,7 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 }
 
-// aged makes an image look as if it was last used so long ago.
+// aged sets an image's time of last use back.
 func aged(t *testing.T, s *Store, img *Image, age time.Duration) {
 	t.Helper()
 	then := time.Now().Add(-age)
@@ -87,7 +87,7 @@ func TestGC(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		options GCOptions
-		gone    string // of the images "new", "old", "held", "moved"
+		gone    string // removed images, of "new", "old", "held" and "moved"
 	}{
 		{"nothing said", GCOptions{}, "moved"},
 		{"by age", GCOptions{OlderThan: time.Hour}, "moved old"},
@@ -128,7 +128,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// TestGCPinned: a blob that is to be part of an image stays, until nobody says so any more.
+// TestGCPinned checks that a pinned blob is kept until no process pins it.
 func TestGCPinned(t *testing.T) {
 	s := newStore(t)
 	other, err := Open(s.Dir())
@@ -139,7 +139,7 @@ func TestGCPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The other one only finds the layer.
+	// The other store finds the layer and pins it.
 	if _, err := other.Begin(t.Context(), oci.DigestOf([]byte("a layer")), 7); !errors.Is(err, ErrPresent) {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestGCLeftovers(t *testing.T) {
 	}
 }
 
-// TestGCDamaged: what cannot be read is no reason to remove anything else.
+// TestGCDamaged checks that GC removes nothing if the index is damaged.
 func TestGCDamaged(t *testing.T) {
 	s := newStore(t)
 	img := addImage(t, s, "a:1", []byte("x"))

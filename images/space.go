@@ -7,19 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Space keeps writers from filling the file system of a directory. The zero Dir is not ready.
+// A Space keeps writers from filling the file system of a directory. Dir must be set.
 type Space struct {
 	Dir  string
-	left int64 // that may be written before the file system is asked again
+	left int64 // bytes that may be written before the next statfs(2)
 }
 
 const (
 	spaceStride = 64 << 20
-	leastMargin = 32 << 20  // what stays free on a disk that is not tiny,
-	mostMargin  = 256 << 20 // and on a large one
+	leastMargin = 32 << 20  // minimum free space, except on disks under 512 MiB
+	mostMargin  = 256 << 20 // limit for the free space kept on a large disk
 )
 
-// Take counts bytes that are about to be written. The error is [unix.ENOSPC] if too little would stay free.
+// Take counts n bytes that are about to be written. It returns [unix.ENOSPC] if too little space would stay
+// free.
 func (s *Space) Take(n int64) error {
 	if s.left -= n; s.left >= 0 {
 		return nil
@@ -38,10 +39,10 @@ func (s *Space) Take(n int64) error {
 	return nil
 }
 
-// Writer counts what f is given. Take's error comes before anything is written.
+// Writer returns a writer to f that counts its bytes. If Take fails, nothing is written.
 func (s *Space) Writer(f *os.File) *SpaceWriter { return &SpaceWriter{s, f} }
 
-// A SpaceWriter writes as long as there is space.
+// A SpaceWriter writes to a file while the file system has enough free space.
 type SpaceWriter struct {
 	space *Space
 	f     *os.File

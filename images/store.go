@@ -12,7 +12,7 @@ import (
 	"demesne/images/oci"
 )
 
-// What callers ask about an error of a store.
+// Errors of a store, for [errors.Is].
 var (
 	ErrNotFound = errors.New("not in the store")
 	ErrCorrupt  = errors.New("damaged")
@@ -20,8 +20,8 @@ var (
 	ErrInUse    = errors.New("a sandbox uses it")
 )
 
-// A Store is one directory of images. It is safe for any number of goroutines and processes. A
-// process that only reads may open one that it cannot write.
+// A Store is a directory of images. It is safe for concurrent use by goroutines and by processes. A
+// process that only reads may open a store that it cannot write to.
 type Store struct {
 	dir string
 
@@ -29,9 +29,10 @@ type Store struct {
 	pins map[oci.Digest]*os.File // blobs that no image names yet, each with a shared flock
 }
 
-// DefaultDir returns where images are kept: $DEMESNE_IMAGE_STORE, else /var/lib/demesne/images for root,
-// where that can be made, else ~/.demesne/images. One that is set must be absolute: the programs
-// that share it start in different directories.
+// DefaultDir returns the directory of images. That is $DEMESNE_IMAGE_STORE if set. Root uses
+// /var/lib/demesne/images if it can be created and written to. The fallback is ~/.demesne/images.
+// $DEMESNE_IMAGE_STORE must be absolute, because the programs that share the store start in different
+// directories.
 func DefaultDir() (string, error) {
 	if dir := os.Getenv("DEMESNE_IMAGE_STORE"); dir != "" {
 		if !filepath.IsAbs(dir) {
@@ -59,8 +60,8 @@ const (
 	layout     = `{"imageLayoutVersion":"1.0.0"}`
 )
 
-// Open opens the store in dir, and makes it if it is not there. It is refused if others may write
-// to it: they could replace what was verified.
+// Open opens the store in dir, and creates it if it does not exist. It refuses a world-writable
+// directory: other users could replace verified blobs.
 func Open(dir string) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -80,17 +81,18 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// made says whether create has been here. An image layout that another tool made lacks the trees.
+// made reports whether create has completed here. An image layout that another tool made has no trees
+// directory.
 func (s *Store) made() bool {
 	_, err1 := os.Lstat(s.path("trees"))
 	_, err2 := os.Lstat(s.path(layoutFile))
 	return err1 == nil && err2 == nil
 }
 
-// create makes the directories, trees after the others and oci-layout last: where both are,
-// everything is. Any number of processes may do so at once.
+// create makes the directories, trees last, and then the file oci-layout. If both exist, the store is
+// complete. Any number of processes may call create at once.
 func (s *Store) create() error {
-	// The unpacker of real root's runner is another uid, and reads blobs.
+	// The unpacker of root's runner has another uid and must read the blobs.
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
 		mode = 0o755
@@ -106,14 +108,14 @@ func (s *Store) create() error {
 	return writeFile(s.path(layoutFile), []byte(layout), 0o644)
 }
 
-// makeDir makes a directory with its mode, and those above it with 0755, whatever the umask. One that
-// is there stays as it is.
+// makeDir makes a directory with mode, and missing parents with 0755, independent of the umask. It
+// leaves an existing directory unchanged.
 func makeDir(path string, mode fs.FileMode) error {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
 			return nil
 		}
-		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR} // mkdir(2) says that it exists
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR} // mkdir(2) would return EEXIST
 	}
 	if parent := filepath.Dir(path); parent != path {
 		if err := makeDir(parent, 0o755); err != nil {
@@ -121,7 +123,7 @@ func makeDir(path string, mode fs.FileMode) error {
 		}
 	}
 	if err := os.Mkdir(path, mode); err != nil {
-		// Another process may have made it by now.
+		// Another process may have made it meanwhile.
 		if st, serr := os.Stat(path); serr == nil && st.IsDir() {
 			return nil
 		}
@@ -133,7 +135,7 @@ func makeDir(path string, mode fs.FileMode) error {
 // Dir returns the absolute path of the store.
 func (s *Store) Dir() string { return s.dir }
 
-// Close lets go of the blobs that no image was made of. The store may be used on.
+// Close releases the blobs that no image names. The store can still be used afterwards.
 func (s *Store) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +150,8 @@ func (s *Store) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" 
 func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
 func (s *Store) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
 
-// writeFile replaces a file at once: whoever opens it, even after a power cut, finds the old content
-// or the new.
+// writeFile replaces a file atomically. A reader sees the old content or the new, even after a power
+// failure.
 func writeFile(path string, b []byte, mode fs.FileMode) (err error) {
 	dir, name := filepath.Split(path)
 	tmp, err := os.CreateTemp(dir, "."+name+"-*")
@@ -172,7 +174,7 @@ func writeFile(path string, b []byte, mode fs.FileMode) (err error) {
 	return syncDir(dir)
 }
 
-// syncDir makes renames and removals in a directory last.
+// syncDir makes renames and removals in a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

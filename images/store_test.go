@@ -18,7 +18,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	old := syscall.Umask(0o077) // of the process; put back below
+	old := syscall.Umask(0o077) // applies to the process; restored below
 	defer syscall.Umask(old)
 	dir := filepath.Join(t.TempDir(), "a", "images")
 	var wg sync.WaitGroup
@@ -110,7 +110,7 @@ func TestAddLookup(t *testing.T) {
 	}
 }
 
-// TestNamesMove: an image may have many names, a name one image.
+// TestNamesMove checks that an image may have many names, and a name points to one image.
 func TestNamesMove(t *testing.T) {
 	s := newStore(t)
 	one := addImage(t, s, "a/b:1", []byte("one"))
@@ -147,7 +147,7 @@ func sizeOf(t testing.TB, s *Store, d oci.Digest) int64 {
 	return st.Size()
 }
 
-// TestAmbiguousPrefix: the start of a digest must name one image.
+// TestAmbiguousPrefix checks that an abbreviated digest must match one image.
 func TestAmbiguousPrefix(t *testing.T) {
 	a, b := oci.Digest("sha256:"+someHex), oci.Digest("sha256:"+someHex[:60]+"ffff")
 	entries := []entry{{Descriptor: oci.Descriptor{Digest: a}}, {Descriptor: oci.Descriptor{Digest: b}}}
@@ -204,7 +204,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// TestLookupDamaged: each of the three files that are read may be damaged.
+// TestLookupDamaged damages each of the three files that Lookup reads.
 func TestLookupDamaged(t *testing.T) {
 	for name, damage := range map[string]func(s *Store, img *Image) error{
 		"no manifest":    func(s *Store, img *Image) error { return os.Remove(s.blobPath(img.Digest)) },
@@ -231,7 +231,7 @@ func TestLookupDamaged(t *testing.T) {
 	}
 }
 
-// TestIndexKeepsForeign: what another tool wrote about an image stays.
+// TestIndexKeepsForeign checks that annotations of other tools are kept.
 func TestIndexKeepsForeign(t *testing.T) {
 	s := newStore(t)
 	addImage(t, s, "a:1", []byte("x"))
@@ -271,7 +271,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestForeignLayout: an image layout that another tool made becomes a store.
+// TestForeignLayout checks that an image layout of another tool can be opened as a store.
 func TestForeignLayout(t *testing.T) {
 	s := newStore(t)
 	img := addImage(t, s, "a:1", []byte("x"))
@@ -325,7 +325,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestReadOnly: who may only read a store can use what is in it.
+// TestReadOnly checks that a process without write access can use the images of a store.
 func TestReadOnly(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Log("root writes where it must not; what is looked at is that nothing is opened for writing")
@@ -372,7 +372,7 @@ func TestLockWaits(t *testing.T) {
 	}
 }
 
-// TestLockReplaced: a lock on a file that is gone is no lock.
+// TestLockReplaced checks that a lock on a removed file does not count.
 func TestLockReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := tryLockFile(path, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)

@@ -13,8 +13,8 @@ import (
 	"demesne/images/oci"
 )
 
-// Sweep removes the unpacked layers that no image of the store has, no sandbox has mounted and keep does not name. It
-// returns how many bytes that freed. It follows [Store.Remove] and [Store.GC].
+// Sweep removes an unpacked layer if no image of the store has it, no sandbox has mounted it and keep does not
+// contain it. It returns the number of bytes freed. Call it after [Store.Remove] or [Store.GC].
 func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err error) {
 	all, err := c.Store.DiffIDs()
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err
 	return result.Freed, nil
 }
 
-// Import makes an image of a root file system, in a tar or a directory, or loads the archive that
-// `docker save` and its like write.
+// Import makes an image from a root file system, given as a tar file or a directory. It also loads an archive in the
+// format of `docker save`.
 func (c *Client) Import(ctx context.Context, src string, name imageref.Ref, progress func(events.Event)) (*Image, error) {
 	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
 		return nil, fmt.Errorf("import image %q: no name that an image can be given", name)
@@ -56,19 +56,18 @@ func (c *Client) Import(ctx context.Context, src string, name imageref.Ref, prog
 	return c.Store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(result.Digest), Full: string(result.Digest)})
 }
 
-// Save writes an image of the store as an archive, in the format "oci" or "docker", to a file that
-// may be a pipe.
+// Save writes an image of the store as an archive to out, which may be a pipe. The format is "oci" or "docker".
 func (c *Client) Save(ctx context.Context, ref imageref.Ref, out *os.File, format string, progress func(events.Event)) error {
 	return c.stream(ctx, "save", ref, out, progress, "--format", format)
 }
 
-// Export writes the root file system of an image of the store as one tar.
+// Export writes the root file system of an image of the store as one tar archive.
 func (c *Client) Export(ctx context.Context, ref imageref.Ref, out *os.File, progress func(events.Event)) error {
 	return c.stream(ctx, "export", ref, out, progress)
 }
 
-// stream copies what a program writes on its descriptor 3. It is a pipe of ours: opened by its name,
-// the caller's own file would be truncated, or be a socket that cannot be opened.
+// stream copies to out what demesne-images writes to its descriptor 3. That descriptor is a pipe and not out itself:
+// demesne-images opens it by name, which would truncate a file and fails for a socket.
 func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out *os.File, progress func(events.Event), flags ...string) error {
 	img, err := c.Store.Lookup(ref)
 	if err != nil {
@@ -90,7 +89,7 @@ func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out 
 	go func() {
 		defer close(copied)
 		if _, err := io.Copy(out, r); err != nil {
-			cancel(err) // and lets the program write on until it is told
+			cancel(err) // drain the pipe until the program stops
 			_, _ = io.Copy(io.Discard, r)
 		}
 	}()
@@ -107,7 +106,7 @@ func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out 
 	return nil
 }
 
-// name returns what demesne-images is to call an image of the store: a full name where it has one.
+// name returns the name to pass to demesne-images: the full name if ref has one, else the digest.
 func name(img *Image, ref imageref.Ref) string {
 	if ref.Kind == imageref.Pinned {
 		return string(img.Digest)
@@ -115,8 +114,8 @@ func name(img *Image, ref imageref.Ref) string {
 	return ref.Full
 }
 
-// ToFile lets write fill a file that appears under its name, for its owner alone, when it is complete.
-// A pipe or device is written to as it is.
+// ToFile calls write with a temporary file and renames it to path when it is complete. The file is readable by its
+// owner only. A pipe or device at path is written to directly.
 func ToFile(path string, write func(*os.File) error) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -10,19 +10,19 @@ import (
 	"demesne/images/oci"
 )
 
-// An unpacker is one `demesne-images unpack`, started when the first layer comes.
+// An unpacker is one run of `demesne-images unpack`, started with the first layer.
 type unpacker struct {
 	c      *Client
 	ctx    context.Context
-	cancel context.CancelCauseFunc // ends a pull whose layers are not wanted any more
+	cancel context.CancelCauseFunc // cancels the pull when its layers are no longer wanted
 	seen   map[oci.Digest]bool     // layers passed on, by DiffID
-	lines  chan string             // has room for every layer an image may have
-	ended  chan struct{}           // closed when it has ended; nil before it has begun
+	lines  chan string             // has capacity for every layer an image may have
+	ended  chan struct{}           // closed when the run has ended; nil before it started
 	err    error
 
 	mu       sync.Mutex
 	progress func(events.Event)
-	blobs    map[oci.Digest]oci.Digest // which blob a DiffID came from
+	blobs    map[oci.Digest]oci.Digest // the blob of each DiffID
 	finished map[oci.Digest]bool       // by DiffID
 }
 
@@ -36,7 +36,7 @@ func (c *Client) unpacker(ctx context.Context, cancel context.CancelCauseFunc, p
 	}
 }
 
-// pulled takes an event of the pull. A layer that landed is unpacked at once.
+// pulled handles an event of the pull. It passes a layer on as soon as it is downloaded.
 func (u *unpacker) pulled(e events.Event) {
 	u.mu.Lock()
 	u.progress(e)
@@ -46,7 +46,7 @@ func (u *unpacker) pulled(e events.Event) {
 	}
 }
 
-// add passes a layer on, once. It never waits.
+// add passes a layer to the unpacker once. It never blocks.
 func (u *unpacker) add(l oci.Layer) {
 	if u.seen[l.DiffID] {
 		return
@@ -64,7 +64,7 @@ func (u *unpacker) add(l oci.Layer) {
 		u.ended = make(chan struct{})
 		go u.run(u.lines)
 	}
-	line, _ := json.Marshal(l) // strings and a number
+	line, _ := json.Marshal(l) // cannot fail: strings and a number
 	u.lines <- string(line)
 }
 
@@ -81,7 +81,7 @@ func (u *unpacker) run(lines <-chan string) {
 	}
 }
 
-// unpacked takes an event of the unpacking, and adds which blob it is about.
+// unpacked handles an event of the unpacker, and adds the digest of the layer's blob.
 func (u *unpacker) unpacked(e events.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -94,11 +94,10 @@ func (u *unpacker) unpacked(e events.Event) {
 	u.progress(e)
 }
 
-// finish says that no more layers come, and waits until all of them are unpacked. It may be called
-// twice.
+// finish ends the list of layers and waits until all of them are unpacked. It may be called twice.
 func (u *unpacker) finish() error {
 	if u.ended == nil {
-		return nil // nothing was to be done
+		return nil // nothing to unpack
 	}
 	if u.lines != nil {
 		close(u.lines)

@@ -13,14 +13,15 @@ import (
 	"demesne/images/oci"
 )
 
-// Damage is one thing that is wrong with a store.
+// Damage is one defect of a store.
 type Damage struct {
-	Digest oci.Digest // of the blob; "" for index.json
-	Names  []string   // of the images that need it
+	Digest oci.Digest // digest of the blob; "" for index.json
+	Names  []string   // names of the images that need it
 	Why    error
 }
 
-// Verify reads every blob, compares it with its name, and looks for every blob that an image needs.
+// Verify reads every blob, compares it with its digest, and checks that every blob that an image
+// needs exists.
 func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	entries, err := s.readIndex()
 	if errors.Is(err, ErrCorrupt) {
@@ -39,11 +40,11 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	return v.damage, nil
 }
 
-// A verifier collects damage.
+// A verifier collects the damage of one store.
 type verifier struct {
 	s     *Store
-	names map[oci.Digest][]string // of the images that need a blob
-	sizes map[oci.Digest]int64    // that images say a blob has
+	names map[oci.Digest][]string // names of the images that need a blob
+	sizes map[oci.Digest]int64    // size of a blob according to the manifests
 
 	mu     sync.Mutex
 	damage []Damage
@@ -55,8 +56,8 @@ func (v *verifier) report(d oci.Digest, why error) {
 	v.damage = append(v.damage, Damage{d, v.names[d], why})
 }
 
-// image notes which blobs an image needs, and reports what only its manifest and configuration
-// tell: the content of each blob comes later.
+// image records the blobs that an image needs. It reports a manifest or configuration that does not
+// parse; blobs checks the content of all blobs later.
 func (v *verifier) image(e entry) {
 	v.need(e.Descriptor, e.names)
 	raw, err := v.s.readBlob(e.Descriptor)
@@ -84,12 +85,12 @@ func (v *verifier) need(d oci.Descriptor, names []string) {
 	v.sizes[d.Digest] = d.Size
 }
 
-// blobs checks the blobs that are there, and then what is not.
+// blobs checks the blobs that exist and then reports the missing ones.
 func (v *verifier) blobs(ctx context.Context) error {
 	there := map[oci.Digest]bool{}
 	work := make(chan oci.Digest)
 	var wg sync.WaitGroup
-	for range 2 { // one reads while the other hashes
+	for range 2 { // so that one reads while the other hashes
 		wg.Go(func() {
 			for d := range work {
 				if err := v.s.checkBlob(ctx, d, v.size(d)); err != nil && ctx.Err() == nil {
@@ -101,7 +102,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	err := v.s.eachFile("blobs/sha256", func(name, _ string) error {
 		d, err := oci.ParseDigest(oci.Algorithm + name)
 		if err != nil {
-			return nil // no file of ours
+			return nil // not a blob
 		}
 		there[d] = true
 		work <- d
@@ -124,11 +125,11 @@ func (v *verifier) size(d oci.Digest) int64 {
 	return -1
 }
 
-// checkBlob reads a whole blob. A size of -1 is any.
+// checkBlob reads a whole blob. A size of -1 matches any size.
 func (s *Store) checkBlob(ctx context.Context, d oci.Digest, size int64) error {
 	f, err := os.Open(s.blobPath(d))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // collected since it was listed
+		return nil // garbage-collected since it was listed
 	}
 	if err != nil {
 		return err
@@ -151,9 +152,9 @@ func compare(ctx context.Context, f *os.File, d oci.Digest, size int64) error {
 	return nil
 }
 
-// Repair removes what Verify found, if it is still so, and so that a pull brings it again: damaged
-// blobs are removed, and an index that cannot be read is put aside. The images keep their names;
-// [Client.Ensure] pulls what is missing of them.
+// Repair removes what Verify found, if it is still damaged, so that a pull fetches it again. It
+// removes damaged blobs, and renames an unreadable index to index.json.damaged. With the index
+// intact the images keep their names, and [Client.Ensure] pulls their missing blobs.
 func (s *Store) Repair(ctx context.Context, damage []Damage) error {
 	var errs []error
 	for _, d := range damage {
@@ -169,7 +170,8 @@ func (s *Store) Repair(ctx context.Context, damage []Damage) error {
 	return nil
 }
 
-// removeBad removes a blob whose content is not what its name says, and that one only.
+// removeBad removes a blob if its content does not match its name. It does not remove a blob that
+// replaced it meanwhile.
 func (s *Store) removeBad(ctx context.Context, d oci.Digest) error {
 	path := s.blobPath(d)
 	f, err := os.Open(path)
@@ -194,7 +196,7 @@ func (s *Store) removeBad(ctx context.Context, d oci.Digest) error {
 	return os.Remove(path)
 }
 
-// resetIndex starts with an empty index, if the one that is there cannot be read.
+// resetIndex writes an empty index if the existing one cannot be read.
 func (s *Store) resetIndex(ctx context.Context) error {
 	lock, err := s.lock(ctx)
 	if err != nil {

@@ -64,7 +64,7 @@ func TestVerifyRepair(t *testing.T) {
 	}
 }
 
-// mended does what a pull does after a repair, and expects it to be enough.
+// mended adds the images again, like a pull after a repair, and checks the store.
 func mended(t *testing.T, s *Store, base []byte) {
 	t.Helper()
 	addImage(t, s, "a:1", base, []byte("a"))
@@ -76,7 +76,7 @@ func mended(t *testing.T, s *Store, base []byte) {
 	}
 }
 
-// TestRepairLooksAgain: what was mended meanwhile stays.
+// TestRepairLooksAgain checks that Repair keeps files that were repaired meanwhile.
 func TestRepairLooksAgain(t *testing.T) {
 	s := newStore(t)
 	img := addImage(t, s, "a:1", []byte("x"))
@@ -100,7 +100,7 @@ func TestVerifyCancelled(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsAll: one thing does not hide another.
+// TestVerifyFindsAll checks that Verify reports all damage.
 func TestVerifyFindsAll(t *testing.T) {
 	s := newStore(t)
 	a, b := addImage(t, s, "a:1", []byte("1"), []byte("2")), addImage(t, s, "b:1", []byte("3"))

@@ -72,13 +72,13 @@ func TestMCPManifest(t *testing.T) {
 	if want := filepath.Join(b.out, ".manifests", filepath.Base(dir)+".json"); r.field("manifest") != want || !strings.Contains(readFile(t, want), `"path": "sub/made"`) {
 		t.Errorf("manifest %q, want %q", r.field("manifest"), want)
 	}
-	if r := b.demesne("verify", dir); r.code != 0 || r.stdout != "3 files are as they were\n" {
+	if r := b.demesne("manifest", "verify", dir); r.code != 0 || r.stdout != "3 files are as they were\n" {
 		t.Errorf("at first: %+v", r)
 	}
 	// A sandbox that gets the directory again can change the files, but not their manifest.
 	c.must("sandbox_script", args{"command": "ls -a /in; cat /in/*/sub/made", "directories": []string{dir}})
 	b.sh("cd /out; echo other > sub/made; rm stdout.log; touch new", "--out", dir)
-	if r := b.demesne("verify", dir); r.code != 1 || r.stdout != "missing \"stdout.log\"\nchanged \"sub/made\"\nnew \"new\"\n" {
+	if r := b.demesne("manifest", "verify", dir); r.code != 1 || r.stdout != "missing \"stdout.log\"\nchanged \"sub/made\"\nnew \"new\"\n" {
 		t.Errorf("afterwards: %+v", r)
 	}
 	job := c.must("sandbox_script", args{"command": "echo made > made", "background": true}).field("job_id")

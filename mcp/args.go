@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// args are the arguments of a call as a client sent them. Clients and models differ in
-// how they write them, so only what a tool cannot do without is insisted on.
+// args are the arguments of a call, as the client sent them. Clients and models write them
+// differently, so only the required arguments are validated strictly.
 type args map[string]any
 
 func parseArgs(raw json.RawMessage) (args, error) {
@@ -22,7 +22,7 @@ func parseArgs(raw json.RawMessage) (args, error) {
 	return a, nil
 }
 
-// required returns a string that must be there.
+// required returns a string argument, or an error if it is missing.
 func (a args) required(name string) (string, error) {
 	v, ok := a[name]
 	if !ok || v == nil {
@@ -59,7 +59,7 @@ func (a args) number(name string) float64 {
 	return n
 }
 
-// numeric says of a number that is there whether it is one.
+// numeric returns a number, and whether the argument is a number or absent.
 func (a args) numeric(name string) (n float64, ok bool) {
 	switch v := a[name].(type) {
 	case nil:
@@ -73,8 +73,8 @@ func (a args) numeric(name string) (n float64, ok bool) {
 	return 0, false
 }
 
-// texts returns an optional list of strings. This one is strict: a file left out because
-// it was written in another way would be missed later, and far from here.
+// texts returns an optional list of strings. It is strict: a file that was dropped because of its
+// spelling would be noticed only later.
 func (a args) texts(name string) ([]string, error) {
 	v, ok := a[name]
 	if !ok || v == nil {
@@ -95,7 +95,7 @@ func (a args) texts(name string) ([]string, error) {
 	return out, nil
 }
 
-// table returns an optional object of strings; numbers and booleans are written out.
+// table returns an optional object of strings. It converts numbers and booleans to strings.
 func (a args) table(name string) (map[string]string, error) {
 	v, ok := a[name]
 	if !ok || v == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever arguments a client sends, what goes on from here is what the engine may be given.
+// FuzzArgs checks that no arguments of a client yield a request that the engine must not receive.
 func FuzzArgs(f *testing.F) {
 	for _, s := range []string{
 		"", "null", "[]", `"{}"`, `{"command":"x"}`, `{"command":"x","env":{"A":1,"B":true,"C":[]},"limits":{"memory":"1e3","pids":-1}}`,

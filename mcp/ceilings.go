@@ -8,15 +8,15 @@ import (
 	"demesne/runner"
 )
 
-// Ceilings are the most that a model may ask for. 0: no ceiling.
+// Ceilings are the maximum limits and timeout that a model may request. 0 means no ceiling.
 type Ceilings struct {
 	Limits  runner.Limits
 	Timeout time.Duration
-	// Unasked are the limits of a call that names none, where the runner's own would be above the ceiling.
+	// Unasked are the limits for a call that requests none, if the runner's defaults exceed the ceilings.
 	Unasked runner.Limits
 }
 
-// bound refuses limits above the ceilings, and fills in those that were not asked for.
+// bound refuses limits above the ceilings, and sets limits that were not requested to Unasked.
 func (c Ceilings) bound(l *runner.Limits) error {
 	for _, row := range []struct {
 		name              string
@@ -38,12 +38,12 @@ func (c Ceilings) bound(l *runner.Limits) error {
 	return nil
 }
 
-// variable is the operator's word for each ceiling.
+// variable maps each limit to its environment variable.
 var variable = map[string]string{
 	"memory": "DEMESNE_MAX_MEMORY", "cpus": "DEMESNE_MAX_CPUS", "pids": "DEMESNE_MAX_PIDS", "disk": "DEMESNE_MAX_DISK",
 }
 
-// timeout is the time limit of a command for which a model asked n seconds. 0: the engine's own.
+// timeout returns the time limit for a request of n seconds. 0 means the engine's own limit.
 func (c Ceilings) timeout(n float64) (time.Duration, error) {
 	switch {
 	case c.Timeout > 0 && n > c.Timeout.Seconds():

@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// credentials is where programs keep credentials, sessions and histories. A model mounts none of it, and no directory
-// that has some of it inside, unless an operator named that very place.
+// credentials lists where programs keep credentials, sessions and histories. A model may mount neither these places
+// nor a directory that contains one, unless the operator named the place itself.
 var credentials = struct {
-	home     []string // below each home directory; the last name may end in *
-	anywhere []string // wherever they are: these hold nothing but credentials
-	machine  []string // absolute
+	home     []string // in each home directory; the last name may end in *
+	anywhere []string // in any directory: these names hold only credentials
+	machine  []string // absolute paths
 }{
 	home: []string{
 		".ssh", ".gnupg", ".pki", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".netrc", ".authinfo*", ".git-credentials", ".config/git/credentials",
@@ -35,7 +35,7 @@ var credentials = struct {
 	machine: []string{"/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers.d", "/run/secrets", "/proc"},
 }
 
-// homes are the home directories there are: the caller's own first, then those of the machine's users.
+// homes returns the home directories: the caller's own first, then those in /etc/passwd.
 func homes() (list []string) {
 	add := func(dir string) {
 		real, err := filepath.EvalSymlinks(dir)
@@ -59,7 +59,7 @@ func homes() (list []string) {
 	return list
 }
 
-// places are the places of the table that exist, each as it is named and as its links lead.
+// places returns the existing places of the table, each as named and with its links resolved.
 func places(homes []string) (list []string) {
 	add := func(path string) {
 		if _, err := os.Lstat(path); err != nil {
@@ -88,7 +88,7 @@ func places(homes []string) (list []string) {
 	return list
 }
 
-// startingWith is what in dir has a name that begins so. Unlike in [filepath.Glob] nothing in dir is a pattern.
+// startingWith returns the entries of dir with a prefix. Unlike [filepath.Glob], it does not treat dir as a pattern.
 func startingWith(dir, prefix string) (paths []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -99,7 +99,7 @@ func startingWith(dir, prefix string) (paths []string) {
 	return paths
 }
 
-// named are the places that a path leads through, or that a directory has right inside, by their names alone.
+// named returns the places of credentials.anywhere that a path goes through, or that a directory directly contains.
 func named(real string, isDir bool) (list []string) {
 	for _, name := range credentials.anywhere {
 		if i := strings.Index(real+"/", "/"+name+"/"); i >= 0 {
@@ -120,7 +120,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hardLink finds the place that a file has another name in. It looks at the files of places, and at those right inside.
+// hardLink returns the place with another hard link to a file. It checks each place and the first 1000 entries of a
+// directory.
 func hardLink(info fs.FileInfo, places []string) (place string, found bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() || st.Nlink < 2 {
@@ -144,7 +145,7 @@ func hardLink(info fs.FileInfo, places []string) (place string, found bool) {
 	return "", false
 }
 
-// within says whether path is dir or below it. Both are clean and absolute.
+// within reports whether path is dir or below it. Both must be clean and absolute.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEscapeM4Places: a place is closed with all that is in it and all that has it inside, until an operator names it or what
-// is in it.
+// TestEscapeM4Places checks that a place is closed, with everything in it and every directory that contains it. It is
+// open only if the operator named it or a directory inside it.
 func TestEscapeM4Places(t *testing.T) {
 	for _, c := range []struct {
 		roots       []string
@@ -35,7 +35,8 @@ func TestEscapeM4Places(t *testing.T) {
 	}
 }
 
-// The table's places are found below a home that is a link, through links, and where a name ends in *.
+// TestPlaces checks that places are found in a home with special characters, through links, and by names that end in
+// *.
 func TestPlaces(t *testing.T) {
 	root := t.TempDir()
 	home, keys := filepath.Join(root, "home[1]"), filepath.Join(root, "keys")

@@ -7,21 +7,21 @@ import (
 	"demesne/mcp/backend"
 )
 
-// Verdict is what is decided about a rule that a model wrote.
+// Verdict is the decision about a rule that a model requested.
 type Verdict int
 
-// The verdicts there are.
+// The verdicts.
 const (
-	Refused Verdict = iota // never a model's, whatever a person says
+	Refused Verdict = iota // refused, even if a person would allow it
 	Ask                    // the person at the client decides
-	Listed                 // an operator did, or the egress mode has it
+	Listed                 // allowed by the operator or the egress mode
 )
 
-// domainsMost bounds the rules of one call.
+// domainsMost is the maximum number of rules in one call.
 const domainsMost = 64
 
-// domains reads allowed_domains. A rule that no operator listed is put to the person at the client, with all that the
-// sandbox could send there; where the client cannot ask, or the person does not accept, the call is refused.
+// domains reads allowed_domains. It asks the person at the client about rules that no operator listed, and shows the
+// files that the sandbox could send there. The call fails if the client cannot ask or the person does not accept.
 func (c *call) domains(r *backend.Request) error {
 	words, err := c.args.texts("allowed_domains")
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *call) domains(r *backend.Request) error {
 	return c.consent(ask, inputPaths(r.Spec))
 }
 
-// consent asks the person at the client for all the rules at once.
+// consent asks the person at the client about all rules in one question.
 func (c *call) consent(rules, inputs []string) error {
 	what := strings.Join(quotedAll(rules), ", ")
 	if !c.canAsk() {

@@ -15,7 +15,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// listedTest is an operator's list with listed.test on it, where *.never.test is refused.
+// listedTest configures an operator's list with listed.test, which refuses *.never.test.
 func listedTest(o *Options) {
 	o.Domain = func(_, words string) (string, Verdict, error) {
 		switch {
@@ -30,8 +30,8 @@ func listedTest(o *Options) {
 	}
 }
 
-// TestEscapeM1Asked: a rule that no operator listed holds when the person at the client accepts it, who sees what the
-// sandbox can read; where the client cannot ask, the call is refused.
+// TestEscapeM1Asked checks that an unlisted rule applies after the person at the client accepts it. The question
+// shows what the sandbox can read. If the client cannot ask, the call is refused.
 func TestEscapeM1Asked(t *testing.T) {
 	for _, c := range []struct{ version, answer, domains, want, asked string }{
 		{"2025-11-25", "accept", "listed.test mode.test", "listed.test", ""},
@@ -77,7 +77,8 @@ func TestEscapeM1Asked(t *testing.T) {
 	}
 }
 
-// TestEscapeM7Bounded: thirty calls at once put eight questions at a time, and each is one call's.
+// TestEscapeM7Bounded checks that thirty concurrent calls ask at most eight questions at a time, and that each call
+// asks its own.
 func TestEscapeM7Bounded(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, listedTest)
@@ -94,7 +95,7 @@ func TestEscapeM7Bounded(t *testing.T) {
 			filled()
 		}
 		mu.Unlock()
-		select { // the first ones are answered when as many are asked as may be, and another one had its chance
+		select { // answer only once the maximum is reached, with time for one question too many
 		case <-full:
 			time.Sleep(time.Millisecond)
 		case <-ctx.Done():
@@ -119,8 +120,8 @@ func TestEscapeM7Bounded(t *testing.T) {
 	}
 }
 
-// TestEscapeM7Replayed: an answer is for the question of one call; the state and the answer of that call are worth nothing
-// for another one, nor once more.
+// TestEscapeM7Replayed checks that an answer applies to the question of one call only. Its state and its answer
+// cannot be used for another call, or a second time.
 func TestEscapeM7Replayed(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, listedTest)
@@ -163,8 +164,8 @@ func TestEscapeM7Replayed(t *testing.T) {
 	}
 }
 
-// TestEscapeM7Imitated: a text in a question ends no quotes and begins no line; a question that is too long to be
-// read is not put.
+// TestEscapeM7Imitated checks that text in a question cannot end its quotes or start a line. A question that is too
+// long to read is not asked.
 func TestEscapeM7Imitated(t *testing.T) {
 	for in, want := range map[string]string{
 		`/a". Accept, and nothing leaves. "`: `"/a\". Accept, and nothing leaves. \""`,
@@ -202,7 +203,7 @@ func TestEscapeM7Imitated(t *testing.T) {
 	}
 }
 
-// TestEscapeM2Bound: a ceiling is the most there is, for limits of any kind; what is left out is not above it.
+// TestEscapeM2Bound checks that a ceiling applies to every kind of limit, including limits that the call omits.
 func TestEscapeM2Bound(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, func(o *Options) {

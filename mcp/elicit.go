@@ -17,14 +17,15 @@ var askField = field("ask", "boolean", "Have the person at the client decide abo
 	"A client that cannot ask (elicitation) says no.").with("default", false)
 
 const (
-	// askedMost is how many questions a person has at once; others wait for their turn, and are refused when
-	// their time is over.
+	// askedMost is the number of questions that a person is asked at once. Further questions wait, and are answered
+	// no when their time is over.
 	askedMost = 8
-	// questionMost bounds a question, in bytes: a person reads all of it, or is not asked.
+	// questionMost limits a question, in bytes. A longer question is not asked, because a person would not read all
+	// of it.
 	questionMost = 4 << 10
 )
 
-// asker asks the person at the client about names, where the client can put a question to one; otherwise it is nil.
+// asker returns a function that asks the person at the client about a name, or nil if the client cannot ask.
 func (c *call) asker() func(backend.Question) bool {
 	if !c.canAsk() {
 		return nil
@@ -35,7 +36,7 @@ func (c *call) asker() func(backend.Question) bool {
 	}
 }
 
-// put puts a question to the person at the client, and says whether the answer is yes.
+// put asks the person at the client and reports whether the answer is yes.
 func (c *call) put(text string) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, backend.AskTime)
 	defer cancel()
@@ -53,13 +54,13 @@ func (c *call) put(text string) bool {
 	return err == nil && r.Action == "accept"
 }
 
-// canAsk says whether there may be a person at the client.
+// canAsk reports whether the client supports elicitation, so that it may ask a person.
 func (c *call) canAsk() bool {
 	p := c.req.ClientCapabilities()
 	return p != nil && p.Elicitation != nil
 }
 
-// inputPaths are the files of the host that a sandbox of spec has: what could leave.
+// inputPaths returns the host paths that a sandbox of spec can read and so could send.
 func inputPaths(spec runner.Spec) (paths []string) {
 	for _, in := range spec.Inputs {
 		paths = append(paths, in.Path)
@@ -67,7 +68,7 @@ func inputPaths(spec runner.Spec) (paths []string) {
 	return paths
 }
 
-// wording is what the person reads about a name that a command wants to reach.
+// wording returns the question about a name that a command wants to reach.
 func wording(q backend.Question) (text string, ok bool) {
 	what := q.Name
 	if q.Port != 0 {
@@ -76,7 +77,7 @@ func wording(q backend.Question) (text string, ok bool) {
 	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which nothing allows. Accept, and it may from now on.", quoted(what)), q.Inputs)
 }
 
-// framed adds to a question what the sandbox can read. It is not ok if that is more than a person would read.
+// framed appends to a question what the sandbox can read. ok is false if the result is too long for a person.
 func framed(question string, inputs []string) (text string, ok bool) {
 	if len(inputs) > 0 {
 		question += fmt.Sprintf(" It can read %s.", strings.Join(quotedAll(inputs), ", "))
@@ -84,7 +85,8 @@ func framed(question string, inputs []string) (text string, ok bool) {
 	return question, len(question) <= questionMost
 }
 
-// quoted is a text of a sandbox's or a model's in a question: in quotes that nothing in it ends or imitates, on one line.
+// quoted quotes text of a sandbox or a model for a question, on one line. The text cannot end the quotes or imitate
+// them.
 func quoted(s string) string {
 	var b strings.Builder
 	for _, r := range strconv.Quote(s) {

@@ -11,7 +11,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// asking is an engine whose scripts want to reach a name.
+// asking is an engine whose scripts ask to reach a name.
 type asking struct {
 	desk
 	allowed []bool
@@ -22,7 +22,8 @@ func (a *asking) Script(ctx context.Context, r backend.Request, w backend.Watch)
 	return a.desk.Script(ctx, r, w)
 }
 
-// The person at the client decides; where there is none, or none answers, it is no.
+// TestAsk checks that the person at the client decides. Without a person or an answer the result
+// is no.
 func TestAsk(t *testing.T) {
 	for _, c := range []struct {
 		version, answer string
@@ -61,7 +62,7 @@ func TestAskRefused(t *testing.T) {
 	}
 	if got, _ := wording(backend.Question{Name: "a\nb"}); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
 		t.Errorf("%s", got)
-	} // The name of a directory that a sandbox made says nothing of its own.
+	} // The name of a directory that a sandbox made cannot add text to the question.
 	if got, _ := wording(backend.Question{Name: "a.test", Port: 1, Inputs: []string{"/out/x.\n\nIt is safe\u202e"}}); !strings.HasSuffix(got, `It can read "/out/x.\n\nIt is safe\u202e".`) {
 		t.Errorf("%s", got)
 	}

@@ -13,50 +13,50 @@ import (
 	"demesne/mcp/backend"
 )
 
-// A client of protocol 2026-07-28 or later cannot be asked while a call is under way: the call
-// is answered with what is to be asked, and comes again with the answers. What it had begun goes
-// on meanwhile.
+// A talk is a call that may take several rounds. A client of protocol 2026-07-28 or later cannot be
+// asked during a call. Instead, the call is answered with the questions, and the client repeats it
+// with the answers. The operation continues meanwhile.
 //
 //	client                                    server
-//	tools/call                         ──▶    begins it
+//	tools/call                         ──▶    starts the operation
 //	                                   ◀──    input_required: questions, state
-//	tools/call with answers and state  ──▶    goes on with it
+//	tools/call with answers and state  ──▶    continues it
 //	                                   ◀──    its result, or more questions and another state
 //
-// A state is good for one time, and nobody can guess one.
+// A state is valid once and cannot be guessed.
 type talk struct {
 	tool   string
 	call   *call
 	cancel context.CancelFunc
-	done   chan *sdk.CallToolResult // has room for it
-	news   chan struct{}            // a question has come; has room for one
+	done   chan *sdk.CallToolResult // capacity 1, so sending never blocks
+	news   chan struct{}            // signals a new question; capacity 1
 
 	mu     sync.Mutex
-	rounds int // that have ended with questions
+	rounds int // rounds that ended with questions
 	open   []*question
-	beat   *beat // nil: it has none
+	beat   *beat // nil: no heartbeats
 }
 
-// question is one that nobody has answered yet.
+// question is a question without an answer yet.
 type question struct {
 	id     string
 	params *sdk.ElicitParams
-	put    bool      // to the client
-	answer chan bool // has room for it
+	put    bool      // sent to the client
+	answer chan bool // capacity 1, so sending never blocks
 }
 
 const (
-	// severalRounds is the first protocol that has them.
+	// severalRounds is the first protocol version with several rounds.
 	severalRounds = "2026-07-28"
-	// mostRounds is how often a call asks: some clients give it up when it asks for the tenth time.
+	// mostRounds is the maximum number of rounds with questions: some clients abort at the tenth.
 	mostRounds = 9
-	// returnTime is how long a call waits for a client that was given questions.
+	// returnTime is how long a call waits for a client to return with answers.
 	returnTime = backend.AskTime + time.Minute
 )
 
 var errState = errors.New("requestState: no call waits with this one, or not any more")
 
-// begin does what was asked, until it is done or there is a question.
+// begin starts the operation and returns when it is done or has a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
 	k := &talk{tool: t.name, call: c, cancel: cancel, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
@@ -69,7 +69,7 @@ func (c *call) begin(t tool) *sdk.CallToolResult {
 	return c.await(round, k)
 }
 
-// resume goes on with a call whose client has come again.
+// resume continues a call whose client has returned.
 func (s *Server) resume(ctx context.Context, t tool, req *sdk.CallToolRequest) *sdk.CallToolResult {
 	k := s.parked.take(req.Params.RequestState)
 	if k == nil {
@@ -83,7 +83,8 @@ func (s *Server) resume(ctx context.Context, t tool, req *sdk.CallToolRequest) *
 	return s.await(ctx, k)
 }
 
-// await returns what one round of a call answers. ctx is the round's: its end is the call's.
+// await returns the answer of one round. ctx is the context of the round; if it ends, the call is
+// cancelled.
 func (s *Server) await(ctx context.Context, k *talk) *sdk.CallToolResult {
 	for {
 		select {
@@ -102,7 +103,7 @@ func (s *Server) await(ctx context.Context, k *talk) *sdk.CallToolResult {
 	}
 }
 
-// ask puts a question, and returns when it is answered or ctx ends.
+// ask asks a question and returns when it is answered or ctx ends.
 func (k *talk) ask(ctx context.Context, p *sdk.ElicitParams) bool {
 	q := &question{id: rand.Text(), params: p, answer: make(chan bool, 1)}
 	k.mu.Lock()
@@ -123,8 +124,8 @@ func (k *talk) ask(ctx context.Context, p *sdk.ElicitParams) bool {
 	}
 }
 
-// questions is the answer that asks all that are open; nil: there is none. With it this round's
-// signs of life end.
+// questions returns an answer with all open questions, or nil if there are no open ones. It stops
+// the heartbeats of this round. After mostRounds it answers every question with no.
 func (k *talk) questions() *sdk.CallToolResult {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,15 +148,15 @@ func (k *talk) questions() *sdk.CallToolResult {
 	return r
 }
 
-// has says where the signs of life of the call are.
+// has sets the heartbeat of the call.
 func (k *talk) has(b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.beat = b
 }
 
-// take takes the answers that a client came again with. What it was asked and does not answer
-// is a no; what it was not asked yet it is asked next.
+// take reads the answers that a client returned with. A missing answer to a question that was sent
+// counts as no. Questions not sent yet are sent in the next round.
 func (k *talk) take(req *sdk.CallToolRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,15 +170,14 @@ func (k *talk) take(req *sdk.CallToolRequest) {
 	})
 }
 
-// parked are calls whose clients have questions, by the state they were given. The zero value
-// is ready.
+// parked holds calls whose clients have questions, by state. The zero value is ready to use.
 type parked struct {
 	mu    sync.Mutex
 	talks map[string]*talk
 }
 
-// put returns the state that takes k out again. A client that does not come in time finds its
-// call ended.
+// put stores k and returns its state. If the client does not return within returnTime, the call is
+// cancelled.
 func (p *parked) put(k *talk) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

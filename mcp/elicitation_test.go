@@ -14,7 +14,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// curious is an engine whose scripts want to reach one name after another, or all at once.
+// curious is an engine whose scripts ask to reach several names, in sequence or concurrently.
 type curious struct {
 	desk
 	names   int
@@ -42,7 +42,7 @@ func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Watch
 	return e.desk.Script(ctx, r, w)
 }
 
-// rounds is a client that answers by itself what it is asked.
+// rounds returns a client that does not answer questions automatically, and its server.
 func rounds(t *testing.T, e *curious) (*sdk.ClientSession, *Server) {
 	e.ended = make(chan struct{})
 	s, _ := serverFor(t, &e.desk)
@@ -55,7 +55,7 @@ func rounds(t *testing.T, e *curious) (*sdk.ClientSession, *Server) {
 	}, severalRounds), s
 }
 
-// again calls sandbox_script, or comes again with answers to what r asks.
+// again calls sandbox_script, or repeats a call with answers to the questions of r.
 func again(t *testing.T, cs *sdk.ClientSession, tool string, r *sdk.CallToolResult, action string) *sdk.CallToolResult {
 	t.Helper()
 	p := &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(`{"command":"x","ask":true}`)}
@@ -78,7 +78,7 @@ func TestRounds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		engine  *curious
-		actions []string // one a round
+		actions []string // one per round
 		want    string
 	}{
 		{"none", &curious{}, nil, "[]"},
@@ -103,7 +103,8 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// What is asked at once may come in one round or in several; each is asked once.
+// TestRoundsAtOnce checks that concurrent questions may arrive in one round or in several. Each
+// is asked once.
 func TestRoundsAtOnce(t *testing.T) {
 	e := &curious{names: 5, atOnce: true}
 	cs, _ := rounds(t, e)
@@ -117,7 +118,7 @@ func TestRoundsAtOnce(t *testing.T) {
 	}
 }
 
-// A state is for its call, and for one time.
+// TestRoundsState checks that a state is valid for its call only, and only once.
 func TestRoundsState(t *testing.T) {
 	e := &curious{names: 2}
 	cs, _ := rounds(t, e)
@@ -128,7 +129,7 @@ func TestRoundsState(t *testing.T) {
 		r    *sdk.CallToolResult
 	}{
 		{"sandbox_script", first}, {"sandbox_script", &sdk.CallToolResult{RequestState: "guessed"}},
-		{"sandbox_exec", second}, {"sandbox_script", second}, // the first of them took it
+		{"sandbox_exec", second}, {"sandbox_script", second}, // the first of them used up the state
 	} {
 		if r := again(t, cs, c.tool, c.r, "accept"); !r.IsError || r.Content[0].(*sdk.TextContent).Text != errState.Error() {
 			t.Errorf("%s: %+v", c.tool, r)
@@ -136,7 +137,7 @@ func TestRoundsState(t *testing.T) {
 	}
 }
 
-// A client that cancels the round that is under way ends the call.
+// TestRoundsCancelled checks that a client that cancels the current round cancels the call.
 func TestRoundsCancelled(t *testing.T) {
 	e := &curious{names: 1}
 	e.hold = make(chan struct{})
@@ -150,7 +151,7 @@ func TestRoundsCancelled(t *testing.T) {
 	<-e.ended
 }
 
-// The command of a client that does not come again is ended.
+// TestRoundsAbandoned checks that a call is cancelled if its client does not return.
 func TestRoundsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +169,7 @@ func TestRoundsAbandoned(t *testing.T) {
 	})
 }
 
-// A question that was not answered in time is not put any more.
+// TestRoundsLate checks that a question whose time is over is not asked any more.
 func TestRoundsLate(t *testing.T) {
 	k := &talk{news: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())

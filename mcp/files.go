@@ -69,7 +69,7 @@ func (c *call) copyOut() (*sdk.CallToolResult, error) {
 	return copyResult(fmt.Sprintf("downloaded: %s -> %s", src, did.Path), did), nil
 }
 
-// copied is what an upload or download did.
+// copied is the result of an upload or download.
 type copied struct {
 	Path     string            `json:"path"`
 	Files    int               `json:"files"`
@@ -87,7 +87,7 @@ var copiedFields = results(
 	field("left_out_count", "integer", "how many were not copied"),
 )
 
-// leftShown is how many of the files that were left out a text names.
+// leftShown is the maximum number of left-out files that a text names.
 const leftShown = 10
 
 func copyResult(text string, did backend.Copied) *sdk.CallToolResult {
@@ -104,7 +104,7 @@ func copyResult(text string, did backend.Copied) *sdk.CallToolResult {
 	return answer(text, copied{did.Path, did.Files, did.Bytes, did.Left, did.LeftAll})
 }
 
-// plainName quotes a name, which a sandbox chose, if it could be taken for something else.
+// plainName returns a name, quoted if it is ambiguous. A sandbox chose the name.
 func plainName(name string) string {
 	if quoted := fmt.Sprintf("%q", name); quoted != `"`+name+`"` || strings.ContainsAny(name, " ,()") {
 		return quoted

@@ -10,8 +10,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// testdata/first.json is what the first demesne answers tools/list: whoever was written for it
-// has to find each tool, parameter and field here, of the same type, and none more required.
+// TestFirstShape compares the tools with testdata/first.json, the tools/list result of the
+// original demesne. Each of its tools, parameters and fields must exist with the same type, and
+// no more may be required.
 func TestFirstShape(t *testing.T) {
 	raw, err := os.ReadFile("testdata/first.json")
 	if err != nil {
@@ -37,17 +38,18 @@ func TestFirstShape(t *testing.T) {
 			t.Errorf("%s: annotations %+v, were %+v", got.Name, got.Annotations, want.Annotations)
 		}
 		sameShape(t, got.Name+" takes", got.InputSchema, want.InputSchema, nil)
-		if want.OutputSchema == nil { // it answered text alone: fields are new to everybody
+		if want.OutputSchema == nil { // it answered only text, so every field is an addition
 			continue
 		}
 		sameShape(t, got.Name+" answers", got.OutputSchema, want.OutputSchema, backgroundLacks[got.Name])
 	}
 }
 
-// backgroundLacks are fields that were required, and are not in the answer to background=true.
+// backgroundLacks lists fields that were required and are absent from the reply to
+// background=true.
 var backgroundLacks = map[string][]string{"sandbox_script": {"exit_code", "output_dir", "stdout", "stderr"}}
 
-// sameShape compares objects; lacks are fields that are not required any more.
+// sameShape compares objects. lacks lists fields that are no longer required.
 func sameShape(t *testing.T, what string, got, want any, lacks []string) {
 	t.Helper()
 	if want == nil || got == nil {

@@ -13,19 +13,19 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxMessage bounds one message from the client, in bytes: an inline upload fits.
+// maxMessage is the maximum size of a client's message in bytes. An inline upload fits.
 const maxMessage = 64 << 20
 
-// frames is a connection over two streams: one JSON value after another, however they are laid
-// out; what goes out is one a line. What is no message is answered as such, with the line it is
-// in left out, and the next one is read: the SDK's own connection ends with it. The messages of a
-// batch, which protocols have that are older than 2025-06-18, are answered one by one.
+// frames is a connection over two streams. It reads consecutive JSON values in any layout, and
+// writes one message per line. It answers an invalid message with an error, skips the rest of its
+// line and reads on. The SDK's own connection would end. Protocols before 2025-06-18 have
+// batches, whose messages are answered one by one.
 type frames struct {
 	in    io.ReadCloser
-	from  source        // of in
-	dec   *json.Decoder // of from
+	from  source        // reads in
+	dec   *json.Decoder // decodes from
 	queue []jsonrpc.Message
-	most  int // bytes of a message
+	most  int // maximum bytes of a message
 
 	mu  sync.Mutex
 	out io.WriteCloser
@@ -37,16 +37,16 @@ func newFrames(in io.ReadCloser, out io.WriteCloser) *frames {
 	return f
 }
 
-// Connect makes frames a transport of itself.
+// Connect returns f itself.
 func (f *frames) Connect(context.Context) (sdk.Connection, error) { return f, nil }
 
-// SessionID is empty: there is one session.
+// SessionID returns "": there is only one session.
 func (f *frames) SessionID() string { return "" }
 
 // Close closes both streams.
 func (f *frames) Close() error { return errors.Join(f.in.Close(), f.out.Close()) }
 
-// Read returns the next message, or io.EOF. ctx is not heeded: see drainingConn.pump.
+// Read returns the next message, or io.EOF. It ignores ctx: see drainingConn.pump.
 func (f *frames) Read(context.Context) (jsonrpc.Message, error) {
 	for len(f.queue) == 0 {
 		var raw json.RawMessage
@@ -76,15 +76,16 @@ func (f *frames) Read(context.Context) (jsonrpc.Message, error) {
 	return m, nil
 }
 
-// skip leaves out the line that is n bytes behind the start of the frame that was read last.
+// skip skips the rest of the line at byte n of the last frame, and restarts the decoder behind
+// it.
 func (f *frames) skip(n int64) {
-	had, _ := io.ReadAll(f.dec.Buffered()) // from that start
+	had, _ := io.ReadAll(f.dec.Buffered()) // from the start of the frame
 	f.from.unread(had[min(max(n-1, 0), int64(len(had))):])
 	f.from.skipLine()
 	f.dec = json.NewDecoder(&f.from)
 }
 
-// messages are those of one JSON value.
+// messages returns the messages in one JSON value.
 func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
 	parts := []json.RawMessage{raw}
 	if raw[0] == '[' {
@@ -108,7 +109,7 @@ func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
 	return all, nil
 }
 
-// refuse answers what is no message, and so has no id.
+// refuse sends an error response without an id, because the invalid message has none.
 func (f *frames) refuse(code int64, err error) {
 	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": jsonrpc.Error{Code: code, Message: err.Error()}})
 	f.write(b)
@@ -132,11 +133,11 @@ func (f *frames) write(b []byte) error {
 
 var errLong = errors.New("the message is too long")
 
-// source reads r, not more than left bytes of it, and takes back what it has handed out.
+// source reads at most left bytes of r. Bytes can be put back with unread.
 type source struct {
 	r    io.Reader
 	left int
-	back []byte // taken back, and handed out again up to pos; nil: what came last is r's
+	back []byte // bytes put back; nil: the last read came from r
 	pos  int
 }
 
@@ -156,8 +157,8 @@ func (s *source) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// unread takes back b, the last that was handed out since it did so before. It costs no more
-// than b's length, or nothing: a client that sends nothing but errors is served in linear time.
+// unread puts back b, which must be the bytes read last. It copies at most b, and nothing if back
+// still contains them. A client that sends only errors is therefore served in linear time.
 func (s *source) unread(b []byte) {
 	if s.pos >= len(b) {
 		s.pos -= len(b)
@@ -166,7 +167,7 @@ func (s *source) unread(b []byte) {
 	s.back, s.pos = bytes.Clone(b), 0
 }
 
-// skipLine goes on with the end of the line.
+// skipLine skips to the end of the line; the next read starts at the newline.
 func (s *source) skipLine() {
 	var buf [4096]byte
 	for {
@@ -177,7 +178,7 @@ func (s *source) skipLine() {
 			return
 		}
 		if err != nil {
-			return // the next reader meets it again
+			return // the next read returns it again
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// readAll reads a client's whole input: what it asks, by method, and the errors it is answered.
+// readAll reads a client's whole input. It returns the methods called and the errors answered.
 func readAll(t testing.TB, in io.Reader) (methods, refused []string) {
 	t.Helper()
 	var out writer
@@ -51,7 +51,8 @@ func readAll(t testing.TB, in io.Reader) (methods, refused []string) {
 	return methods, refused
 }
 
-// What is no message is answered, and the next one is read, however the bytes come.
+// TestFrames checks that an invalid message is answered and the next one is read, however the
+// bytes are divided into reads.
 func TestFrames(t *testing.T) {
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	for _, c := range []struct{ in, methods, refused string }{
@@ -85,7 +86,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A message has a bound, and the one after it is read.
+// TestFramesLong checks that a message that is too long is refused, and the next one is read.
 func TestFramesLong(t *testing.T) {
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n"
 	fits := strings.Replace(ping, "ping", strings.Repeat("x", 1<<20-100), 1)
@@ -95,7 +96,7 @@ func TestFramesLong(t *testing.T) {
 	}
 }
 
-// Errors cost what they are long, however many there are.
+// TestFramesManyErrors checks that many errors are answered in linear time.
 func TestFramesManyErrors(t *testing.T) {
 	in := "{" + strings.Repeat(" ", 1<<19) + "x\n" + strings.Repeat("]\n", 50000)
 	if _, refused := readAll(t, strings.NewReader(in)); len(refused) != 50001 {
@@ -103,15 +104,15 @@ func TestFramesManyErrors(t *testing.T) {
 	}
 }
 
-// Whatever comes, reading ends with its end; what was whole before is whole; and after a line that
-// ends whatever it was in, a message is read.
+// FuzzFrames checks that reading always ends at the end of the input. A complete message before
+// the fuzzed bytes is read. After a line that terminates any open value, a message is read.
 func FuzzFrames(f *testing.F) {
 	for _, s := range []string{"", "x", "{", `{"jsonrpc":"2.0","id":1,"method":"a"}`, "[1,\n2]", `"\ud800`, "{\"a\":\n[}\n", "\xef\xbb\xbf{}", `[{"jsonrpc":"2.0","method":"a"},{}]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		first, last := `{"jsonrpc":"2.0","id":1,"method":"first"}`, `{"jsonrpc":"2.0","id":2,"method":"last"}`
-		// A NUL is in no JSON, whatever was open.
+		// JSON contains no NUL, so it terminates any open value.
 		methods, _ := readAll(t, strings.NewReader(first+"\n"+string(b)+"\n\x00\n"+last))
 		if len(methods) < 2 || methods[0] != "first" || methods[len(methods)-1] != "last" {
 			t.Errorf("%q", methods)

@@ -43,7 +43,7 @@ func (c *call) grepFiles() (*sdk.CallToolResult, error) {
 	return answer(matchesText(m), m), nil
 }
 
-// matchesText is what grep -n would print.
+// matchesText formats matches like grep -n.
 func matchesText(m *files.Matches) string {
 	var text strings.Builder
 	for _, l := range m.Lines {

@@ -12,25 +12,25 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Path is where the server answers over HTTP.
+// Path is the path of the MCP endpoint.
 const Path = "/mcp"
 
-// sessionIdle is how long an HTTP client may be silent before its session is forgotten.
+// sessionIdle is the idle time after which an HTTP session is closed.
 const sessionIdle = 49 * time.Hour
 
-// HTTPOptions says who may call over HTTP.
+// HTTPOptions restricts access over HTTP.
 type HTTPOptions struct {
-	// Token, if not empty, must come with each request: Authorization: Bearer TOKEN.
-	// Whoever listens on more than the machine itself must set one.
+	// Token, if not empty, must be sent with each request: Authorization: Bearer TOKEN. It must
+	// be set when listening on an address other than loopback.
 	Token string
-	// Hosts are names of this server besides localhost, 127.0.0.1 and [::1], as clients
-	// say them in Host and browsers in Origin, without port.
+	// Hosts are names of this server in addition to localhost, 127.0.0.1 and [::1]. They are
+	// compared with the Host and Origin headers, without port.
 	Hosts []string
 }
 
-// Handler serves streamable HTTP at [Path]. A web page that a user of this machine opens
-// can send requests here, under a name of its own (DNS rebinding): Host must be one of
-// ours, and Origin, which browsers set, too.
+// Handler serves streamable HTTP at [Path]. A web page in a local browser can send requests to
+// this server under the page's own name (DNS rebinding). Handler therefore requires that the Host
+// header, and an Origin header if present, name this server.
 func (s *Server) Handler(o HTTPOptions) http.Handler {
 	stream := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
 		MaxRequestBodyBytes: maxMessage, SessionTimeout: sessionIdle,
@@ -56,7 +56,8 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 	})
 }
 
-// authorized compares digests, whose length and content say nothing about the token.
+// authorized compares digests, so that the time of the comparison reveals nothing about the
+// token.
 func authorized(r *http.Request, want [sha256.Size]byte) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -66,7 +67,7 @@ func authorized(r *http.Request, want [sha256.Size]byte) bool {
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// ours says whether host, with or without a port, names this server.
+// ours reports whether host, with or without a port, names this server.
 func (o HTTPOptions) ours(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -83,7 +84,8 @@ func (o HTTPOptions) ours(host string) bool {
 	return false
 }
 
-// fromUs says whether a request comes from no browser, or from a page of ours.
+// fromUs reports whether all Origin headers name this server. Without an Origin header it is
+// true.
 func (o HTTPOptions) fromUs(origins []string) bool {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)

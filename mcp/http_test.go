@@ -53,7 +53,7 @@ func TestHTTPDoor(t *testing.T) {
 	}
 }
 
-// What is too long is refused, whoever sends it.
+// TestHTTPBody checks that a request that is too long is refused from every client.
 func TestHTTPBody(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
 	r := httptest.NewRequest("POST", Path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+strings.Repeat(" ", maxMessage)))
@@ -67,7 +67,7 @@ func TestHTTPBody(t *testing.T) {
 	}
 }
 
-// bearer adds the token that a client was given.
+// bearer adds the client's token to its requests.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -93,7 +93,8 @@ func TestHTTPClient(t *testing.T) {
 	}
 }
 
-// A client that ends its session ends its calls, and nobody else's.
+// TestHTTPSessionEnds checks that a client that ends its session cancels its own calls and no
+// others.
 func TestHTTPSessionEnds(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}
 	s, _ := serverFor(t, d)
@@ -135,7 +136,7 @@ func TestHTTPSessionEnds(t *testing.T) {
 		t.Errorf("the other's call: %v", err)
 	}
 	s.Drain()
-	sessions[1].Close() // which a ping of its call may be under way to
+	sessions[1].Close() // a ping of its call may be in flight
 	open := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// restAfter is how long nothing is asked before memory is given back. An agent's next call often
-	// comes sooner, and would only fault it in again.
+	// restAfter is the idle time before memory is returned to the kernel. An agent's next call often
+	// comes within it, and would only fault the memory in again.
 	restAfter = time.Second
-	// keptHeap is what a resting server may keep of it, in bytes.
+	// keptHeap is the heap size, in bytes, up to which an idle server returns nothing.
 	keptHeap = 12 << 20
 )
 
-// rest gives back to the kernel what calls that are over have left on the heap: the answer about a
-// long output is several times as large on its way, and the runtime collects nothing where nothing is
-// allocated any more.
+// rest returns free heap memory of finished calls to the kernel. Encoding a long output takes several
+// times its size, and the runtime does not collect garbage while nothing is allocated.
 func rest() {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// What a large answer left is given back when nothing is asked any more.
+// TestRest checks that the memory of a large answer is returned to the kernel when the server is
+// idle.
 func TestRest(t *testing.T) {
 	garbage := make([]byte, 64<<20)
-	for i := range garbage { // else there are no pages
+	for i := range garbage { // touch the pages, so that the kernel allocates them
 		garbage[i] = 1
 	}
 	runtime.KeepAlive(garbage)

@@ -2,7 +2,7 @@ package mcp
 
 import "context"
 
-// Drain returns when no call of a tool is under way, and what follows an answer is done.
+// Drain returns when no tool call is in flight and all follow-up work is done.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -11,7 +11,7 @@ func (s *Server) Drain() {
 	}
 }
 
-// count takes note of a call that begins (1) or ends (-1).
+// count records that a call begins (1) or ends (-1).
 func (s *Server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +22,8 @@ func (s *Server) count(n int) {
 	}
 }
 
-// begin counts a call and has [Server.hangUp] end the context that it returns, until end.
+// begin counts a call. It returns a context that [Server.hangUp] cancels. The caller must call
+// end.
 func (s *Server) begin(ctx context.Context, session string) (_ context.Context, end func()) {
 	s.count(1)
 	if session == "" {
@@ -36,7 +37,7 @@ func (s *Server) begin(ctx context.Context, session string) (_ context.Context, 
 	}
 }
 
-// ending has [Server.hangUp] call cancel, until forget.
+// ending registers cancel for [Server.hangUp], until forget is called.
 func (s *Server) ending(session string, cancel *context.CancelFunc) (forget func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,8 @@ func (s *Server) ending(session string, cancel *context.CancelFunc) (forget func
 	}
 }
 
-// hangUp ends the calls of an HTTP session whose client ends it: nobody takes their answers.
+// hangUp cancels the calls of an HTTP session that its client ends, because no client is left for
+// their answers.
 func (s *Server) hangUp(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +65,8 @@ func (s *Server) hangUp(session string) {
 	}
 }
 
-// answering has told called when the answer is written: that is when the SDK ends ctx, the context
-// of the call that it answers. Drain waits for it.
+// answering arranges that told is called once the answer is written. The SDK ends ctx, the context
+// of the answered call, at that time. Drain waits for told.
 func (c *call) answering(ctx context.Context) {
 	if c.told == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// told is what a job tells of itself, for status, wait and cancel.
+// told describes a job, for status, wait and cancel.
 type told struct {
 	JobID      string      `json:"job_id"`
 	Status     jobs.Status `json:"status"`
@@ -36,7 +36,7 @@ var (
 	exitField    = field("exit_code", "integer", "once it has ended")
 )
 
-// tell fills in what status and wait have in common.
+// tell returns the fields that status and wait share.
 func tell(j *backend.Job) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
@@ -48,7 +48,7 @@ func tell(j *backend.Job) told {
 	return t
 }
 
-// elapsed stops when the job does.
+// elapsed returns the run time of a job in seconds, until now or its end.
 func elapsed(j *backend.Job, now time.Time) float64 {
 	if !j.Ended.IsZero() {
 		now = j.Ended
@@ -56,7 +56,7 @@ func elapsed(j *backend.Job, now time.Time) float64 {
 	return now.Sub(j.Started).Seconds()
 }
 
-// job reads job_id and asks f for it.
+// job reads job_id and calls f with it.
 func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*backend.Job, error) {
 	id, err := c.args.required("job_id")
 	if err != nil {
@@ -86,11 +86,11 @@ func (s *Server) cancel() tool {
 	}
 }
 
-// announce sends the one notice of a job's end to whoever started it, if the client has
-// asked for such messages (logging/setLevel).
+// announce sends one log message to the client when the job ends, if the client requested such
+// messages (logging/setLevel).
 func (c *call) announce(id string) {
 	session, ctx := c.req.Session, context.Background()
-	if c.req.ProtocolVersion() >= severalRounds { // there it is the call that asks for messages
+	if c.req.ProtocolVersion() >= severalRounds { // in this protocol the call requests messages
 		ctx = context.WithoutCancel(c.ctx)
 	}
 	go func() {

@@ -11,9 +11,8 @@ import (
 	"demesne/runner"
 )
 
-// Mounts are the directories of the host that a model may have mounted or copied from,
-// with what is below them. The zero Mounts allows nothing. What holds [credentials], and the outputs of other
-// callers, is not a model's even there.
+// Mounts are the directories of the host, with their contents, that a model may mount or copy from. The zero Mounts
+// allows nothing. Even inside these directories, [credentials] and the outputs of other callers are refused.
 type Mounts struct {
 	roots   []string
 	homes   []string
@@ -21,7 +20,7 @@ type Mounts struct {
 	mine    func(name string) bool
 }
 
-// NewMounts resolves dirs, which must exist.
+// NewMounts resolves the links in dirs, which must exist.
 func NewMounts(dirs ...string) (Mounts, error) {
 	m := Mounts{homes: homes()}
 	for _, dir := range dirs {
@@ -43,7 +42,7 @@ func (m Mounts) Outputs(root string, mine func(name string) bool) Mounts {
 	return m
 }
 
-// String lists the roots as the tools' descriptions do.
+// String lists the roots for the tool descriptions.
 func (m Mounts) String() string {
 	var quoted []string
 	for _, r := range m.roots {
@@ -55,9 +54,8 @@ func (m Mounts) String() string {
 	return strings.Join(quoted, ", ")
 }
 
-// resolve returns where path leads, if that is below a root. There is no link in the answer,
-// and whoever opens it must not follow one that has come there since: below the output root
-// sandboxes write.
+// resolve returns the path with all links resolved, if a root contains it. The caller must not follow links when it
+// opens the result: sandboxes write below the output root and could create one meanwhile.
 func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	switch {
 	case path == "":
@@ -85,20 +83,22 @@ func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	return real, info, nil
 }
 
-// isOutput says whether real is in an output directory of a model's.
+// isOutput reports whether real is inside an output directory that belongs to a run over MCP.
 func (m Mounts) isOutput(real string) bool {
 	rest, below := strings.CutPrefix(real, m.outputs+"/")
 	name, _, _ := strings.Cut(rest, "/")
 	return m.outputs != "" && below && m.mine(name)
 }
 
-// allows says whether an operator allowed real. The output root, which has others' outputs too, has to be named itself.
+// allows reports whether the operator allowed real. The output root also has the outputs of other callers, so a root
+// above it does not allow it.
 func (m Mounts) allows(real string) bool {
 	return slices.ContainsFunc(m.roots, func(root string) bool { return within(real, root) }) &&
 		(m.outputs == "" || !m.touches(real, m.outputs))
 }
 
-// touches says whether real has some of place, or is in it, without an operator who named that.
+// touches reports whether real overlaps place and the operator did not name place, or a directory inside it, as a
+// root.
 func (m Mounts) touches(real, place string) bool {
 	switch {
 	case within(real, place):
@@ -109,7 +109,7 @@ func (m Mounts) touches(real, place string) bool {
 	return false
 }
 
-// credential finds the first place with credentials that real has some of.
+// credential returns the first place with credentials that real overlaps.
 func (m Mounts) credential(real string, info fs.FileInfo) (place string, found bool) {
 	known := places(m.homes)
 	for _, p := range append(named(real, info.IsDir()), known...) {
@@ -120,8 +120,7 @@ func (m Mounts) credential(real string, info fs.FileInfo) (place string, found b
 	return hardLink(info, slices.DeleteFunc(known, func(p string) bool { return slices.Contains(m.roots, p) }))
 }
 
-// inputs are the files and directories of a call, each under the last name of the path
-// that was asked for.
+// inputs returns the files and directories of a call. Each is named by the base name of the requested path.
 func (m Mounts) inputs(files, dirs []string) ([]runner.Input, error) {
 	var in []runner.Input
 	from := map[string]string{}

@@ -19,22 +19,22 @@ import (
 	"demesne/internal/safewalk"
 )
 
-// outputs is the directory that the output directories are in. What is below it was written
-// by sandboxes, some of which may be writing now: it is read by descriptors, with no link
-// followed anywhere on the way, and names are only ever parts of URIs.
+// outputs reads the directory of the output directories. Sandboxes wrote its contents and may
+// still be writing. It is therefore read by file descriptors without following links, and file
+// names appear only in URIs.
 type outputs struct {
 	root string
-	mine func(name string) bool // of a directory in root: it is a model's; nil: all are
+	mine func(name string) bool // reports whether a directory of root belongs to a run over MCP; nil: all do
 }
 
-// outputScheme is how URIs of outputs begin; what follows is DIR/PATH, escaped.
+// outputScheme is the prefix of output URIs, followed by DIR/PATH, escaped.
 const outputScheme = "demesne://outputs/"
 
-// Bounds of what is listed and read.
+// Limits for listing and reading.
 const (
-	listedRuns  = 50      // output directories, the newest ones
-	listedFiles = 20      // of one directory
-	visitedMax  = 2000    // entries looked at for that
+	listedRuns  = 50      // newest output directories listed
+	listedFiles = 20      // files listed per directory
+	visitedMax  = 2000    // entries visited per directory
 	readMax     = 8 << 20 // bytes of a file
 )
 
@@ -46,11 +46,11 @@ type output struct {
 	MIME string `json:"mime_type"`
 }
 
-// has says whether an output directory is a model's.
+// has reports whether an output directory belongs to a run over MCP.
 func (o outputs) has(dir string) bool { return o.mine == nil || o.mine(dir) }
 
-// files lists what is in the output directory dir, the first [listedFiles] of it. The logs
-// are not among it: a result has them.
+// files lists the first [listedFiles] files of the output directory dir. It omits the logs,
+// because a result contains them.
 func (o outputs) files(dir string) (list []output) {
 	root, err := os.OpenRoot(filepath.Join(o.root, dir))
 	if err != nil {
@@ -77,8 +77,8 @@ func uriOf(dir, name string) string {
 	return outputScheme + strings.Join(parts, "/")
 }
 
-// types are those a client can do something with, by a name's extension. Not the machine's
-// own table: a result must not depend on where it was made.
+// types maps file extensions to MIME types that clients can handle. The host's own table is not
+// used, so that a result does not depend on the host.
 var types = map[string]string{
 	".txt": plainText, ".log": plainText, ".md": "text/markdown", ".csv": "text/csv", ".tsv": "text/tab-separated-values",
 	".json": "application/json", ".jsonl": "application/jsonl", ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
@@ -94,7 +94,7 @@ const (
 	anyBytes  = "application/octet-stream"
 )
 
-// mimeOf goes by the name alone: what is in the file is the sandbox's word too.
+// mimeOf uses only the name. The content comes from the sandbox too, so it is no more reliable.
 func mimeOf(name string) string {
 	if t := types[strings.ToLower(path.Ext(name))]; t != "" {
 		return t
@@ -102,7 +102,7 @@ func mimeOf(name string) string {
 	return anyBytes
 }
 
-// recent lists the files of the newest output directories.
+// recent lists the files of the newest output directories, newest first.
 func (o outputs) recent() (list []output) {
 	entries, err := os.ReadDir(o.root)
 	if err != nil {
@@ -126,10 +126,10 @@ func (o outputs) recent() (list []output) {
 	return list
 }
 
-// errNoOutput says that a URI is no output's.
+// errNoOutput reports that a URI does not name an output.
 var errNoOutput = errors.New("no such output")
 
-// read returns a file's content and type.
+// read returns the content and MIME type of a file.
 func (o outputs) read(uri string) (content []byte, kind string, err error) {
 	escaped, ok := strings.CutPrefix(uri, outputScheme)
 	name, err := url.PathUnescape(escaped)
@@ -167,7 +167,8 @@ func (o outputs) read(uri string) (content []byte, kind string, err error) {
 	return content, kind, nil
 }
 
-// open follows no link, and does not wait for what is no file (openat2(2)).
+// open opens an output without following links (openat2(2)). O_NONBLOCK keeps it from blocking on
+// a named pipe.
 func (o outputs) open(name string) (*os.File, error) {
 	root, err := os.Open(o.root)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// written makes an output root in which a sandbox did its worst.
+// written returns an output root with files that a hostile sandbox could write.
 func written(t *testing.T) outputs {
 	t.Helper()
 	o := outputs{root: t.TempDir()}
@@ -65,7 +65,8 @@ func TestOutputFiles(t *testing.T) {
 	}
 }
 
-// A sandbox that writes a million files costs us a look at some of them.
+// TestOutputFilesBounded checks that listing the files of a sandbox that wrote very many visits
+// only some of them.
 func TestOutputFilesBounded(t *testing.T) {
 	o := outputs{root: t.TempDir()}
 	dir := filepath.Join(o.root, "run")
@@ -78,7 +79,7 @@ func TestOutputFilesBounded(t *testing.T) {
 	}
 }
 
-// No link is followed, nothing is waited for, nothing outside is read.
+// TestOutputRead checks that reading follows no link, does not block and stays inside the root.
 func TestOutputRead(t *testing.T) {
 	o := written(t)
 	if err := os.Truncate(filepath.Join(o.root, "run/plot.png"), readMax+1); err != nil {
@@ -128,7 +129,8 @@ func FuzzOutputRead(f *testing.F) {
 	})
 }
 
-// A real client lists, reads, and finds links in results.
+// TestResources checks that a real client lists and reads outputs, and finds links to them in
+// results.
 func TestResources(t *testing.T) {
 	o := written(t)
 	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.Outcome{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}

@@ -13,8 +13,8 @@ import (
 	"demesne/runner/jobs"
 )
 
-// TestPatience: by a clock that is made to run, every call that may last is still open a minute before its 48 hours are over, and is
-// then answered; to a client that says nothing meanwhile, not even to a ping.
+// TestPatience checks, with a fake clock, the maximum duration of each long call. A call is still open one minute
+// before 48 hours and is then answered. The client sends nothing meanwhile, not even a response to a ping.
 func TestPatience(t *testing.T) {
 	for name, arguments := range map[string]string{
 		"sandbox_script": `{"command":"x"}`,

@@ -14,7 +14,7 @@ import (
 	"demesne/runner"
 )
 
-// receiptMeta is the key of a whole receipt in a result's _meta.
+// receiptMeta is the key of the full receipt in a result's _meta.
 const receiptMeta = "demesne/receipt"
 
 func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.CallToolResult {
@@ -24,22 +24,22 @@ func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.Cal
 	return r
 }
 
-// beat is one call's signs of life. Clients give a silent call up: some after 60 s, some
-// after 300 s, whatever its progress was until then.
+// beat sends the heartbeats of one call. Clients abort a silent call, some after 60 s. Some abort a call after 300 s
+// in spite of progress.
 type beat struct {
 	server *Server
 	began  time.Time
 
 	mu      sync.Mutex
-	req     *sdk.CallToolRequest // whose client they are for; nil: nobody waits just now
+	req     *sdk.CallToolRequest // the request to report on; nil: no client is waiting
 	message string
 	output  func() (tail string, n int64)
 	sent    float64
 	pinging bool
 }
 
-// watch starts the signs of life of a call and returns what feeds them. stop ends them,
-// and waits until none is under way.
+// watch starts the heartbeats of a call and returns the callbacks that feed them. stop ends them and waits until no
+// heartbeat is being sent.
 func (c *call) watch() (w backend.Watch, stop func()) {
 	b := &beat{server: c.Server, req: c.req, began: time.Now()}
 	if c.talk != nil {
@@ -65,8 +65,8 @@ func (c *call) watch() (w backend.Watch, stop func()) {
 	return w, func() { cancel(); <-done }
 }
 
-// run sends the first sign sooner than the others: over HTTP it is what opens the answer's stream, and a
-// client that waits for that is less patient than one that has it.
+// run sends the first heartbeat early. Over HTTP it opens the response stream, and a client that waits for the stream
+// times out sooner.
 func (b *beat) run(ctx context.Context, every time.Duration) {
 	t := time.NewTimer(every / 10)
 	defer t.Stop()
@@ -81,7 +81,7 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// to has signs of life go to whoever sent req from now on, or with nil to nobody.
+// to directs the heartbeats to the client of req; with nil it pauses them.
 func (b *beat) to(req *sdk.CallToolRequest) {
 	if b == nil {
 		return
@@ -91,8 +91,9 @@ func (b *beat) to(req *sdk.CallToolRequest) {
 	b.req = req
 }
 
-// send tells how the call goes on, or without a progress token that it does. From protocol 2026-07-28 on
-// a client that asked for neither progress nor messages (logLevel) hears nothing: that offers no more.
+// send reports progress if the client sent a progress token. Otherwise it only shows that the call is alive. From
+// protocol 2026-07-28 on, a client that requested neither progress nor messages (logLevel) receives nothing, because
+// the protocol has no other way.
 func (b *beat) send(ctx context.Context) {
 	b.mu.Lock()
 	req := b.req
@@ -109,12 +110,12 @@ func (b *beat) send(ctx context.Context) {
 		req.Session.NotifyProgress(ctx, p)
 	case req.ProtocolVersion() < severalRounds:
 		b.ping(ctx, req)
-	default: // there are no pings, but messages for a call that asked for them
+	default: // this protocol has no pings, only messages for calls that requested them
 		req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Logger: "demesne.call", Data: b.progress().Message})
 	}
 }
 
-// progress is what there is to tell now.
+// progress returns the current progress notification.
 func (b *beat) progress() *sdk.ProgressNotificationParams {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,12 +129,13 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(tail))
 		}
 	}
-	// It must grow with each notification, whatever the clock says.
+	// Progress must increase with each notification, independent of the clock.
 	b.sent = max(b.sent+0.001, elapsed.Seconds())
 	return &sdk.ProgressNotificationParams{Progress: b.sent, Message: message}
 }
 
-// harmless is output without what a terminal obeys, turns or hides: a client may print a message as it comes. The result has it whole.
+// harmless removes control characters and other unprintable characters, because a client may print the message to a
+// terminal. The result has the complete output.
 func harmless(output string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -148,12 +150,12 @@ func harmless(output string) string {
 	}, output)
 }
 
-// pingTime is how long a ping is waited for.
+// pingTime is the timeout of a ping.
 const pingTime = 10 * time.Second
 
-// ping asks the client for a sign of life, which is one of ours too. It is not waited for
-// and not taken back: a call that ends meanwhile is answered at once. What ctx knows of the call has
-// it sent where that is answered. Over HTTP the end of the client's session waits for it, so that ends it.
+// ping pings the client, which shows it that the server is alive. The ping runs in the background and outlives the
+// call, so that it never delays the answer. The values of ctx route it to the stream of the call. Over HTTP, the end
+// of a session waits for the ping, so hangUp cancels it.
 func (b *beat) ping(ctx context.Context, req *sdk.CallToolRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

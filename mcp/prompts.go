@@ -10,14 +10,14 @@ import (
 	"demesne/mcp/backend"
 )
 
-// A prompt is text for a person to start from, with arguments of theirs.
+// A prompt is a template for a message of the user, with arguments.
 type prompt struct {
 	name, description string
 	args              []*sdk.PromptArgument
 	text              func(s *Server, ctx context.Context, args map[string]string) (string, error)
 }
 
-// prompts is all there are.
+// prompts lists all prompts.
 var prompts = []prompt{
 	{
 		name: "run_in_sandbox", description: "Do a task in a sandbox, with files of this machine to read",
@@ -65,7 +65,7 @@ func (s *Server) runPrompt(_ context.Context, args map[string]string) (string, e
 	return b.String(), nil
 }
 
-// explained is how much of a job's output is in a prompt, in bytes.
+// explained is the number of bytes of a job's output in a prompt.
 const explained = 8 << 10
 
 func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (string, error) {

@@ -10,8 +10,8 @@ import (
 	"demesne/runner"
 )
 
-// The arguments that script, create and exec share. Those after the first four are
-// demesne's own; the first four are as old as the tools.
+// The arguments that script, create and exec share. The first four are part of the original tool
+// interface; demesne added the others.
 
 func (s *Server) imageField() property {
 	return field("image", "string", "Root filesystem: one of "+strings.Join(s.opts.Images, ", ")+". "+
@@ -41,7 +41,7 @@ var (
 	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
 	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")
 	replaceField = field("replace", "boolean", "Remove the sandbox that has the key, with its files, and make it anew.").with("default", false)
-	queueField    = field("queue", "boolean", "Wait for the calls with queue that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
+	queueField   = field("queue", "boolean", "Wait for the calls with queue that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
 	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
 		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
@@ -52,8 +52,8 @@ func cwdField(fallback string) property {
 	return field("cwd", "string", "Directory to run in, absolute inside the sandbox.").with("default", fallback)
 }
 
-// sandboxRequest reads what script and create have in common. An egress that was not
-// given, or is not a string, is fallback.
+// sandboxRequest reads the arguments that script and create share. If the egress argument is absent or
+// not a string, it uses fallback.
 func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	r := backend.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
 	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
@@ -87,7 +87,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	if r.Spec.Limits, err = c.limits(); err != nil {
 		return r, err
 	}
-	return r, c.domains(&r) // last: a person may be asked, about a call that is right otherwise
+	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
 func (c *call) checkWords(r backend.Request) error {
@@ -103,9 +103,9 @@ func (c *call) checkWords(r backend.Request) error {
 	return nil
 }
 
-// limits reads the argument of that name. Nothing of it counts as absent: what holds less than was
-// meant would never be missed. What is negative, or more than a number can say exactly, is refused too:
-// to the runner a negative limit is none.
+// limits reads the argument "limits". It refuses malformed values, because a missing limit would go
+// unnoticed. It refuses negative numbers, which the runner would take as unlimited, and numbers above
+// 2^53, which float64 cannot represent exactly.
 func (c *call) limits() (l runner.Limits, err error) {
 	object, ok := c.args["limits"].(map[string]any)
 	if !ok && c.args["limits"] != nil {
@@ -124,7 +124,7 @@ func (c *call) limits() (l runner.Limits, err error) {
 	return l, c.opts.Ceilings.bound(&l)
 }
 
-// commandRequest reads what a command is, into r.
+// commandRequest reads the arguments of a command into r.
 func (c *call) commandRequest(r *backend.Request) (err error) {
 	if r.Command, err = c.args.required("command"); err != nil {
 		return err
@@ -161,11 +161,11 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 	return err
 }
 
-// longestArg is the kernel's bound on one argument or variable, in bytes without its NUL
-// (execve(2), MAX_ARG_STRLEN, with pages of 4 KiB).
+// longestArg is the kernel's limit for one argument or variable, in bytes without its NUL:
+// MAX_ARG_STRLEN with 4 KiB pages, execve(2).
 const longestArg = 32*4096 - 1
 
-// seconds turns a number of them into a duration, at most [longest].
+// seconds converts a number of seconds to a duration of at most [longest].
 func seconds(n float64) time.Duration {
 	if !(n > 0) {
 		return 0
@@ -173,5 +173,5 @@ func seconds(n float64) time.Duration {
 	return time.Duration(min(n, longest.Seconds()) * float64(time.Second))
 }
 
-// longest is how long anything here goes on or is waited for.
+// longest is the maximum of every timeout and wait in this package.
 const longest = 48 * time.Hour

@@ -10,8 +10,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// addResources offers what sandboxes wrote as resources: a list of the newest, and each by
-// its URI.
+// addResources offers the files that sandboxes wrote as resources. It adds a list of the newest
+// files and a template for their URIs.
 func (s *Server) addResources() {
 	if s.opts.Outputs == "" {
 		return
@@ -34,7 +34,8 @@ func (s *Server) addResources() {
 	})
 }
 
-// readOutput answers resources/read. Text is text; anything else, images too, is a blob.
+// readOutput answers resources/read. Text is returned as text, all other content as a blob, also
+// images.
 func (s *Server) readOutput(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	uri := req.Params.URI
 	content, kind, err := s.outputs.read(uri)
@@ -53,17 +54,17 @@ func (s *Server) readOutput(_ context.Context, req *sdk.ReadResourceRequest) (*s
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}, nil
 }
 
-// outputsField is the list of files in results.
+// outputsField is the schema of the list of files in results.
 var outputsField = property{name: "outputs", schema: map[string]any{
 	"type": "array", "description": "files in output_dir besides the logs; at most 20 are listed",
 	"items": results(field("name", "string", "").must(), field("uri", "string", "for resources/read").must(),
 		field("size", "integer", "bytes").must(), field("mime_type", "string", "").must()),
 }}
 
-// manifestField is where the hashes of those files are.
+// manifestField is the schema of the path of the manifest with the hashes of those files.
 var manifestField = field("manifest", "string", "file on the host with the SHA-256 of each file in output_dir, for demesne manifest verify")
 
-// link adds what was written to the output directory to a result, as links.
+// link adds the files of the output directory to a result, as resource links.
 func (s *Server) link(r *sdk.CallToolResult, files []output) *sdk.CallToolResult {
 	for _, f := range files {
 		r.Content = append(r.Content, &sdk.ResourceLink{URI: f.URI, Name: f.Name, MIMEType: f.MIME, Size: &f.Size})

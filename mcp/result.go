@@ -8,12 +8,12 @@ import (
 	"demesne/runner/jobs"
 )
 
-// ran is how a command ended, for script and exec, and what a job tells of it.
+// ran is the result of a command, for script and exec, and the reply to a background script.
 type ran struct {
 	ExitCode        *int        `json:"exit_code,omitempty"`
 	OutputDir       string      `json:"output_dir,omitempty"`
 	JobID           string      `json:"job_id,omitempty"`
-	Status          jobs.Status `json:"status,omitempty"` // of a background reply only
+	Status          jobs.Status `json:"status,omitempty"` // only in a background reply
 	Stdout          *string     `json:"stdout,omitempty"`
 	Stderr          *string     `json:"stderr,omitempty"`
 	StdoutTruncated bool        `json:"stdout_truncated,omitempty"`
@@ -29,7 +29,7 @@ type ran struct {
 	Receipt  *receipt `json:"receipt,omitempty"`
 }
 
-// news is what became of the sandbox of a command before that was started.
+// news reports what happened to the sandbox before the command started.
 type news struct {
 	Restarted      bool     `json:"restarted,omitempty"`
 	MissingSecrets []string `json:"missing_secrets,omitempty"`
@@ -44,13 +44,14 @@ var (
 	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without: the command has no placeholder of them")
 )
 
-// receipt is what a model needs of a runner.Receipt; all of it is in the result's _meta.
+// receipt is the part of a runner.Receipt that a model needs. The full receipt is in the result's
+// _meta.
 type receipt struct {
 	Level    string   `json:"level"`
 	Image    string   `json:"image"`
 	Digest   string   `json:"image_digest,omitempty"`
 	Network  string   `json:"network"`
-	Degraded []string `json:"degraded,omitempty"` // names of layers and limits that are less than full
+	Degraded []string `json:"degraded,omitempty"` // names of layers and limits that are degraded or missing
 }
 
 func receiptOf(r *runner.Receipt) *receipt {
@@ -78,7 +79,7 @@ var receiptSchema = results(
 	listOf("degraded", "what held less than it could; demesne check says why"),
 )
 
-// ranFields are the fields of ran that say how a command went; must are insisted on.
+// ranFields are the schema of the fields of ran that describe how a command ended.
 var ranFields = []property{
 	field("stdout_truncated", "boolean", "stdout is the end of a longer stream"),
 	field("stderr_truncated", "boolean", "stderr is the end of a longer stream"),
@@ -91,7 +92,7 @@ var ranFields = []property{
 	{name: "receipt", schema: receiptSchema},
 }
 
-// outcome fills a ran. where names the file a cut stream is whole in, or is empty.
+// outcome converts an Outcome. where is the directory with the complete logs, or empty.
 func outcome(o *backend.Outcome, where string) ran {
 	code := o.Result.ExitCode
 	stdout, stderr := marked(o.Stdout, "stdout", backend.StdoutMax, where), marked(o.Stderr, "stderr", backend.StderrMax, where)
@@ -111,7 +112,7 @@ func outcome(o *backend.Outcome, where string) ran {
 	return r
 }
 
-// denied are the connections that a command did not get, one line each.
+// denied returns the refused connections of a command, one line each.
 func denied(r *runner.Result) (lines []string) {
 	for _, b := range r.Denied {
 		line := b.String()
@@ -123,7 +124,7 @@ func denied(r *runner.Result) (lines []string) {
 	return lines
 }
 
-// marked is the text with a line in front that says what is missing.
+// marked returns the text of t. If t is cut, a line in front says so.
 func marked(t backend.Tail, stream string, limit int, where string) string {
 	if !t.Cut {
 		return t.Text

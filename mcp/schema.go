@@ -1,20 +1,20 @@
 package mcp
 
-// A property is one field of an object's schema, in the order it is to be read.
+// A property is one field of an object's schema. Properties are listed in display order.
 type property struct {
 	name     string
 	schema   map[string]any
 	required bool
 }
 
-// results makes the schema of an object that has these properties and no others.
+// results returns the schema of an object with these properties and no others.
 func results(props ...property) map[string]any {
 	s := arguments(props...)
 	s["additionalProperties"] = false
 	return s
 }
 
-// arguments makes the schema of an object that has these properties; others are ignored.
+// arguments returns the schema of an object with these properties. Others are ignored.
 func arguments(props ...property) map[string]any {
 	fields, required := map[string]any{}, []string{}
 	for _, p := range props {
@@ -26,14 +26,14 @@ func arguments(props ...property) map[string]any {
 	return map[string]any{"type": "object", "properties": fields, "required": required}
 }
 
-// field makes a property of a plain type.
+// field returns a property of a basic type.
 func field(name, kind, description string) property {
 	return property{name: name, schema: map[string]any{"type": kind, "description": description}}
 }
 
 func (p property) must() property { p.required = true; return p }
 
-// with adds a keyword of JSON Schema.
+// with adds a keyword of JSON Schema to a copy of p.
 func (p property) with(keyword string, value any) property {
 	s := map[string]any{keyword: value}
 	for k, v := range p.schema {
@@ -43,12 +43,12 @@ func (p property) with(keyword string, value any) property {
 	return p
 }
 
-// listOf makes a property that is an array of strings.
+// listOf returns a property that is an array of strings.
 func listOf(name, description string) property {
 	return field(name, "array", description).with("items", map[string]any{"type": "string"})
 }
 
-// tableOf makes a property that is an object of strings.
+// tableOf returns a property that is an object of strings.
 func tableOf(name, description string) property {
 	return field(name, "object", description).with("additionalProperties", map[string]any{"type": "string"})
 }

@@ -9,8 +9,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// fits fails the test when a result is not what its tool's output schema says: clients that
-// check throw such a result away.
+// fits fails the test if a result does not match its tool's output schema. Clients that validate
+// would discard such a result.
 func fits(t *testing.T, cs *sdk.ClientSession, tool string, result any) {
 	t.Helper()
 	list, err := cs.ListTools(t.Context(), nil)
@@ -30,7 +30,8 @@ func fits(t *testing.T, cs *sdk.ClientSession, tool string, result any) {
 	}
 }
 
-// misfit says how v differs from a schema, of the keywords that are used here; "": it does not.
+// misfit returns how v violates a schema, or "". It checks only the keywords that this package
+// uses.
 func misfit(schema map[string]any, v any, at string) string {
 	if enum, ok := schema["enum"].([]any); ok && !slices.Contains(enum, v) {
 		return fmt.Sprintf("%s is %v", at, v)
@@ -87,7 +88,8 @@ func misfitObject(schema map[string]any, v any, at string) string {
 	return ""
 }
 
-// Every tool's answer fits what it has published, the one to background too.
+// TestResultsFit checks that every tool's result matches its published schema, also the reply to
+// background=true.
 func TestResultsFit(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
 	cs := client(t, s, nil)
@@ -105,7 +107,7 @@ func TestResultsFit(t *testing.T) {
 	}
 }
 
-// schema is a tool's output schema as a client reads it.
+// schema returns a tool's output schema, decoded from JSON.
 func (l tool) schema(t *testing.T) (schema map[string]any) {
 	raw, err := json.Marshal(l.out)
 	if err == nil {

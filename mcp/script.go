@@ -51,7 +51,7 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	where := "output_dir"
-	if r.Spec.Key != "" { // others use that directory
+	if r.Spec.Key != "" { // other commands write to that directory too
 		where = ""
 	}
 	out := outcome(o, where)

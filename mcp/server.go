@@ -15,47 +15,47 @@ import (
 	"demesne/mcp/backend"
 )
 
-// Options says what a server offers and allows. Nobody checks its words again.
+// Options configures a server. New does not validate it.
 type Options struct {
 	Version string
 	Mounts  Mounts
 	Images  []string
-	Image   string // the default, allowed whatever it is
+	Image   string // the default, always allowed
 	// Outputs is where the output directories are, links resolved; empty: no resources.
 	Outputs string
-	// Mine says whether an output directory, by its name in Outputs, is of a run that came by MCP; nil: all are.
+	// Mine reports whether the output directory of that name belongs to a run over MCP; nil: all do.
 	Mine func(name string) bool
-	// Domain decides about a rule that a model wrote for a sandbox of an egress mode. use are the words that are then used;
-	// empty: the mode has the rule. nil: every rule is refused.
+	// Domain decides about an egress rule that a model requested in addition to an egress mode. use is the rule to
+	// add; it is empty if the mode already contains the rule. If Domain is nil, every rule is refused.
 	Domain   func(mode, words string) (use string, v Verdict, err error)
 	Ceilings Ceilings
 	Egress   []string // modes; the first is the default of sandbox_create
-	// Allowed says whether an image besides Images may be used; nil: none.
+	// Allowed reports whether an image outside Images may be used; nil: no other image.
 	Allowed func(image string) bool
-	// Sets are tool sets offered besides the tools that are always there; see [ToolSets].
+	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
-	// Heartbeat is the time between two signs of life of a call; 0 means 10 s.
+	// Heartbeat is the interval between two progress messages of a call; 0 means 10 s.
 	Heartbeat time.Duration
 }
 
-// Server answers MCP clients. One server may serve many connections at once.
+// Server answers MCP clients. It serves any number of connections concurrently.
 type Server struct {
 	engine  backend.Engine
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
 	parked  parked
-	asking  chan struct{} // has one of its places: a question that is put
+	asking  chan struct{} // semaphore: one element for each question that is being asked
 
 	mu      sync.Mutex
-	calls   int                                     // under way, and what follows their answers
-	idle    sync.Cond                               // there are none
-	resting *time.Timer                             // what comes a while after that: rest
-	open    map[string]map[*context.CancelFunc]bool // those under way that are of an HTTP session, by that
+	calls   int                                     // in flight, including the work after an answer
+	idle    sync.Cond                               // signalled when calls is 0
+	resting *time.Timer                             // runs rest after a while without calls
+	open    map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
 }
 
-// A tool is one that a server offers. Its handler gets arguments that were parsed and
-// returns a result, or an error whose text is the answer.
+// A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
+// result with the error's text.
 type tool struct {
 	name        string
 	description string
@@ -64,7 +64,7 @@ type tool struct {
 	handle      func(*call) (*sdk.CallToolResult, error)
 }
 
-// hints are a tool's annotations, all four said.
+// hints are a tool's annotations; all four are always sent.
 type hints struct{ readOnly, destructive, idempotent, openWorld bool }
 
 // call is one call of a tool.
@@ -73,11 +73,11 @@ type call struct {
 	ctx  context.Context
 	args args
 	req  *sdk.CallToolRequest
-	talk *talk  // nil: this is all of it, and whoever is asked is asked meanwhile
-	told func() // nil, or to be called once the client has the answer
+	talk *talk  // nil: the call has one round, and questions are asked during it
+	told func() // if not nil, called once the client has the answer
 }
 
-// New makes a server over e.
+// New returns a server that uses e.
 func New(e backend.Engine, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
@@ -88,7 +88,7 @@ func New(e backend.Engine, o Options) *Server {
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
-		// What is said here is one user's: paths, outputs, how the operator configured it.
+		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
 	known := map[string]bool{}
@@ -106,7 +106,7 @@ const instructions = "Runs shell commands and scripts in sandboxes on this machi
 	"sandbox_script is for one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
 	"Inputs are read-only at /in, results belong in /out, which is output_dir on the host."
 
-// tools are those that are offered.
+// tools returns the tools that the server offers.
 func (s *Server) tools() []tool {
 	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
@@ -120,7 +120,7 @@ func (s *Server) tools() []tool {
 	return list
 }
 
-// toolSets are those that have to be asked for: each tool costs a model some attention.
+// toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
 	name  string
 	tools func(*Server) []tool
@@ -130,7 +130,7 @@ var toolSets = []struct {
 	}},
 }
 
-// ToolSets are the names of the tool sets that [Options] may ask for.
+// ToolSets returns the names of the tool sets for [Options].
 func ToolSets() (names []string) {
 	for _, set := range toolSets {
 		names = append(names, set.name)
@@ -174,7 +174,7 @@ func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *s
 	return r
 }
 
-// run has t's handler do it.
+// run calls the handler of t.
 func (c *call) run(t tool) *sdk.CallToolResult {
 	r, err := t.handle(c)
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *call) run(t tool) *sdk.CallToolResult {
 	return r
 }
 
-// refuseUnknown words the one error of a tool that is a JSON-RPC error.
+// refuseUnknown answers a call of an unknown tool. It is the only error of a tool call that is a JSON-RPC error.
 func refuseUnknown(known map[string]bool) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
@@ -195,10 +195,10 @@ func refuseUnknown(known map[string]bool) sdk.Middleware {
 	}
 }
 
-// levels are those that a client may ask messages from.
+// levels are the valid logging levels.
 var levels = []sdk.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// refuseLevel refuses a level of logging that there is not.
+// refuseLevel refuses an unknown logging level.
 func refuseLevel(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if p, ok := req.GetParams().(*sdk.SetLoggingLevelParams); ok && !slices.Contains(levels, p.Level) {
@@ -208,7 +208,7 @@ func refuseLevel(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// failure is an error as a result: the model reads it and can do better.
+// failure returns an error as a result, so that the model reads it and can correct the call.
 func failure(err error) *sdk.CallToolResult {
 	text := err.Error()
 	var hinted interface{ Hint() string }
@@ -218,7 +218,7 @@ func failure(err error) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: strings.ToValidUTF8(text, "\uFFFD")}}}
 }
 
-// answer is a result in both forms.
+// answer returns a result in text and structured form.
 func answer(text string, structured any) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, StructuredContent: structured}
 }

@@ -24,12 +24,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// desk is an Engine that keeps what it was asked and answers from memory: the tests here
-// are about the protocol, those of integration about sandboxes.
+// desk is an Engine that records requests and returns fixed answers. The tests of this package cover the
+// protocol, and those of package integration the sandboxes.
 type desk struct {
 	mu    sync.Mutex
 	asked []backend.Request
-	hold  chan struct{} // closed: Script may return
+	hold  chan struct{} // if not nil, Script returns after it is closed
 	fail  error
 	jobs  map[string]*backend.Job
 	files *files.Answer
@@ -58,7 +58,7 @@ func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Watch) (
 	}, nil
 }
 
-// seen are the requests until now.
+// seen returns the requests so far.
 func (d *desk) seen() []backend.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,13 +121,13 @@ func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string
 	return New(d, o), root
 }
 
-// client is a real one, connected in memory.
+// client returns a real client, connected in memory.
 func client(t *testing.T, s *Server, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
 	return clientOf(t, s, o, "")
 }
 
-// clientOf is one that speaks a version of the protocol; "": the newest.
+// clientOf returns a client of a protocol version; "" is the newest.
 func clientOf(t *testing.T, s *Server, o *sdk.ClientOptions, version string) *sdk.ClientSession {
 	t.Helper()
 	a, b := sdk.NewInMemoryTransports()
@@ -154,7 +154,7 @@ func callTool(t *testing.T, cs *sdk.ClientSession, name, arguments string) (text
 	return r.Content[0].(*sdk.TextContent).Text, structured, r.IsError
 }
 
-// The published list is what clients and models were told; it changes only on purpose.
+// TestToolList compares the published list, on which clients and models depend. It must change only on purpose.
 func TestToolList(t *testing.T) {
 	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
 	list, err := client(t, s, nil).ListTools(t.Context(), nil)
@@ -180,7 +180,7 @@ func TestToolList(t *testing.T) {
 	}
 }
 
-// Each row of texts is one that clients of the first demesne search for.
+// TestErrorTexts checks the text of results. Clients of the original demesne search for the text in each row.
 func TestErrorTexts(t *testing.T) {
 	s, root := serverFor(t, &desk{jobs: map[string]*backend.Job{}})
 	cs := client(t, s, nil)
@@ -258,7 +258,8 @@ func TestTextForms(t *testing.T) {
 	}
 }
 
-// A command that ends with 0 says so: an absent field would mean that nobody knows.
+// TestStructured checks that exit code 0 is present in a result. An absent field would mean that the exit code
+// is unknown.
 func TestStructured(t *testing.T) {
 	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.Outcome{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
@@ -272,7 +273,7 @@ func TestStructured(t *testing.T) {
 	}
 }
 
-// Arguments that are wrong and optional count as absent.
+// TestLenience checks that an optional argument of the wrong type counts as absent.
 func TestLenience(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d)
@@ -305,14 +306,14 @@ func TestProgress(t *testing.T) {
 		}})
 		p := &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(c.args)}
 		p.SetProgressToken("t1")
-		if _, err := cs.CallTool(t.Context(), p); err != nil { // which never ends without such a message
+		if _, err := cs.CallTool(t.Context(), p); err != nil { // which ends only after such a message
 			t.Fatal(tool, err)
 		}
 	}
 }
 
-// A call without a progress token is heard of too: by pings, and where the protocol has none by messages, if it
-// asked for them.
+// TestSignsOfLife checks that a call without a progress token also sends heartbeats. They are pings or, in a
+// protocol without pings, messages if the call requested them.
 func TestSignsOfLife(t *testing.T) {
 	meta := func(more string) string {
 		return `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}` + more + `}`
@@ -353,7 +354,7 @@ func TestSignsOfLife(t *testing.T) {
 	}
 }
 
-// A client that cancels a call ends what the call had started.
+// TestCancelled checks that a client that cancels a call ends everything that the call started.
 func TestCancelled(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}
 	s, _ := serverFor(t, d)
@@ -368,7 +369,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A level that there is not is refused, and the one before stays.
+// TestLogLevel checks that an unknown level is refused, and the previous one is kept.
 func TestLogLevel(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
 	cs := clientOf(t, s, nil, "2025-11-25")

@@ -8,7 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// statusTail bounds stdout_tail, in bytes.
+// statusTail is the maximum size of stdout_tail in bytes.
 const statusTail = 16 << 10
 
 func (s *Server) status() tool {
@@ -53,7 +53,7 @@ func (c *call) tellStatus() (*sdk.CallToolResult, error) {
 	return answer(text.String(), t), nil
 }
 
-// lastLines is the end of s, at most n bytes; a first line that was cut is left out.
+// lastLines returns at most the last n bytes of s, without a first line that was cut.
 func lastLines(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -10,12 +10,11 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ServeStdio answers the client at the other end of in and out. It returns nil when the
-// input has ended and everything asked until then is answered. When ctx ends, nothing new
-// is read, and what is being done is answered.
+// ServeStdio serves one client over in and out. It returns nil when the input has ended and all
+// calls are answered. When ctx ends, it reads no more requests, and answers those in flight.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	t := &draining{inner: newFrames(in, out), stop: ctx.Done()}
-	// The session must outlive ctx, or its end would take the calls in flight along.
+	// The session must outlive ctx: closing it would drop the calls in flight.
 	session, err := s.sdk.Connect(context.WithoutCancel(ctx), t, nil)
 	if err != nil {
 		return err
@@ -28,8 +27,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 	return err
 }
 
-// draining is a transport whose connection ends only when every call is answered. The
-// SDK's own ends with its input, and the answers to what is in flight are lost.
+// draining is a transport whose connection ends only when every call is answered. The SDK's own
+// transport ends with its input and drops the calls in flight.
 type draining struct {
 	inner sdk.Transport
 	stop  <-chan struct{}
@@ -46,12 +45,12 @@ func (t *draining) Connect(ctx context.Context) (sdk.Connection, error) {
 	return c, nil
 }
 
-// drainingConn knows the calls that are not answered yet.
+// drainingConn tracks the calls that are not answered yet.
 //
 //	Read:  call      → open
-//	Read:  cancelled → a call that the SDK may never answer: no longer open
-//	Write: response  → no longer open, whether it could be written or not
-//	Read:  EOF       → returned when none is open
+//	Read:  cancelled → no longer open, because the SDK may never answer the call
+//	Write: response  → no longer open, even if the write failed
+//	Read:  EOF       → returned when no call is open
 type drainingConn struct {
 	sdk.Connection
 	stop <-chan struct{}
@@ -59,7 +58,7 @@ type drainingConn struct {
 	mu    sync.Mutex
 	empty sync.Cond
 	open  map[jsonrpc.ID]bool
-	dead  bool // nobody will read an answer
+	dead  bool // no answer can be delivered any more
 
 	reads chan read
 	once  sync.Once
@@ -94,9 +93,8 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// pump reads ahead by one message, so that a stop is noticed while the client is silent.
-// It ends with the input or the connection; a read that blocks for ever ends with the
-// process.
+// pump reads one message ahead, so that a stop is noticed while the client is silent. It ends
+// with the input or the connection. A read that blocks forever ends with the process.
 func (c *drainingConn) pump(ctx context.Context) {
 	for {
 		m, err := c.Connection.Read(ctx)
@@ -114,7 +112,7 @@ func (c *drainingConn) pump(ctx context.Context) {
 	}
 }
 
-// Write sends m and takes note of the call it answers.
+// Write sends m and marks the call that it answers as no longer open.
 func (c *drainingConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, m)
 	if r, ok := m.(*jsonrpc.Response); ok {
@@ -129,7 +127,7 @@ func (c *drainingConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	return err
 }
 
-// Close ends the connection; calls in flight are no longer waited for.
+// Close ends the connection and stops waiting for calls in flight.
 func (c *drainingConn) Close() error {
 	c.once.Do(func() {
 		close(c.gone)

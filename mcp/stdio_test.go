@@ -14,7 +14,7 @@ const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `
 
-// writer may be written to, by a ping, when the session is over and the test reads.
+// writer is a buffer that a ping may still write to while the test reads it.
 type writer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -34,7 +34,8 @@ func (w *writer) String() string {
 
 func (*writer) Close() error { return nil }
 
-// Calls in flight when the input ends are answered, however the input was laid out.
+// TestDrainAtEOF checks that calls in flight are answered when the input ends, however the input is
+// formatted.
 func TestDrainAtEOF(t *testing.T) {
 	call := `{
   "jsonrpc": "2.0",
@@ -60,7 +61,8 @@ func TestDrainAtEOF(t *testing.T) {
 	}
 }
 
-// A signal is an end of input: what is under way is answered, and nothing new is read.
+// TestDrainOnStop checks that a signal acts like the end of the input: calls in flight are answered and
+// nothing more is read.
 func TestDrainOnStop(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}
 	s, _ := serverFor(t, d)
@@ -89,7 +91,8 @@ func TestDrainOnStop(t *testing.T) {
 	}
 }
 
-// Whoever made a sandbox hears that its id is known when it is: after the answer, and before the server ends.
+// TestToldOfWhatWasMade checks that Told is called after the answer with the sandbox's id is written, and
+// before the server ends.
 func TestToldOfWhatWasMade(t *testing.T) {
 	for _, meta := range []string{`{}`, `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`} {
 		var out writer
@@ -106,7 +109,7 @@ func TestToldOfWhatWasMade(t *testing.T) {
 	}
 }
 
-// A client that is gone does not keep the server.
+// TestDrainNobodyReads checks that a client that has disconnected does not keep the server running.
 func TestDrainNobodyReads(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d)

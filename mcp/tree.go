@@ -9,8 +9,8 @@ import (
 	"demesne/runner/files"
 )
 
-// The tool set files: what is done with single files of a sandbox, without a shell's quoting.
-// It is done inside the sandbox; see package files.
+// The tool set "files" works on single files of a sandbox without shell quoting. The operations
+// run inside the sandbox; see package files.
 
 var (
 	boxField  = field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must()
@@ -18,7 +18,7 @@ var (
 	cutField  = field("truncated", "boolean", "there is more than this")
 )
 
-// ask has a request done in the sandbox that sandbox_id names.
+// ask performs a file operation in the sandbox that sandbox_id names.
 func (c *call) ask(r files.Request) (*files.Answer, error) {
 	id, err := c.args.required("sandbox_id")
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *call) ask(r files.Request) (*files.Answer, error) {
 	return a, nil
 }
 
-// root is where a search begins.
+// root returns the directory in which a search starts.
 func (c *call) root() string {
 	if path := c.args.text("path"); path != "" {
 		return path
@@ -44,7 +44,8 @@ func (c *call) root() string {
 	return "/out"
 }
 
-// belongs is the part of an answer that was asked for. A sandbox may send another.
+// belongs returns an error if the answer lacks the requested part. The sandbox is untrusted and
+// may omit it.
 func belongs[T any](part *T) (*T, error) {
 	if part == nil {
 		return nil, files.ErrAnswer
@@ -52,7 +53,7 @@ func belongs[T any](part *T) (*T, error) {
 	return part, nil
 }
 
-// whole is a number that an argument gives, which a client may have written as text.
+// whole returns a positive integer argument, which may be written as a string, or 0.
 func (a args) whole(name string) int64 {
 	n := a.number(name)
 	if !(n > 0 && n <= 1<<53) {
@@ -69,7 +70,7 @@ var entryFields = []property{
 	cutField,
 }
 
-// entriesResult is an answer about files as a client gets it.
+// entriesResult converts file entries to a tool result.
 func entriesResult(e *files.Entries) *sdk.CallToolResult {
 	var text strings.Builder
 	for _, f := range e.Entries {
@@ -80,7 +81,7 @@ func entriesResult(e *files.Entries) *sdk.CallToolResult {
 		text.WriteByte('\n')
 	}
 	if e.Entries == nil {
-		e.Entries = []files.Entry{} // null is no array
+		e.Entries = []files.Entry{} // encode an empty list as [], not null
 	}
 	return answer(text.String()+tooMany(e.Cut), e)
 }

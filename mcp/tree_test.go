@@ -12,7 +12,7 @@ import (
 
 func withFiles(o *Options) { o.Sets = []string{"files"} }
 
-// The tools of a set are there for whoever asked for it.
+// TestToolSets checks that the tools of an optional set are offered only if the set is selected.
 func TestToolSets(t *testing.T) {
 	for want, change := range map[int]func(*Options){9: func(*Options) {}, 15: withFiles} {
 		s, _ := serverFor(t, &desk{}, change)
@@ -23,7 +23,8 @@ func TestToolSets(t *testing.T) {
 	}
 }
 
-// Each tool's answer in words, and that its structure fits the schema it has published.
+// TestFileTools checks that each tool returns the expected text, and its structured content
+// matches the published schema.
 func TestFileTools(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, withFiles)
@@ -75,7 +76,7 @@ func TestFileToolsRefused(t *testing.T) {
 		{"sandbox_write", `{"sandbox_id":"s","path":"a","content":"!","encoding":"base64"}`, `content is not base64: illegal base64 data at input byte 0`},
 		{"sandbox_edit", `{"sandbox_id":"s","path":"a","old_string":"x"}`, `required argument "new_string" not found`},
 		{"sandbox_glob", `{"sandbox_id":"s"}`, `pattern is required`},
-		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no answer`}, // but an empty one
+		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no answer`}, // an empty answer
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.args, text, c.want)

@@ -11,7 +11,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// defaultWait is how long sandbox_wait waits when it is not told.
+// defaultWait is how long sandbox_wait waits by default.
 const defaultWait = 30 * time.Minute
 
 func (s *Server) wait() tool {
@@ -30,10 +30,11 @@ func (s *Server) wait() tool {
 	}
 }
 
-// shownWhileWaiting is how much of a job's output progress shows, in bytes.
+// shownWhileWaiting is the number of bytes of a job's output in a progress message.
 const shownWhileWaiting = 2 << 10
 
-// jobsOutput is what a job that is waited for has written to stdout: its end, and the bytes until now.
+// jobsOutput returns the last lines that the job has written to stdout, and the number of bytes so
+// far.
 func (c *call) jobsOutput() (tail string, n int64) {
 	j, err := c.engine.Status(c.ctx, c.args.text("job_id"))
 	if err != nil || j.Outcome == nil {

@@ -32,7 +32,7 @@ func commands() []command {
 			about: "Lists the sandboxes of this user, the oldest first: those that run, those that are stopped, and snapshots. With --json and -q the order is the same.",
 			examples: []example{
 				{"everything there is", "demesne ls"},
-				{"stop everything there is", "demesne ls -q | xargs -r demesne rm"},
+				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},
 			},
 			flags: lsFlags, run: cmdLs,
 		},
@@ -67,7 +67,7 @@ removed likewise. Their output stays, unless it is empty.`,
 			},
 			flags: removeFlags, operand: aSandbox, run: cmdRemove,
 		},
-		attachCommand(), copyCommand(), verifyCommand(),
+		attachCommand(), copyCommand(), manifestCommand(),
 	}, forkCommands(), jobCommands(), imageCommands(), []command{
 		egressCommand(), mcpCommand(),
 		{
@@ -94,7 +94,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 
 // verbs repeats the names of commands, for the one entry that completes to them.
 var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "verify", "fork", "snapshot", "diff", "commit",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
 	"jobs", "wait", "logs", "cancel",
 	"pull", "images", "rmi", "import", "export", "save", "gc",
 	"egress", "mcp",

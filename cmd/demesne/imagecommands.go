@@ -34,7 +34,7 @@ the next pull or run of such an image fetches it anew.`,
 			{"and what the catalogue has besides", "demesne images --all"},
 			{"after a disk went bad", "demesne images check"},
 		},
-		flags: imagesFlags, operand: aWord, words: []string{"verify"}, run: cmdImages,
+		flags: imagesFlags, operand: aWord, words: []string{"check"}, run: cmdImages,
 	}
 }
 

@@ -96,7 +96,7 @@ func TestArguments(t *testing.T) {
 		{"rmi", "a -- --force", "a --force"},
 		{"save", "name -o file --format docker", "name"},
 		{"import", "-q dir name", "dir name"},
-		{"images", "verify --json", "verify"},
+		{"images", "check --json", "check"},
 		{"run", "--json ls --json", "ls --json"},
 		{"run", "-- ls", "ls"},
 		{"exec", "--json box --tty ls --tty", "box ls --tty"},

@@ -33,9 +33,9 @@ type options struct {
 	background, manifest bool
 	key                  string
 	replace              bool
-	queue               bool
+	queue                bool
 	ttl, maxAge          time.Duration
-	pauseIdle           time.Duration
+	pauseIdle            time.Duration
 	share                runner.Door
 	network              network
 
@@ -48,7 +48,6 @@ type options struct {
 	json     bool
 	jsonFile string
 	quiet    bool
-	keep     bool
 	follow   bool
 	markdown bool
 	print    bool

@@ -20,7 +20,7 @@ import (
 	"demesne/images/oci"
 )
 
-// file is an entry of a tar that a test writes: a header in short.
+// file is a tar entry that a test writes.
 type file struct {
 	name string
 	kind byte // tar.TypeReg if zero
@@ -29,7 +29,7 @@ type file struct {
 	mode int64
 }
 
-// aTar writes a tar.
+// aTar returns a tar archive of the files.
 func aTar(t *testing.T, files ...file) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -55,7 +55,7 @@ func aTar(t *testing.T, files ...file) []byte {
 	return b.Bytes()
 }
 
-// listing reads a tar into lines: kind, name, link, text.
+// listing returns one line for each entry of a tar archive: kind, name, link, text.
 func listing(t *testing.T, r io.Reader) []string {
 	t.Helper()
 	var all []string
@@ -169,14 +169,14 @@ func exported(t *testing.T, s *images.Store, img *images.Image) []string {
 	return listing(t, &b)
 }
 
-// TestImportTar: a root file system becomes an image as it is, compressed or not; the same tar always
-// becomes the same image, and its layer's DiffID is that of what is in it.
+// TestImportTar checks that a root file system is imported unchanged, compressed or not. The same
+// archive always makes the same image, and the DiffID is the digest of the uncompressed archive.
 func TestImportTar(t *testing.T) {
 	s := openStore(t)
 	plain := aTar(t, file{name: "./", kind: tar.TypeDir, mode: 0o755}, file{name: "./etc/hello", text: "hi"})
 	for _, format := range []string{"", "gzip", "zstd"} {
 		b := compressed(t, plain, format)
-		// What follows the archive is part of the blob, and of what its digest is about.
+		// Data after the end of the archive belongs to the blob and to its digest.
 		for _, tail := range []string{"", strings.Repeat("\x00", 100_000)} {
 			if format != "" && tail != "" {
 				continue
@@ -200,7 +200,7 @@ func TestImportTar(t *testing.T) {
 	}
 }
 
-// TestImportBad: what is no root file system is refused, and leaves no image.
+// TestImportBad checks that a file that is not a root file system is refused and leaves no image.
 func TestImportBad(t *testing.T) {
 	whole := aTar(t, file{name: "a", text: strings.Repeat("x", 10_000)})
 	for name, b := range map[string][]byte{
@@ -229,7 +229,7 @@ func TestImportBad(t *testing.T) {
 	}
 }
 
-// TestImportCanceled: an import that is ended leaves nothing.
+// TestImportCanceled checks that a cancelled import leaves nothing behind.
 func TestImportCanceled(t *testing.T) {
 	s := openStore(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -17,7 +17,8 @@ import (
 	"demesne/images/imageref"
 )
 
-// zeroFrame is a zstd frame of n blocks of 128 KiB zeros each: four bytes a block, where an encoder needs twenty.
+// zeroFrame returns a zstd frame of n blocks, each 128 KiB of zeros. It needs four bytes for a block; an encoder
+// needs twenty.
 func zeroFrame(n int) []byte {
 	b := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 7 << 3} // no options, a window of 128 KiB
 	for i := range n {
@@ -30,7 +31,7 @@ func zeroFrame(n int) []byte {
 	return b
 }
 
-// bomb is a tar of one file of zeros, and then others, in 100 KB of zstd.
+// bomb returns a tar of one file of zeros and some other files, as 100 KB of zstd.
 func bomb(t *testing.T, name string, others ...file) []byte {
 	t.Helper()
 	const blocks = 25_000 // 3 GiB
@@ -51,7 +52,7 @@ func bomb(t *testing.T, name string, others ...file) []byte {
 	return b
 }
 
-// F26: an archive that has far more in it than its size is refused, wherever it is read, and leaves nothing.
+// F26: every reader refuses an archive that decompresses to far more than its size, and leaves nothing behind.
 func TestBomb(t *testing.T) {
 	layer := aTar(t, file{name: "hello", text: "hi"})
 	long := strings.Repeat("ab", 32)
@@ -81,7 +82,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// What is only large, or only a little denser than most, is taken.
+// An archive that is only large, or only a little denser than usual, is accepted.
 func TestDenseButLegal(t *testing.T) {
 	for name, c := range map[string]struct {
 		in, out int64

@@ -13,8 +13,8 @@ import (
 	"demesne/images/oci"
 )
 
-// Commit makes an image of another one and of layers over it, files each with a tar, and names it. What the
-// configuration of the other one says stays, where the change does not say otherwise.
+// Commit makes an image from base with layers on top, and names it. Each layer is a file with a tar
+// archive. The configuration of base applies where change does not override it.
 func Commit(ctx context.Context, store *images.Store, base *images.Image, layers []string, change images.Change, ref imageref.Ref) (oci.Digest, error) {
 	s := &saver{ctx: ctx, store: store, img: base}
 	_, m, err := s.manifest()
@@ -44,7 +44,7 @@ func Commit(ctx context.Context, store *images.Store, base *images.Image, layers
 	return publish(ctx, store, ref, raw, all)
 }
 
-// publish stores a configuration and the manifest of an image, and names that.
+// publish stores a configuration and a manifest, and names the image.
 func publish(ctx context.Context, store *images.Store, ref imageref.Ref, config []byte, layers []oci.Descriptor) (oci.Digest, error) {
 	c, err := put(ctx, store, config, typeConfig)
 	if err != nil {
@@ -62,7 +62,7 @@ func publish(ctx context.Context, store *images.Store, ref imageref.Ref, config 
 	return m.Digest, err
 }
 
-// ociType is what an OCI manifest calls a layer that Docker's calls otherwise: the same bytes.
+// ociType returns the OCI media type for a Docker layer type. The bytes of the layer are the same.
 func ociType(mediaType string) string {
 	switch mediaType {
 	case "application/vnd.docker.image.rootfs.diff.tar":
@@ -86,7 +86,8 @@ func readConfig(ctx context.Context, store *images.Store, d oci.Descriptor) ([]b
 	return raw, b.verify()
 }
 
-// committed is a configuration with more layers, and changed. What it says besides stays, known or not.
+// committed returns a configuration with the added layers and the change applied. It keeps all other
+// fields, known or unknown.
 func committed(raw []byte, added []oci.Layer, change images.Change, now time.Time) ([]byte, error) {
 	var whole struct {
 		Config  fields `json:"config"`
@@ -106,7 +107,7 @@ func committed(raw []byte, added []oci.Layer, change images.Change, now time.Tim
 	for _, l := range added {
 		whole.RootFS.DiffIDs = append(whole.RootFS.DiffIDs, l.DiffID)
 	}
-	if whole.History != nil { // it has an entry for each layer, or is not there
+	if whole.History != nil { // a history has an entry for each layer, so extend it only if present
 		for n := range max(len(added), 1) {
 			whole.History = append(whole.History, map[string]any{"created": now.UTC(), "created_by": "demesne commit", "empty_layer": n >= len(added)})
 		}
@@ -124,10 +125,10 @@ func committed(raw []byte, added []oci.Layer, change images.Change, now time.Tim
 	return json.Marshal(all)
 }
 
-// fields is a JSON object of which not everything is known.
+// fields is a JSON object with fields that this package does not know.
 type fields map[string]json.RawMessage
 
-// set never fails: what is given can be encoded.
+// set ignores the encoding error: v is always encodable.
 func (f fields) set(name string, v any) {
 	text, err := json.Marshal(v)
 	if err == nil {
@@ -147,7 +148,7 @@ func (f fields) change(c images.Change) error {
 	}
 	if c.Entrypoint != nil {
 		f.set("Entrypoint", *c.Entrypoint)
-		f.set("Cmd", []string{}) // it was for the other one
+		f.set("Cmd", []string{}) // it was written for the base's entrypoint
 	}
 	if c.Cmd != nil {
 		f.set("Cmd", *c.Cmd)
@@ -161,7 +162,7 @@ func (f fields) change(c images.Change) error {
 	return nil
 }
 
-// merged has each name once, with its last value, in the order of first appearance.
+// merged returns each variable once, with its last value, in order of first appearance.
 func merged(env, more []string) []string {
 	at := map[string]int{}
 	var all []string

@@ -11,7 +11,8 @@ import (
 	"demesne/images/oci"
 )
 
-// TestCommitted: what a configuration says stays, known or not, but for the layers and the change.
+// TestCommitted checks that a commit keeps all known and unknown fields of a configuration, except
+// the layers and the change.
 func TestCommitted(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hex := strings.NewReplacer("sha256:aa", "sha256:"+strings.Repeat("aa", 32), "sha256:bb", "sha256:"+strings.Repeat("bb", 32)).Replace

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A format is how a tar is compressed.
+// A format is the compression of a tar archive.
 type format int
 
 const (
@@ -20,10 +20,10 @@ const (
 	gzipped
 	zstandard
 	bzipped
-	unknownFormat // one we know and cannot read
+	unknownFormat // recognised but not supported: xz
 )
 
-// mediaTypes are those of a layer in each format that layers may have.
+// mediaTypes maps each compression that a layer may have to its media type.
 var mediaTypes = map[format]string{
 	plain:     "application/vnd.oci.image.layer.v1.tar",
 	gzipped:   "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -40,12 +40,12 @@ var magics = []struct {
 	{"\xfd7zXZ\x00", unknownFormat},
 }
 
-// maxWindow is the memory that a zstd frame may ask for: what `zstd --long=27` makes.
+// maxWindow limits the memory that a zstd frame may require. It is the window of `zstd --long=27`.
 const maxWindow = 128 << 20
 
 var errFormat = errors.New("compressed with xz: decompress it first")
 
-// sniff tells the format by the first bytes.
+// sniff returns the format, judged by the first bytes.
 func sniff(r *bufio.Reader) format {
 	head, _ := r.Peek(6)
 	for _, m := range magics {
@@ -56,17 +56,18 @@ func sniff(r *bufio.Reader) format {
 	return plain
 }
 
-// What an archive may decompress to: denseFree bytes, and denseRatio times its own size. gzip cannot do more than 1000
-// times; a root file system has seldom 20. rootfs/unpack has the same bounds for layers.
+// An archive may decompress to at most denseFree bytes plus denseRatio times its compressed size. gzip reaches at
+// most a ratio of about 1000; root file systems seldom exceed 20. rootfs/unpack has the same limits for layers.
 const (
 	denseFree  = 512 << 20
 	denseRatio = 256
 )
 
-// ErrDense says that an archive has far more in it than its size. Decompressed before, it is taken.
+// ErrDense reports that an archive decompresses to far more than its size. The limit does not apply to an archive
+// that the user decompressed before.
 var ErrDense = fmt.Errorf("decompresses to more than %d MiB and %d times its size", denseFree>>20, denseRatio)
 
-// counted counts what was read.
+// counted counts the bytes read.
 type counted struct {
 	io.Reader
 	n int64
@@ -78,7 +79,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A sparing reader ends with [ErrDense].
+// A sparing reader returns [ErrDense] when the decompressed size exceeds the limit.
 type sparing struct {
 	io.ReadCloser
 	in  *counted
@@ -93,7 +94,7 @@ func (s *sparing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decompress returns what is in r, and how it was compressed. It may have an [ErrDense] in it.
+// decompress returns a reader of the decompressed content of r, and the format. Reads may return [ErrDense].
 func decompress(r io.Reader) (io.ReadCloser, format, error) {
 	in := &counted{Reader: r}
 	d, f, err := decoder(bufio.NewReaderSize(in, 64<<10))

@@ -1,19 +1,21 @@
-// Package archive reads and writes images as files: OCI layouts and their tars, what `docker save`
-// writes, root file systems as tars or directories.
+// Package archive reads and writes images as files. The formats are OCI layouts and tar archives of
+// them, the format of `docker save`, and root file systems as tar archives or directories.
 //
-//	Open     oci: oci-archive: docker-archive:   as a source that images/pull copies from
+//	Open     oci: oci-archive: docker-archive:   a source for images/pull
 //	Import   tar, directory                      an image of one layer
 //	Save     an image                            oci-archive or docker-archive
-//	Export   an image                            one tar, its layers laid over each other
+//	Export   an image                            one tar with the merged layers
 //
-// Files are as hostile as registries. Nothing of an archive is unpacked: members are found by one pass
-// over the headers and read in place, and all that comes out of one is verified by whoever reads it.
-// A directory is read through os.Root: no link is followed, inside or out, and no name leaves it.
-// Memory is bounded by the number of entries, never by their size.
+// Files are as untrusted as registries. An archive is not unpacked: one pass over the headers finds
+// the members, which are then read in place. A compressed archive is first decompressed to a temporary
+// file. The reader of a blob verifies its content. A directory is read through os.Root, so no name or
+// link leads out of it. Memory is bounded by the number of entries, never by their size.
 //
-// Root file systems lose nothing but sockets and the names of owners: ids, modes, times, hard links,
-// user.* attributes and file capabilities stay. Layers are written as they were, and imported ones
-// as they come, so that the same files make the same image.
+// Import of a directory keeps ids, modes, times in seconds, hard links, user.* attributes and file
+// capabilities. Files of the caller become root's. Sockets, names of owners, other attributes and the
+// contents of other file systems are dropped. Layers are saved unchanged, but decompressed in Docker's
+// format. A tar archive is imported unchanged unless layers do not support its compression, so the
+// same files make the same image.
 package archive
 
 import (
@@ -25,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An InvalidError says that files are not what they should be.
+// An InvalidError reports that a file does not have the expected format.
 type InvalidError struct {
 	Path string
 	Err  error
@@ -38,21 +40,20 @@ func invalid(path, format string, args ...any) error {
 	return &InvalidError{path, fmt.Errorf(format, args...)}
 }
 
-// temporary returns a file that has no name, in a directory that has room: nothing is left of it,
-// whatever happens.
+// temporary returns a file without a name in dir. The kernel removes it when it is closed.
 func temporary(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		return os.NewFile(uintptr(fd), "temporary"), nil
 	}
-	f, err := os.CreateTemp(dir, ".archive-*") // a file system without O_TMPFILE
+	f, err := os.CreateTemp(dir, ".archive-*") // fallback for file systems without O_TMPFILE
 	if err != nil {
 		return nil, err
 	}
 	return f, os.Remove(f.Name())
 }
 
-// contextReader ends when its context does.
+// contextReader returns the context's error once the context has ended.
 type contextReader struct {
 	ctx context.Context
 	io.Reader

@@ -20,15 +20,16 @@ const (
 	manifestFile = "manifest.json"
 )
 
-// dockerImage is one image of manifest.json, which `docker save` writes.
+// dockerImage is an image in the manifest.json of `docker save`.
 type dockerImage struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// readDocker finds an image and makes the manifest that such an archive does not have. The layers are plain
-// tars, and so their digests the DiffIDs; one that is compressed is read to know its digest.
+// readDocker finds an image and makes a manifest for it, because such an archive has no OCI manifest. A
+// layer is usually a plain tar, whose digest is its DiffID. A compressed layer is read to compute its
+// digest.
 func (s *Source) readDocker(ctx context.Context, tag string) error {
 	img, err := s.findDocker(tag)
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *Source) readDocker(ctx context.Context, tag string) error {
 	return err
 }
 
-// findDocker returns the image that has a tag, or the only one.
+// findDocker returns the image with the given tag, or the only image if tag is "".
 func (s *Source) findDocker(tag string) (dockerImage, error) {
 	raw, err := read(s.files, manifestFile, oci.MaxManifest)
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Source) findDocker(tag string) (dockerImage, error) {
 	return dockerImage{}, invalid(s.path, "%d images, and none is %.100q: there are %.1000q", len(all), tag, strings.Join(names, ", "))
 }
 
-// describe says what a layer's blob is.
+// describe returns the descriptor of a layer's blob.
 func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (oci.Descriptor, error) {
 	m, err := s.open(name)
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (
 	return l, err
 }
 
-// marshalManifest writes an OCI manifest.
+// marshalManifest encodes an OCI manifest.
 func marshalManifest(config oci.Descriptor, layers []oci.Descriptor) ([]byte, error) {
 	raw, err := json.Marshal(struct {
 		SchemaVersion int              `json:"schemaVersion"`

@@ -12,8 +12,9 @@ import (
 	"demesne/images"
 )
 
-// Export writes the root file system of an image as one tar: what overlayfs would show, if its layers
-// were mounted over each other. Layers are read twice, first to find what is left of each.
+// Export writes the root file system of an image as one tar archive. It has the files that overlayfs
+// would show with the layers mounted over each other. Export reads each layer twice: first to find
+// which entries remain visible.
 func Export(ctx context.Context, store *images.Store, img *images.Image, w io.Writer) error {
 	m := newMerge()
 	for _, l := range img.Layers {
@@ -32,7 +33,7 @@ func Export(ctx context.Context, store *images.Store, img *images.Image, w io.Wr
 	return out.Close()
 }
 
-// write writes what is left of a layer.
+// write writes the visible entries of a layer.
 func (m *merge) write(layer int, r *tar.Reader, out *tar.Writer) error {
 	for entry := 0; ; entry++ {
 		h, err := r.Next()
@@ -55,8 +56,8 @@ func (m *merge) write(layer int, r *tar.Reader, out *tar.Writer) error {
 	}
 }
 
-// last returns the header that an entry has in the end, or nil if it has none. A file that is gone,
-// but for another name that was linked to it, is written under that name.
+// last returns the header to write for an entry, or nil if the entry is not visible. If a file's own
+// name is gone but a hard link to it remains, the file is written under the link's name.
 func (m *merge) last(h *tar.Header, at place) *tar.Header {
 	name := clean(h.Name)
 	if h.Typeflag == tar.TypeLink {
@@ -75,7 +76,8 @@ func (m *merge) last(h *tar.Header, at place) *tar.Header {
 	return rewrite(h, name, h.Linkname)
 }
 
-// rewrite makes a plain header: with a relative name, without what only its old archive meant.
+// rewrite returns a portable header. It has a relative name, and of the PAX records only the extended
+// attributes.
 func rewrite(h *tar.Header, name, link string) *tar.Header {
 	if name == "" {
 		name = "."

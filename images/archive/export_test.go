@@ -16,7 +16,7 @@ import (
 	"demesne/images/oci"
 )
 
-// add puts an image of some layers into the store.
+// add adds an image with the given layers to the store.
 func add(t *testing.T, s *images.Store, name string, layers ...[]byte) *images.Image {
 	t.Helper()
 	ctx := context.Background()
@@ -75,7 +75,7 @@ func headers(t *testing.T, s *images.Store, img *images.Image) []*tar.Header {
 	}
 }
 
-// TestExport: what comes out is what overlayfs would show.
+// TestExport checks that the export has the files that overlayfs would show.
 func TestExport(t *testing.T) {
 	const dir, link, sym = tar.TypeDir, tar.TypeLink, tar.TypeSymlink
 	for _, c := range []struct {
@@ -155,9 +155,9 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestExportManyLinks: a file of many names that are all gone but the last takes no more steps than it has names.
+// TestExportManyLinks checks that a file with many removed names and one remaining name takes linear time.
 func TestExportManyLinks(t *testing.T) {
-	const many = 20_000 // squared, minutes
+	const many = 20_000 // quadratic time would take minutes
 	names := []file{{name: "d/f", text: "x"}}
 	for i := range many {
 		names = append(names, file{name: fmt.Sprintf("d/%d", i), kind: tar.TypeLink, link: "d/f"})
@@ -170,7 +170,7 @@ func TestExportManyLinks(t *testing.T) {
 	}
 }
 
-// TestExportCorrupt: a layer that is not what the image says is an error, whatever came out before.
+// TestExportCorrupt checks that a layer with the wrong DiffID is an error.
 func TestExportCorrupt(t *testing.T) {
 	s := openStore(t)
 	b := aTar(t, file{name: "a", text: "1"})
@@ -181,7 +181,7 @@ func TestExportCorrupt(t *testing.T) {
 	}
 }
 
-// FuzzMerge: no two layers, whatever they are, make Export panic or write what is no tar.
+// FuzzMerge checks that no pair of layers makes Export panic or write an invalid tar archive.
 func FuzzMerge(f *testing.F) {
 	var t testing.T
 	f.Add(aTar(&t, file{name: "a", text: "1"}, file{name: "b", kind: tar.TypeLink, link: "a"}), aTar(&t, file{name: ".wh.a"}))

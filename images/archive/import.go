@@ -24,11 +24,12 @@ import (
 	"demesne/images/oci"
 )
 
-// maxLayer bounds what becomes one layer.
+// maxLayer is the maximum size of an imported layer in bytes.
 const maxLayer = 1 << 40
 
-// Recognise says what is at a path: imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive, or
-// imageref.Directory for a root file system, be it a directory or a tar.
+// Recognise returns the kind of the file or directory at a path: imageref.OCILayout, imageref.OCIArchive
+// or imageref.DockerArchive. It returns imageref.Directory for a root file system, whether a directory
+// or a tar archive.
 func Recognise(file string) (imageref.Kind, error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -59,8 +60,8 @@ func Recognise(file string) (imageref.Kind, error) {
 	return kind, nil
 }
 
-// recogniseTar reads on for as long as all names are those of an image's archive: the one that says
-// what it is may be the last.
+// recogniseTar reads as long as all names belong to an image archive. The deciding file may be the last
+// one.
 func recogniseTar(r *tar.Reader) (imageref.Kind, error) {
 	inArchive := regexp.MustCompile(`^(blobs(/sha256(/[0-9a-f]{64})?)?|oci-layout|(index|manifest)\.json|repositories|[0-9a-f]{64}(\.json|\.tar|/.*)?)$`)
 	seen := map[string]bool{}
@@ -89,8 +90,8 @@ func recogniseTar(r *tar.Reader) (imageref.Kind, error) {
 	return imageref.Directory, nil
 }
 
-// Import makes an image of one layer from a root file system and names it. notice is told what of it
-// could not be taken along.
+// Import makes an image of one layer from a root file system and names it. It calls notice for each file
+// that could not be imported.
 func Import(ctx context.Context, store *images.Store, file string, ref imageref.Ref, notice func(string)) (oci.Digest, error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -108,8 +109,8 @@ func Import(ctx context.Context, store *images.Store, file string, ref imageref.
 	return name(ctx, store, ref, layer)
 }
 
-// importTar keeps a tar as it is, but for a compression that layers do not have. Meanwhile it is read as
-// a tar: what is none is no layer.
+// importTar stores a tar archive unchanged. It decompresses the archive if layers do not support the
+// compression. It also parses the archive, and refuses a file that is not a tar.
 func importTar(ctx context.Context, store *images.Store, file string) (oci.Layer, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -132,7 +133,7 @@ func importTar(ctx context.Context, store *images.Store, file string) (oci.Layer
 	return l, tooDense(file, err)
 }
 
-// tooDense says which file it is that an [ErrDense] is about.
+// tooDense returns an [ErrDense] with the name of the file, and any other error unchanged.
 func tooDense(file string, err error) error {
 	if errors.Is(err, ErrDense) {
 		return &InvalidError{file, ErrDense}
@@ -140,7 +141,7 @@ func tooDense(file string, err error) error {
 	return err
 }
 
-// putLayer stores a layer and finds its DiffID at the same time.
+// putLayer stores a layer and computes its DiffID at the same time.
 func putLayer(ctx context.Context, store *images.Store, r io.Reader, format format) (oci.Layer, error) {
 	out, in := io.Pipe()
 	var diffID oci.Digest
@@ -154,7 +155,7 @@ func putLayer(ctx context.Context, store *images.Store, r io.Reader, format form
 	}()
 	end := func(err error) error {
 		in.CloseWithError(err)
-		return <-checked // or the same, from the other end of the pipe
+		return <-checked // or the error of Put, if diffIDOf read it from the pipe
 	}
 	d, size, err := store.Put(ctx, &judged{Reader: io.TeeReader(r, in), end: sync.OnceValue(func() error { return end(nil) })}, maxLayer)
 	if err != nil {
@@ -164,7 +165,7 @@ func putLayer(ctx context.Context, store *images.Store, r io.Reader, format form
 	return oci.Layer{Digest: d, DiffID: diffID, Size: size, MediaType: mediaTypes[format]}, nil
 }
 
-// judged is read to its end only when end finds no fault: what is not a layer is not stored.
+// judged returns io.EOF only if end finds no error, so that an invalid layer is not stored.
 type judged struct {
 	io.Reader
 	end func() error
@@ -178,7 +179,8 @@ func (j *judged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// diffIDOf reads a layer to its end: its archive's digest, once it was found to be an archive.
+// diffIDOf reads a layer to its end and returns its DiffID. It returns an error if the layer is not a
+// tar archive.
 func diffIDOf(r io.Reader) (oci.Digest, error) {
 	z, _, err := decompress(r)
 	if err != nil {
@@ -193,12 +195,12 @@ func diffIDOf(r io.Reader) (oci.Digest, error) {
 	if _, err := io.Copy(io.Discard, hashed); err != nil {
 		return "", err
 	}
-	// What follows the compressed stream is part of the blob, and the writer waits for us to read it.
+	// Data after the compressed stream belongs to the blob. The writer blocks until it is read.
 	_, err = io.Copy(io.Discard, r)
 	return oci.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))), err
 }
 
-// walkTar reads a tar that has anything in it.
+// walkTar reads the headers of a tar archive, which must not be empty.
 func walkTar(r io.Reader) error {
 	t := tar.NewReader(r)
 	for n := 0; ; n++ {
@@ -215,7 +217,7 @@ func walkTar(r io.Reader) error {
 	}
 }
 
-// name makes the configuration and manifest of an image of one layer.
+// name makes the configuration and the manifest of an image of one layer, and names it.
 func name(ctx context.Context, store *images.Store, ref imageref.Ref, layer oci.Layer) (oci.Digest, error) {
 	type rootfs struct {
 		Type    string       `json:"type"`

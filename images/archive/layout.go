@@ -24,7 +24,7 @@ type index struct {
 	Manifests     []oci.Descriptor `json:"manifests"`
 }
 
-// readLayout finds the image of a layout that has a tag, or the only one.
+// readLayout finds the image with the given tag in a layout, or the only image if tag is "".
 func (s *Source) readLayout(tag string) error {
 	raw, err := read(s.files, indexFile, oci.MaxManifest)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Source) readLayout(tag string) error {
 	if err != nil {
 		return &InvalidError{s.path, err}
 	}
-	if d.Digest == "" { // all images are one, for several platforms
+	if d.Digest == "" { // the index is one image for several platforms
 		s.top = document{raw, typeIndex}
 		return nil
 	}
@@ -52,8 +52,8 @@ func (s *Source) readLayout(tag string) error {
 	return nil
 }
 
-// pick returns the descriptor that the tag is about. Without a tag it is the only one, or the whole
-// index where each has a platform.
+// pick returns the descriptor for the tag. Without a tag it returns the only descriptor. It returns
+// an empty one, which stands for the whole index, if each entry has a platform and no name.
 func pick(idx index, tag string) (oci.Descriptor, error) {
 	var names []string
 	platforms := true

@@ -16,17 +16,16 @@ import (
 	"demesne/images"
 )
 
-// maxMembers is how many files an archive of an image may have; one of 500 layers has some 1500.
+// maxMembers is the maximum number of files in an image archive. An archive of 500 layers has about 1500.
 const maxMembers = 100_000
 
-// A member is one file of a layout, read where it is.
+// A member is one file of a layout or archive, read in place.
 type member struct {
 	*io.SectionReader
 	io.Closer
 }
 
-// files are where the files of an image are, by slash-separated name. An error of open for what is not
-// there is fs.ErrNotExist.
+// files opens the files of an image by slash-separated name. For a missing file, open returns fs.ErrNotExist.
 type files interface {
 	open(name string) (*member, error)
 	io.Closer
@@ -51,17 +50,17 @@ func (d directory) open(name string) (*member, error) {
 	return &member{io.NewSectionReader(f, 0, st.Size()), f}, nil
 }
 
-// tarball is an archive, of which only the headers have been read.
+// tarball is an archive whose headers have been read.
 type tarball struct {
 	file    *os.File
 	members map[string]span
-	links   map[string]string // `docker save` once wrote layers that are the same as links
+	links   map[string]string // older versions of `docker save` wrote equal layers as links
 }
 
 type span struct{ offset, size int64 }
 
-// openTarball finds the members of an archive. One that is compressed is decompressed first, into a file without a name in
-// dir, unless it is an [ErrDense] or does not fit there.
+// openTarball finds the members of an archive. It decompresses a compressed archive into a file without a name in
+// dir. It fails with [ErrDense], or with ENOSPC if dir is too full.
 func openTarball(ctx context.Context, file, dir string) (*tarball, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -82,7 +81,7 @@ func openTarball(ctx context.Context, file, dir string) (*tarball, error) {
 	return t, nil
 }
 
-// plainFile returns f, or what is in it if it is compressed. It closes f unless it returns it.
+// plainFile returns f, or a file with its decompressed content. It closes f unless it returns it.
 func plainFile(ctx context.Context, f *os.File, dir string) (*os.File, error) {
 	r, format, err := decompress(contextReader{ctx, f})
 	if err != nil {
@@ -112,8 +111,8 @@ func plainFile(ctx context.Context, f *os.File, dir string) (*os.File, error) {
 	return out, nil
 }
 
-// find reads the headers. The reader skips contents by seeking, so that behind a header the file is
-// at the member's first byte.
+// find reads the headers. The tar reader skips contents by seeking, so after Next the file offset is at the member's
+// first byte.
 func (t *tarball) find(ctx context.Context) error {
 	r := tar.NewReader(t.file)
 	for {
@@ -167,7 +166,7 @@ func (t *tarball) open(name string) (*member, error) {
 
 func (t *tarball) Close() error { return t.file.Close() }
 
-// read reads a small file whole.
+// read reads a whole file of at most limit bytes.
 func read(f files, name string, limit int64) ([]byte, error) {
 	m, err := f.open(name)
 	if err != nil {

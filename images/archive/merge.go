@@ -12,24 +12,24 @@ import (
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
-	// maxEntries bounds what is remembered of all layers, some 200 bytes an entry.
+	// maxEntries bounds the entries of all layers, at about 200 bytes of memory each.
 	maxEntries = 4_000_000
 )
 
-// place is where an entry is: in which layer, and how many came before it there.
+// place identifies an entry by its layer and its position in that layer.
 type place struct{ layer, entry int }
 
-// nowhere is a directory that no entry is for, only for what is in it.
+// nowhere is the place of a directory that has children but no entry of its own.
 var nowhere = place{-1, 0}
 
-// merge finds which entries of which layers are left.
+// merge finds the entries that remain visible when the layers are merged.
 type merge struct {
 	root   *node
-	layers int // that were read
-	total  int // entries of all of them
+	layers int // number of layers read
+	total  int // number of entries in all layers
 
-	origin map[place]place  // of each hard link, the file
-	names  map[place][]link // of each file with hard links, its name and theirs
+	origin map[place]place  // the file of each hard link
+	names  map[place][]link // the names of each file with hard links, its own first
 }
 
 type link struct {
@@ -37,7 +37,7 @@ type link struct {
 	at   place
 }
 
-// node is one name.
+// node is one name in the merged tree.
 type node struct {
 	at       place
 	children map[string]*node // nil unless a directory
@@ -49,11 +49,11 @@ func newMerge() *merge {
 
 func newDirectory() *node { return &node{at: nowhere, children: map[string]*node{}} }
 
-// clean returns a name relative to the root: "" for the root itself.
+// clean returns a name relative to the root; the root itself is "".
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// layer lays a layer over those below. Its whiteouts are about those alone, wherever in the archive
-// they are.
+// layer merges a layer over those below. Its whiteouts apply only to the layers below, wherever they stand in the
+// archive.
 func (m *merge) layer(r *tar.Reader) error {
 	above := newDirectory()
 	var gone, emptied []string
@@ -90,18 +90,18 @@ func (m *merge) layer(r *tar.Reader) error {
 	return nil
 }
 
-// link remembers a hard link to a name, which is in the same layer or in one below.
+// link records a hard link to a name in the same layer or in one below.
 func (m *merge) link(above *node, l link, name string) {
 	target := above.find(name)
 	if target == nil || target.at == nowhere {
 		target = m.root.find(name)
 	}
 	if target == nil || target.children != nil {
-		return // it leads nowhere, and is left out
+		return // a dangling link is dropped
 	}
 	file := target.at
 	if first, ok := m.origin[file]; ok {
-		file = first // a link to a link
+		file = first // the target is a link itself
 	}
 	m.origin[l.at] = file
 	if len(m.names[file]) == 0 {
@@ -110,8 +110,8 @@ func (m *merge) link(above *node, l link, name string) {
 	m.names[file] = append(m.names[file], l)
 }
 
-// first returns the first name that a file with hard links has in the end, or "". It forgets those before it: an image may
-// have a million, all gone, and each asks.
+// first returns the first visible name of a file with hard links, or "". It removes the names before it from the
+// list. Without that, an image with a million removed links to one file would take quadratic time.
 func (m *merge) first(file place) string {
 	links := m.names[file]
 	for len(links) > 0 {
@@ -124,7 +124,7 @@ func (m *merge) first(file place) string {
 	return ""
 }
 
-// left says whether a name stands for that entry in the end.
+// left reports whether a name refers to that entry in the merged tree.
 func (m *merge) left(name string, at place) bool {
 	n := m.root.find(name)
 	return n != nil && n.at == at
@@ -147,11 +147,12 @@ func (m *merge) remove(names []string) {
 	}
 }
 
-// add puts an entry into its own layer. The last one of a name counts; a directory keeps what is in it.
+// add adds an entry to its own layer. A later entry replaces an earlier one of the same name; a directory keeps its
+// children.
 func (n *node) add(name string, at place, directory bool) {
 	if name != "" {
 		for part := range strings.SplitSeq(name, "/") {
-			if n.children == nil { // what was a file is a directory after all
+			if n.children == nil { // a file is replaced by a directory
 				n.at, n.children = nowhere, map[string]*node{}
 			}
 			next := n.children[part]
@@ -171,8 +172,8 @@ func (n *node) add(name string, at place, directory bool) {
 	}
 }
 
-// cover lays a layer's directory, or file, over what is below. The upper entry counts, but a directory
-// without one leaves the lower one, if that is a directory too.
+// cover merges a layer's node over the node below. The upper entry wins. An upper directory without an entry of its
+// own keeps the entry of a lower directory.
 func (n *node) cover(above *node) {
 	if above.at != nowhere || n.children == nil {
 		n.at = above.at
@@ -190,7 +191,7 @@ func (n *node) cover(above *node) {
 	}
 }
 
-// find returns the node of a name, or nil.
+// find returns the node with the given name, or nil.
 func (n *node) find(name string) *node {
 	if name == "" {
 		return n

@@ -18,15 +18,15 @@ import (
 	"demesne/images/oci"
 )
 
-// A Source is an image in files. images/pull copies from it.
+// A Source is an image in a layout or archive. It implements the source of images/pull.
 type Source struct {
 	files
 	path string
-	ref  types.ImageReference // what policy.json calls it
+	ref  types.ImageReference // the reference that policy.json rules match
 	top  document             // the manifest or index
 
-	// Of an archive that says what it has in another way: where blobs are, and their contents if
-	// there are none.
+	// names and made are set for an archive in Docker's format. names has the files of the blobs;
+	// made has the contents of blobs that are not in the archive.
 	names map[oci.Digest]string
 	made  map[oci.Digest][]byte
 }
@@ -37,8 +37,8 @@ type document struct {
 	mediaType string
 }
 
-// Open opens the image in a layout or archive; tag says which, if there are several. dir is for what
-// has to be decompressed.
+// Open opens the image in a layout or archive. tag selects one of several images. A compressed
+// archive is decompressed into dir.
 func Open(ctx context.Context, kind imageref.Kind, path, tag, dir string) (*Source, error) {
 	s := &Source{path: path}
 	var err error
@@ -72,7 +72,7 @@ func openFiles(ctx context.Context, kind imageref.Kind, path, dir string) (files
 	return directory{root}, nil
 }
 
-// reference is the name by which policy.json has rules for files.
+// reference returns the reference that policy.json uses to match rules for files.
 func reference(kind imageref.Kind, path, tag string) (types.ImageReference, error) {
 	switch kind {
 	case imageref.OCILayout:
@@ -83,7 +83,7 @@ func reference(kind imageref.Kind, path, tag string) (types.ImageReference, erro
 	return dockerarchive.NewReference(path, nil)
 }
 
-// Unparsed is the top, or one image of it.
+// Unparsed returns the manifest or index of the source, or one image of the index.
 func (s *Source) Unparsed(instance *digest.Digest) types.UnparsedImage {
 	if instance == nil {
 		return &unparsed{s, func() (document, error) { return s.top, nil }}
@@ -117,10 +117,10 @@ func (u *unparsed) Manifest(context.Context) ([]byte, string, error) {
 	return d.raw, d.mediaType, err
 }
 
-// Signatures are not looked for in files: there is no one place for them.
+// Signatures returns none: layouts and archives have no standard place for signatures.
 func (u *unparsed) Signatures(context.Context) ([][]byte, error) { return nil, nil }
 
-// Blob opens a blob from an offset. The caller compares the digest.
+// Blob opens a blob at an offset. The caller must compare the digest.
 func (s *Source) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	if b, ok := s.made[d.Digest]; ok {
 		return io.NopCloser(newSection(b, offset)), nil
@@ -149,7 +149,7 @@ type body struct {
 	io.Closer
 }
 
-// wrong says that files are incomplete, if that is what err is.
+// wrong returns an [InvalidError] for a missing file, and else err with the path.
 func (s *Source) wrong(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &InvalidError{s.path, err}

@@ -20,15 +20,16 @@ import (
 	"demesne/images/oci"
 )
 
-// formats are what Save writes.
+// formats maps the format argument of Save to its writer.
 var formats = map[string]func(*saver) error{
 	"":       (*saver).oci,
 	"oci":    (*saver).oci,
 	"docker": (*saver).docker,
 }
 
-// Save writes an image as an archive, "oci" or "docker". The former has the image's own manifest, and so
-// the digest stays when it is loaded elsewhere; the latter has none.
+// Save writes an image as an archive in the format "oci", the default, or "docker". The format "oci"
+// contains the image's own manifest, so the image keeps its digest when it is loaded elsewhere. The
+// format "docker" has no manifest.
 func Save(ctx context.Context, store *images.Store, img *images.Image, ref imageref.Ref, format string, w io.Writer) error {
 	write := formats[format]
 	if write == nil {
@@ -49,7 +50,7 @@ type saver struct {
 	tar   *tar.Writer
 }
 
-// oci writes an image layout.
+// oci writes an OCI image layout.
 func (s *saver) oci() error {
 	raw, m, err := s.manifest()
 	if err != nil {
@@ -86,7 +87,7 @@ func blobs(m *oci.Manifest) []oci.Descriptor {
 	return all
 }
 
-// docker writes what `docker save` does: layers as plain tars, in the order of manifest.json.
+// docker writes the format of `docker save`: layers as plain tars, in the order of manifest.json.
 func (s *saver) docker() error {
 	_, m, err := s.manifest()
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *saver) docker() error {
 	return s.file(manifestFile, raw)
 }
 
-// tags are the names of the image that have a tag.
+// tags returns the names of the image that have a tag.
 func (s *saver) tags() []string {
 	tags := []string{}
 	for _, n := range s.img.Names {
@@ -143,7 +144,8 @@ func (s *saver) manifest() ([]byte, *oci.Manifest, error) {
 	return raw, m, err
 }
 
-// All is the caller's own: other tools give files the owner that the archive has, directories too.
+// The owner is the caller: other tools apply the archive's owners when they extract it, also to
+// directories.
 func (s *saver) header(name string, size int64) error {
 	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, Uid: os.Geteuid(), Gid: os.Getegid()})
 }
@@ -160,7 +162,7 @@ func (s *saver) file(name string, b []byte) error {
 	return err
 }
 
-// blob copies a blob as it is.
+// blob copies a blob unchanged.
 func (s *saver) blob(name string, d oci.Descriptor) error {
 	b, err := openBlob(s.ctx, s.store, d.Digest)
 	if err != nil {
@@ -176,7 +178,7 @@ func (s *saver) blob(name string, d oci.Descriptor) error {
 	return b.verify()
 }
 
-// layer copies a layer decompressed. Its length, which comes first, takes reading it twice.
+// layer writes a layer decompressed. The tar header needs its length, so layer reads the blob twice.
 func (s *saver) layer(name string, l oci.Layer) error {
 	var size int64
 	err := readLayer(s.ctx, s.store, l, func(r io.Reader) (err error) {
@@ -195,7 +197,7 @@ func (s *saver) layer(name string, l oci.Layer) error {
 	})
 }
 
-// A blob is one of the store's, hashed while it is read.
+// A blob is a blob of the store that is hashed while it is read.
 type blob struct {
 	io.Reader
 	io.Closer
@@ -212,7 +214,7 @@ func openBlob(ctx context.Context, store *images.Store, d oci.Digest) (*blob, er
 	return &blob{io.TeeReader(contextReader{ctx, f}, h), f, h, d}, nil
 }
 
-// verify reads what is left and compares the digest.
+// verify reads the rest of the blob and compares the digest.
 func (b *blob) verify() error {
 	if _, err := io.Copy(io.Discard, b.Reader); err != nil {
 		return err
@@ -227,7 +229,7 @@ func compare(h hash.Hash, want oci.Digest) error {
 	return nil
 }
 
-// readLayer hands on the archive of a layer, and compares its digest when it was read.
+// readLayer calls do with the decompressed layer and then compares its DiffID.
 func readLayer(ctx context.Context, store *images.Store, l oci.Layer, do func(io.Reader) error) error {
 	f, err := store.Blob(l.Digest)
 	if err != nil {

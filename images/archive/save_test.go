@@ -20,7 +20,7 @@ import (
 	"demesne/images/oci"
 )
 
-// saved writes an image as an archive.
+// saved saves an image as an archive and returns the path.
 func saved(t *testing.T, s *images.Store, img *images.Image, name, format string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -30,8 +30,8 @@ func saved(t *testing.T, s *images.Store, img *images.Image, name, format string
 	return write(t, b.Bytes())
 }
 
-// contents reads all of the image in a source: the digest of its manifest, and of each blob that the manifest
-// has whether it is what it should be.
+// contents reads the image of a source. It returns its manifest and digest, and checks each blob of the
+// manifest.
 func contents(t *testing.T, src *Source) (oci.Digest, *oci.Manifest) {
 	t.Helper()
 	raw, _, err := src.Unparsed(nil).Manifest(context.Background())
@@ -70,8 +70,8 @@ func open(t *testing.T, kind imageref.Kind, path, tag string) *Source {
 	return src
 }
 
-// TestSave: what is saved is recognised and read back: the same image from an OCI archive, the same layers
-// from Docker's. Compressed as a whole it is the same.
+// TestSave checks that a saved archive is recognised and read back, also when compressed as a whole. An OCI
+// archive has the same image, and a Docker archive has the same layers.
 func TestSave(t *testing.T) {
 	s := openStore(t)
 	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}), aTar(t, file{name: "b", text: "2"}), aTar(t, file{name: "c", text: "3"}))
@@ -109,7 +109,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestSaveCorrupt: a blob that is not what it should be makes no archive.
+// TestSaveCorrupt checks that a damaged blob is an error.
 func TestSaveCorrupt(t *testing.T) {
 	for _, format := range []string{"oci", "docker"} {
 		s := openStore(t)
@@ -129,12 +129,12 @@ func TestSaveCorrupt(t *testing.T) {
 	}
 }
 
-// TestOpenLayout: a directory is read like an archive, and a link in it leads nowhere outside.
+// TestOpenLayout checks that a directory is read like an archive, and that no link leads out of it.
 func TestOpenLayout(t *testing.T) {
 	s := openStore(t)
 	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
 	dir := filepath.Join(t.TempDir(), "layout")
-	if err := os.CopyFS(dir, os.DirFS(s.Dir())); err != nil { // a store is a layout
+	if err := os.CopyFS(dir, os.DirFS(s.Dir())); err != nil { // a store is an OCI layout
 		t.Fatal(err)
 	}
 	if kind, err := Recognise(dir); err != nil || kind != imageref.OCILayout {
@@ -152,7 +152,7 @@ func TestOpenLayout(t *testing.T) {
 	if _, err := src.Blob(context.Background(), l, 0); err == nil {
 		t.Error("a link out of the layout was followed")
 	}
-	// A manifest that is not what the index says.
+	// A manifest that does not match the digest in the index.
 	if err := os.WriteFile(filepath.Join(dir, "blobs", "sha256", img.Digest.Encoded()), []byte(`{"schemaVersion":2}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +161,8 @@ func TestOpenLayout(t *testing.T) {
 	}
 }
 
-// TestOpenDockerLinks: old archives have links in the place of layers that are the same; no link leads out
-// of an archive.
+// TestOpenDockerLinks checks that links in place of equal layers, as in old archives, are resolved. No link
+// leads out of the archive.
 func TestOpenDockerLinks(t *testing.T) {
 	layer := string(aTar(t, file{name: "a", text: "1"}))
 	id := oci.DigestOf([]byte(layer))
@@ -183,7 +183,7 @@ func TestOpenDockerLinks(t *testing.T) {
 	}
 }
 
-// TestPick: which image of a layout is meant, and why none.
+// TestPick checks which image of a layout a tag selects, and the errors.
 func TestPick(t *testing.T) {
 	named := func(name string) oci.Descriptor {
 		return oci.Descriptor{Digest: oci.DigestOf([]byte(name)), Annotations: map[string]string{annotationName: name}}
@@ -191,8 +191,8 @@ func TestPick(t *testing.T) {
 	for _, c := range []struct {
 		have []oci.Descriptor
 		tag  string
-		want string // of the name
-		err  string // or part of it
+		want string // name of the selected image
+		err  string // part of the error
 	}{
 		{have: []oci.Descriptor{named("a")}, want: "a"},
 		{have: []oci.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
@@ -213,7 +213,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestUnparsedInstance: one image of an index is compared with the digest it was asked by.
+// TestUnparsedInstance checks that an image of an index is compared with its digest.
 func TestUnparsedInstance(t *testing.T) {
 	s := openStore(t)
 	img := add(t, s, "o/n:1", aTar(t, file{name: "a", text: "1"}))
@@ -232,7 +232,7 @@ func TestUnparsedInstance(t *testing.T) {
 	}
 }
 
-// FuzzOpen: no file makes reading it as an archive panic, or read what is outside of it.
+// FuzzOpen checks that no file makes Open panic or read outside the archive.
 func FuzzOpen(f *testing.F) {
 	var t testing.T
 	f.Add(aTar(&t, file{name: "manifest.json", text: `[{"Config":"c","Layers":["l"]}]`}, file{name: "c", text: `{"rootfs":{"diff_ids":[]}}`}))

@@ -21,7 +21,7 @@ import (
 	"demesne/images/oci"
 )
 
-// importDirectory makes a layer of a directory.
+// importDirectory makes a layer from a directory.
 func importDirectory(ctx context.Context, store *images.Store, dir string, notice func(string)) (oci.Layer, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -40,8 +40,8 @@ func importDirectory(ctx context.Context, store *images.Store, dir string, notic
 	return layer, err
 }
 
-// writeTree writes all that is under root as a tar, in the order of names, so that the same tree is
-// always the same layer.
+// writeTree writes the tree under root as a tar archive. Entries are sorted by name, so that the same tree
+// always makes the same layer.
 func writeTree(ctx context.Context, root *os.Root, w io.Writer, notice func(string)) error {
 	t := &tree{ctx: ctx, tar: tar.NewWriter(w), notice: notice, links: map[inode]string{}, uid: os.Geteuid(), gid: os.Getegid()}
 	st, err := root.Stat(".")
@@ -57,17 +57,17 @@ func writeTree(ctx context.Context, root *os.Root, w io.Writer, notice func(stri
 
 type inode struct{ dev, ino uint64 }
 
-// tree is a directory on its way into a tar.
+// tree writes a directory tree to a tar archive.
 type tree struct {
 	ctx      context.Context
 	tar      *tar.Writer
 	notice   func(string)
-	links    map[inode]string // the first name of a file that has several
-	dev      uint64           // the file system that the root is on
-	uid, gid int              // the caller's: root in the image, as in a user namespace
+	links    map[inode]string // first name of each file with several names
+	dev      uint64           // device of the root
+	uid, gid int              // ids of the caller, written as root's, as in a user namespace
 }
 
-// directory writes a directory and all in it. Each level is a root of its own.
+// directory writes a directory and its contents. Each level is opened as an [os.Root] of its own.
 func (t *tree) directory(root *os.Root, name string, st fs.FileInfo) error {
 	self, err := root.Open(".")
 	if err != nil {
@@ -144,7 +144,7 @@ func (t *tree) device(h *tar.Header, st fs.FileInfo) error {
 	return t.write(h, nil)
 }
 
-// file writes a file, or another name of one that was written.
+// file writes a file, or a hard link if the file was already written under another name.
 func (t *tree) file(root *os.Root, base string, h *tar.Header, st fs.FileInfo) error {
 	sys := st.Sys().(*syscall.Stat_t)
 	h.Typeflag, h.Size = tar.TypeReg, st.Size()
@@ -156,7 +156,8 @@ func (t *tree) file(root *os.Root, base string, h *tar.Header, st fs.FileInfo) e
 		}
 		t.links[id] = h.Name
 	}
-	// Should somebody put a link or a pipe in its place now, the one is told apart and the other not waited for.
+	// The file may have been replaced. SameFile detects a symbolic link, and O_NONBLOCK prevents waiting for a
+	// pipe.
 	f, err := root.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (t *tree) file(root *os.Root, base string, h *tar.Header, st fs.FileInfo) e
 	return nil
 }
 
-// header is what all kinds of files have.
+// header returns the fields that all kinds of files share.
 func (t *tree) header(name string, st fs.FileInfo) *tar.Header {
 	sys := st.Sys().(*syscall.Stat_t)
 	h := &tar.Header{
@@ -190,7 +191,7 @@ func (t *tree) header(name string, st fs.FileInfo) *tar.Header {
 	return h
 }
 
-// write writes a header, with the attributes of the open file, if it is one.
+// write writes a header. If f is not nil, the header includes its extended attributes.
 func (t *tree) write(h *tar.Header, f *os.File) error {
 	if f != nil {
 		attributes, err := xattrs(int(f.Fd()))
@@ -202,7 +203,7 @@ func (t *tree) write(h *tar.Header, f *os.File) error {
 	return t.tar.WriteHeader(h)
 }
 
-// xattrs returns the extended attributes that mean something in another place, as a tar has them.
+// xattrs returns the extended attributes that are meaningful on another machine, as PAX records.
 func xattrs(fd int) (map[string]string, error) {
 	n, err := unix.Flistxattr(fd, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
@@ -211,7 +212,7 @@ func xattrs(fd int) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, 64<<10) // the most the kernel has
+	buf := make([]byte, 64<<10) // XATTR_LIST_MAX
 	if n, err = unix.Flistxattr(fd, buf); err != nil {
 		return nil, err
 	}

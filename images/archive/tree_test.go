@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plant makes a directory with all that a root file system may have.
+// plant makes a directory with every kind of file that a root file system may have.
 func plant(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func plant(t *testing.T) string {
 	return dir
 }
 
-// TestImportDirectory: all that a tar can have comes along, links are links wherever they lead, and what cannot
-// come along is said.
+// TestImportDirectory checks that everything a tar can represent is imported. Links are imported as links, wherever
+// they lead. Each omitted file is reported.
 func TestImportDirectory(t *testing.T) {
 	dir := plant(t)
 	l, err := net.Listen("unix", filepath.Join(dir, "socket"))
@@ -73,7 +73,8 @@ func TestImportDirectory(t *testing.T) {
 	}
 }
 
-// TestImportDirectoryMeta: modes, owners and attributes are what they were; what is the caller's own is root's.
+// TestImportDirectoryMeta checks that modes, owners and attributes are kept, and that the caller's own files become
+// root's.
 func TestImportDirectoryMeta(t *testing.T) {
 	dir := plant(t)
 	if err := unix.Setxattr(filepath.Join(dir, "etc/file"), "user.note", []byte("x\x00y"), 0); err != nil {
@@ -97,8 +98,8 @@ func TestImportDirectoryMeta(t *testing.T) {
 	}
 }
 
-// TestImportSwapped: somebody puts a link to a neighbour in the place of a directory that is being imported. What is the
-// neighbour's is not imported under the directory's name.
+// TestImportSwapped replaces a directory by a link to its neighbour during the import. The neighbour's files must not
+// appear under the directory's name.
 func TestImportSwapped(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/mine", 0o755), os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/o", nil, 0o644), os.Symlink("other", dir+"/link")); err != nil {
@@ -118,7 +119,7 @@ func TestImportSwapped(t *testing.T) {
 	})
 	for range 2000 {
 		var got bytes.Buffer
-		writeTree(t.Context(), root, &got, func(string) {}) // may be refused
+		writeTree(t.Context(), root, &got, func(string) {}) // may fail
 		if bytes.Contains(got.Bytes(), []byte("mine/o")) || bytes.Contains(got.Bytes(), []byte("link/o")) {
 			t.Error("the neighbour's was imported")
 			break
@@ -128,7 +129,7 @@ func TestImportSwapped(t *testing.T) {
 	swapper.Wait()
 }
 
-// TestImportRootOwners: root imports every owner as it is.
+// TestImportRootOwners checks that root imports every owner unchanged.
 func TestImportRootOwners(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("the ids of others take root to make")
@@ -147,7 +148,7 @@ func TestImportRootOwners(t *testing.T) {
 	}
 }
 
-// TestImportUnreadable: a file that the caller may not read is an error, not a hole in the image.
+// TestImportUnreadable checks that an unreadable file is an error and not omitted.
 func TestImportUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Log("root reads everything")

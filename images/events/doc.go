@@ -1,5 +1,5 @@
-// Package events is what demesne-images tells whoever started it, and how: JSON on its stdout, one [Event] a line.
+// Package events defines the events that demesne-images writes to its stdout: JSON, one [Event] per line.
 //
-// It is words only: demesne-images writes them (cmd/demesne-images), and package images reads them, bounded,
-// for the process that unpacks has read what strangers made.
+// The package contains only types. cmd/demesne-images writes the events and package images reads them. The reader
+// bounds them, because the unpacking process has read untrusted layers.
 package events

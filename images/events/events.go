@@ -10,14 +10,14 @@ import (
 //
 //	pull    {"event":"layer","digest":D,"state":"waiting","total":N}
 //	        {"event":"layer","digest":D,"state":"pulling","bytes":n,"total":N}     at most 10 a second
-//	        {"event":"layer","digest":D,"state":"pulled","layer":{…}}              in the store now
-//	        {"event":"layer","digest":D,"state":"present","layer":{…}}             was there before
+//	        {"event":"layer","digest":D,"state":"pulled","layer":{…}}              now in the store
+//	        {"event":"layer","digest":D,"state":"present","layer":{…}}             already in the store
 //	        {"event":"retry","digest":D,"in":ns,"why":…}                           D is "" for a manifest
 //	        {"event":"result","digest":M}                                          the image is in the store
 //	unpack  {"event":"layer","diffid":I,"state":"unpacking","bytes":n,"total":N}
-//	        {"event":"layer","diffid":I,"state":"done"}                            unpacked now
-//	        {"event":"layer","diffid":I,"state":"present"}                         was before
-//	        {"event":"notice","diffid":I,"why":…}                                  something a user should know
+//	        {"event":"layer","diffid":I,"state":"done"}                            now unpacked
+//	        {"event":"layer","diffid":I,"state":"present"}                         already unpacked
+//	        {"event":"notice","diffid":I,"why":…}                                  a warning for the user
 //	sweep   {"event":"result","freed":bytes}
 //	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
 //
@@ -25,9 +25,9 @@ import (
 type Event struct {
 	Event  Kind          `json:"event"`
 	State  State         `json:"state,omitempty"`
-	Digest oci.Digest    `json:"digest,omitempty"` // of a layer's blob; of the manifest in a result
-	DiffID oci.Digest    `json:"diffid,omitempty"` // of the layer, unpacked
-	Layer  *oci.Layer    `json:"layer,omitempty"`  // of a layer that landed: what unpack wants to know
+	Digest oci.Digest    `json:"digest,omitempty"` // of a layer's blob; in a result, of the manifest
+	DiffID oci.Digest    `json:"diffid,omitempty"` // of the layer
+	Layer  *oci.Layer    `json:"layer,omitempty"`  // a downloaded layer, as unpack expects it
 	Bytes  int64         `json:"bytes,omitempty"`
 	Total  int64         `json:"total,omitempty"`
 	In     time.Duration `json:"in,omitempty"`
@@ -38,7 +38,7 @@ type Event struct {
 	Code   Code          `json:"code,omitempty"`
 }
 
-// Kind says what an Event tells.
+// Kind is the kind of an [Event].
 type Kind string
 
 // The kinds of events.
@@ -50,7 +50,7 @@ const (
 	Error  Kind = "error"
 )
 
-// State is how far a layer is.
+// State is the state of a layer.
 type State string
 
 // The states of a layer.
@@ -63,22 +63,22 @@ const (
 	Done      State = "done"
 )
 
-// Code classes a [Failure], so that nobody has to match one by its text.
+// Code classifies a [Failure], so that callers need not match its text.
 type Code string
 
 // The codes of failures.
 const (
 	CodeInternal    Code = "internal"
 	CodeInvalid     Code = "invalid"     // the request itself is wrong
-	CodeNotFound    Code = "not-found"   // no such image there
+	CodeNotFound    Code = "not-found"   // the registry has no such image
 	CodeDenied      Code = "denied"      // credentials are missing or wrong
-	CodeUnreachable Code = "unreachable" // no registry answered
-	CodeBusy        Code = "busy"        // the registry wants fewer requests
-	CodePlatform    Code = "platform"    // no image for this machine
-	CodeUnsupported Code = "unsupported" // a media type or format we cannot read
-	CodePolicy      Code = "policy"      // a signature is required and missing or wrong
-	CodeRefused     Code = "refused"     // a layer does what no layer may
-	CodeCorrupt     Code = "corrupt"     // content is not what its digest says
+	CodeUnreachable Code = "unreachable" // the registry did not answer, or answered with an error of its own
+	CodeBusy        Code = "busy"        // the registry limits requests
+	CodePlatform    Code = "platform"    // no image for the platform
+	CodeUnsupported Code = "unsupported" // an unsupported media type or format
+	CodePolicy      Code = "policy"      // a required signature is missing or wrong
+	CodeRefused     Code = "refused"     // a layer contains a forbidden entry
+	CodeCorrupt     Code = "corrupt"     // content does not match its digest
 	CodeNoSpace     Code = "no-space"
 	CodeCanceled    Code = "canceled"
 )
@@ -87,7 +87,7 @@ const (
 type Failure struct {
 	Code Code
 	Text string
-	Hint string // what to type about it, one line; only programs print it
+	Hint string // a command that may help, one line; only programs print it
 }
 
 func (f *Failure) Error() string { return f.Text }

@@ -1,11 +1,11 @@
-// Package gpgme stands in for the cgo binding of the same import path (go.mod replaces it), so that the signature
-// package of go.podman.io/image/v5 compiles without libgpgme, without cgo and without a build tag: a plain
-// `go build ./...` works from a clean clone.
+// Package gpgme replaces the cgo binding of the same import path (see go.mod). With it, the signature package of
+// go.podman.io/image/v5 compiles without libgpgme, cgo or a build tag: a plain `go build ./...` works from a clean
+// clone.
 //
-// It offers the names that package signature uses and no more, on go-crypto's OpenPGP. What it does: take public keys
-// (Import) and check a signed message against them alone (Verify). What it does not: sign, decrypt, read a key ring
-// from $GNUPGHOME, ask an agent. A signature is accepted only when go-crypto accepts it now: an expired signature or
-// key, a revoked key, a weak hash and an unknown key are all refused.
+// It offers only the names that package signature uses, built on go-crypto's OpenPGP. It imports public keys (Import)
+// and checks a signed message against them alone (Verify). It does not sign, decrypt, read a key ring from $GNUPGHOME
+// or contact an agent. A signature is accepted only if go-crypto accepts it now. An expired signature or key, a
+// revoked key, a weak hash and an unknown key are refused.
 package gpgme
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// Words of the binding that package signature passes back to us.
+// Constants that package signature passes to this one. They have the values of gpgme.h.
 const (
 	ProtocolOpenPGP  Protocol     = 0
 	PinEntryLoopback PinEntryMode = 4
@@ -29,47 +29,47 @@ const (
 	ValidityNever    Validity     = 3
 )
 
-// Numbers of gpgme's, for what the calls below are told.
+// Types of gpgme that appear in the signatures below.
 type (
 	Protocol     int
 	PinEntryMode int
 	SigMode      int
 	Validity     int
-	// Callback would hand a passphrase to a signer.
+	// Callback would supply a passphrase for signing.
 	Callback func(uidHint string, prevWasBad bool, f *os.File) error
 )
 
-// ErrUnsupported is the answer to what only a real GnuPG can do.
+// ErrUnsupported is returned by functions that need a real GnuPG.
 var ErrUnsupported = errors.New("signing with OpenPGP keys is not supported")
 
-// maxMessage bounds a signed message, which a registry sends and may have compressed.
+// maxMessage is the largest signed message, after decompression. The message comes from a registry.
 const maxMessage = 4 << 20
 
-// Data is a message on its way in or out.
+// Data is a message to read or the destination of one.
 type Data struct {
 	in  []byte
 	out io.Writer
 }
 
-// NewDataBytes is a message to be read.
+// NewDataBytes returns a Data that reads b.
 func NewDataBytes(b []byte) (*Data, error) { return &Data{in: b}, nil }
 
-// NewDataWriter is where a message goes.
+// NewDataWriter returns a Data that writes to w.
 func NewDataWriter(w io.Writer) (*Data, error) { return &Data{out: w}, nil }
 
-// Context holds the keys that were imported into it. One goroutine at a time.
+// Context holds the imported keys. It is not safe for concurrent use.
 type Context struct{ keys openpgp.EntityList }
 
-// New has no key.
+// New returns a Context without keys.
 func New() (*Context, error) { return &Context{}, nil }
 
 func (*Context) SetArmor(bool)    {}
 func (*Context) SetTextMode(bool) {}
 
-// SetEngineInfo names a program and a home, of which there is none: the keys are those imported.
+// SetEngineInfo does nothing: this package uses no engine program or home directory, only imported keys.
 func (*Context) SetEngineInfo(Protocol, string, string) error { return nil }
 
-// SetProtocol refuses all but OpenPGP.
+// SetProtocol refuses every protocol except OpenPGP.
 func (*Context) SetProtocol(p Protocol) error {
 	if p != ProtocolOpenPGP {
 		return fmt.Errorf("protocol %d is not OpenPGP", p)
@@ -81,13 +81,13 @@ func (*Context) SetCallback(Callback) error               { return ErrUnsupporte
 func (*Context) SetPinEntryMode(PinEntryMode) error       { return ErrUnsupported }
 func (*Context) Sign([]*Key, *Data, *Data, SigMode) error { return ErrUnsupported }
 
-// Key is a public key that was imported.
+// Key is an imported public key.
 type Key struct{ name string }
 
-// Fingerprint is that of the primary key, in upper-case hexadecimal.
+// Fingerprint returns the fingerprint of the primary key, in upper-case hexadecimal.
 func (k *Key) Fingerprint() string { return k.name }
 
-// GetKey finds an imported key by the fingerprint of itself or of one of its sub-keys.
+// GetKey returns the imported key whose primary key or sub-key has the fingerprint name.
 func (c *Context) GetKey(name string, secret bool) (*Key, error) {
 	if secret {
 		return nil, ErrUnsupported
@@ -116,16 +116,17 @@ func fingerprint(k *packet.PublicKey) string {
 	return strings.ToUpper(hex.EncodeToString(k.Fingerprint))
 }
 
-// ImportResult has an entry per key that was in the data.
+// ImportResult has one entry for each imported key.
 type ImportResult struct{ Imports []ImportStatus }
 
-// ImportStatus is one key; Result is nil, for a ring with a bad key is refused whole.
+// ImportStatus is the result for one key. Result is always nil, because Import refuses a ring with a bad key as a
+// whole.
 type ImportStatus struct {
 	Result      error
 	Fingerprint string
 }
 
-// Import takes the public keys of a ring, armoured or not.
+// Import imports the public keys of a ring, armoured or binary.
 func (c *Context) Import(d *Data) (*ImportResult, error) {
 	ring, err := openpgp.ReadKeyRing(bytes.NewReader(d.in))
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *Context) Import(d *Data) (*ImportResult, error) {
 	return result, nil
 }
 
-// Signature is what was found of one signature. Only one with a nil Status holds.
+// Signature is the result of checking one signature. The signature is valid only if Status is nil.
 type Signature struct {
 	Fingerprint    string
 	Status         error
@@ -163,7 +164,7 @@ func (c *Context) Verify(sig, signed, out *Data) (string, []Signature, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("read signature: %w", err)
 	}
-	// The signature can be judged only when the text was read to its end.
+	// go-crypto checks the signature only after the text has been read to its end.
 	if _, err := io.Copy(out.out, md.UnverifiedBody); err != nil {
 		return "", nil, fmt.Errorf("read signed text: %w", err)
 	}

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// hostName is the image that is no image: the host's own /usr.
+// hostName names the host's own /usr, which is not an image.
 const hostName = "host"
 
-// catalogue is every name that stands for an image without being a reference, in the order that
-// help shows them. Nowhere else is one of these names mapped to anything.
+// catalogue lists the short names for images, in the order of the help text. It is the only such
+// table.
 var catalogue = []struct{ name, full string }{
 	{hostName, ""},
 	{"node", "docker.io/library/node:22"},
@@ -21,7 +21,7 @@ var catalogue = []struct{ name, full string }{
 	{"alpine", "docker.io/library/alpine:latest"},
 }
 
-// Catalogue returns the names that need no registry's name, in the order to show them.
+// Catalogue returns the catalogue names, in display order.
 func Catalogue() []string {
 	names := make([]string, len(catalogue))
 	for i, c := range catalogue {
@@ -30,7 +30,7 @@ func Catalogue() []string {
 	return names
 }
 
-// inCatalogue returns what a catalogue name stands for.
+// inCatalogue returns the full reference of a catalogue name.
 func inCatalogue(name string) (full string, ok bool) {
 	for _, c := range catalogue {
 		if c.name == name {
@@ -40,7 +40,7 @@ func inCatalogue(name string) (full string, ok bool) {
 	return "", false
 }
 
-// Default returns the image that a caller who names none gets: $DEMESNE_DEFAULT_IMAGE, else "host".
+// Default returns the image to use if a caller names none: $DEMESNE_DEFAULT_IMAGE, else "host".
 func Default(getenv func(string) string) string {
 	if name := getenv("DEMESNE_DEFAULT_IMAGE"); name != "" {
 		return name
@@ -48,10 +48,10 @@ func Default(getenv func(string) string) string {
 	return hostName
 }
 
-// Allowed says whether a caller who is not the operator may use ref, and why not. Catalogue names
-// may always be used, any other registry reference if the operator's list has it: an entry is a
-// reference, or a prefix of repositories as in "ghcr.io/org/*". Files and directories of this
-// machine may never be.
+// Allowed reports whether a caller other than the operator may use ref, and the reason. Catalogue
+// names are always allowed. Another registry reference is allowed if the operator's list covers it.
+// A list entry is a reference, or a prefix of repositories such as "ghcr.io/org/*". Local files and
+// directories are never allowed.
 func Allowed(ref Ref, list []string) (ok bool, reason string) {
 	if _, ok := inCatalogue(ref.Given); ok {
 		return true, "it is in the catalogue"
@@ -65,8 +65,8 @@ func Allowed(ref Ref, list []string) (ok bool, reason string) {
 	return false, "it is neither in the catalogue nor in the operator's list"
 }
 
-// listed says whether one entry of an operator's list covers ref. An entry that cannot be parsed
-// covers nothing. One without a tag or digest covers only :latest, as everywhere else.
+// listed reports whether an entry of the operator's list covers ref. An entry that cannot be parsed
+// covers nothing. An entry without a tag or digest covers only :latest.
 func listed(ref Ref, entry string) bool {
 	if prefix, ok := strings.CutSuffix(entry, "/*"); ok {
 		return repositoryPrefix(prefix) && strings.HasPrefix(ref.Full, prefix+"/")
@@ -75,7 +75,8 @@ func listed(ref Ref, entry string) bool {
 	return err == nil && e.Kind == Registry && e.Full == ref.Full
 }
 
-// repositoryPrefix says whether s names a registry, and perhaps more: "ghcr.io", "ghcr.io/org".
+// repositoryPrefix reports whether s is a registry, with or without a path: "ghcr.io",
+// "ghcr.io/org".
 func repositoryPrefix(s string) bool {
 	domain, path, more := strings.Cut(s, "/")
 	return isDomain(domain) && domainLike(domain) && (!more || badPath(path) == "")

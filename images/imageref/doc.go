@@ -1,7 +1,8 @@
-// Package imageref knows what a caller may say after --image: the catalogue (one table, catalogue.go), references to
-// registries by Docker's rules (grammar.go), local layouts, archives and directories, and digests.
+// Package imageref parses image references, as given to --image. They are catalogue names (one table, in
+// catalogue.go), registry references by Docker's rules (grammar.go), local layouts, archives and directories, and
+// digests.
 //
-// [Parse] is the only way in. A single word that is not in the catalogue is never a registry's: somebody may have
-// registered the misspelling there. It is pure, but for the working directory that a relative path is below;
-// whether there is such an image it does not know.
+// [Parse] is the only way to make a reference. A single word outside the catalogue never names an image in a
+// registry, where an attacker may have registered the misspelling. Parsing depends on nothing but the working
+// directory, for relative paths. It does not check whether the image exists.
 package imageref

@@ -7,7 +7,7 @@ import (
 	"demesne/images/oci"
 )
 
-// The grammar of a reference to a registry, as Docker's distribution/reference has it:
+// The grammar of a registry reference, as in Docker's distribution/reference:
 //
 //	reference = [domain "/"] path [":" tag] ["@" digest]
 //	domain    = host [":" port], and has a "." or ":" in it or is "localhost"
@@ -16,21 +16,22 @@ import (
 //	separator = "." | "_" | "__" | 1*"-"
 //	tag       = word *127(word | "." | "-")
 //
-// It is spelled out, not compiled: that package's regular expressions take 1 ms before main.
+// It is implemented by hand, because compiling the regular expressions of that package takes 1 ms
+// before main.
 const (
 	defaultDomain = "docker.io"
 	defaultPrefix = "library/"
 	defaultTag    = "latest"
 
-	maxReference = 1024 // of everything
-	maxName      = 255  // of domain and path
+	maxReference = 1024 // bytes of the whole reference
+	maxName      = 255  // bytes of domain and path
 	maxTag       = 128
 )
 
-// named is a reference to a registry in its parts.
+// named is a parsed registry reference.
 type named struct {
 	domain, path string
-	tag          string // "" next to a digest: the digest decides
+	tag          string // "" if there is a digest, which takes precedence
 	digest       oci.Digest
 }
 
@@ -41,7 +42,7 @@ func (n named) String() string {
 	return n.domain + "/" + n.path + ":" + n.tag
 }
 
-// parseNamed parses and normalises a reference to a registry.
+// parseNamed parses and normalises a registry reference.
 func parseNamed(s string) (named, error) {
 	var n named
 	if len(s) > maxReference {
@@ -73,8 +74,8 @@ func parseNamed(s string) (named, error) {
 	return n, nil
 }
 
-// cutTag cuts the tag off: what follows a colon behind the last slash. A colon before that is a
-// port's.
+// cutTag cuts off the tag: the text after a colon behind the last slash. A colon before the last
+// slash belongs to a port.
 func cutTag(s string) (name, tag string, ok bool) {
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 || strings.Contains(s[i:], "/") {
@@ -83,13 +84,13 @@ func cutTag(s string) (name, tag string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// splitDomain tells a registry from the first component of a path, and fills in what Docker does.
+// splitDomain separates the registry from the path, and adds Docker's defaults.
 func splitDomain(name string) (domain, path string) {
 	first, rest, ok := strings.Cut(name, "/")
 	if !ok || !domainLike(first) {
 		first, rest = defaultDomain, name
 	}
-	first = strings.ToLower(first) // as DNS has it; one image has one name
+	first = strings.ToLower(first) // DNS ignores case; an image must have one name
 	if first == "index.docker.io" {
 		first = defaultDomain
 	}
@@ -103,7 +104,7 @@ func domainLike(s string) bool {
 	return strings.ContainsAny(s, ".:") || s == "localhost"
 }
 
-// badName returns what is wrong with a name, or "".
+// badName returns the reason why a name is invalid, or "".
 func badName(domain, path string) string {
 	switch {
 	case path == "" || path == defaultPrefix:
@@ -116,7 +117,7 @@ func badName(domain, path string) string {
 	return badPath(path)
 }
 
-// badPath returns what is wrong with the path of a repository, or "".
+// badPath returns the reason why a repository path is invalid, or "".
 func badPath(path string) string {
 	if path != strings.ToLower(path) {
 		return "upper-case letters are not allowed"
@@ -129,7 +130,7 @@ func badPath(path string) string {
 	return ""
 }
 
-// isComponent walks one component: alphanumeric runs with a separator between each two.
+// isComponent reports whether s consists of alphanumeric runs joined by single separators.
 func isComponent(s string) bool {
 	run := func(set string) string {
 		n := len(s) - len(strings.TrimLeft(s, set))
@@ -152,8 +153,8 @@ func isComponent(s string) bool {
 	}
 }
 
-// isDomain says whether s is a host name, an IPv4 address or an IPv6 address in brackets, with an
-// optional port.
+// isDomain reports whether s is a host name, an IPv4 address or an IPv6 address in brackets, with
+// an optional port.
 func isDomain(s string) bool {
 	host, port := s, ""
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.Contains(s[i:], "]") {

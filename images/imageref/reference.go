@@ -9,33 +9,33 @@ import (
 	"demesne/images/oci"
 )
 
-// Kind says where a reference points.
+// Kind is the kind of a reference.
 type Kind string
 
 // The kinds of references.
 const (
-	Host          Kind = "host"           // the host's own /usr; no image
-	Directory     Kind = "dir"            // a directory that is the root file system; no image
-	Registry      Kind = "registry"       // an image in a registry, and in the store once it is pulled
-	Bare          Kind = "bare"           // one word that is no catalogue name: only ever an image in the store
-	Pinned        Kind = "digest"         // an image in the store, by its digest or the start of it
+	Host          Kind = "host"           // the host's own /usr; not an image
+	Directory     Kind = "dir"            // a directory with a root file system; not an image
+	Registry      Kind = "registry"       // an image in a registry, and in the store after a pull
+	Bare          Kind = "bare"           // a single word outside the catalogue: an image in the store only
+	Pinned        Kind = "digest"         // an image in the store, by its digest or a prefix of it
 	OCILayout     Kind = "oci"            // an OCI image layout in a directory
-	OCIArchive    Kind = "oci-archive"    // one in a tar
-	DockerArchive Kind = "docker-archive" // what `docker save` writes
+	OCIArchive    Kind = "oci-archive"    // an OCI image layout in a tar archive
+	DockerArchive Kind = "docker-archive" // an archive in the format of `docker save`
 )
 
-// A Ref is what a caller may say after --image, parsed. Only [Parse] makes one.
+// A Ref is a parsed image reference. Only [Parse] makes one.
 type Ref struct {
 	Kind  Kind
-	Given string // as it was said; Parse of it is this reference again
+	Given string // as typed; Parse(Given) returns the same reference
 	Full  string // the name in the store: "docker.io/library/python:3.12", "…@sha256:…", "oci:/abs/dir:tag"
-	Path  string // of the kinds that are files: absolute
-	Tag   string // of OCILayout and the archives: which image in there; "" if there is only one
+	Path  string // absolute path, for the kinds that are files or directories
+	Tag   string // image within an OCILayout or archive; "" if it has only one
 }
 
 func (r Ref) String() string { return r.Given }
 
-// Digest returns the digest that a registry's reference is pinned to, or "".
+// Digest returns the digest that a registry reference is pinned to, or "".
 func (r Ref) Digest() oci.Digest {
 	if r.Kind != Registry {
 		return ""
@@ -44,16 +44,16 @@ func (r Ref) Digest() oci.Digest {
 	return oci.Digest(d)
 }
 
-// Stored says whether the reference is of a kind that has an image in the store.
+// Stored reports whether images of the reference's kind are kept in the store.
 func (r Ref) Stored() bool { return r.Kind != Host && r.Kind != Directory }
 
-// Local says whether the image is read from a file or directory of this machine.
+// Local reports whether the image is read from a local layout or archive.
 func (r Ref) Local() bool { return r.Kind == OCILayout || archive(r.Kind) }
 
 func archive(k Kind) bool { return k == OCIArchive || k == DockerArchive }
 
-// Word is the one word that stands for an image's full name, if one does: for what Docker's registry
-// has under no owner, in its latest version.
+// Word returns the single word that stands for a full name. It exists for docker.io's official images
+// ("library/") with the tag "latest".
 func Word(full string) (word string, ok bool) {
 	word, ok = strings.CutPrefix(full, defaultDomain+"/"+defaultPrefix)
 	if !ok {
@@ -62,24 +62,24 @@ func Word(full string) (word string, ok bool) {
 	return strings.CutSuffix(word, ":"+defaultTag)
 }
 
-// minPrefix is how many digits of a digest one has to type.
+// minPrefix is the minimum number of hex digits in an abbreviated digest.
 const minPrefix = 12
 
-// foreign are transports of containers/image that mean nothing here. Unrefused, one would be
-// looked for on docker.io.
+// foreign are transports of containers/image that are not supported. Without this check, such a name
+// would be looked up on docker.io.
 var foreign = []string{"docker-daemon", "containers-storage", "sif", "tarball", "ostree", "atomic"}
 
-// Parse parses what a caller may say after --image:
+// Parse parses an image reference, as given to --image:
 //
 //	host                       the host's /usr
-//	python                     a name of the catalogue
-//	ghcr.io/o/n:tag            a registry's reference, by Docker's rules; docker:// before it is ignored
-//	debian:12, o/n@sha256:…    docker.io is the registry if none is named, and latest the tag
+//	python                     a catalogue name
+//	ghcr.io/o/n:tag            a registry reference, by Docker's rules; a leading docker:// is ignored
+//	debian:12, o/n@sha256:…    the default registry is docker.io, the default tag latest
 //	oci:DIR[:TAG]              oci-archive:FILE[:TAG], docker-archive:FILE[:NAME]
 //	dir:ROOTFS                 a directory
 //	sha256:…, 3fa9…            an image in the store, by 12 digits or more
-//	word                       an image in the store, never one of a registry: a mistyped name
-//	                           is not sent to whoever registered it
+//	word                       an image in the store, never in a registry: a mistyped name must not
+//	                           reach a registry where an attacker registered it
 func Parse(s string) (Ref, error) {
 	r, err := parse(s)
 	if err != nil {

@@ -140,7 +140,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse holds what everything after Parse relies on.
+// FuzzParse checks the guarantees of Parse that its callers rely on.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"host", "python", "a/b:c@sha256:" + hexDigits, "[::1]:5/a", "oci:x:y", "dir:a", "docker://x/y", hexDigits, "Ä", "a:b/c:d"} {
 		f.Add(s)

@@ -2,8 +2,8 @@ package oci
 
 import "errors"
 
-// Config is what an image says about how to run it, of all that its configuration holds. An
-// unknown field is left alone.
+// Config is the part of an image's configuration that describes how to run it. Unknown fields are
+// ignored.
 type Config struct {
 	Architecture string
 	Variant      string
@@ -12,15 +12,16 @@ type Config struct {
 	Entrypoint   []string
 	Cmd          []string
 	WorkingDir   string
-	User         string // "", name, uid, name:group, uid:gid; looked up in the image
+	User         string // "", name, uid, name:group, uid:gid; resolved in the image
 }
 
-// ErrNoCommand says that neither the caller nor the image names a command.
+// ErrNoCommand reports that neither the caller nor the image specifies a command.
 var ErrNoCommand = errors.New("the image has no command of its own, and none was given")
 
-// Command returns the argv of a run, as `docker run` has it: the entrypoint and then args, or the
-// image's Cmd if there are none. An entrypoint of the caller's replaces the image's, and its Cmd
-// too, which was written for the other one. A pointer to an empty entrypoint takes it away.
+// Command returns the argv of a run, as `docker run` computes it: the entrypoint followed by
+// args, or by the image's Cmd if args is empty. A non-nil entrypoint replaces the image's
+// entrypoint and also drops its Cmd, which was written for the image's entrypoint. A pointer to
+// an empty entrypoint removes it.
 func (c Config) Command(entrypoint *[]string, args []string) ([]string, error) {
 	first, rest := c.Entrypoint, c.Cmd
 	if entrypoint != nil {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A Digest names content: "sha256:" and 64 lower-case hex digits. One that came from [ParseDigest],
-// or out of JSON, is of that form or empty, so its hex digits are safe as a file name.
+// A Digest identifies content: "sha256:" and 64 lower-case hex digits. A Digest from [ParseDigest]
+// or from JSON has that form or is empty, so its hex digits are safe as a file name.
 //
-// It is the string of go-digest's type, converted by `digest.Digest(d)`. That package compiles
-// regular expressions before main, 0.25 ms that each `demesne run` would pay.
+// `digest.Digest(d)` converts it to the type of go-digest. That package is not imported: it
+// compiles regular expressions before main, which takes 0.25 ms in each `demesne run`.
 type Digest string
 
-// Algorithm begins every [Digest].
+// Algorithm is the prefix of every [Digest].
 const Algorithm = "sha256:"
 
 // ParseDigest returns s as a digest.
@@ -35,7 +35,7 @@ func DigestOf(b []byte) Digest {
 	return DigestFrom(sum[:])
 }
 
-// DigestFrom returns the digest that a SHA-256 sum is.
+// DigestFrom returns the digest for a SHA-256 sum.
 func DigestFrom(sum []byte) Digest { return Digest(Algorithm + hex.EncodeToString(sum)) }
 
 // Encoded returns the hex digits.
@@ -43,7 +43,7 @@ func (d Digest) Encoded() string { return strings.TrimPrefix(string(d), Algorith
 
 func (d Digest) String() string { return string(d) }
 
-// UnmarshalText refuses all that [ParseDigest] does, but the empty string.
+// UnmarshalText parses b like [ParseDigest], and also accepts the empty string.
 func (d *Digest) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
 		*d = ""
@@ -54,12 +54,12 @@ func (d *Digest) UnmarshalText(b []byte) error {
 	return err
 }
 
-// IsHex says whether s has lower-case hex digits and nothing else.
+// IsHex reports whether s consists of lower-case hex digits. It is true for the empty string.
 func IsHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Clip shortens what somebody else wrote, for an error.
+// Clip shortens untrusted text to 80 bytes, for an error message.
 func Clip(s string) string {
 	if len(s) <= 80 {
 		return s

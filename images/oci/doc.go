@@ -1,10 +1,10 @@
-// Package oci reads what an image says about itself: digests, manifests and configurations, as the OCI image
-// specification and Docker's schema 2 have them.
+// Package oci parses an image's digests, manifests and configuration, as defined by the OCI image specification
+// and by Docker's schema 2.
 //
-// All of it came from somebody else. It is bounded before it is parsed, parsed once, and checked for its
-// form: a [Digest] out of JSON is safe as a file name, the sizes and numbers of layers are possible ones. Whether
-// content is what a digest says is for whoever reads the content; nothing here opens a file.
+// The input is untrusted. It is bounded before parsing, parsed once and checked for its form. A [Digest] from
+// JSON is safe as a file name, and the sizes and numbers of layers are within bounds. Comparing content with its
+// digest is up to the caller; this package opens no file.
 //
-// It is spelled out instead of imported: go-digest and image-spec compile regular expressions before main, which
-// each `demesne run` would pay for.
+// It does not import go-digest and image-spec, which compile regular expressions before main. That would slow
+// down each `demesne run`.
 package oci

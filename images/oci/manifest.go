@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a manifest may be. Real ones are a hundredth of it.
+// Limits of a manifest. Real manifests use about a hundredth of them.
 const (
 	MaxManifest = 4 << 20
 	MaxConfig   = 8 << 20
@@ -15,22 +15,22 @@ const (
 	MaxBlob     = 1 << 40
 )
 
-// The media types of manifests that the store keeps. Schema 1, which pins no configuration, is not
-// among them; an index is resolved by whoever pulls.
+// The media types of manifests that the store keeps. Schema 1 is not supported because it does not
+// pin a configuration. An index is resolved by the puller.
 const (
 	TypeOCIManifest    = "application/vnd.oci.image.manifest.v1+json"
 	TypeDockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 )
 
-// A Layer is one layer as its image describes it.
+// A Layer is one layer, as its image describes it.
 type Layer struct {
 	Digest    Digest `json:"digest"` // of the blob
-	DiffID    Digest `json:"diffid"` // of the tar in it
+	DiffID    Digest `json:"diffid"` // of the uncompressed tar
 	Size      int64  `json:"size"`   // of the blob
 	MediaType string `json:"type"`
 }
 
-// A Manifest is what one says, checked for its form.
+// A Manifest is a parsed manifest that passed the checks of ParseManifest.
 type Manifest struct {
 	MediaType string
 	Config    Descriptor
@@ -63,8 +63,8 @@ func (m *Manifest) Blobs() []Descriptor {
 	})
 }
 
-// ParseManifest parses an OCI manifest or Docker's schema 2. Fields it does not know are nobody's
-// business; the digests and sizes it does know must be right.
+// ParseManifest parses an OCI manifest or a Docker schema 2 manifest. It ignores unknown fields.
+// It checks the digests and sizes of the known ones.
 func ParseManifest(b []byte) (*Manifest, error) {
 	var raw struct {
 		SchemaVersion int               `json:"schemaVersion"`
@@ -81,14 +81,14 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	}
 	m := &Manifest{MediaType: raw.MediaType, Config: raw.Config, Layers: raw.Layers}
 	if m.MediaType == "" {
-		m.MediaType = TypeOCIManifest // it may leave its own type out; Docker's may not
+		m.MediaType = TypeOCIManifest // optional in OCI, required by Docker
 	}
 	switch {
 	case raw.SchemaVersion != 2:
 		return nil, fmt.Errorf("parse manifest: schema version %d is not supported", raw.SchemaVersion)
 	case m.MediaType != TypeOCIManifest && m.MediaType != TypeDockerManifest:
 		return nil, fmt.Errorf("parse manifest: media type %q is not supported", Clip(m.MediaType))
-	case raw.Manifests != nil: // two readings of one document: CVE-2021-41190
+	case raw.Manifests != nil: // an ambiguous document: CVE-2021-41190
 		return nil, fmt.Errorf("parse manifest: it is an index as well")
 	case len(m.Layers) > MaxLayers:
 		return nil, fmt.Errorf("parse manifest: %d layers, more than %d", len(m.Layers), MaxLayers)
@@ -115,17 +115,17 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// ImageConfig is what a configuration says, checked for its form.
+// ImageConfig is a parsed configuration that passed the checks of ParseConfig.
 type ImageConfig struct {
 	Config
 	DiffIDs []Digest // of the layers, bottom first
 	Created time.Time
 }
 
-// ParseConfig parses the configuration of an image that has so many layers.
+// ParseConfig parses the configuration of an image with the given number of layers.
 func ParseConfig(b []byte, layers int) (*ImageConfig, error) {
 	var raw struct {
-		Created      any // RFC 3339, but for the tools that write something else
+		Created      any // RFC 3339; some tools write something else
 		Architecture string
 		Variant      string
 		OS           string

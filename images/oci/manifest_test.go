@@ -12,7 +12,7 @@ import (
 
 const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// The rows are what `docker run` does.
+// The rows match `docker run`.
 func TestCommand(t *testing.T) {
 	list := func(s ...string) []string { return s }
 	over := func(s ...string) *[]string { return &s }
@@ -43,7 +43,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandCopies: what comes back is the caller's to change.
+// TestCommandCopies checks that the caller may modify the result.
 func TestCommandCopies(t *testing.T) {
 	c := Config{Entrypoint: append(make([]string, 0, 8), "e"), Cmd: []string{"c"}}
 	one, _ := c.Command(nil, []string{"1"})

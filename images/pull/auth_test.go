@@ -15,7 +15,7 @@ import (
 	"demesne/images/events"
 )
 
-// basic lets in who knows the password.
+// basic requires the password with basic authentication.
 func basic(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if user, password, ok := r.BasicAuth(); !ok || user != "me" || password != "secret" {
 		w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
@@ -25,7 +25,7 @@ func basic(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(w, r)
 }
 
-// bearer lets in who has a token for the repository, and gives one to who knows the password.
+// bearer requires a token for the repository, and issues one in exchange for the password.
 func bearer(host string) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path == "/token" {
@@ -45,14 +45,14 @@ func bearer(host string) func(http.ResponseWriter, *http.Request, http.Handler) 
 	}
 }
 
-// auth is an auth.json for a registry.
+// auth returns an auth.json for one registry.
 func auth(host, password string) string {
 	word := base64.StdEncoding.EncodeToString([]byte("me:" + password))
 	return fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, word)
 }
 
-// TestPullAuth: credentials come from where podman and docker look for them; wrong or missing ones are
-// denied, and no other registry gets to see them.
+// TestPullAuth checks that credentials are read from the places that podman and docker use. Missing or
+// wrong credentials are denied, and no other registry receives them.
 func TestPullAuth(t *testing.T) {
 	helper := filepath.Join(t.TempDir(), "docker-credential-test")
 	script := "#!/bin/sh\nread host\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n"
@@ -63,7 +63,7 @@ func TestPullAuth(t *testing.T) {
 	for _, scheme := range []string{"basic", "bearer"} {
 		for _, c := range []struct {
 			name, auth string
-			code       events.Code // "" if let in
+			code       events.Code // "" if access is granted
 		}{
 			{"right", auth("HOST", "secret"), ""},
 			{"for the repository", auth("HOST/o/n", "secret"), ""},
@@ -100,7 +100,7 @@ func TestPullAuth(t *testing.T) {
 	}
 }
 
-// TestPullRedirect: blobs may be elsewhere, and whoever has them sees no credentials.
+// TestPullRedirect checks that a blob is fetched from another host without sending it the credentials.
 func TestPullRedirect(t *testing.T) {
 	r, elsewhere := newRegistry(t), newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 5000, 2)
@@ -121,7 +121,7 @@ func TestPullRedirect(t *testing.T) {
 		leaked = leaked || req.Header.Get("Authorization") != ""
 		next.ServeHTTP(w, req)
 	})
-	// Another port is the same host to net/http; another name is not.
+	// net/http treats another port as the same host, and another name as another host.
 	away := "https://localhost" + elsewhere.host[strings.LastIndex(elsewhere.host, ":"):]
 	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
 		if strings.Contains(req.URL.Path, "/blobs/") {

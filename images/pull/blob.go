@@ -13,14 +13,14 @@ import (
 
 const (
 	chunk = 256 << 10
-	// progressEvery is how long a layer says nothing new.
+	// progressEvery is the minimum time between two progress events of a layer.
 	progressEvery = 100 * time.Millisecond
-	// enough is what a try has to bring so that the next one counts as the first.
+	// enough is the number of bytes after which an attempt resets the count of attempts.
 	enough = 1 << 20
 )
 
-// blob brings one blob into the store, from where the last process left it. It says whether it was
-// there before.
+// blob downloads one blob into the store, and resumes where an earlier process stopped. It reports
+// whether the store already had the blob.
 func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err error) {
 	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
 	if errors.Is(err, images.ErrPresent) {
@@ -40,14 +40,14 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 	return false, err
 }
 
-// again says whether an error may come from what was resumed: from what was there, or from a registry
-// that has its own idea of a range.
+// again reports whether an error may come from resuming: from damaged earlier bytes, or from a
+// registry that handles ranges wrongly.
 func again(err error) bool {
 	code := Classify(err)
 	return err != nil && (code == events.CodeCorrupt || code == events.CodeInternal)
 }
 
-// afresh downloads a blob from its start.
+// afresh downloads a blob from the start.
 func (p *puller) afresh(ctx context.Context, d oci.Descriptor) error {
 	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
 	if errors.Is(err, images.ErrPresent) {
@@ -62,7 +62,8 @@ func (p *puller) afresh(ctx context.Context, d oci.Descriptor) error {
 	return p.fill(ctx, w, d)
 }
 
-// fill downloads what is missing, in as many tries as there is progress, and commits. It closes w.
+// fill downloads the rest of a blob and commits it. It gives up after tries attempts without
+// progress. It closes w.
 func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d oci.Descriptor) error {
 	defer w.Close()
 	for try := 1; w.Offset() < d.Size; try++ {
@@ -84,14 +85,15 @@ func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d oci.Descripto
 	return w.Commit(ctx)
 }
 
-// download reads a blob from where it is to its end. Only the length is looked at: Commit verifies.
+// download reads a blob from the writer's offset to its end. It checks only the length; Commit
+// verifies the digest.
 func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter, d oci.Descriptor) error {
 	body, err := p.src.Blob(ctx, d, w.Offset())
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	defer idle.done() // or Close reads on to the end
+	defer idle.done() // before Close, which would otherwise read the rest
 	if _, err := io.CopyBuffer(&meter{p: p, w: w, d: d}, idle.reader(body), make([]byte, chunk)); err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (p *puller) download(ctx context.Context, idle *idle, w *images.BlobWriter,
 	return nil
 }
 
-// meter says how far a blob is, now and then.
+// meter reports the progress of a blob at most every progressEvery.
 type meter struct {
 	p    *puller
 	w    *images.BlobWriter

@@ -17,7 +17,7 @@ import (
 	"demesne/images/oci"
 )
 
-// copy brings the image of a source into the store and names it.
+// copy copies the image of a source into the store and names it.
 func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
 	r := images.Record{Ref: ref, Pulled: time.Now()}
@@ -49,7 +49,7 @@ func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Di
 	return r.Manifest.Digest, nil
 }
 
-// choose returns the image for the platform, and the digest of the index that it is of, or "".
+// choose returns the image for the platform, and the digest of the index that contains it, or "".
 func (p *puller) choose(ctx context.Context) (types.UnparsedImage, oci.Digest, error) {
 	top := p.src.Unparsed(nil)
 	raw, mediaType, err := p.manifest(ctx, top)
@@ -63,7 +63,7 @@ func (p *puller) choose(ctx context.Context) (types.UnparsedImage, oci.Digest, e
 	return p.src.Unparsed(&chosen), oci.DigestOf(raw), nil
 }
 
-// manifest reads one, once: the library keeps it with img.
+// manifest reads the manifest of img. The library caches it in img.
 func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []byte, mediaType string, err error) {
 	err = p.retry(ctx, func(ctx context.Context) error {
 		raw, mediaType, err = img.Manifest(ctx)
@@ -75,14 +75,15 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 	if len(raw) > oci.MaxManifest {
 		return nil, "", errorf(events.CodeUnsupported, "read manifest: longer than %d bytes", oci.MaxManifest)
 	}
-	// A registry's word for what it sends counts, but many know only that it is JSON.
+	// The registry's media type counts if it is specific. Many registries send only a generic
+	// JSON type.
 	if mediaType == "" || manifest.NormalizedMIMEType(mediaType) != mediaType {
 		mediaType = manifest.GuessMIMEType(raw)
 	}
 	return raw, mediaType, nil
 }
 
-// parse parses the manifest of one image and looks at its media types.
+// parse parses an image's manifest and checks its media types.
 func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
 		return nil, errorf(events.CodeUnsupported, "unsupported media type %q of a manifest", clean(mediaType))
@@ -107,8 +108,8 @@ var configTypes = map[string]bool{
 	"application/vnd.docker.container.image.v1+json": true,
 }
 
-// layerTypes are those that can be unpacked. What is missing is missing on purpose: foreign and
-// non-distributable layers come from URLs, encrypted ones want keys.
+// layerTypes are the media types that can be unpacked. Others are excluded on purpose: foreign
+// and non-distributable layers come from URLs, and encrypted layers need keys.
 var layerTypes = map[string]bool{
 	"application/vnd.oci.image.layer.v1.tar":            true,
 	"application/vnd.oci.image.layer.v1.tar+gzip":       true,
@@ -118,7 +119,7 @@ var layerTypes = map[string]bool{
 	"application/vnd.docker.image.rootfs.diff.tar.zstd": true,
 }
 
-// blobs brings the configuration, and when it suits, the layers.
+// blobs downloads the configuration and, if the platform matches, the layers.
 func (p *puller) blobs(ctx context.Context, m *oci.Manifest) error {
 	config, err := p.config(ctx, m)
 	if err != nil {
@@ -159,7 +160,8 @@ func (p *puller) config(ctx context.Context, m *oci.Manifest) (*oci.ImageConfig,
 	return config, nil
 }
 
-// layers returns each layer once: two may be the same, mostly empty ones.
+// layers returns each layer once. An image may contain the same layer twice, usually an empty
+// one.
 func layers(m *oci.Manifest, c *oci.ImageConfig) []oci.Layer {
 	seen := map[oci.Digest]bool{}
 	var all []oci.Layer
@@ -188,7 +190,7 @@ func (p *puller) layer(ctx context.Context, l oci.Layer) error {
 	return nil
 }
 
-// keep stores a manifest as it came, so that its digest stays what a registry says it is.
+// keep stores a manifest byte for byte, so that its digest does not change.
 func (p *puller) keep(ctx context.Context, raw []byte, m *oci.Manifest) (oci.Descriptor, error) {
 	d, size, err := p.Store.Put(ctx, bytes.NewReader(raw), oci.MaxManifest)
 	return oci.Descriptor{MediaType: m.MediaType, Digest: d, Size: size}, err

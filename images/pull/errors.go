@@ -22,7 +22,7 @@ import (
 	"demesne/images/events"
 )
 
-// An Error is one whose class this package knows itself.
+// An Error is an error with a known class.
 type Error struct {
 	Code events.Code
 	Err  error
@@ -35,8 +35,8 @@ func errorf(code events.Code, format string, args ...any) error {
 	return &Error{code, fmt.Errorf(format, args...)}
 }
 
-// spoken puts the class of a registry's answer before what the library makes of it, which may be no more
-// than a number.
+// spoken maps a class to the words that speak puts before the library's error, which may contain only a
+// status number.
 var spoken = map[events.Code]string{
 	events.CodeDenied:      "denied",
 	events.CodeNotFound:    "not found",
@@ -44,7 +44,7 @@ var spoken = map[events.Code]string{
 	events.CodeUnreachable: "no answer",
 }
 
-// speak is for errors on their way out.
+// speak adds the words of the error's class, unless the error is an [Error].
 func speak(err error) error {
 	var known *Error
 	if err == nil || errors.As(err, &known) {
@@ -56,8 +56,8 @@ func speak(err error) error {
 	return err
 }
 
-// Classify says what kind of failure err is, by the types in it. The first class that fits wins, and
-// the order matters: an error of ours says more than what it was made from.
+// Classify returns the kind of failure, judged by the types that err wraps. The first matching class
+// wins. The order matters: this module's errors are more specific than the errors they wrap.
 func Classify(err error) events.Code {
 	for _, class := range []func(error) events.Code{ours, system, answered, unanswered} {
 		if code := class(err); code != "" {
@@ -95,8 +95,8 @@ func system(err error) events.Code {
 	return ""
 }
 
-// words are the codes that a registry puts into the body of a refusal. They say more than the status:
-// Docker Hub answers 401 for a repository that does not exist.
+// words maps the error codes in a registry's response body to classes. They are more specific than the
+// status: Docker Hub answers 401 for a repository that does not exist.
 var words = map[errcode.ErrorCode]events.Code{
 	errcode.ErrorCodeUnauthorized:    events.CodeDenied,
 	errcode.ErrorCodeDenied:          events.CodeDenied,
@@ -134,8 +134,8 @@ func answered(err error) events.Code {
 	return ""
 }
 
-// statusOf returns the HTTP status that err was made from, or 0. The library has two types for it, one
-// of which it does not export; both call the field StatusCode.
+// statusOf returns the HTTP status in err, or 0. The library has two error types for it and exports only
+// one; both have a field StatusCode.
 func statusOf(err error) int {
 	for _, e := range chain(err) {
 		v := reflect.Indirect(reflect.ValueOf(e))
@@ -149,7 +149,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// chain returns err and all that it wraps.
+// chain returns err and all errors that it wraps.
 func chain(err error) []error {
 	if err == nil {
 		return nil
@@ -180,8 +180,8 @@ func unanswered(err error) events.Code {
 	return ""
 }
 
-// untrusted says whether a registry was reached whose certificate says nothing to us, or that speaks
-// no TLS at all. No waiting changes that.
+// untrusted reports whether the registry was reached, but its certificate is not trusted or it does not
+// speak TLS. A retry cannot help.
 func untrusted(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
@@ -190,8 +190,8 @@ func untrusted(err error) bool {
 	return errors.As(err, &cert) || errors.As(err, &header) || errors.As(err, &alert) || errors.As(err, &authority)
 }
 
-// transient says whether another try may do better. A registry that was never heard of is not tried
-// again: whoever mistyped its name is told at once.
+// transient reports whether a retry may succeed. It is false for a host that cannot be resolved or
+// dialled, so that a mistyped registry name fails at once. A temporary DNS failure is transient.
 func transient(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError

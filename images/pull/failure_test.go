@@ -29,15 +29,15 @@ func status(part string, code int, body string) func(http.ResponseWriter, *http.
 	}
 }
 
-// TestPullFails: each kind of refusal has its code, is asked again only where that helps, and leaves
-// nothing in the store.
+// TestPullFails checks the code of each kind of failure. A failure is retried only if that helps, and
+// leaves nothing in the store.
 func TestPullFails(t *testing.T) {
 	word := func(code string) string { return `{"errors":[{"code":"` + code + `","message":"no\nno"}]}` }
 	for _, c := range []struct {
 		name  string
 		front func(http.ResponseWriter, *http.Request, http.Handler)
 		code  events.Code
-		tries int // for the thing that fails
+		tries int // requests for the failing part
 		part  string
 	}{
 		{"401", status("/manifests/", 401, ""), events.CodeDenied, 1, "/manifests/"},
@@ -76,7 +76,7 @@ func TestPullFails(t *testing.T) {
 	}
 }
 
-// holdsNothing says that no image is named, and no blob is left that is not what it should be.
+// holdsNothing fails the test unless the store has no image and no damaged blob.
 func holdsNothing(t *testing.T, s *images.Store) {
 	t.Helper()
 	if all, err := s.List(); err != nil || len(all) != 0 {
@@ -87,8 +87,8 @@ func holdsNothing(t *testing.T, s *images.Store) {
 	}
 }
 
-// TestPullUnreachable: a registry that is not there, or whose certificate nobody signed, is told at
-// once, whatever the pause between tries.
+// TestPullUnreachable checks that an unreachable registry, or one with an untrusted certificate, fails
+// at once without a retry.
 func TestPullUnreachable(t *testing.T) {
 	r := newRegistry(t)
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
@@ -119,8 +119,8 @@ func TestPullUnreachable(t *testing.T) {
 	}
 }
 
-// TestPullIdle: a registry that accepts and then says nothing is given up, while waiting for the answer
-// and in the middle of a layer.
+// TestPullIdle checks that an attempt ends if a registry accepts a request and then falls silent,
+// before the answer or within a layer.
 func TestPullIdle(t *testing.T) {
 	for _, part := range []string{"/v2/", "/manifests/", "/blobs/"} {
 		t.Run(part, func(t *testing.T) {
@@ -153,7 +153,8 @@ func TestPullIdle(t *testing.T) {
 	}
 }
 
-// TestPullBadContent: what is not what its digest or size says never becomes an image, nor a blob.
+// TestPullBadContent checks that content with a wrong digest or size becomes neither an image nor a
+// blob.
 func TestPullBadContent(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -188,7 +189,7 @@ func TestPullBadContent(t *testing.T) {
 	}
 }
 
-// TestPullManifestSwapped: a registry that answers a digest with another manifest is not believed.
+// TestPullManifestSwapped checks that a manifest must match the requested digest.
 func TestPullManifestSwapped(t *testing.T) {
 	r := newRegistry(t)
 	good, evil := anImage(t, runtime.GOARCH, 100, 1), anImage(t, runtime.GOARCH, 100, 1)
@@ -212,7 +213,8 @@ func TestPullManifestSwapped(t *testing.T) {
 	holdsNothing(t, o.Store)
 }
 
-// TestPullCanceled: at whatever moment a pull is ended, the store is whole, and the next one succeeds.
+// TestPullCanceled cancels a pull at different times. The store must be intact, and the next pull must
+// succeed.
 func TestPullCanceled(t *testing.T) {
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 300_000, 3)

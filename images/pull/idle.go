@@ -10,19 +10,21 @@ import (
 
 var errIdle = errors.New("the registry says nothing any more")
 
-// maxPause is how long the library sleeps by itself, between two requests, when a registry asks for
-// that: a minute, and some room.
+// maxPause is the time that the library may sleep between two requests when a registry asks for it:
+// one minute, plus a margin.
 const maxPause = 90 * time.Second
 
-// idle ends a context when nothing was heard from a registry for some time. It runs from a request to
-// the first byte of the answer and while a body is read, not while we are busy with what was read.
+// idle ends a context when the registry has sent nothing for limit. Its timer runs from a request to
+// the first byte of the response, and while a body is read. It does not run while the caller
+// processes what it read.
 type idle struct {
 	limit time.Duration
 	timer *time.Timer
 	stop  context.CancelCauseFunc
 }
 
-// watch returns a context for requests of one try, and what guards it. The caller calls done.
+// watch returns a context for the requests of one attempt, and its idle timer. The caller must call
+// done.
 func watch(parent context.Context, limit time.Duration) (context.Context, *idle) {
 	ctx, stop := context.WithCancelCause(parent)
 	w := &idle{limit: limit, stop: stop}
@@ -39,7 +41,7 @@ func (w *idle) done() {
 	w.stop(nil)
 }
 
-// explain puts the reason why ctx ended in the place of the error that it led to.
+// explain returns errIdle in place of err if the idle timer ended ctx.
 func explain(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errIdle {
 		return errIdle
@@ -47,7 +49,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// reader reads a body, and lets the timer run only while it does.
+// reader returns a reader of r that runs the timer only during a Read.
 func (w *idle) reader(r io.Reader) io.Reader { return &idleReader{w, r} }
 
 type idleReader struct {

@@ -21,7 +21,7 @@ import (
 	"demesne/images/events"
 )
 
-// entry is one image of an index, for a platform.
+// entry is an image for one platform in an index.
 func entry(t *testing.T, platform string, mark int64) mutate.IndexAddendum {
 	t.Helper()
 	p, err := ParsePlatform(platform)
@@ -34,8 +34,8 @@ func entry(t *testing.T, platform string, mark int64) mutate.IndexAddendum {
 	}
 }
 
-// TestPullIndex: of an index comes the image for the platform, in the best variant, and nothing else
-// is asked for; an index without one says what it has.
+// TestPullIndex checks that only the best image for the platform is fetched from an index. If the index
+// has no such image, the error lists its platforms.
 func TestPullIndex(t *testing.T) {
 	r := newRegistry(t)
 	entries := []mutate.IndexAddendum{
@@ -80,7 +80,7 @@ func TestPullIndex(t *testing.T) {
 	}
 }
 
-// TestPullOtherMachine: an image without an index says itself what it is for.
+// TestPullOtherMachine checks the platform of an image without an index.
 func TestPullOtherMachine(t *testing.T) {
 	r := newRegistry(t)
 	other := "s390x"
@@ -95,7 +95,7 @@ func TestPullOtherMachine(t *testing.T) {
 	}
 }
 
-// aLayer is a tar with one file.
+// aLayer returns a tar with one file.
 func aLayer(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -108,8 +108,8 @@ func aLayer(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// TestPullMediaTypes: what can be unpacked comes as it is, byte for byte; what cannot is refused by its
-// type, before any of it is asked for.
+// TestPullMediaTypes checks that supported layers are stored byte for byte. Unsupported layers are
+// refused by their type, before a request for them.
 func TestPullMediaTypes(t *testing.T) {
 	z, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestPullMediaTypes(t *testing.T) {
 	}
 }
 
-// TestPullSchema1: manifests of the first schema, which pin no configuration, are refused.
+// TestPullSchema1 checks that schema 1 manifests, which do not pin a configuration, are refused.
 func TestPullSchema1(t *testing.T) {
 	r := newRegistry(t)
 	o := r.options(t)
@@ -184,8 +184,8 @@ func TestPullSchema1(t *testing.T) {
 	}
 }
 
-// TestPullMirror: registries.conf sends requests to a mirror, and to the registry itself when the mirror
-// has nothing, or fails in the middle.
+// TestPullMirror checks that registries.conf directs requests to a mirror. The registry itself is used
+// if the mirror lacks the image or fails midway.
 func TestPullMirror(t *testing.T) {
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 1000, 2)
@@ -222,8 +222,8 @@ func TestPullMirror(t *testing.T) {
 	}
 }
 
-// TestPullShortName: a short name is what registries.conf makes of it, and docker.io's where that says
-// nothing. A name of the catalogue is never a short name.
+// TestPullShortName checks that registries.conf resolves a short name, with docker.io as the default. A
+// catalogue name is never a short name.
 func TestPullShortName(t *testing.T) {
 	r := newRegistry(t)
 	for _, c := range []struct{ conf, given, want string }{
@@ -252,7 +252,7 @@ func TestPullShortName(t *testing.T) {
 	}
 }
 
-// TestPullInsecure: plain HTTP is spoken only where registries.conf says so.
+// TestPullInsecure checks that plain HTTP is used only if registries.conf allows it.
 func TestPullInsecure(t *testing.T) {
 	r := newPlainRegistry(t)
 	img := anImage(t, runtime.GOARCH, 100, 1)

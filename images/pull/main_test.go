@@ -9,8 +9,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// TestMain keeps the library quiet, as the program does: what it has to say is in its errors. It is also the
-// process that a test starts to be killed, or to have a disk of its own.
+// TestMain silences the library's log, as the program does, because its errors say the same. It also runs
+// the child processes that tests kill or give a disk of their own.
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard)
 	if spec := os.Getenv(childEnv); spec != "" {

@@ -16,10 +16,10 @@ import (
 	"demesne/images/oci"
 )
 
-// Platform is what an image is made for; the zero value is this machine.
+// Platform is the platform of an image; the zero value means this machine's.
 type Platform struct{ OS, Architecture, Variant string }
 
-// ParsePlatform parses "linux/arm64" or "linux/arm/v7"; "" is this machine.
+// ParsePlatform parses "linux/arm64" or "linux/arm/v7"; "" means this machine.
 func ParsePlatform(s string) (Platform, error) {
 	if s == "" {
 		return Platform{}, nil
@@ -42,7 +42,7 @@ func (p Platform) String() string {
 	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
 }
 
-// choose returns the image of an index that suits the platform: the library knows which variants run
+// choose returns the image of an index that matches the platform. The library knows which variants run
 // where, and prefers the newest.
 func (p Platform) choose(sys *types.SystemContext, index []byte, mediaType string) (digest.Digest, error) {
 	list, err := manifest.ListFromBlob(index, mediaType)
@@ -58,7 +58,7 @@ func (p Platform) choose(sys *types.SystemContext, index []byte, mediaType strin
 	return chosen, nil
 }
 
-// has lists the platforms of an index. Attestations, which are none, call themselves unknown.
+// has lists the platforms of an index. It skips attestations, which have the OS "unknown".
 func has(list manifest.List) string {
 	var names []string
 	for _, d := range list.Instances() {
@@ -81,8 +81,8 @@ func has(list manifest.List) string {
 
 func platformOf(p *imgspec.Platform) Platform { return Platform{p.OS, p.Architecture, p.Variant} }
 
-// OneLine is an error's text for people: one line, and nothing that a terminal would act on. Registries
-// and images have a say in it.
+// OneLine returns an error's text as one line without control characters. Registries and images control
+// part of that text.
 func OneLine(err error) string {
 	const most = 1000
 	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
@@ -92,7 +92,7 @@ func OneLine(err error) string {
 	return clean(text)
 }
 
-// clean takes out what a terminal would not show as it is.
+// clean replaces control characters, which a terminal might interpret, with '?'.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -102,8 +102,8 @@ func clean(s string) string {
 	}, s)
 }
 
-// accepts compares an image's own configuration, which is all that one without an index has. What it
-// leaves empty is not known, and so not refused.
+// accepts returns an error if the image's configuration states another OS or architecture. Only the
+// configuration has the platform of an image without an index. An empty field matches every platform.
 func (p Platform) accepts(c oci.Config) error {
 	own := p.orOwn()
 	if (c.OS == "" || c.OS == own.OS) && (c.Architecture == "" || c.Architecture == own.Architecture) {

@@ -12,9 +12,9 @@ import (
 	"demesne/images/events"
 )
 
-// allow asks the user's policy.json whether an image may be used, before anything of it is parsed.
-// Without such a file every image may: what it is, its digest says. One that is there, or that the
-// environment names, and that cannot be read is an error.
+// allow checks an image against the user's policy.json, before the image's manifest is parsed.
+// Without a policy.json every image is allowed; its digest identifies it. A policy.json that
+// exists, or that the environment names, but cannot be read is an error.
 func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImage) (err error) {
 	policy, err := signature.DefaultPolicy(sys)
 	if errors.Is(err, configfile.ErrConfigFileNotFound) {
@@ -33,7 +33,7 @@ func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImag
 		return nil
 	}
 	if unanswered(err) != "" || answered(err) != "" || ctx.Err() != nil {
-		return fmt.Errorf("fetch signatures: %w", err) // nothing was judged
+		return fmt.Errorf("fetch signatures: %w", err) // the policy was not evaluated
 	}
 	return errorf(events.CodePolicy, "refused by policy.json: %w", err)
 }

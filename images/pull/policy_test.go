@@ -30,12 +30,12 @@ import (
 	"demesne/images/oci"
 )
 
-// payload is what is signed: a name and a digest.
+// payload returns the text to sign: a name and a digest.
 func payload(kind, name string, d oci.Digest) []byte {
 	return fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":%q},"optional":{}}`, name, d, kind)
 }
 
-// aKey makes a key pair of somebody.
+// aKey returns a new key pair.
 func aKey(t *testing.T) *openpgp.Entity {
 	t.Helper()
 	key, err := openpgp.NewEntity("Somebody", "", "somebody@example.org", &packet.Config{
@@ -56,7 +56,7 @@ func publicKey(t *testing.T, key *openpgp.Entity) string {
 	return write(t, filepath.Join(t.TempDir(), "key.gpg"), b.String())
 }
 
-// sign makes a signed message, as `gpg --sign` does.
+// sign returns a signed message, like `gpg --sign`.
 func sign(t *testing.T, key *openpgp.Entity, text []byte, config *packet.Config) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -73,15 +73,15 @@ func sign(t *testing.T, key *openpgp.Entity, text []byte, config *packet.Config)
 	return b.String()
 }
 
-// TestPolicySignedBy: an image is pulled if its signature is by the right key, about this image and this name;
-// otherwise nothing of it is, not even its configuration.
+// TestPolicySignedBy checks that an image is pulled only with a signature by the right key for this image and
+// name. Otherwise nothing of it is fetched, not even its configuration.
 func TestPolicySignedBy(t *testing.T) {
 	right, wrong := aKey(t), aKey(t)
 	old := &packet.Config{SigLifetimeSecs: 60, Time: func() time.Time { return time.Now().Add(-time.Hour) }}
 	const atomic = "atomic container signature"
 	for _, c := range []struct {
 		name string
-		sig  func(name string, d oci.Digest) string // "" for none
+		sig  func(name string, d oci.Digest) string // returns "" for no signature
 		ok   bool
 	}{
 		{"right", func(n string, d oci.Digest) string { return sign(t, right, payload(atomic, n, d), nil) }, true},
@@ -127,7 +127,7 @@ func TestPolicySignedBy(t *testing.T) {
 	}
 }
 
-// judged compares what became of a pull with what the policy should have said.
+// judged compares the result of a pull with the expected decision of the policy.
 func judged(t *testing.T, r *aRegistry, s *images.Store, err error, ok bool) {
 	t.Helper()
 	if ok {
@@ -145,7 +145,7 @@ func judged(t *testing.T, r *aRegistry, s *images.Store, err error, ok bool) {
 	holdsNothing(t, s)
 }
 
-// TestPolicySigstore: the same for a signature that cosign makes with a key, and attaches in the registry.
+// TestPolicySigstore checks the same for signatures that cosign makes with a key and stores in the registry.
 func TestPolicySigstore(t *testing.T) {
 	right, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestPolicySigstore(t *testing.T) {
 	}
 }
 
-// cosign attaches a signature.
+// cosign attaches a signature to an image.
 func (r *aRegistry) cosign(t *testing.T, key crypto.Signer, as string, text []byte) {
 	t.Helper()
 	sum := sha256.Sum256(text)
@@ -210,8 +210,8 @@ func (r *aRegistry) cosign(t *testing.T, key crypto.Signer, as string, text []by
 	r.push(t, as, img)
 }
 
-// TestPolicyFiles: without any policy.json all images may be used; one that cannot be read, or that the
-// environment names and is not there, refuses all.
+// TestPolicyFiles checks that all images are allowed without a policy.json. If a policy.json is unreadable, or
+// the environment names a missing one, all are refused.
 func TestPolicyFiles(t *testing.T) {
 	r := newRegistry(t)
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))

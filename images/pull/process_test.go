@@ -26,12 +26,12 @@ import (
 	"demesne/images/imageref"
 )
 
-// child is what a test tells a process of its own to do, through the environment.
+// child describes a pull that a child process performs. It is passed in the environment.
 type child struct{ Ref, Store, Certs, Tmpfs string }
 
 const childEnv = "DEMESNE_TEST_PULL"
 
-// runChild is the whole life of such a process.
+// runChild is the main function of such a process.
 func runChild(spec string) error {
 	var c child
 	if err := json.Unmarshal([]byte(spec), &c); err != nil {
@@ -62,7 +62,7 @@ func runChild(spec string) error {
 	return full(store, ref, o, err)
 }
 
-// full looks at a store whose disk filled up, and pulls again when there is room.
+// full checks a store whose disk is full, frees space and pulls again.
 func full(store *images.Store, ref imageref.Ref, o Options, err error) error {
 	if Classify(err) != events.CodeNoSpace {
 		return fmt.Errorf("%w is %q", err, Classify(err))
@@ -90,8 +90,8 @@ func (c child) command(t *testing.T, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestPullNoSpace: a disk that fills up is said to be full, and gives back what the pull had taken; with more
-// room the next pull succeeds.
+// TestPullNoSpace checks that a full disk is reported, and that a failed pull frees its space. With more
+// space the next pull succeeds.
 func TestPullNoSpace(t *testing.T) {
 	r := newRegistry(t)
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 2<<20, 1))
@@ -106,7 +106,7 @@ func TestPullNoSpace(t *testing.T) {
 	}
 }
 
-// TestPullTwice: two processes that want the same image ask for each layer once.
+// TestPullTwice checks that two processes that pull the same image fetch each layer once.
 func TestPullTwice(t *testing.T) {
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 1<<20, 4)
@@ -133,8 +133,8 @@ func TestPullTwice(t *testing.T) {
 	}
 }
 
-// TestPullEnvironment: a process that is told nothing finds the user's configuration where podman and docker
-// have it: registries.conf, certs.d, config.json, and the proxy in the environment.
+// TestPullEnvironment checks that a process finds the user's configuration in the same places as podman and
+// docker. These are registries.conf, certs.d, config.json and the proxy variables.
 func TestPullEnvironment(t *testing.T) {
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 1000, 1)
@@ -166,12 +166,12 @@ func TestPullEnvironment(t *testing.T) {
 	}
 }
 
-// pem is the registry's certificate.
+// pem returns the registry's certificate.
 func (r *aRegistry) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
 }
 
-// newProxy is one that leads every tunnel to one place.
+// newProxy returns a proxy that connects every tunnel to one address.
 func newProxy(t *testing.T, to string) (url string, tunnels *atomic.Int64) {
 	t.Helper()
 	tunnels = &atomic.Int64{}

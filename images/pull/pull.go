@@ -1,27 +1,28 @@
-// Package pull brings images from registries into the store, with go.podman.io/image/v5 (the living
-// path of containers/image): registries.conf with its mirrors and short names, auth.json and Docker's
-// config.json with credential helpers, certs.d, the proxy variables and policy.json mean what they
-// mean to podman and skopeo.
+// Package pull copies images from registries into the store. It uses go.podman.io/image/v5, the
+// maintained import path of containers/image. The following therefore work as in podman and skopeo:
+// registries.conf with its mirrors and short names, auth.json, Docker's config.json with credential
+// helpers, certs.d, the proxy variables and policy.json.
 //
-// What comes from a registry is hostile until its digest was compared. A tag is resolved once; from
-// then on everything is asked for by digest. In order:
+// Data from a registry is untrusted until its digest was compared. A tag is resolved once; every later
+// request is by digest. The steps, in order:
 //
-//	index or manifest   by tag or digest; of an index the image for the platform
-//	policy.json         before anything of the image is parsed; without such a file all may be used
-//	configuration       must be for the platform
-//	layers              some at once, each from where the last process left it
-//	[images.Store.Add]  only now has the image a name
+//	index or manifest   by tag or digest; from an index the image for the platform
+//	policy.json         before the image's manifest is parsed; without a policy.json every image is allowed
+//	configuration       must match the platform
+//	layers              several at once, each resumed where an earlier process stopped
+//	[images.Store.Add]  names the image, only after all of the above
 //
-// The library's own copy package is not used: it links a terminal's progress bars, whose tables of
-// character widths cost 16 ms before main, and knows neither partial blobs nor two processes that
-// want the same one.
+// The library's own copy package is not used: it links terminal progress bars, and supports neither
+// partial blobs nor two processes that pull the same blob.
 //
-// A try that fails for a passing reason (a cut connection, 5xx, silence) is made again after a growing
-// pause and goes on where it stopped. 401, 403, 404, a certificate nobody trusts and a registry that
-// does not answer at all are told at once. A registry that says nothing for a minute is given up.
+// A transient failure (a cut connection, 5xx, a registry that falls silent) is retried after a growing
+// pause, and the download resumes. 401, 403, 404, an untrusted certificate and a registry that cannot
+// be reached at all are reported at once. An attempt ends when the registry sends nothing for a
+// minute.
 //
-// It does not unpack (rootfs/unpack does, elsewhere and with fewer rights), does not follow URLs in
-// manifests, and refuses schema 1, encrypted layers and layers that must not be distributed.
+// The package does not unpack layers; rootfs/unpack does that in another process with fewer rights. It
+// does not follow URLs in manifests. It refuses schema 1, encrypted layers and non-distributable
+// layers.
 package pull
 
 import (
@@ -39,18 +40,18 @@ import (
 	"demesne/images/oci"
 )
 
-// Options say how to pull. Store must be set; the zero value of the rest is the default.
+// Options configure a pull. Store must be set; the zero value of each other field selects its default.
 type Options struct {
 	Store    *images.Store
-	Platform Platform             // whose image of an index; this machine's
-	Report   func(events.Event)   // what goes on, from several goroutines; nil: nobody listens
-	Jobs     int                  // layers at once; 3
-	Backoff  time.Duration        // before the second try; one second
-	Idle     time.Duration        // how long a registry may say nothing; one minute
-	System   *types.SystemContext // where configuration is; the usual places, and $REGISTRY_AUTH_FILE
+	Platform Platform             // of the image to take from an index; default: this machine's
+	Report   func(events.Event)   // called for each event, from several goroutines; may be nil
+	Jobs     int                  // layers downloaded at once; default 3
+	Backoff  time.Duration        // wait before the second attempt; default one second
+	Idle     time.Duration        // silence after which an attempt ends; default one minute
+	System   *types.SystemContext // default: the standard configuration files and $REGISTRY_AUTH_FILE
 }
 
-// puller is a pull under way.
+// puller is a pull in progress.
 type puller struct {
 	Options
 	sys *types.SystemContext
@@ -80,8 +81,8 @@ func newPuller(o Options) *puller {
 	return p
 }
 
-// Image pulls what a registry's reference names, unless the store has just that, and returns the
-// digest of its manifest.
+// Image pulls the image that a registry reference names, unless the store is up to date. It returns
+// the digest of the image's manifest.
 func Image(ctx context.Context, ref imageref.Ref, o Options) (oci.Digest, error) {
 	d, err := newPuller(o).pull(ctx, ref)
 	return d, speak(err)
@@ -103,8 +104,9 @@ func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error)
 	return p.copy(ctx, src, ref)
 }
 
-// present returns the digest of the image if the store has all of it and the registry no newer one
-// under that name; "" if it must be pulled. A damaged one must: that mends it.
+// present returns the digest of the image if the store has it complete and the registry has no newer
+// image under that name. It returns "" if the image must be pulled. A damaged image must be pulled,
+// which repairs it.
 func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.Named) (oci.Digest, error) {
 	have, err := p.Store.Lookup(ref)
 	if errors.Is(err, images.ErrNotFound) || errors.Is(err, images.ErrCorrupt) {
@@ -124,7 +126,7 @@ func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.
 	return have.Digest, nil
 }
 
-// Copy brings the image of any source into the store under a name, with the same care.
+// Copy copies the image of any source into the store under a name, with the same checks as Image.
 func Copy(ctx context.Context, src Source, ref imageref.Ref, o Options) (oci.Digest, error) {
 	return newPuller(o).copy(ctx, src, ref)
 }

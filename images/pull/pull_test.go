@@ -8,8 +8,8 @@ import (
 	"demesne/images/imageref"
 )
 
-// TestPull: an image comes into the store with the digest that the registry has for it, its tag
-// is asked for again with one HEAD, and its digest with nothing at all.
+// TestPull checks that an image keeps the registry's digest. A second pull by tag sends one HEAD
+// request, and a pull by digest sends none.
 func TestPull(t *testing.T) {
 	r := newRegistry(t)
 	img := anImage(t, runtime.GOARCH, 1000, 3)

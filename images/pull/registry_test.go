@@ -33,17 +33,17 @@ import (
 	"demesne/images/oci"
 )
 
-// aRegistry is a real one in this process, over TLS with a certificate of its own.
+// aRegistry is a real registry in this process, over TLS with its own certificate.
 type aRegistry struct {
 	*httptest.Server
 	host string
 
 	mu     sync.Mutex
 	served []request
-	front  func(w http.ResponseWriter, r *http.Request, next http.Handler) // nil: straight through
+	front  func(w http.ResponseWriter, r *http.Request, next http.Handler) // may be nil
 }
 
-// request is one that was answered, with how many bytes.
+// request is an answered request, with the number of bytes sent.
 type request struct {
 	method, path, rang string
 	status             int
@@ -58,7 +58,7 @@ func newRegistry(t *testing.T) *aRegistry {
 	return r
 }
 
-// newPlainRegistry is one without TLS.
+// newPlainRegistry returns a registry without TLS.
 func newPlainRegistry(t *testing.T) *aRegistry {
 	t.Helper()
 	r := prepare(t)
@@ -93,7 +93,7 @@ func prepare(t *testing.T) *aRegistry {
 	return r
 }
 
-// certificate is one for this machine's names, signed by itself.
+// certificate returns a self-signed certificate for this machine's names.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -124,14 +124,14 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// behave puts something in front of the registry.
+// behave sets a handler in front of the registry.
 func (r *aRegistry) behave(front func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.front, r.served = front, nil
 }
 
-// count counts the requests so far whose method and path are such.
+// count counts the requests so far with the given method and path.
 func (r *aRegistry) count(method, part string) (n int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,8 @@ func (r *aRegistry) count(method, part string) (n int, bytes int64) {
 	return n, bytes
 }
 
-// trust returns a configuration that knows the registry's certificate, and nothing of this machine's.
+// trust returns a configuration that trusts the registry's certificate and uses nothing of this
+// machine's configuration.
 func (r *aRegistry) trust(t *testing.T) *types.SystemContext {
 	t.Helper()
 	certs := t.TempDir()
@@ -155,7 +156,7 @@ func (r *aRegistry) trust(t *testing.T) *types.SystemContext {
 	return configIn(t, certs)
 }
 
-// configIn makes a configuration in a directory that may have certificates.
+// configIn makes a configuration in a directory, which may contain certificates.
 func configIn(t *testing.T, dir string) *types.SystemContext {
 	t.Helper()
 	for name, text := range map[string]string{
@@ -171,7 +172,7 @@ func configIn(t *testing.T, dir string) *types.SystemContext {
 	return config(dir)
 }
 
-// config is the configuration that is in a directory.
+// config returns the configuration in a directory.
 func config(dir string) *types.SystemContext {
 	return &types.SystemContext{
 		DockerPerHostCertDirPath:     dir,
@@ -193,7 +194,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// push puts an image there under a name like "o/n:tag", straight into the registry behind.
+// push pushes an image to the registry under a name such as "o/n:tag", and returns its reference.
 func (r *aRegistry) push(t *testing.T, as string, img v1.Image) imageref.Ref {
 	t.Helper()
 	ref := r.name(t, as)
@@ -229,7 +230,7 @@ func parseRef(t *testing.T, s string) imageref.Ref {
 	return ref
 }
 
-// anImage makes an image for a platform, with random layers of so many bytes.
+// anImage returns an image for a platform, with random layers of the given size.
 func anImage(t *testing.T, architecture string, size int64, layers int) v1.Image {
 	t.Helper()
 	img, err := random.Image(size, int64(layers))
@@ -259,19 +260,19 @@ func openStore(t *testing.T, dir string) *images.Store {
 	return s
 }
 
-// plainOptions know no certificate.
+// plainOptions returns options that trust no certificate.
 func (r *aRegistry) plainOptions(t *testing.T) Options {
 	t.Helper()
 	return Options{Store: openStore(t, t.TempDir()), System: configIn(t, t.TempDir()), Backoff: time.Millisecond}
 }
 
-// options of a test: quick to try again.
+// options returns options for a test, with short waits between attempts.
 func (r *aRegistry) options(t *testing.T) Options {
 	t.Helper()
 	return Options{Store: openStore(t, t.TempDir()), System: r.trust(t), Backoff: time.Millisecond, Idle: 10 * time.Second}
 }
 
-// holds says whether the store has exactly the image, byte for byte.
+// holds fails the test unless the store has exactly the image, byte for byte.
 func holds(t *testing.T, s *images.Store, ref imageref.Ref, img v1.Image) {
 	t.Helper()
 	got, err := s.Lookup(ref)

@@ -13,8 +13,8 @@ import (
 	"demesne/images/oci"
 )
 
-// getBlob opens a blob from an offset. The library resumes with a Range request, and where a registry
-// ignores that it reads and drops what comes before.
+// getBlob opens a blob at an offset. The library sends a Range request. If the registry ignores it, the
+// library reads and discards the bytes before the offset.
 func getBlob(ctx context.Context, src types.ImageSource, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
 	info := types.BlobInfo{Digest: digest.Digest(d.Digest), Size: d.Size}
 	if offset > 0 {
@@ -24,9 +24,9 @@ func getBlob(ctx context.Context, src types.ImageSource, d oci.Descriptor, offse
 	return body, err
 }
 
-// getBlobAt calls a method of the library's registry source that is exported, but takes a slice of a
-// type whose name is not: struct { Offset, Length uint64 }. So the slice is made by reflection, here
-// and nowhere else; TestResume notices if a new release changes any of it.
+// getBlobAt calls GetBlobAt of the library's registry source by reflection. The method is exported, but
+// a parameter is a slice of an unexported type: struct { Offset, Length uint64 }. TestResume fails if a
+// new release changes any of this.
 //
 //	GetBlobAt(context.Context, types.BlobInfo, []chunk) (chan io.ReadCloser, chan error, error)
 func getBlobAt(ctx context.Context, src types.ImageSource, info types.BlobInfo, offset int64) (io.ReadCloser, error) {
@@ -47,7 +47,7 @@ func getBlobAt(ctx context.Context, src types.ImageSource, info types.BlobInfo, 
 
 var errNoResume = errors.New("the library resumes no download")
 
-// first waits for the one body. The library closes both channels when it is done.
+// first waits for the only body. The library closes both channels when it is done.
 func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) (io.ReadCloser, error) {
 	for bodies != nil || failures != nil {
 		select {
@@ -70,9 +70,9 @@ func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) 
 	return nil, io.ErrUnexpectedEOF
 }
 
-// guarded keeps away from two mistakes of the reader that the library uses where a registry ignored the
-// range: with an error it counts bytes that it did not copy, and after one it must not be read
-// again, which its Close does. What is not closed ends with the context of the request.
+// guarded works around two bugs of the reader that the library uses when a registry ignored the range.
+// On an error that reader counts bytes that it did not copy. After an error it must not be read again,
+// but its Close reads. A body that is not closed ends with the context of the request.
 type guarded struct {
 	io.ReadCloser
 	failed bool
@@ -94,7 +94,7 @@ func (g *guarded) Close() error {
 	return g.ReadCloser.Close()
 }
 
-// drain lets the library's goroutine end, whatever it still wants to say.
+// drain receives from both channels until they are closed, so that the library's goroutine can end.
 func drain(bodies chan io.ReadCloser, failures chan error) {
 	for bodies != nil || failures != nil {
 		select {

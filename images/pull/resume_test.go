@@ -18,14 +18,14 @@ import (
 	"demesne/images/events"
 )
 
-// record lets the registry answer, and returns what it said.
+// record passes a request to the registry and returns the response.
 func record(next http.Handler, r *http.Request) []byte {
 	answer := httptest.NewRecorder()
 	next.ServeHTTP(answer, r)
 	return answer.Body.Bytes()
 }
 
-// cut lets through so many bytes of each blob and hangs up.
+// cut closes the connection after the given number of bytes of each blob.
 func cut(after func() int) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		n := after()
@@ -37,7 +37,7 @@ func cut(after func() int) func(http.ResponseWriter, *http.Request, http.Handler
 	}
 }
 
-// shortWriter hangs up in the middle.
+// shortWriter closes the connection after some bytes.
 type shortWriter struct {
 	*counter
 	left int
@@ -53,7 +53,8 @@ func (w *shortWriter) Write(b []byte) (int, error) {
 	return w.counter.Write(b)
 }
 
-// TestResume: a connection that is cut at random bytes costs no byte twice.
+// TestResume checks that a connection that is cut at random positions resumes without downloading
+// stored bytes again.
 func TestResume(t *testing.T) {
 	r := newRegistry(t)
 	const size = 3 << 20
@@ -81,7 +82,7 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the kernel had taken but not delivered when the connection was cut is sent again.
+	// Bytes that were in the kernel's buffers when the connection was cut are sent again.
 	if _, sent := r.count("GET", got.Layers[0].Digest.Encoded()); sent > got.Layers[0].Size+8*(1<<18) {
 		t.Errorf("%d bytes were sent for %d", sent, got.Layers[0].Size)
 	}
@@ -90,7 +91,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// ranges counts the requests that asked for part of a blob.
+// ranges counts the requests for part of a blob.
 func (r *aRegistry) ranges() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +103,7 @@ func (r *aRegistry) ranges() (n int) {
 	return n
 }
 
-// TestResumeOdd: registries have their own ideas of a range; the image comes all the same.
+// TestResumeOdd checks that a pull succeeds with registries that handle ranges in unusual ways.
 func TestResumeOdd(t *testing.T) {
 	const half = 500_000
 	for _, c := range []struct {
@@ -158,7 +159,7 @@ func TestResumeOdd(t *testing.T) {
 	}
 }
 
-// TestResumeKilled: a pull that was killed is gone on with by the next one, from where it was.
+// TestResumeKilled checks that a pull resumes where a killed pull stopped.
 func TestResumeKilled(t *testing.T) {
 	const size, most = 4 << 20, 2 << 20
 	r := newRegistry(t)
@@ -199,7 +200,7 @@ func TestResumeKilled(t *testing.T) {
 	}
 }
 
-// partial returns how much there is of the download under way.
+// partial returns the size of the unfinished download.
 func partial(s *images.Store) (most int64) {
 	files, _ := filepath.Glob(filepath.Join(s.Dir(), "partial", "*"))
 	for _, f := range files {

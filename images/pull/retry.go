@@ -9,11 +9,12 @@ import (
 	"demesne/images/oci"
 )
 
-// A try that fails for a passing reason is made again so often. The library waits by itself where a
-// registry says 429 and when to come back, as often; that is not done twice.
+// tries is the number of attempts for a transient failure. After a 429 the library waits and
+// retries itself, equally often; this package does not retry it again.
 const tries = 5
 
-// retry does what may be done again, with a context that ends when the registry falls silent.
+// retry calls do until it succeeds or fails permanently, at most tries times. Each attempt has a
+// context that ends when the registry falls silent.
 func (p *puller) retry(ctx context.Context, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := p.once(ctx, func(ctx context.Context, _ *idle) error { return do(ctx) })
@@ -26,15 +27,15 @@ func (p *puller) retry(ctx context.Context, do func(context.Context) error) erro
 	}
 }
 
-// once does one try.
+// once makes one attempt.
 func (p *puller) once(ctx context.Context, do func(context.Context, *idle) error) error {
 	tried, w := watch(ctx, p.Idle)
 	defer w.done()
 	return explain(tried, do(tried, w))
 }
 
-// pause waits before another try: twice as long each time, and up to half as long again, so that
-// whoever was cut off at once does not come back at once.
+// pause waits before another attempt. The wait doubles with each attempt, plus a random part of up
+// to half. Clients that were cut off together therefore do not all return at once.
 func (p *puller) pause(ctx context.Context, d oci.Digest, try int, why error) error {
 	wait := p.Backoff << (try - 1)
 	wait += rand.N(wait/2 + 1)

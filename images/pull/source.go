@@ -21,17 +21,17 @@ import (
 	"demesne/images/oci"
 )
 
-// A Source has an image, or an index of images. Its methods may be called by several goroutines.
+// A Source provides an image or an index of images. Its methods are safe for concurrent use.
 type Source interface {
-	// Unparsed is the manifest and its signatures, of one image of the index if instance is not nil.
-	// Manifest compares the content with the digest that was asked for, if one was.
+	// Unparsed returns the manifest and its signatures. If instance is not nil, they are those of one
+	// image of the index. Manifest compares the content with the requested digest, if there was one.
 	Unparsed(instance *digest.Digest) types.UnparsedImage
-	// Blob opens a blob from an offset to its end. The caller verifies what it reads.
+	// Blob opens a blob from an offset to its end. The caller must verify the content.
 	Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error)
 	io.Closer
 }
 
-// endpoint is a registry, or the mirror that answered for it.
+// endpoint is a registry, or the mirror that answered in its place.
 type endpoint struct{ types.ImageSource }
 
 func (r endpoint) Unparsed(instance *digest.Digest) types.UnparsedImage {
@@ -42,9 +42,9 @@ func (r endpoint) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.
 	return getBlob(ctx, r.ImageSource, d, offset)
 }
 
-// candidates returns where the image may be, in the order to try: the reference itself, or what the
-// user's registries.conf makes of a short name. A name of the catalogue is not a short name: it
-// always means what the catalogue says.
+// candidates returns the references where the image may be, in the order to try them. That is the
+// reference itself, or the candidates that the user's registries.conf gives for a short name. A
+// catalogue name is not a short name: registries.conf cannot change it.
 func candidates(sys *types.SystemContext, ref imageref.Ref) ([]reference.Named, error) {
 	full, err := reference.ParseNormalizedNamed(ref.Full)
 	if err != nil {
@@ -88,8 +88,7 @@ func inCatalogue(name string) bool {
 	return slices.Contains(imageref.Catalogue(), name)
 }
 
-// dial opens the first candidate that answers. What the last one said is the error, for that is where
-// the image would have been after all.
+// dial opens the first candidate that answers. If all fail, it returns the error of the last one.
 func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error) {
 	var err error
 	for _, named := range all {
@@ -112,9 +111,9 @@ func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error
 	return nil, err
 }
 
-// unchanged says whether a tag still points to what the store has under that name: the one question
-// that a pull of a present image asks, with one HEAD. Where mirrors are configured the library asks
-// none of them so, and the answer is no.
+// unchanged reports whether a tag still points to the image that the store has under that name. It is
+// the only request of a pull whose image is present: one HEAD. The library does not send this HEAD to
+// mirrors, so with mirrors configured the answer is false.
 func (p *puller) unchanged(ctx context.Context, named reference.Named, have *images.Image) (bool, error) {
 	named = reference.TagNameOnly(named)
 	if direct, err := p.direct(named); !direct || err != nil {
@@ -130,7 +129,7 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 		return err
 	})
 	if Classify(err) == events.CodeInternal && err != nil {
-		return false, nil // a registry without HEAD, or without the header: look at the manifest
+		return false, nil // no HEAD or no digest header: read the manifest instead
 	}
 	if err != nil {
 		return false, err
@@ -139,7 +138,7 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 	return d == have.Digest || d == have.Index, nil
 }
 
-// direct says whether requests for a name go to the registry that it names.
+// direct reports whether requests for a name go to the registry in that name, and not to a mirror.
 func (p *puller) direct(named reference.Named) (bool, error) {
 	registry, err := sysregistriesv2.FindRegistry(p.sys, named.Name())
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"demesne/cmd/internal/manifest"
 )
 
-func verifyCommand() command {
+func manifestCommand() command {
 	return command{
-		name: "verify", usage: []string{"[--write] DIR"}, summary: "compare an output directory with its manifest",
+		name: "manifest", usage: []string{"verify [--write] DIR"}, summary: "compare an output directory with its manifest",
 		about: `Says which files of an output directory are not as they were when the run ended: a line for each that
 is changed, missing or new, and then the exit code is 1. The manifest, with the SHA-256 of each file, is
 beside the directory in .manifests; runs that agents start have one, background jobs of theirs, and runs with --manifest. --write
@@ -21,18 +21,19 @@ makes one of what is there now; demesne gc removes those of fresh directories th
 			{"of a run", "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
 			{"of a directory that has none", "demesne manifest verify --write result"},
 		},
-		flags: verifyOutputFlags, operand: aFile, run: cmdVerifyOutputs,
+		flags: manifestFlags, operand: aFile, run: cmdManifest,
 	}
 }
 
-func verifyOutputFlags(o *options) flagSet {
+func manifestFlags(o *options) flagSet {
 	return flagSet{{group: groupResult, long: "write", set: on(&o.write), help: "make the manifest of what is there now"}}
 }
 
-func cmdVerifyOutputs(a *app, o *options, args []string) (int, error) {
-	if len(args) != 1 || args[0] == "" {
-		return 0, hinted(errors.New("needs one directory"), "demesne manifest verify DIR")
+func cmdManifest(a *app, o *options, args []string) (int, error) {
+	if len(args) != 2 || args[0] != "verify" || args[1] == "" {
+		return 0, hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
 	}
+	args = args[1:]
 	dir, err := filepath.Abs(args[0])
 	if err != nil {
 		return 0, err
