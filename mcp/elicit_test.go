@@ -17,7 +17,7 @@ type asking struct {
 	allowed []bool
 }
 
-func (a *asking) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (a *asking) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	a.allowed = append(a.allowed, r.Ask && w.Ask != nil && w.Ask(backend.Question{Name: "x.test", Port: 443, Inputs: inputPaths(r.Spec)}))
 	return a.desk.Script(ctx, r, w)
 }

@@ -23,7 +23,7 @@ type curious struct {
 	ended   chan struct{}
 }
 
-func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	defer close(e.ended)
 	e.allowed = make([]bool, e.names)
 	var wg sync.WaitGroup

@@ -93,7 +93,7 @@ var ranFields = []property{
 }
 
 // outcome converts an Outcome. where is the directory with the complete logs, or empty.
-func outcome(o *backend.Outcome, where string) ran {
+func outcome(o *backend.RunResult, where string) ran {
 	code := o.Result.ExitCode
 	stdout, stderr := marked(o.Stdout, "stdout", backend.StdoutMax, where), marked(o.Stderr, "stderr", backend.StderrMax, where)
 	r := ran{

@@ -40,7 +40,7 @@ type Options struct {
 
 // Server answers MCP clients. It serves any number of connections concurrently.
 type Server struct {
-	engine  backend.Engine
+	engine  backend.Backend
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
@@ -78,7 +78,7 @@ type call struct {
 }
 
 // New returns a server that uses e.
-func New(e backend.Engine, o Options) *Server {
+func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}

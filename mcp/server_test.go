@@ -36,7 +36,7 @@ type desk struct {
 	told  func()
 }
 
-func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	d.mu.Unlock()
@@ -52,7 +52,7 @@ func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Watch) (
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	return &backend.Outcome{
+	return &backend.RunResult{
 		Job: "u-1", OutputDir: "/o/u-1", Stdout: backend.Tail{Text: "hi\n", Bytes: 3}, Stderr: backend.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
@@ -65,7 +65,7 @@ func (d *desk) seen() []backend.Request {
 	return d.asked
 }
 
-func (d *desk) Exec(ctx context.Context, id string, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (d *desk) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	return d.Script(ctx, r, w)
 }
 
@@ -73,7 +73,7 @@ func (d *desk) Start(context.Context, backend.Request) (*backend.Job, error) {
 	return &backend.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
-func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Watch) (*backend.Created, error) {
+func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Callbacks) (*backend.Created, error) {
 	d.asked = append(d.asked, r)
 	return &backend.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
@@ -233,7 +233,7 @@ func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
 	d := &desk{jobs: map[string]*backend.Job{"job-1": {
 		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-		Outcome: &backend.Outcome{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
+		Outcome: &backend.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -261,7 +261,7 @@ func TestTextForms(t *testing.T) {
 // TestStructured checks that exit code 0 is present in a result. An absent field would mean that the exit code
 // is unknown.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.Outcome{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -290,7 +290,7 @@ func TestLenience(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	half := &backend.Outcome{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
+	half := &backend.RunResult{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
 	for tool, c := range map[string]struct{ args, want string }{
 		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},

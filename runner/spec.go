@@ -33,11 +33,11 @@ type Spec struct {
 	// PauseIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
 	// for this long. The next command resumes them. 0: never.
 	PauseIdle Duration `json:"pause_idle,omitempty"`
-	Hostname   string   `json:"hostname,omitempty"` // empty: "demesne"
-	Egress     *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
-	Publish    []Port   `json:"publish,omitempty"`  // nothing listens by default
-	Door       Door     `json:"door,omitempty"`     // the creator's door; the runner sets it and ignores the caller's value
-	Share      Door     `json:"share,omitempty"`    // another door that may use a Persistent sandbox of the command line
+	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
+	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
+	Publish   []Port   `json:"publish,omitempty"`  // nothing listens by default
+	Door      Door     `json:"door,omitempty"`     // the creator's door; the runner sets it and ignores the caller's value
+	Share     Door     `json:"share,omitempty"`    // another door that may use a Persistent sandbox of the command line
 
 	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
 	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever

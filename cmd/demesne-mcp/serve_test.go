@@ -18,14 +18,14 @@ import (
 
 // slow is an engine whose scripts take a given time.
 type slow struct {
-	backend.Engine
+	backend.Backend
 	takes time.Duration
 }
 
-func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Watch) (*backend.Outcome, error) {
+func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Callbacks) (*backend.RunResult, error) {
 	select {
 	case <-time.After(s.takes):
-		return &backend.Outcome{Stdout: backend.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
+		return &backend.RunResult{Stdout: backend.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -68,9 +68,9 @@ func (j *execution) attach(id string) error {
 	p, recent, err := b.attach(j.sig.ctx)
 	var e *ipc.Error
 	switch {
-	case errors.As(err, &e) && e.Code == ipc.NoSuchSandbox && j.term.fd < 0:
+	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox && j.term.fd < 0:
 		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
-	case errors.As(err, &e) && e.Code == ipc.NoSuchSandbox:
+	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox:
 		return j.execute(b.exec, func() {})
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
 		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)

@@ -56,7 +56,7 @@ func codeOf(err error) int {
 	var e *ipc.Error
 	if errors.As(err, &e) {
 		switch e.Code {
-		case ipc.CommandNotFound:
+		case ipc.CodeCommandNotFound:
 			return exitNotFound
 		case ipc.CodeNotExecutable:
 			return exitNotExecutable
@@ -67,12 +67,12 @@ func codeOf(err error) int {
 
 // hints are the hints for runner errors that carry none.
 var hints = map[ipc.Code]string{
-	ipc.NoSuchSandbox:   "demesne ls lists the sandboxes there are",
-	ipc.CodeExists:      "demesne ls lists the names in use; demesne rm NAME frees one",
-	ipc.CodeDiffers:     "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
-	ipc.CodeBusy:        "demesne stop ID ends its processes, and keeps its files",
-	ipc.NoSpace:         "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
-	ipc.CodeRequirement: "demesne check names what is missing and the line that fixes it",
+	ipc.CodeNoSuchSandbox: "demesne ls lists the sandboxes there are",
+	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees one",
+	ipc.CodeDiffers:       "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
+	ipc.CodeBusy:          "demesne stop ID ends its processes, and keeps its files",
+	ipc.CodeNoSpace:       "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
+	ipc.CodeRequirement:   "demesne check names what is missing and the line that fixes it",
 }
 
 func hintOf(err error) string {

@@ -19,8 +19,8 @@ func TestHintOf(t *testing.T) {
 		{fmt.Errorf("send run: %w", ipc.ErrTooLong), "into a file"},
 		{&images.UnknownError{Name: "postgres"}, "postgres:latest"},
 		{&images.UnknownError{Name: "pyhton", Near: "python"}, ""},
-		{ipc.Errorf(ipc.NoSuchSandbox, "find sandbox"), "demesne ls"},
-		{&ipc.Error{Code: ipc.NoSuchSandbox, Hint: "its own"}, "its own"},
+		{ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox"), "demesne ls"},
+		{&ipc.Error{Code: ipc.CodeNoSuchSandbox, Hint: "its own"}, "its own"},
 		{hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
 		{errors.New("any other"), ""},
 	} {

@@ -69,7 +69,7 @@ func started(ctx context.Context, b *box, err error, cmd runner.Command) (*begun
 
 func (bare) Open(_ context.Context, id string) (*box, error) {
 	if id != "bare-1" {
-		return nil, ipc.Errorf(ipc.NoSuchSandbox, "open sandbox %q: no such sandbox", id)
+		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "open sandbox %q: no such sandbox", id)
 	}
 	return newBareBox(id, "/out", nil), nil
 }
@@ -103,7 +103,7 @@ func (bare) Count(context.Context) (int, error) { return 1, nil }
 
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {
-		return nil, ipc.Errorf(ipc.NoSuchSandbox, "inspect sandbox %q: no such sandbox", id)
+		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "inspect sandbox %q: no such sandbox", id)
 	}
 	i := bareInfo()
 	return &i, nil
@@ -111,7 +111,7 @@ func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 
 func (bare) Remove(_ context.Context, id string) error {
 	if id != "bare-1" {
-		return ipc.Errorf(ipc.NoSuchSandbox, "stop sandbox %q: no such sandbox", id)
+		return ipc.Errorf(ipc.CodeNoSuchSandbox, "stop sandbox %q: no such sandbox", id)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (bare) GC(context.Context) ([]string, error) { return nil, nil }
 
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
 	if c.Sandbox != "bare-1" {
-		return ipc.Errorf(ipc.NoSuchSandbox, "change egress of %q: no such sandbox", c.Sandbox)
+		return ipc.Errorf(ipc.CodeNoSuchSandbox, "change egress of %q: no such sandbox", c.Sandbox)
 	}
 	fmt.Fprintf(os.Stderr, "allow %q deny %q\n", c.Allow, c.Deny)
 	return nil
@@ -222,7 +222,7 @@ func startBare(b *client.Sandbox, c runner.Command) (*bareProcess, error) {
 	if err := cmd.Start(); err != nil {
 		code := ipc.CodeNotExecutable
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			code = ipc.CommandNotFound
+			code = ipc.CodeCommandNotFound
 		}
 		return nil, ipc.Errorf(code, "exec %q: %w", c.Argv[0], reason(err))
 	}

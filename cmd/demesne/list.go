@@ -133,7 +133,7 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 	return a.eachSandbox(o, args, func(ctx context.Context, eng engine, id string) error {
 		err := remove(ctx, eng, id)
 		var e *ipc.Error
-		if o.force && errors.As(err, &e) && e.Code == ipc.NoSuchSandbox {
+		if o.force && errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox {
 			return nil
 		}
 		return err

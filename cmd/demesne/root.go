@@ -17,7 +17,7 @@ type root struct {
 	app    *app
 	o      *options
 	ref    imageref.Ref
-	ground *base.Ground // nil: not found yet
+	ground *base.Base // nil: not found yet
 }
 
 // newRoot returns the root that o names, without looking for it.

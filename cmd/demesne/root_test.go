@@ -55,7 +55,7 @@ func TestRootArgv(t *testing.T) {
 	} {
 		r := rootOf(t, k.image, &k.o)
 		if k.found != nil {
-			r.ground = &base.Ground{Ref: r.ref, Image: k.found}
+			r.ground = &base.Base{Ref: r.ref, Image: k.found}
 		}
 		argv, err := r.argv(strings.Fields(k.args))
 		if got := strings.Join(argv, " "); got != k.want || (err == nil) != (k.why == "") || err != nil && !strings.Contains(err.Error(), k.why) {

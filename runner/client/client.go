@@ -352,4 +352,4 @@ func (s *Sandbox) Account(ctx context.Context) error {
 }
 
 // Stop ends all processes of the sandbox and removes its files.
-func (s *Sandbox) Stop(ctx context.Context) error { return s.client.Remove(ctx, s.ID) }
+func (s *Sandbox) Remove(ctx context.Context) error { return s.client.Remove(ctx, s.ID) }

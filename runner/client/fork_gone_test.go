@@ -96,7 +96,7 @@ func TestStopTwice(t *testing.T) {
 			}()
 		}
 		for range 6 {
-			if err := <-ends; err != nil && code(err) != ipc.NoSuchSandbox {
+			if err := <-ends; err != nil && code(err) != ipc.CodeNoSuchSandbox {
 				t.Error(err)
 			}
 		}

@@ -43,7 +43,7 @@ func newCorner(t *testing.T) corner {
 		client := c.connect()
 		all, err := client.List(context.Background())
 		for _, i := range all {
-			if serr := client.Remove(context.Background(), i.ID); code(serr) != ipc.NoSuchSandbox { // a one-shot sandbox may be ending
+			if serr := client.Remove(context.Background(), i.ID); code(serr) != ipc.CodeNoSuchSandbox { // a one-shot sandbox may be ending
 				err = errors.Join(err, serr)
 			}
 		}
@@ -254,7 +254,7 @@ func TestKeptHalt(t *testing.T) {
 	if _, err := client.Open(ctx, s.ID); code(err) != ipc.CodeGone {
 		t.Errorf("open what was stopped: %v", err)
 	}
-	if err := client.Remove(ctx, s.ID); code(err) != ipc.NoSuchSandbox {
+	if err := client.Remove(ctx, s.ID); code(err) != ipc.CodeNoSuchSandbox {
 		t.Errorf("stop it again: %v", err)
 	}
 }
@@ -363,7 +363,7 @@ func TestKeptTTL(t *testing.T) {
 		t.Errorf("expires %v, and %v after the runner was killed", old, now)
 	}
 	time.Sleep(time.Until(expires(brief.ID)) + 10*time.Millisecond)
-	if _, err := client.Open(ctx, brief.ID); code(err) != ipc.NoSuchSandbox {
+	if _, err := client.Open(ctx, brief.ID); code(err) != ipc.CodeNoSuchSandbox {
 		t.Errorf("open what expired: %v", err)
 	}
 	removed, err := client.GC(ctx)

@@ -114,7 +114,7 @@ func (c *Client) Exec(ctx context.Context, idOrName string, cmd runner.Command) 
 	s := &Sandbox{ID: idOrName, client: c}
 	end := c.ends.expect()
 	m, err := s.call(ctx, &cmd, end, how{open: true})
-	if hasCode(err, ipc.NoSuchSandbox) || hasCode(err, ipc.CodeStopped) { // open reports the reason, or restarts it
+	if hasCode(err, ipc.CodeNoSuchSandbox) || hasCode(err, ipc.CodeStopped) { // open reports the reason, or restarts it
 		if s, err = c.open(ctx, idOrName); err != nil {
 			return nil, nil, err
 		}

@@ -89,7 +89,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("wait: %+v, %v", r, err)
 	}
 	for want, call := range map[ipc.Code]func() error{
-		ipc.CommandNotFound: func() error {
+		ipc.CodeCommandNotFound: func() error {
 			_, _, err := client.Run(ctx, runner.Spec{Out: out}, runner.Command{Argv: []string{"no-such-program"}})
 			return err
 		},
@@ -178,8 +178,8 @@ func TestExecOpens(t *testing.T) {
 	if !exec("box").Restarted || exec("box").Restarted {
 		t.Error("not restarted, or twice")
 	}
-	for want, argv := range map[ipc.Code][]string{ipc.CommandNotFound: {"no-such-program"}, ipc.NoSuchSandbox: {"true"}} {
-		name := map[ipc.Code]string{ipc.CommandNotFound: "box", ipc.NoSuchSandbox: "no-such-box"}[want]
+	for want, argv := range map[ipc.Code][]string{ipc.CodeCommandNotFound: {"no-such-program"}, ipc.CodeNoSuchSandbox: {"true"}} {
+		name := map[ipc.Code]string{ipc.CodeCommandNotFound: "box", ipc.CodeNoSuchSandbox: "no-such-box"}[want]
 		if _, _, err := client.Exec(t.Context(), name, runner.Command{Argv: argv}); code(err) != want {
 			t.Errorf("%q in %q: %v", argv, name, err)
 		}

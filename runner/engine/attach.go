@@ -33,7 +33,7 @@ func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
 	}
 	x := s.lastTerminal()
 	if x == nil {
-		return nil, nil, ipc.Errorf(ipc.NoSuchSandbox, "attach to sandbox %q: no command in it has a terminal", s.id)
+		return nil, nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "attach to sandbox %q: no command in it has a terminal", s.id)
 	}
 	recent, ok := x.screen.take(c)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 // idle is the automatic pause of an unused sandbox. The sandbox's mu guards it.
 type idle struct {
 	timer  *time.Timer   // fires when the sandbox is to be paused
-	frozen *pause.Paused // nil: not paused
+	paused *pause.Paused // nil: not paused
 }
 
 // rest starts the timer that pauses an unused sandbox. s.mu is held.
@@ -34,7 +34,7 @@ func (s *sandbox) holdStill() {
 	defer s.starting.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ending || len(s.execs) > 0 || s.idle.frozen != nil {
+	if s.ending || len(s.execs) > 0 || s.idle.paused != nil {
 		return
 	}
 	f, err := pause.Pause(s.pid)
@@ -43,7 +43,7 @@ func (s *sandbox) holdStill() {
 		s.rest()
 		return
 	}
-	s.idle.frozen = f
+	s.idle.paused = f
 }
 
 // wake resumes the processes, before a command starts or when the sandbox ends.
@@ -51,8 +51,8 @@ func (i *idle) wake() {
 	if i.timer != nil {
 		i.timer.Stop()
 	}
-	if i.frozen != nil {
-		i.frozen.Thaw()
-		i.frozen = nil
+	if i.paused != nil {
+		i.paused.Resume()
+		i.paused = nil
 	}
 }

@@ -39,7 +39,7 @@ func (s *sandbox) make(m *ipc.Message) (err error) {
 		return s.makeMinimal(m, t)
 	}
 	if !s.spare {
-		defer s.e.spares.raising()()
+		defer s.e.pool.raising()()
 		if err := s.raiseInTurn(m, t); err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ func (c *caller) hold(m *ipc.Message) error {
 	id, spec := c.e.specOf(t)
 	switch {
 	case spec == nil || !c.door.Sees(spec):
-		return ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
+		return ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
 	case !may.shared && !c.door.Owns(spec):
 		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: it is shared: only the command line, which made it, may", m.Op, t.Sandbox)
 	}

@@ -170,7 +170,7 @@ func (s *sandbox) register(c *caller, tag uint64) (*execution, error) {
 	s.execs[x.id] = x
 	s.idle.wake()
 	s.used()
-	s.e.spares.commanded()
+	s.e.pool.commanded()
 	s.e.mu.Lock()
 	s.e.recent[execKey{s.id, x.id}] = x
 	s.e.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 // runsIn returns a sandbox that has been made, the only one of its engine.
 func runsIn(t *testing.T) *sandbox {
 	t.Helper()
-	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), accepting: true}
+	e := &Engine{sandboxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), accepting: true}
 	var err error
 	if e.state, err = store.OpenHistory(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	s := e.newSandbox("s", runner.Spec{Lifetime: runner.Persistent})
-	e.boxes[s.id] = s
+	e.sandboxes[s.id] = s
 	close(s.built)
 	return s
 }

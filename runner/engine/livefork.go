@@ -136,7 +136,7 @@ func (p *livePause) over() {
 	if p.still == nil {
 		return
 	}
-	p.still.Thaw()
+	p.still.Resume()
 	p.still, p.took = nil, time.Since(p.began)
 	p.s.starting.Unlock()
 }

@@ -65,7 +65,7 @@ type Engine struct {
 	ahead  ahead
 
 	mu          sync.Mutex
-	boxes       map[string]*sandbox
+	sandboxes   map[string]*sandbox
 	recent      map[execKey]*execution // those of live sandboxes, and the last ones that ended
 	ended       []execKey              // oldest first
 	fallback    int                    // index in fallbacks: the first level that worked here
@@ -73,7 +73,7 @@ type Engine struct {
 	callers     int
 	keys        keyLocks
 	types       sync.Once // see learnTypes
-	spares      spares
+	pool        pool
 	turns       chan struct{}     // one token for each sandbox that is being built for a caller
 	init        string            // see initProgram
 	proxy       proxyclient.Proxy // shared by all sandboxes
@@ -119,7 +119,7 @@ func (e *Engine) askReaper() { e.life.Write([]byte("t")) }
 func serveAll(life *os.File) (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; this process has started already
 	logrus.SetLevel(logrus.ErrorLevel) // the receipt reports what libcontainer would warn about
-	e := &Engine{boxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e := &Engine{sandboxes: map[string]*sandbox{}, recent: map[execKey]*execution{}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.life, e.clock = life, given.NewClock()
 	e.accepting, e.callers = true, 1 // the caller that started the runner
 	e.turns = make(chan struct{}, runtime.NumCPU()+1)
@@ -132,7 +132,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	if err := json.Unmarshal(line, &e.boot); err != nil {
 		return false, fmt.Errorf("read boot message: %w", err)
 	}
-	e.spares.most = e.boot.Spares
+	e.pool.most = e.boot.Spares
 	go e.watchProgram()
 	// Callers are greeted meanwhile, because they have preparations of their own.
 	go func() { e.broken = e.setUp(); close(e.ready) }()
@@ -145,7 +145,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	e.leave()
 	<-e.idle
 	<-e.ready
-	e.spares.close()
+	e.pool.close()
 	e.proxy.Close()
 	if e.boot.Mode == userns.ModeMinimal {
 		os.Remove(e.dir)

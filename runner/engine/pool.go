@@ -32,8 +32,8 @@ const (
 	spareAge = 5 * time.Minute
 )
 
-// spare is a prepared sandbox, or one in the making.
-type spare struct {
+// prepared is a prepared sandbox, or one in the making.
+type prepared struct {
 	s     *sandbox
 	shape *shape
 	made  chan struct{} // closed when err is known
@@ -83,7 +83,7 @@ func (e *Engine) takeSpare(spec runner.Spec, egress *runner.Egress) *sandbox {
 		return nil
 	}
 	for {
-		sp, unfit := e.spares.take(shape, rest)
+		sp, unfit := e.pool.take(shape, rest)
 		if unfit != nil {
 			go unfit.retire()
 		}
@@ -114,7 +114,7 @@ func (s *sandbox) stillGood() bool {
 // refillSoon schedules the making of prepared sandboxes, for the case that the runner lingers. It does not start at
 // once: beside a command it would cost that command more time than the next one gains.
 func (e *Engine) refillSoon() {
-	p := &e.spares
+	p := &e.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && p.lacking() != nil {
@@ -125,7 +125,7 @@ func (e *Engine) refillSoon() {
 
 // refill makes the lacking prepared sandboxes, one at a time.
 func (e *Engine) refill() {
-	p := &e.spares
+	p := &e.pool
 	for e.goesOn() {
 		sp := p.begin(e)
 		if sp == nil {
@@ -145,7 +145,7 @@ func (e *Engine) refill() {
 }
 
 // retire ends a prepared sandbox that was taken out of the list and has no owner.
-func (sp *spare) retire() {
+func (sp *prepared) retire() {
 	<-sp.made
 	if sp.err == nil {
 		sp.s.abandon()

@@ -8,10 +8,10 @@ import (
 	"demesne/runner"
 )
 
-// spares is the pool of a runner: a few prepared sandboxes of each recently requested shape, at most spares.most in
+// pool is the pool of a runner: a few prepared sandboxes of each recently requested shape, at most spares.most in
 // all. A shape starts with one. It grows by one each time a request finds none, while the pool has room. A new
 // shape takes its room from the least recently requested one.
-type spares struct {
+type pool struct {
 	mu      sync.Mutex
 	most    int
 	shapes  []*shape // each wants at least one; the last requested is the last
@@ -28,11 +28,11 @@ type shape struct {
 	key  string
 	spec runner.Spec
 	want int
-	list []*spare // never more than want; the oldest first
+	list []*prepared // never more than want; the oldest first
 }
 
 // take returns a prepared sandbox of the shape, or nil. unfit is one that must make room and be retired, or nil.
-func (p *spares) take(key string, spec runner.Spec) (sp, unfit *spare) {
+func (p *pool) take(key string, spec runner.Spec) (sp, unfit *prepared) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sh := &shape{key: key, spec: spec}
@@ -52,7 +52,7 @@ func (p *spares) take(key string, spec runner.Spec) (sp, unfit *spare) {
 }
 
 // grow raises sh.want by one if the pool permits it. sh is not in the list.
-func (p *spares) grow(sh *shape) (unfit *spare) {
+func (p *pool) grow(sh *shape) (unfit *prepared) {
 	all := sh.want
 	for _, other := range p.shapes {
 		all += other.want
@@ -69,7 +69,7 @@ func (p *spares) grow(sh *shape) (unfit *spare) {
 }
 
 // shrink lowers sh.want by one and returns the surplus sandbox, if any.
-func (p *spares) shrink(sh *shape) (unfit *spare) {
+func (p *pool) shrink(sh *shape) (unfit *prepared) {
 	if sh.want--; len(sh.list) > sh.want {
 		unfit, sh.list = sh.list[0], sh.list[1:]
 	}
@@ -78,14 +78,14 @@ func (p *spares) shrink(sh *shape) (unfit *spare) {
 }
 
 // settle removes a shape that wants no sandbox.
-func (p *spares) settle(sh *shape) {
+func (p *pool) settle(sh *shape) {
 	if i := slices.Index(p.shapes, sh); i >= 0 && sh.want == 0 {
 		p.shapes = slices.Delete(p.shapes, i, i+1)
 	}
 }
 
 // lacking returns the last requested of the shapes that have too few sandboxes, or nil. p.mu is held.
-func (p *spares) lacking() *shape {
+func (p *pool) lacking() *shape {
 	for _, sh := range slices.Backward(p.shapes) {
 		if len(sh.list) < sh.want {
 			return sh
@@ -96,7 +96,7 @@ func (p *spares) lacking() *shape {
 
 // raising records that a sandbox is being built for a caller, until done is called. No prepared sandbox is begun
 // meanwhile.
-func (p *spares) raising() (done func()) {
+func (p *pool) raising() (done func()) {
 	add := func(n int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *spares) raising() (done func()) {
 }
 
 // commanded records that a command is being started.
-func (p *spares) commanded() {
+func (p *pool) commanded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.command = time.Now()
@@ -115,12 +115,12 @@ func (p *spares) commanded() {
 
 // disturbing reports whether making a prepared sandbox now would delay a caller: one that waits for a sandbox or
 // has just started a command. p.mu is held.
-func (p *spares) disturbing(now time.Time) bool {
+func (p *pool) disturbing(now time.Time) bool {
 	return p.busy > 0 || now.Sub(p.command) < spareDelay && now.Sub(p.wanted) < sparePatience
 }
 
 // begin lists a prepared sandbox that is to be made now, or returns nil.
-func (p *spares) begin(e *Engine) *spare {
+func (p *pool) begin(e *Engine) *prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sh := p.lacking()
@@ -129,13 +129,13 @@ func (p *spares) begin(e *Engine) *spare {
 	}
 	s := e.newSandbox(newID(), sh.spec)
 	s.spare, s.egress = true, sh.spec.Egress
-	sp := &spare{s: s, shape: sh, made: make(chan struct{})}
+	sp := &prepared{s: s, shape: sh, made: make(chan struct{})}
 	sh.list = append(sh.list, sp)
 	return sp
 }
 
 // finish records the result of making sp. After a failure no more are made until a request misses one.
-func (p *spares) finish(sp *spare) {
+func (p *pool) finish(sp *prepared) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if sp.err != nil {
@@ -149,7 +149,7 @@ func (p *spares) finish(sp *spare) {
 }
 
 // expire ends a prepared sandbox that was not taken in time, and lowers the shape's demand.
-func (p *spares) expire(sp *spare) {
+func (p *pool) expire(sp *prepared) {
 	p.mu.Lock()
 	there := p.remove(sp)
 	if there {
@@ -163,7 +163,7 @@ func (p *spares) expire(sp *spare) {
 }
 
 // remove reports whether sp was in the list, and removes it. p.mu is held.
-func (p *spares) remove(sp *spare) bool {
+func (p *pool) remove(sp *prepared) bool {
 	i := slices.Index(sp.shape.list, sp)
 	if i >= 0 {
 		sp.shape.list = slices.Delete(sp.shape.list, i, i+1)
@@ -172,7 +172,7 @@ func (p *spares) remove(sp *spare) bool {
 }
 
 // close ends all prepared sandboxes and stops the pool.
-func (p *spares) close() {
+func (p *pool) close() {
 	p.mu.Lock()
 	shapes := p.shapes
 	p.shapes, p.closed = nil, true

@@ -10,14 +10,14 @@ import (
 )
 
 // fill adds the sandboxes that p lacks, as if they had been made.
-func (p *spares) fill() {
+func (p *pool) fill() {
 	for sh := p.lacking(); sh != nil; sh = p.lacking() {
-		sh.list = append(sh.list, &spare{shape: sh, made: make(chan struct{})})
+		sh.list = append(sh.list, &prepared{shape: sh, made: make(chan struct{})})
 	}
 }
 
 // String lists the shapes, each with its numbers of present and wanted sandboxes.
-func (p *spares) String() string {
+func (p *pool) String() string {
 	var words []string
 	for _, sh := range p.shapes {
 		words = append(words, fmt.Sprintf("%s %d/%d", sh.key, len(sh.list), sh.want))
@@ -48,7 +48,7 @@ func TestSparesTake(t *testing.T) {
 		{"what is there not yet gives way too", 2, "aab", "a 0/1, b 0/1", 0},
 		{"none may be", 0, "abab", "", 0},
 	} {
-		p, gone := &spares{most: c.most}, 0
+		p, gone := &pool{most: c.most}, 0
 		for _, key := range strings.Split(c.takes, "") {
 			if key == "f" {
 				p.fill()
@@ -66,7 +66,7 @@ func TestSparesTake(t *testing.T) {
 
 // TestSparesOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
 func TestSparesOldestFirst(t *testing.T) {
-	p := &spares{most: 2}
+	p := &pool{most: 2}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.fill()
@@ -78,7 +78,7 @@ func TestSparesOldestFirst(t *testing.T) {
 
 // TestSparesEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
 func TestSparesEnd(t *testing.T) {
-	p := &spares{most: 4}
+	p := &pool{most: 4}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.take("b", runner.Spec{})
@@ -120,7 +120,7 @@ func TestSparesDisturbing(t *testing.T) {
 		{"commands come all the time", 0, 0, sparePatience, false},
 		{"commands come all the time, and sandboxes", 1, 0, sparePatience, true},
 	} {
-		p := &spares{busy: c.busy, command: now.Add(-c.command), wanted: now.Add(-c.wanted)}
+		p := &pool{busy: c.busy, command: now.Add(-c.command), wanted: now.Add(-c.wanted)}
 		if got := p.disturbing(now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

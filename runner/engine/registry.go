@@ -20,7 +20,7 @@ func (e *Engine) claim(s *sandbox) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, other := range e.boxes {
+	for _, other := range e.sandboxes {
 		if s.spec.Name != "" && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
 			return nameInUse(s, &other.spec, other.id)
 		}
@@ -28,7 +28,7 @@ func (e *Engine) claim(s *sandbox) error {
 	if err := e.fits(s); err != nil {
 		return err
 	}
-	e.boxes[s.id] = s
+	e.sandboxes[s.id] = s
 	e.linger.served = true
 	return nil
 }
@@ -69,11 +69,11 @@ func (c *caller) disown(s *sandbox) {
 func (e *Engine) find(idOrName string) (*sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s := e.boxes[idOrName]; s != nil {
+	if s := e.sandboxes[idOrName]; s != nil {
 		return s, nil
 	}
 	var over *sandbox
-	for _, s := range e.boxes {
+	for _, s := range e.sandboxes {
 		switch {
 		case idOrName == "" || s.spec.Name != idOrName:
 		case s.done():
@@ -85,7 +85,7 @@ func (e *Engine) find(idOrName string) (*sandbox, error) {
 	if over != nil {
 		return over, nil
 	}
-	return nil, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
 }
 
 func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
@@ -93,7 +93,7 @@ func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
 	x := e.recent[execKey{t.Sandbox, t.Exec}]
 	e.mu.Unlock()
 	if x == nil {
-		return nil, ipc.Errorf(ipc.NoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
+		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
 	}
 	return x, nil
 }
@@ -102,7 +102,7 @@ func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
 func (e *Engine) list() []runner.Info {
 	e.mu.Lock()
 	var boxes []*sandbox
-	for _, s := range e.boxes {
+	for _, s := range e.sandboxes {
 		boxes = append(boxes, s)
 	}
 	e.mu.Unlock()
@@ -168,7 +168,7 @@ func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
 		rec, err := d.Find(idOrName)
 		switch {
 		case err != nil && unknown == nil: // it was there a moment ago
-			return nil, rec, ipc.Errorf(ipc.NoSuchSandbox, "%w", err)
+			return nil, rec, ipc.Errorf(ipc.CodeNoSuchSandbox, "%w", err)
 		case err != nil:
 			return nil, rec, unknown
 		case !e.lives(rec.Info.ID):
@@ -186,13 +186,13 @@ func (e *Engine) stopped(idOrName string) (store.Record, error) {
 			return rec, nil
 		}
 	}
-	return store.Record{}, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+	return store.Record{}, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
 }
 
 func (e *Engine) lives(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.boxes[id]
+	s := e.sandboxes[id]
 	return s != nil && !s.done()
 }
 
@@ -200,13 +200,13 @@ func (e *Engine) lives(id string) bool {
 func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if other := e.boxes[s.id]; other != nil && !other.done() {
+	if other := e.sandboxes[s.id]; other != nil && !other.done() {
 		return other, nil
 	}
 	if err := e.fits(s); err != nil {
 		return nil, err
 	}
-	e.boxes[s.id] = s
+	e.sandboxes[s.id] = s
 	return nil, nil
 }
 
@@ -226,7 +226,7 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 func (e *Engine) drop(s *sandbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.boxes[s.id] == s {
-		delete(e.boxes, s.id)
+	if e.sandboxes[s.id] == s {
+		delete(e.sandboxes, s.id)
 	}
 }

@@ -159,7 +159,7 @@ func (e *Engine) liveOf(door runner.Door, key string) *sandbox {
 func (e *Engine) ofSpec(such func(*runner.Spec) bool) (found []*sandbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.boxes {
+	for _, s := range e.sandboxes {
 		if !s.done() && such(&s.spec) {
 			found = append(found, s)
 		}

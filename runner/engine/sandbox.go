@@ -120,7 +120,7 @@ func (s *sandbox) info() runner.Info {
 		Out: s.spec.Out, PID: s.pid, Execs: len(s.execs), Spec: s.spec, Receipt: s.receipt, Result: s.last,
 	}
 	i.Spec.Granted = "" // valid for the current run only
-	if s.idle.frozen != nil {
+	if s.idle.paused != nil {
 		i.State = runner.Paused
 	}
 	if s.done() {

@@ -148,7 +148,7 @@ func (e *Engine) maybeIdle() {
 }
 
 // serving reports whether there is a caller or a sandbox. e.mu is held.
-func (e *Engine) serving() bool { return e.callers > 0 || len(e.boxes) > 0 }
+func (e *Engine) serving() bool { return e.callers > 0 || len(e.sandboxes) > 0 }
 
 // goesOn reports whether the runner expects to serve another sandbox.
 func (e *Engine) goesOn() bool {

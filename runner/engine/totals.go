@@ -62,7 +62,7 @@ func (e *Engine) fits(s *sandbox) error {
 		return nil
 	}
 	var live []runner.Limits
-	for _, other := range e.boxes {
+	for _, other := range e.sandboxes {
 		if other != s && !other.done() {
 			live = append(live, other.spec.Limits)
 		}

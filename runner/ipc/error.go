@@ -11,20 +11,20 @@ type Code string
 
 // The codes on which a caller acts. All other errors have CodeInternal.
 const (
-	CodeInternal      Code = "internal"
-	CodeInvalid       Code = "invalid"        // the request itself is wrong
-	NoSuchSandbox     Code = "unknown"        // no such sandbox or exec
-	CodeMissing       Code = "missing"        // layers of the image are not unpacked
-	CodeExists        Code = "exists"         // the name is taken
-	CodeDiffers       Code = "differs"        // the sandbox with this key was created with other arguments
-	CommandNotFound   Code = "not-found"      // the command does not exist: exit 127
-	CodeNotExecutable Code = "not-executable" // the command exists but cannot be executed: exit 126
-	CodeRequirement   Code = "requirement"    // --require was not met
-	CodeGone          Code = "gone"           // the sandbox or the runner ended meanwhile
-	CodeStopped       Code = "stopped"        // the sandbox has no processes; its files are kept
-	CodeBusy          Code = "busy"           // another runner has the sandbox, or it is running and must not be
-	NoSpace           Code = "full"           // a disk or a quota is full
-	CodeTooMuch       Code = "too-much"       // all sandboxes together would exceed their total limits
+	CodeInternal        Code = "internal"
+	CodeInvalid         Code = "invalid"        // the request itself is wrong
+	CodeNoSuchSandbox   Code = "unknown"        // no such sandbox or exec
+	CodeMissing         Code = "missing"        // layers of the image are not unpacked
+	CodeExists          Code = "exists"         // the name is taken
+	CodeDiffers         Code = "differs"        // the sandbox with this key was created with other arguments
+	CodeCommandNotFound Code = "not-found"      // the command does not exist: exit 127
+	CodeNotExecutable   Code = "not-executable" // the command exists but cannot be executed: exit 126
+	CodeRequirement     Code = "requirement"    // --require was not met
+	CodeGone            Code = "gone"           // the sandbox or the runner ended meanwhile
+	CodeStopped         Code = "stopped"        // the sandbox has no processes; its files are kept
+	CodeBusy            Code = "busy"           // another runner has the sandbox, or it is running and must not be
+	CodeNoSpace         Code = "full"           // a disk or a quota is full
+	CodeTooMuch         Code = "too-much"       // all sandboxes together would exceed their total limits
 )
 
 // Error is an error that can cross a socket: a class, a message and an optional hint.
@@ -50,7 +50,7 @@ func Errorf(code Code, format string, a ...any) *Error {
 // Full reports whether err means that a disk or a quota is full, on this side or the other.
 func Full(err error) bool {
 	var e *Error
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, &e) && e.Code == NoSpace
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, &e) && e.Code == CodeNoSpace
 }
 
 // AsError converts err to an *Error. An err that wraps an *Error keeps its code and hint.
@@ -59,7 +59,7 @@ func AsError(err error) *Error {
 	if !errors.As(err, &e) {
 		code := CodeInternal
 		if Full(err) {
-			code = NoSpace
+			code = CodeNoSpace
 		}
 		return &Error{Code: code, Text: err.Error()}
 	}

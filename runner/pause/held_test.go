@@ -41,7 +41,7 @@ func TestHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Thaw()
+	defer f.Resume()
 	time.Sleep(20 * time.Millisecond)
 	if !f.Held() {
 		t.Error("sleepers did not hold still")
@@ -61,6 +61,6 @@ func TestHeld(t *testing.T) {
 		if f.Held() {
 			t.Error("what wrote held still")
 		}
-		f.Thaw()
+		f.Resume()
 	}
 }

@@ -95,9 +95,9 @@ func TestCannotExecute(t *testing.T) {
 		dir  string
 		want ipc.Code
 	}{
-		{"missing", "no-such-command", "", "/", ipc.CommandNotFound},
-		{"missing file", "/no/such/file", "", "/", ipc.CommandNotFound},
-		{"below a file", "/etc/passwd/x", "", "/", ipc.CommandNotFound},
+		{"missing", "no-such-command", "", "/", ipc.CodeCommandNotFound},
+		{"missing file", "/no/such/file", "", "/", ipc.CodeCommandNotFound},
+		{"below a file", "/etc/passwd/x", "", "/", ipc.CodeCommandNotFound},
 		{"empty", "", "", "/", ipc.CodeInvalid},
 		{"NUL", "a\x00b", "", "/", ipc.CodeInvalid},
 		{"directory", "/tmp", "", "/", ipc.CodeNotExecutable},
@@ -233,7 +233,7 @@ func TestSignal(t *testing.T) {
 	}
 	var e *ipc.Error
 	err := s.call(pid1api.OpSignal, pid1api.Signal{Exec: 1, Signal: 9}, nil, nil)
-	if !errors.As(err, &e) || e.Code != ipc.NoSuchSandbox {
+	if !errors.As(err, &e) || e.Code != ipc.CodeNoSuchSandbox {
 		t.Errorf("signal an ended exec: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func (c *command) start() (pid int, err error) {
 	if refused != nil {
 		return 0, ipc.Errorf(ipc.CodeNotExecutable, "execute %q: %w", name, refused)
 	}
-	return 0, ipc.Errorf(ipc.CommandNotFound, "execute %q: not found", name)
+	return 0, ipc.Errorf(ipc.CodeCommandNotFound, "execute %q: not found", name)
 }
 
 // candidates returns the paths to try: the name itself if it contains a slash, else one path per directory of

@@ -19,7 +19,7 @@ func TestHistory(t *testing.T) {
 	if got, err := d.Find("web"); err != nil || got.ID != "aa" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := d.Find("nope"); ipc.AsError(err).Code != ipc.NoSuchSandbox {
+	if _, err := d.Find("nope"); ipc.AsError(err).Code != ipc.CodeNoSuchSandbox {
 		t.Errorf("err = %v", err)
 	}
 	d.bury("killed") // the writer is this process, which is alive

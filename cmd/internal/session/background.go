@@ -55,7 +55,7 @@ func (d *Service) Attend(ctx context.Context, id string) error {
 		}
 		s := newStreams()
 		s.out.also, s.errs.also = out, errs
-		o, err := d.script(ctx, r, backend.Watch{}, s)
+		o, err := d.script(ctx, r, backend.Callbacks{}, s)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (d *Service) told(j *jobs.Job, err error) (*backend.Job, error) {
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}
-	o := &backend.Outcome{Result: j.Result}
+	o := &backend.RunResult{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		if path := manifest.Path(o.OutputDir); exists(path) {

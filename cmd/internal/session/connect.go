@@ -161,5 +161,5 @@ const stopTime = 20 * time.Second
 func stop(box *client.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	return box.Stop(ctx)
+	return box.Remove(ctx)
 }

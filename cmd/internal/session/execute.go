@@ -32,7 +32,7 @@ func in(ctx context.Context, box *client.Sandbox) beginning {
 
 // execute runs a request's command, started by begin, and collects its output. If ctx ends first, it ends the
 // command and returns the cause.
-func (d *Service) execute(ctx context.Context, begin beginning, r backend.Request, w backend.Watch, s streams) (*runner.Result, error) {
+func (d *Service) execute(ctx context.Context, begin beginning, r backend.Request, w backend.Callbacks, s streams) (*runner.Result, error) {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: r.Dir, User: r.Spec.User, Timeout: r.Timeout,
 		Account: true,

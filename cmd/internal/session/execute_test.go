@@ -20,7 +20,7 @@ func TestTimeout(t *testing.T) {
 			got = cmd
 			return nil, nil, stop
 		}
-		_, err := new(Service).execute(context.Background(), begin, backend.Request{Command: "x", Timeout: asked}, backend.Watch{}, streams{out: newStream(16), errs: newStream(16)})
+		_, err := new(Service).execute(context.Background(), begin, backend.Request{Command: "x", Timeout: asked}, backend.Callbacks{}, streams{out: newStream(16), errs: newStream(16)})
 		if !errors.Is(err, stop) || got.Timeout != want {
 			t.Errorf("%v: %v, %v", asked, got.Timeout, err)
 		}

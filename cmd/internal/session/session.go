@@ -25,12 +25,12 @@ import (
 )
 
 // Create makes a persistent sandbox, or finds the one with the request's key.
-func (d *Service) Create(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Created, error) {
+func (d *Service) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
 	c, err := d.create(ctx, r, w)
 	return c, explained(err)
 }
 
-func (d *Service) create(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Created, error) {
+func (d *Service) create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
 	box, out, err := d.make(ctx, r, w, runner.Persistent, d.conn.create)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func attached(id string, err error) error {
 }
 
 // Exec runs a command in a persistent sandbox. Its output is only in the returned Outcome.
-func (d *Service) Exec(ctx context.Context, id string, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (d *Service) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	if box := d.conn.known(id); box != nil {
 		o, err := d.within(ctx, box, r, w, newStreams())
 		if !lookAgain(err) {
@@ -130,11 +130,11 @@ func (d *Service) Exec(ctx context.Context, id string, r backend.Request, w back
 // it.
 func lookAgain(err error) bool {
 	var e *ipc.Error
-	return errors.As(err, &e) && e.Code == ipc.NoSuchSandbox
+	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
 }
 
 // within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
-func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
+func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Request, w backend.Callbacks, s streams) (*backend.RunResult, error) {
 	if r.Queue {
 		turn, err := ticketlock.Join(d.opts.Turns, box.ID, newUUID())
 		if err != nil {
@@ -150,12 +150,12 @@ func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Req
 	if err != nil {
 		return nil, err
 	}
-	return &backend.Outcome{Job: filepath.Base(box.Out), OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+	return &backend.RunResult{Job: filepath.Base(box.Out), OutputDir: box.Out, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
 }
 
 // keyed runs a command in the sandbox of r's key. The command's output is not placed in the output directory,
 // because other calls may be using that directory.
-func (d *Service) keyed(ctx context.Context, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
+func (d *Service) keyed(ctx context.Context, r backend.Request, w backend.Callbacks, s streams) (*backend.RunResult, error) {
 	c, err := d.create(ctx, r, w)
 	if err != nil {
 		return nil, err

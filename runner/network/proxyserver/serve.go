@@ -180,7 +180,7 @@ func (s *server) find(sandbox string) (*box, error) {
 	if b := s.boxes[sandbox]; b != nil {
 		return b, nil
 	}
-	return nil, ipc.Errorf(ipc.NoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
+	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
 }
 
 // listen starts serving the sockets of m.

@@ -73,7 +73,7 @@ func Pause(pid1 int) (*Paused, error) {
 			return f, nil
 		}
 		if time.Now().After(deadline) {
-			f.Thaw()
+			f.Resume()
 			return nil, fmt.Errorf("stop processes: %w", ErrRestless)
 		}
 		time.Sleep(pause)
@@ -94,8 +94,8 @@ func (f *Paused) stop(pid1, pid int) {
 	f.order, f.fds[pid] = append(f.order, pid), fd
 }
 
-// Thaw continues the stopped processes. It may be called again.
-func (f *Paused) Thaw() {
+// Resume continues the stopped processes. It may be called again.
+func (f *Paused) Resume() {
 	for _, pid := range slices.Backward(f.order) {
 		unix.PidfdSendSignal(f.fds[pid], unix.SIGCONT, nil, 0)
 		unix.Close(f.fds[pid])

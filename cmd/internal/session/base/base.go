@@ -37,8 +37,8 @@ type Options struct {
 	Progress func(events.Event)
 }
 
-// Ground is the base that Find returns. The caller must Release it.
-type Ground struct {
+// Base is the base that Find returns. The caller must Release it.
+type Base struct {
 	Ref   imageref.Ref
 	Image *images.Image // nil unless Ref's kind is kept in the store
 
@@ -51,8 +51,8 @@ type Ground struct {
 const tries = 5
 
 // Find resolves ref, and pulls the image if necessary. It does not unpack the image.
-func Find(ctx context.Context, ref imageref.Ref, o Options) (*Ground, error) {
-	g := &Ground{Ref: ref, progress: o.Progress}
+func Find(ctx context.Context, ref imageref.Ref, o Options) (*Base, error) {
+	g := &Base{Ref: ref, progress: o.Progress}
 	switch ref.Kind {
 	case imageref.Host:
 		return g, nil
@@ -81,7 +81,7 @@ func fetchable(ref imageref.Ref, policy images.PullPolicy) bool {
 }
 
 // take fetches the image if necessary, and locks it against garbage collection.
-func (g *Ground) take(ctx context.Context, policy images.PullPolicy) (err error) {
+func (g *Base) take(ctx context.Context, policy images.PullPolicy) (err error) {
 	if g.Image, err = g.client.Ensure(ctx, g.Ref, policy, g.progress); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (g *Ground) take(ctx context.Context, policy images.PullPolicy) (err error)
 }
 
 // checkDirectory resolves symbolic links once, so that the path shown is the path used.
-func (g *Ground) checkDirectory() error {
+func (g *Base) checkDirectory() error {
 	real, err := filepath.EvalSymlinks(g.Ref.Path)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", g.Ref.Given, reason(err))
@@ -103,7 +103,7 @@ func (g *Ground) checkDirectory() error {
 }
 
 // Fill sets the base in spec. A non-empty user replaces the image's own.
-func (g *Ground) Fill(spec *runner.Spec, user string) {
+func (g *Base) Fill(spec *runner.Spec, user string) {
 	spec.Image = g.Ref.Given
 	switch {
 	case g.Ref.Kind == imageref.Directory:
@@ -113,7 +113,7 @@ func (g *Ground) Fill(spec *runner.Spec, user string) {
 	}
 }
 
-func (g *Ground) rootfs(user string) *runner.Rootfs {
+func (g *Base) rootfs(user string) *runner.Rootfs {
 	c := g.Image.Config
 	if user == "" {
 		user = c.User
@@ -148,7 +148,7 @@ func Word(ref imageref.Ref) string {
 }
 
 // Release unlocks the image; a sandbox made from it holds its own lock. g may be nil.
-func (g *Ground) Release() {
+func (g *Base) Release() {
 	if g != nil && g.hold != nil {
 		g.hold.Close()
 		g.hold = nil
@@ -157,7 +157,7 @@ func (g *Ground) Release() {
 
 // Create makes the sandbox through create. If the runner lacks an unpacked copy of the image, Create unpacks it
 // and calls create again.
-func Create[S any](ctx context.Context, g *Ground, spec runner.Spec, create func(context.Context, runner.Spec) (S, error)) (S, error) {
+func Create[S any](ctx context.Context, g *Base, spec runner.Spec, create func(context.Context, runner.Spec) (S, error)) (S, error) {
 	s, err := create(ctx, spec)
 	var e *ipc.Error
 	if g.Image == nil || !errors.As(err, &e) || e.Code != ipc.CodeMissing {

@@ -87,14 +87,14 @@ func (d *Service) OutputRoot() string { return d.root }
 func (d *Service) Close() { d.conn.close() }
 
 // Script runs a command in a one-shot sandbox, or, if r has a key, in the key's persistent sandbox.
-func (d *Service) Script(ctx context.Context, r backend.Request, w backend.Watch) (*backend.Outcome, error) {
+func (d *Service) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	o, err := d.script(ctx, r, w, newStreams())
 	return o, explained(err)
 }
 
 // script is Script with streams that may have further readers. Their text is placed in the output directory
 // even when script fails.
-func (d *Service) script(ctx context.Context, r backend.Request, w backend.Watch, s streams) (*backend.Outcome, error) {
+func (d *Service) script(ctx context.Context, r backend.Request, w backend.Callbacks, s streams) (*backend.RunResult, error) {
 	if r.Spec.Key != "" {
 		return d.keyed(ctx, r, w, s)
 	}
@@ -119,12 +119,12 @@ func (d *Service) script(ctx context.Context, r backend.Request, w backend.Watch
 	}
 	if err == nil && s.silent() && os.Remove(out.path) == nil { // nothing to keep
 		s.drop()
-		return &backend.Outcome{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
+		return &backend.RunResult{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
 	}
 	if err = errors.Join(err, s.place(out)); err != nil {
 		return nil, err
 	}
-	return &backend.Outcome{
+	return &backend.RunResult{
 		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(), Manifest: out.record(),
 	}, nil
 }
@@ -147,7 +147,7 @@ func (d *Service) asked(ctx context.Context, spec runner.Spec, cmd runner.Comman
 type creator func(context.Context, runner.Spec) (*client.Sandbox, error)
 
 // make creates an output directory and, through create, the sandbox that owns it.
-func (d *Service) make(ctx context.Context, r backend.Request, w backend.Watch, life runner.Lifetime, create creator) (_ *client.Sandbox, _ *outDir, err error) {
+func (d *Service) make(ctx context.Context, r backend.Request, w backend.Callbacks, life runner.Lifetime, create creator) (_ *client.Sandbox, _ *outDir, err error) {
 	ref, err := base.Parse(r.Image)
 	if err != nil {
 		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)

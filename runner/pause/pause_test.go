@@ -66,8 +66,8 @@ func TestStop(t *testing.T) {
 		if after := size(beat); after != before {
 			t.Fatalf("round %d: %d bytes became %d", round, before, after)
 		}
-		f.Thaw()
-		f.Thaw()
+		f.Resume()
+		f.Resume()
 		eventually(t, "the next beat", func() bool { return size(beat) > before })
 	}
 	eventually(t, "the pipeline's end", func() bool { return size(filepath.Join(c.Dir, "done")) > 0 })
@@ -87,7 +87,7 @@ func TestStoppedStays(t *testing.T) {
 	if err != nil || !all(both[1], stopped) {
 		t.Fatalf("stopped %t, %v", all(both[1], stopped), err)
 	}
-	f.Thaw()
+	f.Resume()
 	eventually(t, "the other to go on", func() bool { return !all(both[1], stopped) })
 	if !all(both[0], stopped) {
 		t.Error("what was stopped before goes on")
@@ -148,7 +148,7 @@ func TestVfork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Thaw()
+		f.Resume()
 	}
 }
 
@@ -159,7 +159,7 @@ func TestRestless(t *testing.T) {
 	f, err := Pause(c.Process.Pid)
 	switch {
 	case err == nil:
-		f.Thaw()
+		f.Resume()
 	case !errors.Is(err, ErrRestless):
 		t.Error(err)
 	}

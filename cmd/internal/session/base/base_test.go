@@ -89,7 +89,7 @@ func TestRootfs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Ground{Ref: parse(t, "debian:12"), client: &images.Client{Store: store}, Image: &images.Image{
+	g := &Base{Ref: parse(t, "debian:12"), client: &images.Client{Store: store}, Image: &images.Image{
 		Digest: "sha256:d", Layers: []oci.Layer{{DiffID: "sha256:1"}, {DiffID: "sha256:2"}},
 		Config: oci.Config{User: "app", WorkingDir: "srv", Env: []string{"A=1", "B", "=x", "C=\x00", "D="}},
 	}}
@@ -113,7 +113,7 @@ func TestCreate(t *testing.T) {
 		err  error
 	}{{"made", nil}, {"refused", ipc.Errorf(ipc.CodeInvalid, "no")}, {"missing, but no image", missing}} {
 		calls := 0
-		_, err := Create(t.Context(), &Ground{}, runner.Spec{}, func(context.Context, runner.Spec) (int, error) {
+		_, err := Create(t.Context(), &Base{}, runner.Spec{}, func(context.Context, runner.Spec) (int, error) {
 			calls++
 			return 1, c.err
 		})

@@ -183,13 +183,13 @@ func TestErrorKeepsItsHint(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	for err, want := range map[error]Code{
-		fmt.Errorf("write: %w", syscall.ENOSPC):                    NoSpace,
-		fmt.Errorf("a: %w", Errorf(NoSpace, "b")):                  NoSpace,
-		&fs.PathError{Op: "write", Path: "p", Err: syscall.EDQUOT}: NoSpace,
+		fmt.Errorf("write: %w", syscall.ENOSPC):                    CodeNoSpace,
+		fmt.Errorf("a: %w", Errorf(CodeNoSpace, "b")):              CodeNoSpace,
+		&fs.PathError{Op: "write", Path: "p", Err: syscall.EDQUOT}: CodeNoSpace,
 		syscall.ENOENT: CodeInternal,
 		Errorf(CodeBusy, "a: %w", syscall.ENOSPC): CodeBusy,
 	} {
-		if got := AsError(err).Code; got != want || Full(err) != (want == NoSpace) {
+		if got := AsError(err).Code; got != want || Full(err) != (want == CodeNoSpace) {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package backend defines the requests and results of operations that run commands in sandboxes and take several
 // calls of the runner's client. Its callers are the MCP tools and the commands of the command line that start jobs.
 //
-// It contains types only. [Engine] is implemented elsewhere. A request does not identify its caller: the caller must
+// It contains types only. [Backend] is implemented elsewhere. A request does not identify its caller: the caller must
 // already have checked what it may ask for. The package does not link the MCP SDK.
 package backend
 
@@ -19,18 +19,18 @@ import (
 // ErrNoJob reports that no job has the given id.
 var ErrNoJob = errors.New("job not found")
 
-// Engine runs the operations. Its methods are safe for concurrent use and return when ctx ends. By then everything
+// Backend runs the operations. Its methods are safe for concurrent use and return when ctx ends. By then everything
 // that was started for the call has ended.
-type Engine interface {
+type Backend interface {
 	// Script makes a sandbox, runs one command in it and removes it. If r.Spec has a key, Script uses the persistent
 	// sandbox of that key and keeps it.
-	Script(ctx context.Context, r Request, w Watch) (*Outcome, error)
+	Script(ctx context.Context, r Request, w Callbacks) (*RunResult, error)
 	// Start runs Script as a job. It returns as soon as the job is stored on disk.
 	Start(ctx context.Context, r Request) (*Job, error)
 	// Create makes a persistent sandbox. It exists until it is destroyed or expires.
-	Create(ctx context.Context, r Request, w Watch) (*Created, error)
+	Create(ctx context.Context, r Request, w Callbacks) (*Created, error)
 	// Exec runs a command in a persistent sandbox and renews its expiry.
-	Exec(ctx context.Context, id string, r Request, w Watch) (*Outcome, error)
+	Exec(ctx context.Context, id string, r Request, w Callbacks) (*RunResult, error)
 	// Upload copies src, a file or directory of the host, to dst in the sandbox.
 	Upload(ctx context.Context, id, src, dst string) (Copied, error)
 	// Download copies src out of the sandbox.
@@ -64,12 +64,12 @@ type Request struct {
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
-	Ask     bool          `json:",omitempty"` // let Watch.Ask decide about names that no rule covers
+	Ask     bool          `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
 	Queue   bool          `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }
 
-// Watch holds the callbacks of a call. Each may be nil.
-type Watch struct {
+// Callbacks holds the callbacks of a call. Each may be nil.
+type Callbacks struct {
 	// Progress receives a one-line status message. It may be called at any time and from any goroutine.
 	Progress func(message string)
 	// Output takes, when the command starts, a function that tells what it has written to
@@ -87,8 +87,8 @@ type Question struct {
 	Inputs []string // paths of the host that the sandbox can read and so could send
 }
 
-// Outcome is the result of a command, with its output.
-type Outcome struct {
+// RunResult is the result of a command, with its output.
+type RunResult struct {
 	Job       string // name of OutputDir
 	OutputDir string
 	Manifest  string // file with the SHA-256 of each file in OutputDir; empty: no manifest
@@ -104,7 +104,7 @@ type Tail struct {
 	Cut   bool   // Text is not the whole stream
 }
 
-// StdoutMax and StderrMax limit the bytes of a stream in an [Outcome]. For Script, OutputDir has the whole stream.
+// StdoutMax and StderrMax limit the bytes of a stream in an [RunResult]. For Script, OutputDir has the whole stream.
 const (
 	StdoutMax = 1 << 20
 	StderrMax = 16 << 10
@@ -134,7 +134,7 @@ type Job struct {
 	ID      string
 	Status  jobs.Status
 	Started time.Time
-	Ended   time.Time // zero while it runs
-	Message string    // the reason if it failed, was cancelled or ended abnormally
-	Outcome *Outcome  // Stdout is set while it runs, Result once it has ended
+	Ended   time.Time  // zero while it runs
+	Message string     // the reason if it failed, was cancelled or ended abnormally
+	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
 }
