@@ -8,7 +8,7 @@ import (
 // What a caller runs in a persistent sandbox ends with that caller, however it dies: nothing could cancel it any more. The sandbox stays.
 func TestSessionCallerKilled(t *testing.T) {
 	b := newBox(t)
-	id := b.create()
+	id := b.create("--share", "mcp")
 	gone := func(what, pid string) {
 		t.Helper()
 		eventually(t, what+" to end", func() bool { return b.demesne("exec", id, "-c", "kill -0 "+pid).code != 0 })

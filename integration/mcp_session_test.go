@@ -144,6 +144,7 @@ func TestMCPExecParallel(t *testing.T) {
 // The same key is the same sandbox, from whatever process and tool, with its files, unless it is to be replaced (M6).
 func TestMCPKey(t *testing.T) {
 	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=a.test") // or no model gets as far as the comparison
 	want := args{"key": "my project"}
 	first := b.once("sandbox_create", want).field("sandbox_id")
 	if r := b.once("sandbox_create", want); r.field("sandbox_id") != first || r.Fields["receipt"] == nil || r.Fields["expires"] == nil {

@@ -54,6 +54,7 @@ type Client struct {
 
 	outIDs   func() (*os.File, error) // see outMaps
 	siblings siblings
+	retire   bool           // the runner is not to linger
 	linger   *time.Duration // how long the runner stays after this caller; nil: [runner.DefaultLinger]
 }
 
@@ -121,8 +122,8 @@ func (c *Client) introduce(ctx context.Context, conn *wire.Conn, sock *os.File, 
 	}
 	defer ns.Close()
 	var intro any // nothing to encode on the way of a run with defaults
-	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil {
-		intro = protocol.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
+	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil || c.retire {
+		intro = protocol.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(wire.Message{Op: protocol.OpHello}, intro, wire.Files{protocol.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {

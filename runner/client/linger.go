@@ -62,7 +62,7 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
-// retire connects to a runner as a caller that wants no lingering, and leaves again.
+// retire connects to a runner, has it not linger, and leaves again.
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	sock, err := dialRunner(d)
 	if err != nil {
@@ -72,7 +72,7 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	defer cancel()
 	conn := wire.NewConn(sock)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	c := &Client{dir: d, linger: new(time.Duration)}
+	c := &Client{dir: d, retire: true}
 	if err := c.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
 		return 0, nil // it was about to end

@@ -88,7 +88,7 @@ func (e *Engine) greet(conn *wire.Conn) {
 		e.leave()
 		return
 	}
-	e.setLinger(intro.Linger)
+	e.setLinger(intro)
 	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
 	c.peer = wire.NewPeer(conn, func(m *wire.Message) { go c.serve(m) })
 	hello := protocol.Hello{PID: os.Getpid(), Mode: e.boot.Mode}

@@ -18,6 +18,7 @@ type Introduction struct {
 	Door   runner.Door    `json:"door,omitempty"`
 	Totals *runner.Limits `json:"totals,omitempty"` // of the limits of all sandboxes, for those it makes; zero: no bound
 	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays after its last caller, if that is this one; nil: [runner.DefaultLinger]
+	Retire bool           `json:"retire,omitempty"` // the runner is not to linger, whichever caller is its last
 }
 
 // Hello is the runner's first message on a new connection. It needs no version: a caller finds none but runners
