@@ -122,7 +122,9 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	<-stopped
 	in.Close()
 	if linger {
-		b.demesne("gc", "--runner")
+		if r := b.demesne("gc", "--runner"); r.code != 0 {
+			t.Errorf("gc --runner: %+v", r)
+		}
 	}
 	b.next(t)
 }

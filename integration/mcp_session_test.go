@@ -226,7 +226,7 @@ func TestMCPRestarted(t *testing.T) {
 		t.Errorf("at first: %v", r.Fields)
 	}
 	kill(runners(true))
-	eventually(t, "the sandbox to be gone", func() bool { return len(named("demesne-init")) == 0 })
+	eventually(t, "the sandbox to be gone", func() bool { return len(runners(true))+len(named("demesne-init")) == 0 })
 	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
 	if r.field("stdout") != "kept\n" || r.field("restarted") != "true" {
 		t.Errorf("after its runner was killed: %v", r.Fields)
