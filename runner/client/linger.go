@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 	"demesne/runner/wire"
 )
@@ -62,14 +64,27 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
+// held reports whether a runner, or its reaper, has the lock: a runner that starts has it before it listens.
+func (d *runDir) held() bool {
+	f, err := os.Open(d.file(".lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+}
+
 // retire connects to a runner, has it not linger, and leaves again.
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
-	sock, err := dialRunner(d)
-	if err != nil {
-		return 0, nil // it has ended, or was killed
-	}
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
+	sock, err := dialRunner(d)
+	for ; err != nil; sock, err = dialRunner(d) {
+		if !d.held() || ctx.Err() != nil {
+			return 0, nil // it has ended, or is about to
+		}
+		time.Sleep(time.Millisecond)
+	}
 	conn := wire.NewConn(sock)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	c := &Client{dir: d, retire: true}
