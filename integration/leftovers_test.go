@@ -136,7 +136,7 @@ func (b *box) next(t *testing.T) {
 	t.Helper()
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 	if len(b.droppings())+len(b.outside()) > 0 {
-		b.sh("true")
+		b.lingers("0").sh("true")
 	}
 }
 
