@@ -227,7 +227,11 @@ func TestMCPRestarted(t *testing.T) {
 	}
 	kill(runners(true))
 	eventually(t, "the sandbox to be gone", func() bool { return len(runners(true))+len(named("demesne-init")) == 0 })
-	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
+	var r answer
+	eventually(t, "the server to notice", func() bool {
+		r = c.call("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
+		return !r.IsError
+	})
 	if r.field("stdout") != "kept\n" || r.field("restarted") != "true" {
 		t.Errorf("after its runner was killed: %v", r.Fields)
 	}
