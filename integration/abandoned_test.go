@@ -9,7 +9,7 @@ import (
 // no other process could cancel it. The sandbox itself remains.
 func TestSessionCallerKilled(t *testing.T) {
 	b := newBox(t)
-	id := b.create()
+	id := b.create("--share", "mcp")
 	gone := func(what, pid string) {
 		t.Helper()
 		eventually(t, what+" to end", func() bool { return b.demesne("exec", id, "-c", "kill -0 "+pid).code != 0 })

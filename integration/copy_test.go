@@ -24,8 +24,8 @@ const hole = 900 << 20 // 943718400
 // TestCopySparse checks that holes of a file remain holes in its copy, in every direction (F25).
 func TestCopySparse(t *testing.T) {
 	b := newBox(t)
-	b.create("--name", "one")
-	b.create("--name", "two")
+	b.create("--name", "one", "--share", "mcp")
+	b.create("--name", "two", "--share", "mcp")
 	c := b.mcp()
 	b.must("exec", "one", "-c", "mkdir d; cd d; truncate -s 900M empty; truncate -s 899M f; printf begin | dd of=f conv=notrunc status=none; printf end >> f; truncate -s 900M f")
 	b.must("cp", "one:/workspace/d", b.dir+"/down")
@@ -48,8 +48,8 @@ func TestCopySparse(t *testing.T) {
 // no files (F25).
 func TestCopyCeiling(t *testing.T) {
 	b := newBox(t)
-	b.create("--name", "one")
-	b.create("--name", "two")
+	b.create("--name", "one", "--share", "mcp")
+	b.create("--name", "two", "--share", "mcp")
 	b.must("exec", "one", "-c", "mkdir -p d/sub; head -c 700k /dev/zero > d/a; head -c 700k /dev/zero > d/sub/b; mkdir many; cd many; touch 1 2 3 4 5 6 7 8")
 	b.must("cp", "one:/workspace/d", b.dir+"/d")
 	b.must("cp", "one:/workspace/many", b.dir+"/many")
@@ -89,8 +89,8 @@ func TestCopyCeiling(t *testing.T) {
 // copying reports the rest.
 func TestCopySpecial(t *testing.T) {
 	b := newBox(t)
-	b.create("--name", "one")
-	b.create("--name", "two")
+	b.create("--name", "one", "--share", "mcp")
+	b.create("--name", "two", "--share", "mcp")
 	dir := b.mkdir("d")
 	b.file("d/f", "text\n", 0o644)
 	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
@@ -144,7 +144,7 @@ func TestCopySpecial(t *testing.T) {
 // content.
 func TestCopyKernelFiles(t *testing.T) {
 	b := newBox(t)
-	b.create("--name", "one")
+	b.create("--name", "one", "--share", "mcp")
 	want := b.must("exec", "one", "--", "cat", "/proc/version")
 	b.must("cp", "one:/proc/version", b.dir+"/v")
 	if got := readFile(t, b.dir+"/v"); got != want {

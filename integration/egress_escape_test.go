@@ -62,7 +62,7 @@ func TestEscapeN11N14Rebound(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		for _, way := range []string{"", "--noproxy '*'"} {
 			r := n.inside(`for url in http://own.test/ http://inner.test:5432/ http://meta.test/; do curl -sS -m 20 `+way+` $url; done; true`,
-				"--allow-domain", "own.test", "--allow-domain", "inner.test", "--allow-domain", "meta.test")
+				"--allow-domain", "own.test", "--allow-domain", "inner.test:5432", "--allow-domain", "meta.test")
 			if strings.Contains(r.stdout, "hello") || len(n.seen) > 0 {
 				n.Errorf("%q: %+v; seen %q", way, r, n.seen)
 			}

@@ -27,7 +27,7 @@ func TestEgressSecretLive(t *testing.T) {
 				n.Errorf("%s: %+v, want %q", what, r, why)
 			}
 		}
-		bare := n.create("--allow-domain", "vault.test")
+		bare := n.create("--share", "mcp", "--allow-domain", "vault.test")
 		refused("a secret for a live sandbox", "secret TOKEN: started without it", exec(secret, bare, "-c", "echo ran"))
 		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--queue"}, secret...), bare, "-c", "echo ran"))
 		refused("without a network", "secret TOKEN: started without it", exec(secret, n.create(), "-c", "echo ran"))
@@ -44,7 +44,7 @@ func TestEgressSecretLive(t *testing.T) {
 		refused("another host", "secret TOKEN: started with another value, host or header", exec([]string{"--secret", "TOKEN", "--secret-for", "TOKEN=other.test"}, bare, "-c", "true"))
 		refused("one more", "secret OTHER: started without it", exec(append([]string{"--secret", "OTHER", "--secret-for", "OTHER=vault.test"}, secret...), bare, "-c", "true"))
 
-		kept := n.create(append([]string{"--name", "kept", "--allow-domain", "vault.test"}, secret...)...)
+		kept := n.create(append([]string{"--share", "mcp", "--name", "kept", "--allow-domain", "vault.test"}, secret...)...)
 		n.must("fork", "--name", "twig", kept)
 		n.must("stop", kept)
 		const lacks = "was started without its secrets: TOKEN"

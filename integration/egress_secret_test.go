@@ -100,7 +100,7 @@ func TestSecretCaptured(t *testing.T) {
 		run("logs", "logs", job)
 		run("jobs --json", "jobs", "--json")
 
-		id := n.create(flags...)
+		id := n.create(append([]string{"--share", "mcp"}, flags...)...)
 		run("exec", "exec", id, "-c", use, "exec")
 		run("exec --json", append(append([]string{"exec", "--json"}, secret...), id, "-c", captured, "exec-json")...)
 		job = strings.TrimSpace(run("exec --background", append(append([]string{"exec", "--background"}, secret...), id, "-c", captured, "exec-job")...))

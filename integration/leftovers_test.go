@@ -124,7 +124,9 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	<-stopped
 	in.Close()
 	if linger {
-		b.demesne("gc", "--runner")
+		if r := b.demesne("gc", "--runner"); r.code != 0 {
+			t.Errorf("gc --runner: %+v", r)
+		}
 	}
 	b.next(t)
 }
@@ -135,7 +137,7 @@ func (b *box) next(t *testing.T) {
 	t.Helper()
 	eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 	if len(b.droppings())+len(b.outside()) > 0 {
-		b.sh("true")
+		b.lingers("0").sh("true")
 	}
 }
 

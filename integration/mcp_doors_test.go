@@ -120,8 +120,11 @@ func TestEscapeM6Keys(t *testing.T) {
 	b := newBox(t)
 	mine := b.cli("create", "--key", "k")
 	lent := b.cli("create", "--key", "lent")
-	if again := b.cli("create", "--key", "lent", "--share", "mcp"); again == lent {
-		t.Errorf("%s was not shared, and is used though that was asked for", lent)
+	if r := b.demesne("create", "--key", "lent", "--share", "mcp"); r.code != 125 || !strings.Contains(r.stderr, `share: made without it, asked for "mcp"`) {
+		t.Errorf("%s was not shared, and is used though that was asked for: %+v", lent, r)
+	}
+	if again := b.cli("create", "--key", "lent", "--share", "mcp", "--replace"); again == lent {
+		t.Errorf("%s was not replaced", lent)
 	} else if lent = again; b.cli("create", "--key", "lent") != lent {
 		t.Errorf("%s is shared, and is not used again", lent)
 	}

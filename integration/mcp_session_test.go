@@ -147,6 +147,7 @@ func TestMCPExecParallel(t *testing.T) {
 // replaced (M6).
 func TestMCPKey(t *testing.T) {
 	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=a.test") // or no model gets as far as the comparison
 	want := args{"key": "my project"}
 	first := b.once("sandbox_create", want).field("sandbox_id")
 	if r := b.once("sandbox_create", want); r.field("sandbox_id") != first || r.Fields["receipt"] == nil || r.Fields["expires"] == nil {
@@ -229,8 +230,12 @@ func TestMCPRestarted(t *testing.T) {
 		t.Errorf("at first: %v", r.Fields)
 	}
 	kill(runners(true))
-	eventually(t, "the sandbox to be gone", func() bool { return len(named("demesne-init")) == 0 })
-	r := c.must("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
+	eventually(t, "the sandbox to be gone", func() bool { return len(runners(true))+len(named("demesne-init")) == 0 })
+	var r answer
+	eventually(t, "the server to notice", func() bool {
+		r = c.call("sandbox_exec", args{"sandbox_id": box, "command": "cat /tmp/f"})
+		return !r.IsError
+	})
 	if r.field("stdout") != "kept\n" || r.field("restarted") != "true" {
 		t.Errorf("after its runner was killed: %v", r.Fields)
 	}

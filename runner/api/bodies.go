@@ -17,6 +17,7 @@ type Attached struct {
 type Introduction struct {
 	Door   runner.Door    `json:"door,omitempty"`
 	Totals *runner.Limits `json:"totals,omitempty"` // bound the sum of all sandboxes' limits, for sandboxes of this caller; zero: unbounded
+	Retire bool           `json:"retire,omitempty"` // do not linger after any caller
 	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
 }
 

@@ -53,6 +53,7 @@ type Client struct {
 
 	outIDs   func() (*os.File, error) // see outMaps
 	siblings siblings
+	retire   bool           // the runner is not to linger
 	linger   *time.Duration // how long the runner stays after this client; nil: [runner.DefaultLinger]
 }
 
@@ -121,8 +122,8 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 	}
 	defer ns.Close()
 	var intro any // nil for the default options, which saves encoding
-	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil {
-		intro = api.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger}
+	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil || c.retire {
+		intro = api.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {

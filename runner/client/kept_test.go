@@ -35,7 +35,7 @@ func newCorner(t *testing.T) corner {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	for name, value := range map[string]string{"XDG_RUNTIME_DIR": dir, "DEMESNE_SANDBOX_ROOT": dir + "/s", "HOME": dir} {
+	for name, value := range map[string]string{"XDG_RUNTIME_DIR": dir, "DEMESNE_SANDBOX_ROOT": dir + "/s", "HOME": dir, "DEMESNE_LINGER": "0"} {
 		t.Setenv(name, value)
 	}
 	c := corner{t, dir}

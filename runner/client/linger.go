@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -62,17 +64,30 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
-// retire connects to a runner as a caller that asks for no lingering, and disconnects.
-func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
-	sock, err := dialRunner(d)
+// held reports whether a runner, or its reaper, has the lock. A starting runner has it before it listens.
+func (d *runDir) held() bool {
+	f, err := os.Open(d.file(".lock"))
 	if err != nil {
-		return 0, nil // it has ended, or was killed
+		return false
 	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+}
+
+// retire connects to a runner, has it not linger, and leaves again.
+func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
+	sock, err := dialRunner(d)
+	for ; err != nil; sock, err = dialRunner(d) {
+		if !d.held() || ctx.Err() != nil {
+			return 0, nil // it has ended, or is about to
+		}
+		time.Sleep(time.Millisecond)
+	}
 	conn := ipc.NewConn(sock)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	c := &Client{dir: d, linger: new(time.Duration)}
+	c := &Client{dir: d, retire: true}
 	if err := c.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
 		return 0, nil // it was about to end

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/api"
 )
 
 // linger keeps a runner for a while after its last sandbox and caller, with its pool of prepared sandboxes. A loop
@@ -16,15 +17,16 @@ import (
 //
 // Its methods are called with [Engine]'s lock held.
 type linger struct {
-	length time.Duration
-	served bool
-	timer  *time.Timer // nil: the runner does not linger now
+	length  time.Duration
+	served  bool
+	retired bool        // by demesne gc --runner
+	timer   *time.Timer // nil: the runner does not linger now
 }
 
 // begin starts lingering, after which stop is called with the timer that ran out. It returns false if the runner is
 // to end now.
 func (l *linger) begin(stop func(*time.Timer)) bool {
-	if l.length <= 0 || !l.served || replaced() {
+	if l.length <= 0 || !l.served || l.retired || replaced() {
 		return false
 	}
 	if l.timer == nil {
@@ -45,14 +47,15 @@ func (l *linger) stop() {
 	}
 }
 
-// setLinger takes how long to linger after a caller, up to [runner.MaxLinger]; nil is the default.
-func (e *Engine) setLinger(d *time.Duration) {
+// setLinger takes how long to linger after a caller, up to [runner.MaxLinger].
+func (e *Engine) setLinger(intro api.Introduction) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.linger.length = runner.DefaultLinger
-	if d != nil {
-		e.linger.length = min(max(*d, 0), runner.MaxLinger)
+	if intro.Linger != nil {
+		e.linger.length = min(max(*intro.Linger, 0), runner.MaxLinger)
 	}
+	e.linger.retired = e.linger.retired || intro.Retire
 }
 
 // stopLingering ends the runner, unless a caller came while t ran out.

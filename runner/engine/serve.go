@@ -87,7 +87,7 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		e.leave()
 		return
 	}
-	e.setLinger(intro.Linger)
+	e.setLinger(intro)
 	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
 	hello := api.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
