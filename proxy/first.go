@@ -38,32 +38,50 @@ const maxLine = 64 << 10
 
 // classify returns the kind of the client's first bytes b. end means that no more bytes follow.
 func classify(b []byte, end bool) kind {
-	text := bytes.TrimLeft(b, blanks)
+	text := trimBlanks(b)
 	switch k := classifyTLS(b); {
 	case k == tlsKind, k == undecided && !end:
 		return k
 	}
 	line, whole := text, end
-	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		line, whole = text[:i], true
 	}
 	method := line
-	if i := bytes.IndexAny(line, blanks); i >= 0 {
+	if i := slices.IndexFunc(line, isBlank); i >= 0 {
 		method = line[:i]
 	}
-	switch {
-	case bytes.ContainsFunc(method, func(r rune) bool { return !isToken(r) }):
+	if bytes.ContainsFunc(method, func(r rune) bool { return !isToken(r) }) {
 		return otherKind
+	}
+	short, _, cr := bytes.Cut(line, []byte("\r")) // some servers end a line there, to others it is a blank
+	switch {
+	case cr && classifyLine(short) != otherKind:
+		return classifyLine(short)
 	case whole:
 		return classifyLine(line)
-	case len(text) > maxLine:
-		return httpKind // the HTTP server refuses it
+	case len(text) <= maxLine:
+		return undecided
+	case cr:
+		return otherKind // its lines end with a CR
 	}
-	return undecided
+	return httpKind // the HTTP server refuses it
 }
 
-// blanks are the bytes that some servers accept before a request and between its words.
-const blanks = " \t\v\f\r\n"
+// isBlank reports whether some servers accept c before a request and between its words. RFC 9112 (3) lists the
+// ASCII blanks, a bare CR among them. Servers in Python also split a line at the other bytes.
+func isBlank(c byte) bool {
+	return strings.IndexByte(" \t\v\f\r\n\x1c\x1d\x1e\x1f\x85\xa0", c) >= 0
+}
+
+// trimBlanks returns b without the blanks that it begins with.
+func trimBlanks(b []byte) []byte {
+	i := slices.IndexFunc(b, func(c byte) bool { return !isBlank(c) })
+	if i < 0 {
+		return nil
+	}
+	return b[i:]
+}
 
 // classifyTLS is classify for a ClientHello. It includes the SSL 2 format, which carries no server name.
 func classifyTLS(b []byte) kind {
@@ -79,6 +97,12 @@ func classifyTLS(b []byte) kind {
 
 // classifyLine is classify for a line of text. An HTTP/0.9 request counts if its target has a host.
 func classifyLine(line []byte) kind {
+	line = bytes.Clone(line)
+	for i, c := range line {
+		if isBlank(c) {
+			line[i] = ' '
+		}
+	}
 	words := bytes.Fields(line)
 	if len(words) < 2 {
 		return otherKind
@@ -216,7 +240,7 @@ func (x *first) fromClient(head []byte) kind {
 		if x.sent = len(x.seen); k == otherKind {
 			return k
 		}
-		if len(bytes.TrimLeft(x.seen, blanks)) == 0 { // there may be any number of them
+		if len(trimBlanks(x.seen)) == 0 && classifyTLS(x.seen) != undecided { // there may be any number of them
 			x.seen, x.sent, x.blank = x.seen[:0], 0, x.blank || x.sent > 0
 		}
 	}
@@ -266,7 +290,7 @@ func (x *first) http() {
 		x.f.spare.Store(&x.up)
 	}
 	x.f.handOver()
-	x.f.p.web().toNamed.give(&held{Conn: x.c, head: bytes.TrimLeft(x.seen, blanks), flow: x.f})
+	x.f.p.web().toNamed.give(&held{Conn: x.c, head: trimBlanks(x.seen), flow: x.f})
 }
 
 // takeSpare returns, once, the connection that was dialled for a flow before its first request. Otherwise it returns nil.

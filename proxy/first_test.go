@@ -25,6 +25,8 @@ func TestClassify(t *testing.T) {
 		"GET  /a b  HTTP/1.1 \r\n": httpKind, "GET / HTTP/1.1 x\r\n": httpKind, "GET /\x01 HTTP/1.1\r\n": httpKind, "GET /\x00 HTTP/1.1\r\n": httpKind,
 		"CONNECT evil.test:443 HTTP/1.1\r\n": httpKind, "GET http://evil.test/\r\n": httpKind, "GET x://evil.test/ \r\n": httpKind,
 		"GET / HTTP/9.9\r\n": httpKind, "GET / HTTP/\r\n": httpKind, "POST /v1 HTTP/1.1\rHost: evil.test\r": httpKind,
+		"GET /\rHTTP/1.1\r\n": httpKind, "GET\r/\rHTTP/1.1\n": httpKind, "GET http://evil.test/\rx y\n": httpKind, "GET /\r": undecided, // a bare CR
+		"GET\x1c/\x85HTTP/1.1\r\n": httpKind, "\xa0GET\x1d/\x1e\xa0HTTP/1.1\r\n": httpKind, "GET /\x1fHTTP/1.1\n": httpKind, // for Python
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": http2Kind, "PRI * HTTP/2.0": undecided, "PRI * HTTP/1.1\r\n": http2Kind,
 		"GET " + long: httpKind, long: httpKind,
 
@@ -33,6 +35,7 @@ func TestClassify(t *testing.T) {
 		"set key 0 0 5\r\n": otherKind, "EHLO x.test\r\n": otherKind, "0032git-upload-pack /repo.git\x00host=x\x00": undecided,
 		"0032git-upload-pack /repo.git\x00host=x\x000032want 1234 agent=git/2\n": otherKind, "{\"a\":1}": otherKind, "hello world\n": otherKind,
 		"DESCRIBE rtsp://x.test/ RTSP/1.0\r\n": otherKind, "OPTIONS sip:x@x.test SIP/2.0\r\n": otherKind, "AMQP\x00\x00\x09\x01": otherKind,
+		"%1POWR ?\r": undecided, strings.Repeat("%1POWR ?\r", maxLine/8): otherKind, "\x85\xa0\x00\x01": otherKind,
 		"HTTP/1.1 200 OK\r\n": otherKind, "\r\n\x16\x03\x01": otherKind, "ping": undecided,
 	} {
 		if got := classify([]byte(text), false); got != want {
