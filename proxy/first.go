@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -298,5 +299,31 @@ func (f *flow) takeSpare() net.Conn {
 	if up := f.spare.Swap(nil); up != nil {
 		return *up
 	}
+	return nil
+}
+
+// closeSpare closes the connection that takeSpare would return.
+func (f *flow) closeSpare() {
+	if up := f.takeSpare(); up != nil {
+		up.Close()
+	}
+}
+
+// spareFor returns the spare connection for a request. The policy may have changed since it was dialled, so its
+// address must be permitted again. It returns nil if there is no such connection.
+func (p *Proxy) spareFor(f *flow) net.Conn {
+	if f.over == nil {
+		return nil
+	}
+	up := f.over.takeSpare()
+	if up == nil {
+		return nil
+	}
+	if at, ok := up.RemoteAddr().(*net.TCPAddr); ok {
+		if good, _ := p.permitted(f.d, f.q, []netip.Addr{at.AddrPort().Addr()}); len(good) > 0 {
+			return up
+		}
+	}
+	up.Close()
 	return nil
 }

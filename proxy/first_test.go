@@ -312,3 +312,45 @@ func TestEscapeN32Greeted(t *testing.T) {
 		up.Close()
 	}
 }
+
+// TestFirstSpare checks that the connection dialled before the first request serves no later one. The server may
+// have closed it by then.
+func TestFirstSpare(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, Config{Policy: allow(t, "allowed.test:8080")}, "allowed.test")
+	c, _, _ := r.connect("allowed.test:8080")
+	up, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	br := bufio.NewReader(c)
+	io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n") // the proxy answers it
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.ContentLength != 0 {
+		t.Fatal(resp, err)
+	}
+	up.Close()
+	serve(t, l, hello200)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n")
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+		t.Error(resp, err)
+	}
+}
+
+// TestFirstPolicy checks that a new policy also applies to the address of a connection that was dialled before its
+// first request.
+func TestFirstPolicy(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:8080", hello200)
+	before := allow(t, "allowed.test:8080")
+	r := newRig(t, Config{Policy: before}, "allowed.test")
+	c, _, _ := r.connect("allowed.test:8080")
+	r.proxy.SetPolicy(before.Deny(allow(t, "8.0.0.0/8").Allowed()...))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 403 {
+		t.Fatal(resp, err)
+	}
+	r.blocked(`allowed.test leads to 8.0.0.2: denied by rule "8.0.0.0/8"`)
+}

@@ -57,10 +57,8 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	if !ok {
 		return nil, errors.New("a dial for no request")
 	}
-	if fl.over != nil {
-		if up := fl.over.takeSpare(); up != nil {
-			return up, nil
-		}
+	if up := f.p.spareFor(fl); up != nil {
+		return up, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
