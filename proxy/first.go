@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,11 +46,7 @@ func classify(b []byte, end bool) kind {
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		line, whole = text[:i], true
 	}
-	method := line
-	if i := slices.IndexFunc(line, isBlank); i >= 0 {
-		method = line[:i]
-	}
-	if bytes.ContainsFunc(method, func(r rune) bool { return !isToken(r) }) {
+	if n := token.prefix(line); n < len(line) && !blank[line[n]] {
 		return otherKind
 	}
 	short, _, cr := bytes.Cut(line, []byte("\r")) // some servers end a line there, to others it is a blank
@@ -69,19 +63,47 @@ func classify(b []byte, end bool) kind {
 	return httpKind // the HTTP server refuses it
 }
 
-// isBlank reports whether some servers accept c before a request and between its words. RFC 9112 (3) lists the
-// ASCII blanks, a bare CR among them. Servers in Python also split a line at the other bytes.
-func isBlank(c byte) bool {
-	return strings.IndexByte(" \t\v\f\r\n\x1c\x1d\x1e\x1f\x85\xa0", c) >= 0
+// bytesIn is a set of bytes. A client may send a line byte by byte, and each of them has the whole line classified
+// again, so looking a byte up must be fast.
+type bytesIn [256]bool
+
+func bytesOf(s string) (set bytesIn) {
+	for i := range len(s) {
+		set[s[i]] = true
+	}
+	return set
+}
+
+// blank are the bytes that some servers accept before a request and between its words. RFC 9112 (3) lists the ASCII
+// blanks, a bare CR among them. Servers in Python also split a line at the other bytes. token are the bytes of a
+// method.
+var (
+	blank = bytesOf(" \t\v\f\r\n\x1c\x1d\x1e\x1f\x85\xa0")
+	token = bytesOf("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
+)
+
+// prefix returns how many bytes at the start of b are in the set.
+func (set *bytesIn) prefix(b []byte) int {
+	for i, c := range b {
+		if !set[c] {
+			return i
+		}
+	}
+	return len(b)
 }
 
 // trimBlanks returns b without the blanks that it begins with.
-func trimBlanks(b []byte) []byte {
-	i := slices.IndexFunc(b, func(c byte) bool { return !isBlank(c) })
-	if i < 0 {
-		return nil
+func trimBlanks(b []byte) []byte { return b[blank.prefix(b):] }
+
+// cutWord returns the first word of b and what follows it.
+func cutWord(b []byte) (word, rest []byte) {
+	b = trimBlanks(b)
+	for i, c := range b {
+		if blank[c] {
+			return b[:i], b[i:]
+		}
 	}
-	return b[i:]
+	return b, nil
 }
 
 // classifyTLS is classify for a ClientHello. It includes the SSL 2 format, which carries no server name.
@@ -98,29 +120,25 @@ func classifyTLS(b []byte) kind {
 
 // classifyLine is classify for a line of text. An HTTP/0.9 request counts if its target has a host.
 func classifyLine(line []byte) kind {
-	line = bytes.Clone(line)
-	for i, c := range line {
-		if isBlank(c) {
-			line[i] = ' '
-		}
+	method, rest := cutWord(line)
+	target, rest := cutWord(rest)
+	version := isVersion(target)
+	last := len(trimBlanks(rest)) == 0
+	for len(rest) > 0 && !version {
+		var word []byte
+		word, rest = cutWord(rest)
+		version = isVersion(word)
 	}
-	words := bytes.Fields(line)
-	if len(words) < 2 {
-		return otherKind
-	}
-	versions := slices.ContainsFunc(words[1:], func(w []byte) bool { return bytes.HasPrefix(bytes.ToUpper(w), []byte("HTTP/")) })
 	switch {
-	case versions && string(words[0]) == "PRI":
+	case version && string(method) == "PRI":
 		return http2Kind
-	case versions, len(words) == 2 && bytes.Contains(words[1], []byte("://")):
+	case version, last && bytes.Contains(target, []byte("://")):
 		return httpKind
 	}
 	return otherKind
 }
 
-func isToken(r rune) bool {
-	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-}
+func isVersion(word []byte) bool { return len(word) >= 5 && bytes.EqualFold(word[:5], []byte("HTTP/")) }
 
 // first reads the first bytes of a client, and meanwhile copies from the server to the client.
 type first struct {
