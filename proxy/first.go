@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -327,21 +326,15 @@ func (f *flow) closeSpare() {
 	}
 }
 
-// spareFor returns the spare connection for a request. The policy may have changed since it was dialled, so its
-// address must be permitted again. It returns nil if there is no such connection.
-func (p *Proxy) spareFor(f *flow) net.Conn {
+// spareFor returns the spare connection for a request, or nil if there is none that it may use.
+func (f *flow) spareFor() net.Conn {
 	if f.over == nil {
 		return nil
 	}
 	up := f.over.takeSpare()
-	if up == nil {
+	if up != nil && !f.mayUse(up) {
+		up.Close()
 		return nil
 	}
-	if at, ok := up.RemoteAddr().(*net.TCPAddr); ok {
-		if good, _ := p.permitted(f.d, f.q, []netip.Addr{at.AddrPort().Addr()}); len(good) > 0 {
-			return up
-		}
-	}
-	up.Close()
-	return nil
+	return up
 }
