@@ -124,3 +124,17 @@ func TestEscapeN33Spent(t *testing.T) {
 		}
 	}
 }
+
+// TestCutHEAD checks that the response to HEAD is complete without a length, even if its connection has already
+// ended.
+func TestCutHEAD(t *testing.T) {
+	p := newRig(t, Config{}).proxy
+	for method, want := range map[string]error{"HEAD": io.EOF, "GET": io.ErrUnexpectedEOF} {
+		f := &flow{p: p, q: policy.Query{Method: method}, below: &ending{}}
+		f.below.seen.Store(true)
+		body := p.web().forward.bodyOf(&http.Response{TLS: &tls.ConnectionState{}, ContentLength: -1, Body: http.NoBody}, f)
+		if _, err := body.Read(make([]byte, 1)); err != want || (body.cut == nil) != (want == io.EOF) {
+			t.Errorf("%s: %v, %v", method, err, body.cut)
+		}
+	}
+}

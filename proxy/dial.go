@@ -111,6 +111,20 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 	return at
 }
 
+// mayUse reports whether the policy permits f the address of up, which was dialled for another decision: by another
+// rule, or before the policy changed.
+func (f *flow) mayUse(up net.Conn) bool {
+	if via, err := f.p.Upstream.forRequest(f.url()); err == nil && via != nil {
+		return true // up leads to the host's own proxy
+	}
+	at, err := netip.ParseAddrPort(up.RemoteAddr().String())
+	if err != nil {
+		return false
+	}
+	good, _ := f.p.permitted(f.d, f.q, []netip.Addr{at.Addr()})
+	return len(good) > 0
+}
+
 // mostTried bounds the addresses of a name that are dialled. An answer may have thousands, and the host would
 // connect to each for one connection of a sandbox.
 const mostTried = 16

@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"bufio"
+	"net"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"syscall"
@@ -86,6 +89,46 @@ func TestOwnUnknown(t *testing.T) {
 		r := newRig(t, Config{Policy: allow(t, "good.test:7", words), Own: unknown}, "good.test")
 		if _, resp, body := r.connect("good.test:7"); resp.StatusCode != want {
 			t.Errorf("%s: %s %s", words, resp.Status, body)
+		}
+	}
+}
+
+// TestReusedAddress checks that a request does not use an idle connection to an address that only another rule
+// permits.
+func TestReusedAddress(t *testing.T) {
+	ip(t, "addr", "add", "10.9.9.9/32", "dev", "lo")
+	serveHTTP(t, "10.9.9.9:80", hello200)
+	rule := allow(t, "mixed.test").Allowed()[0]
+	inside, err := rule.Private().Requests(nil, "/inside/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(inside, rule)})
+	r.world.at["mixed.test."] = []netip.Addr{netip.MustParseAddr("10.9.9.9")}
+	for _, q := range []struct {
+		path string
+		want int
+	}{{"/", 403}, {"/inside/x", 200}, {"/", 403}, {"/inside/x", 200}} {
+		if code, body, err := get(t, r.client(nil), "http://mixed.test"+q.path); err != nil || code != q.want {
+			t.Errorf("%s: %d %s %v", q.path, code, body, err)
+		}
+	}
+}
+
+// TestReusedClosed checks that a request is sent again if the server closes the idle connection that carries it.
+func TestReusedClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answerOnce(t, l, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", func(c net.Conn) {
+		http.ReadRequest(bufio.NewReader(c))
+		c.Close()
+	})
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	for range 3 {
+		if code, body, err := get(t, r.client(nil), "http://good.test/"); err != nil || code != 200 {
+			t.Fatal(code, body, err)
 		}
 	}
 }

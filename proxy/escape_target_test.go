@@ -95,3 +95,17 @@ func TestEscapeN36SecretTargets(t *testing.T) {
 		}
 	}
 }
+
+// TestRawDeniedRequests checks that a tcp:// rule does not bypass a rule that denies some requests. The proxy
+// cannot read the requests of such a connection.
+func TestRawDeniedRequests(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:80", hello200)
+	deny, err := allow(t, "allowed.test").Allowed()[0].Requests([]string{"POST"}, "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Policy: allow(t, "tcp://allowed.test:80").Deny(deny)}, "allowed.test")
+	if _, resp, body := r.connect("allowed.test:80"); resp.StatusCode != 403 {
+		t.Error(resp.Status, body)
+	}
+}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,32 +36,74 @@ const maxLine = 64 << 10
 
 // classify returns the kind of the client's first bytes b. end means that no more bytes follow.
 func classify(b []byte, end bool) kind {
-	text := bytes.TrimLeft(b, blanks)
+	text := trimBlanks(b)
 	switch k := classifyTLS(b); {
 	case k == tlsKind, k == undecided && !end:
 		return k
 	}
 	line, whole := text, end
-	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		line, whole = text[:i], true
 	}
-	method := line
-	if i := bytes.IndexAny(line, blanks); i >= 0 {
-		method = line[:i]
-	}
-	switch {
-	case bytes.ContainsFunc(method, func(r rune) bool { return !isToken(r) }):
+	if n := token.prefix(line); n < len(line) && !blank[line[n]] {
 		return otherKind
+	}
+	short, _, cr := bytes.Cut(line, []byte("\r")) // some servers end a line there, to others it is a blank
+	switch {
+	case cr && classifyLine(short) != otherKind:
+		return classifyLine(short)
 	case whole:
 		return classifyLine(line)
-	case len(text) > maxLine:
-		return httpKind // the HTTP server refuses it
+	case len(text) <= maxLine:
+		return undecided
+	case cr:
+		return otherKind // its lines end with a CR
 	}
-	return undecided
+	return httpKind // the HTTP server refuses it
 }
 
-// blanks are the bytes that some servers accept before a request and between its words.
-const blanks = " \t\v\f\r\n"
+// bytesIn is a set of bytes. A client may send a line byte by byte, and each of them has the whole line classified
+// again, so looking a byte up must be fast.
+type bytesIn [256]bool
+
+func bytesOf(s string) (set bytesIn) {
+	for i := range len(s) {
+		set[s[i]] = true
+	}
+	return set
+}
+
+// blank are the bytes that some servers accept before a request and between its words. RFC 9112 (3) lists the ASCII
+// blanks, a bare CR among them. Servers in Python also split a line at the other bytes. token are the bytes of a
+// method.
+var (
+	blank = bytesOf(" \t\v\f\r\n\x1c\x1d\x1e\x1f\x85\xa0")
+	token = bytesOf("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
+)
+
+// prefix returns how many bytes at the start of b are in the set.
+func (set *bytesIn) prefix(b []byte) int {
+	for i, c := range b {
+		if !set[c] {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// trimBlanks returns b without the blanks that it begins with.
+func trimBlanks(b []byte) []byte { return b[blank.prefix(b):] }
+
+// cutWord returns the first word of b and what follows it.
+func cutWord(b []byte) (word, rest []byte) {
+	b = trimBlanks(b)
+	for i, c := range b {
+		if blank[c] {
+			return b[:i], b[i:]
+		}
+	}
+	return b, nil
+}
 
 // classifyTLS is classify for a ClientHello. It includes the SSL 2 format, which carries no server name.
 func classifyTLS(b []byte) kind {
@@ -79,23 +119,25 @@ func classifyTLS(b []byte) kind {
 
 // classifyLine is classify for a line of text. An HTTP/0.9 request counts if its target has a host.
 func classifyLine(line []byte) kind {
-	words := bytes.Fields(line)
-	if len(words) < 2 {
-		return otherKind
+	method, rest := cutWord(line)
+	target, rest := cutWord(rest)
+	version := isVersion(target)
+	last := len(trimBlanks(rest)) == 0
+	for len(rest) > 0 && !version {
+		var word []byte
+		word, rest = cutWord(rest)
+		version = isVersion(word)
 	}
-	versions := slices.ContainsFunc(words[1:], func(w []byte) bool { return bytes.HasPrefix(bytes.ToUpper(w), []byte("HTTP/")) })
 	switch {
-	case versions && string(words[0]) == "PRI":
+	case version && string(method) == "PRI":
 		return http2Kind
-	case versions, len(words) == 2 && bytes.Contains(words[1], []byte("://")):
+	case version, last && bytes.Contains(target, []byte("://")):
 		return httpKind
 	}
 	return otherKind
 }
 
-func isToken(r rune) bool {
-	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-}
+func isVersion(word []byte) bool { return len(word) >= 5 && bytes.EqualFold(word[:5], []byte("HTTP/")) }
 
 // first reads the first bytes of a client, and meanwhile copies from the server to the client.
 type first struct {
@@ -216,7 +258,7 @@ func (x *first) fromClient(head []byte) kind {
 		if x.sent = len(x.seen); k == otherKind {
 			return k
 		}
-		if len(bytes.TrimLeft(x.seen, blanks)) == 0 { // there may be any number of them
+		if len(trimBlanks(x.seen)) == 0 && classifyTLS(x.seen) != undecided { // there may be any number of them
 			x.seen, x.sent, x.blank = x.seen[:0], 0, x.blank || x.sent > 0
 		}
 	}
@@ -266,7 +308,7 @@ func (x *first) http() {
 		x.f.spare.Store(&x.up)
 	}
 	x.f.handOver()
-	x.f.p.web().toNamed.give(&held{Conn: x.c, head: bytes.TrimLeft(x.seen, blanks), flow: x.f})
+	x.f.p.web().toNamed.give(&held{Conn: x.c, head: trimBlanks(x.seen), flow: x.f})
 }
 
 // takeSpare returns, once, the connection that was dialled for a flow before its first request. Otherwise it returns nil.
@@ -275,4 +317,24 @@ func (f *flow) takeSpare() net.Conn {
 		return *up
 	}
 	return nil
+}
+
+// closeSpare closes the connection that takeSpare would return.
+func (f *flow) closeSpare() {
+	if up := f.takeSpare(); up != nil {
+		up.Close()
+	}
+}
+
+// spareFor returns the spare connection for a request, or nil if there is none that it may use.
+func (f *flow) spareFor() net.Conn {
+	if f.over == nil {
+		return nil
+	}
+	up := f.over.takeSpare()
+	if up != nil && !f.mayUse(up) {
+		up.Close()
+		return nil
+	}
+	return up
 }

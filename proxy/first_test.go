@@ -25,6 +25,8 @@ func TestClassify(t *testing.T) {
 		"GET  /a b  HTTP/1.1 \r\n": httpKind, "GET / HTTP/1.1 x\r\n": httpKind, "GET /\x01 HTTP/1.1\r\n": httpKind, "GET /\x00 HTTP/1.1\r\n": httpKind,
 		"CONNECT evil.test:443 HTTP/1.1\r\n": httpKind, "GET http://evil.test/\r\n": httpKind, "GET x://evil.test/ \r\n": httpKind,
 		"GET / HTTP/9.9\r\n": httpKind, "GET / HTTP/\r\n": httpKind, "POST /v1 HTTP/1.1\rHost: evil.test\r": httpKind,
+		"GET /\rHTTP/1.1\r\n": httpKind, "GET\r/\rHTTP/1.1\n": httpKind, "GET http://evil.test/\rx y\n": httpKind, "GET /\r": undecided, // a bare CR
+		"GET\x1c/\x85HTTP/1.1\r\n": httpKind, "\xa0GET\x1d/\x1e\xa0HTTP/1.1\r\n": httpKind, "GET /\x1fHTTP/1.1\n": httpKind, // for Python
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": http2Kind, "PRI * HTTP/2.0": undecided, "PRI * HTTP/1.1\r\n": http2Kind,
 		"GET " + long: httpKind, long: httpKind,
 
@@ -33,6 +35,7 @@ func TestClassify(t *testing.T) {
 		"set key 0 0 5\r\n": otherKind, "EHLO x.test\r\n": otherKind, "0032git-upload-pack /repo.git\x00host=x\x00": undecided,
 		"0032git-upload-pack /repo.git\x00host=x\x000032want 1234 agent=git/2\n": otherKind, "{\"a\":1}": otherKind, "hello world\n": otherKind,
 		"DESCRIBE rtsp://x.test/ RTSP/1.0\r\n": otherKind, "OPTIONS sip:x@x.test SIP/2.0\r\n": otherKind, "AMQP\x00\x00\x09\x01": otherKind,
+		"%1POWR ?\r": undecided, strings.Repeat("%1POWR ?\r", maxLine/8): otherKind, "\x85\xa0\x00\x01": otherKind,
 		"HTTP/1.1 200 OK\r\n": otherKind, "\r\n\x16\x03\x01": otherKind, "ping": undecided,
 	} {
 		if got := classify([]byte(text), false); got != want {
@@ -43,6 +46,32 @@ func TestClassify(t *testing.T) {
 		if got := classify([]byte(text), true); got != want {
 			t.Errorf("%.80q, and the end: %v, want %v", text, got, want)
 		}
+	}
+}
+
+// TestEscapeN25Classify checks that classify takes little more than one look at each byte. All sandboxes share the
+// proxy's processor time, and a client that sends a long line byte by byte has the line classified each time.
+func TestEscapeN25Classify(t *testing.T) {
+	fastest := func(f func()) time.Duration {
+		least := time.Hour
+		for range 50 {
+			begin := time.Now()
+			f()
+			least = min(least, time.Since(begin))
+		}
+		return least
+	}
+	line := bytes.Repeat([]byte("~"), maxLine)
+	var set [256]bool
+	look := fastest(func() {
+		for _, c := range line {
+			if set[c] {
+				t.Error(c)
+			}
+		}
+	})
+	if took := fastest(func() { classify(line, false) }); took > 5*look {
+		t.Errorf("%v, and a look at each byte %v", took, look)
 	}
 }
 
@@ -308,4 +337,46 @@ func TestEscapeN32Greeted(t *testing.T) {
 		r.idle()
 		up.Close()
 	}
+}
+
+// TestFirstSpare checks that the connection dialled before the first request serves no later one. The server may
+// have closed it by then.
+func TestFirstSpare(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, Config{Policy: allow(t, "allowed.test:8080")}, "allowed.test")
+	c, _, _ := r.connect("allowed.test:8080")
+	up, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	br := bufio.NewReader(c)
+	io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n") // the proxy answers it
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.ContentLength != 0 {
+		t.Fatal(resp, err)
+	}
+	up.Close()
+	serve(t, l, hello200)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n")
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+		t.Error(resp, err)
+	}
+}
+
+// TestFirstPolicy checks that a new policy also applies to the address of a connection that was dialled before its
+// first request.
+func TestFirstPolicy(t *testing.T) {
+	serveHTTP(t, "8.0.0.2:8080", hello200)
+	before := allow(t, "allowed.test:8080")
+	r := newRig(t, Config{Policy: before}, "allowed.test")
+	c, _, _ := r.connect("allowed.test:8080")
+	r.proxy.SetPolicy(before.Deny(allow(t, "8.0.0.0/8").Allowed()...))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test:8080\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 403 {
+		t.Fatal(resp, err)
+	}
+	r.blocked(`allowed.test leads to 8.0.0.2: denied by rule "8.0.0.0/8"`)
 }

@@ -34,7 +34,12 @@ type flow struct {
 func (p *Proxy) ask(via string, q policy.Query) *flow {
 	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
-	f := &flow{p: p, q: q, d: p.decide(q)}
+	d := p.decide(q)
+	if q.Later && d.Raw() { // its requests cannot be read
+		q.Later = false
+		d = p.decide(q)
+	}
+	f := &flow{p: p, q: q, d: d}
 	f.rec = audit.Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)

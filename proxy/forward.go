@@ -57,10 +57,8 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	if !ok {
 		return nil, errors.New("a dial for no request")
 	}
-	if fl.over != nil {
-		if up := fl.over.takeSpare(); up != nil {
-			return up, nil
-		}
+	if up := fl.spareFor(); up != nil {
+		return up, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
@@ -158,6 +156,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
+			if i.Reused && !fl.mayUse(i.Conn) {
+				i.Conn.Close() // a request without a body is then sent on a new connection
+			}
 		},
 	}))
 	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
@@ -165,7 +166,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	if q.Port == 80 || q.Port == 443 {
 		r.Host = hostHeader(q)
 	}
-	r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
+	if r.Body != http.NoBody { // without a body, net/http sends a request again if an idle connection turns out closed
+		r.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: f.p.spent.of(fl.d.Rule)}
+	}
 	t := &taken{ResponseWriter: w}
 	f.goproxy.ServeHTTP(t, r)
 	if t.conn != nil { // goproxy took it for a WebSocket, which has ended

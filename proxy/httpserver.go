@@ -52,18 +52,22 @@ func (p *Proxy) server(h http.HandlerFunc) *http.Server {
 }
 
 // connState releases connections that an HTTP server has closed. A hijacked connection (CONNECT, WebSocket)
-// belongs to its handler.
+// belongs to its handler. After the first request connState closes a spare connection that was not used: until
+// another request, the server may close it.
 func (p *Proxy) connState(c net.Conn, s http.ConnState) {
-	if s == http.StateClosed {
+	switch s {
+	case http.StateIdle:
+		if h, ok := heldBy(c); ok {
+			h.flow.closeSpare()
+		}
+	case http.StateClosed:
 		p.releaseHTTP(c)
 	}
 }
 
 func (p *Proxy) releaseHTTP(c net.Conn) {
 	if h, ok := heldBy(c); ok {
-		if up := h.flow.takeSpare(); up != nil {
-			up.Close()
-		}
+		h.flow.closeSpare()
 		c = h.Conn
 	}
 	p.release(c)
