@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
 )
 
@@ -62,6 +63,17 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
+// live returns the number of sandboxes that the runner itself has. Its list also contains the persistent sandboxes of
+// other runners, without a PID.
+func live(infos []runner.Info) (n int) {
+	for _, i := range infos {
+		if i.PID != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // retire connects to a runner as a caller that asks for no lingering, and disconnects.
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	sock, err := dialRunner(d)
@@ -80,11 +92,7 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 	defer c.peer.Close()
-	infos, err := c.List(ctx)
-	for _, i := range infos {
-		if i.State == runner.Running {
-			sandboxes++
-		}
-	}
-	return sandboxes, err
+	var infos []runner.Info // not those of siblings, which Retire connects to itself
+	err = c.peer.Call(ctx, api.OpList, nil, nil, &infos)
+	return live(infos), err
 }
