@@ -55,6 +55,7 @@ type Client struct {
 	siblings siblings
 	retire   bool           // the runner is not to linger
 	linger   *time.Duration // how long the runner stays after this client; nil: [runner.DefaultLinger]
+	totals   *runner.Limits // see [EnvTotalMemory]
 }
 
 // Connect connects to a live runner, or starts one.
@@ -85,12 +86,12 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		mode = userns.ModeRoot
 	}
 	for {
-		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, totals: totals, mode: mode, network: o.Network}
+		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals}
 		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
@@ -122,8 +123,8 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 	}
 	defer ns.Close()
 	var intro any // nil for the default options, which saves encoding
-	if c.door != runner.DoorCLI || l.totals != nil || c.linger != nil || c.retire {
-		intro = api.Introduction{Door: c.door, Totals: l.totals, Linger: c.linger, Retire: c.retire}
+	if c.door != runner.DoorCLI || c.totals != nil || c.linger != nil || c.retire {
+		intro = api.Introduction{Door: c.door, Totals: c.totals, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {

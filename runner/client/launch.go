@@ -25,7 +25,6 @@ type launcher struct {
 	progs  programs
 	root   bool
 	spares int
-	totals *runner.Limits // see [EnvTotalMemory]
 	// network says that the first sandbox will have a network.
 	network bool
 	// started says that this launcher started the runner.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
 )
 
@@ -64,6 +65,17 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 	return sandboxes, nil
 }
 
+// live returns the number of sandboxes that the runner itself has. Its list also contains the persistent sandboxes of
+// other runners, without a PID.
+func live(infos []runner.Info) (n int) {
+	for _, i := range infos {
+		if i.PID != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // held reports whether a runner, or its reaper, has the lock. A starting runner has it before it listens.
 func (d *runDir) held() bool {
 	f, err := os.Open(d.file(".lock"))
@@ -95,11 +107,7 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 	defer c.peer.Close()
-	infos, err := c.List(ctx)
-	for _, i := range infos {
-		if i.State == runner.Running {
-			sandboxes++
-		}
-	}
-	return sandboxes, err
+	var infos []runner.Info // not those of siblings, which Retire connects to itself
+	err = c.peer.Call(ctx, api.OpList, nil, nil, &infos)
+	return live(infos), err
 }

@@ -89,7 +89,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	if err != nil {
 		return nil
 	}
-	other := &Client{dir: &dir, root: c.root, init: c.init, proxy: c.proxy, door: c.door, linger: c.linger, ask: c.ask, again: c.again}
+	other := c.toSibling(&dir)
 	conn := ipc.NewConn(sock)
 	if err := other.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
@@ -101,6 +101,14 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	}
 	c.siblings.conns[key] = other
 	return other
+}
+
+// toSibling returns a client like c of the runner in dir. It is not connected yet.
+func (c *Client) toSibling(dir *runDir) *Client {
+	return &Client{
+		dir: dir, root: c.root, init: c.init, proxy: c.proxy, door: c.door, linger: c.linger, totals: c.totals,
+		ask: c.ask, again: c.again, outIDs: c.outIDs,
+	}
 }
 
 // closeSiblings closes all connections to siblings.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -113,9 +114,11 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 }
 
 // refused removes the sockets and the record of a call that made no sandbox. If the runner has ended, its reaper
-// removes them instead.
+// removes them instead. The runner does not learn that a call was cancelled, and may still make the sandbox. It then
+// removes them at the sandbox's end.
 func (c *Client) refused(s *sourceFiles, spec runner.Spec, err error) {
-	if err != nil && !isGone(err) {
+	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !isGone(err) && !cancelled {
 		s.unlisten()
 		given.Remove(c.dir.path, spec.Granted)
 	}

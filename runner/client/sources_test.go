@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/runner/given"
+	"demesne/runner/ipc"
 )
 
 func TestExposed(t *testing.T) {
@@ -103,5 +106,34 @@ func TestSourcesOwn(t *testing.T) {
 	}
 	if given.Inputs[0].Path != "in" || given.Rootfs.Dir != "root" {
 		t.Errorf("the caller has %q, %q", given.Inputs[0].Path, given.Rootfs.Dir)
+	}
+}
+
+// TestRefused: a call that the runner refused leaves no record. After a cancelled call the sandbox may exist, so its
+// record and socket stay until the runner removes them.
+func TestRefused(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		err  error
+		left bool
+	}{
+		{"refused", ipc.Errorf(ipc.CodeInvalid, "no"), false},
+		{"cancelled", context.Canceled, true},
+		{"too late", context.DeadlineExceeded, true},
+		{"the runner ended", ipc.ErrClosed, true},
+	} {
+		c := &Client{dir: &runDir{path: t.TempDir(), key: "key"}}
+		if err := os.Mkdir(filepath.Join(c.dir.path, given.Subdir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var s sourceFiles
+		name, err := s.given.Write(c.dir.path, c.dir.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.refused(&s, runner.Spec{Granted: name}, row.err)
+		if left := given.Left(c.dir.path, c.dir.key); left != row.left {
+			t.Errorf("%s: record left: %t", row.name, left)
+		}
 	}
 }

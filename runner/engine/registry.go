@@ -13,23 +13,31 @@ import (
 
 // claim registers s under its id and name. A name belongs to one live or persistent sandbox.
 func (e *Engine) claim(s *sandbox) error {
+	return e.ifFree(s, "", func() {
+		e.sandboxes[s.id] = s
+		e.linger.served = true
+	})
+}
+
+// ifFree calls then, with e.mu held, if the name of s is free and its limits fit. It ignores the sandbox with the id
+// without.
+func (e *Engine) ifFree(s *sandbox, without string, then func()) error {
 	if s.spec.Name != "" {
-		if rec, err := e.stopped(s.spec.Name); err == nil {
+		if rec, err := e.stopped(s.spec.Name); err == nil && rec.Info.ID != without {
 			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.sandboxes {
-		if s.spec.Name != "" && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+		if s.spec.Name != "" && other.id != without && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
 			return nameInUse(s, &other.spec, other.id)
 		}
 	}
-	if err := e.fits(s); err != nil {
+	if err := e.fits(s, without); err != nil {
 		return err
 	}
-	e.sandboxes[s.id] = s
-	e.linger.served = true
+	then()
 	return nil
 }
 
@@ -203,10 +211,11 @@ func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	if other := e.sandboxes[s.id]; other != nil && !other.done() {
 		return other, nil
 	}
-	if err := e.fits(s); err != nil {
+	if err := e.fits(s, ""); err != nil {
 		return nil, err
 	}
 	e.sandboxes[s.id] = s
+	e.linger.served = true
 	return nil, nil
 }
 

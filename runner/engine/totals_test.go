@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
 )
 
@@ -32,6 +33,37 @@ func TestFits(t *testing.T) {
 		err := fits(c.most, c.asked, c.live)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestReplaceRefused checks that a sandbox is not removed for one that the bounds or a name then refuse, and that it
+// does not count against the one that replaces it.
+func TestReplaceRefused(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		spec runner.Spec
+		want ipc.Code // empty: it is replaced
+	}{
+		{"too much", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
+		{"a name in use", runner.Spec{Name: "taken"}, ipc.CodeExists},
+		{"its own name and room", runner.Spec{Name: "mine", Limits: runner.Limits{PIDs: 10}}, ""},
+	} {
+		old := runsIn(t)
+		e := old.e
+		old.spec.Key, old.spec.Name, old.spec.Limits = "k", "mine", runner.Limits{PIDs: 10}
+		old.receipt = &runner.Receipt{}
+		other := e.newSandbox("o", runner.Spec{Name: "taken"})
+		e.sandboxes[other.id] = other
+		row.spec.Key, row.spec.Lifetime = "k", runner.Persistent
+		s := e.newSandbox("n", row.spec)
+		s.asker = &caller{most: &runner.Limits{PIDs: 10}}
+		_, replaced, err := e.takeKey(s, true)
+		if row.want == "" && err != nil || row.want != "" && codeOf(err) != row.want {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if gone := old.done(); gone != replaced || gone != (row.want == "") {
+			t.Errorf("%s: removed %t, replaced %t", row.name, gone, replaced)
 		}
 	}
 }

@@ -7,8 +7,8 @@
 // The client writes a record with the caller's rights before the sandbox exists. The runner removes it after the
 // directories are settled (package rootfs/upper). The reaper acts on a record with its own rights, which may be
 // root's, so a record counts only if the caller owns it. Real root's runner is not root. It owns the directory, so
-// it can remove records, but it cannot forge one. A directory is identified by device and inode, not by its path
-// alone.
+// it can remove records, and link or move files of root into it. So each record of real root also has an extended
+// attribute that only real root can set. A directory is identified by device and inode, not by its path alone.
 package given
 
 import (
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,11 +118,46 @@ func (r Record) Write(run, key string) (name string, err error) {
 		return "", fmt.Errorf("record what is given: %w", err)
 	}
 	_, err = f.Write(b)
+	if err == nil {
+		err = mark(f, filepath.Dir(f.Name()))
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		Remove(run, name)
 		return "", fmt.Errorf("record what is given: %w", err)
 	}
 	return name, nil
+}
+
+// markKey names the attribute that a record has in a directory of another user. Its value is the record's name. A
+// process in a user namespace cannot set an attribute of the class trusted (xattr(7)), whatever files it can write.
+const markKey = "trusted.demesne"
+
+// ofAnother reports whether another user owns the directory of the records: the runner of real root.
+func ofAnother(dir fs.FileInfo) bool { return int(dir.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() }
+
+// mark marks a record if its directory needs it. On a file system without such attributes the record stays unmarked,
+// and only the runner itself can take back its grants.
+func mark(f *os.File, dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil || !ofAnother(st) {
+		return err
+	}
+	err = unix.Fsetxattr(int(f.Fd()), markKey, []byte(filepath.Base(f.Name())), 0)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
+}
+
+// marked reports whether a record has the mark that its directory needs.
+func marked(f, dir *os.File) bool {
+	st, err := dir.Stat()
+	if err != nil || !ofAnother(st) {
+		return err == nil
+	}
+	var value [256]byte
+	n, err := unix.Fgetxattr(int(f.Fd()), markKey, value[:])
+	return err == nil && string(value[:n]) == strings.TrimSuffix(f.Name(), over)
 }
 
 // Remove removes a record after its grants have ended. It does nothing for an empty name.
@@ -198,8 +234,8 @@ func readOne(dir *os.File, name string) (r Record, err error) {
 	if err != nil {
 		return r, err
 	}
-	if !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-		return r, fmt.Errorf("read record %q: not a file of the caller's", name)
+	if !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || !marked(f, dir) {
+		return r, fmt.Errorf("read record %q: not written by the caller", name)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, recordMax))
 	if err == nil {

@@ -1,6 +1,7 @@
 package given
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -129,13 +130,13 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestForged checks that two records have no effect: one that the caller does not own, as real root's runner could
-// make it, and a link to one that the caller does own.
+// TestForged checks that records have no effect that real root's runner could make in its directory: one that the
+// caller does not own, a link to one that the caller does own, and a file of the caller's that is no record.
 func TestForged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // the test takes two users
 	}
-	for _, name := range []string{"another's", "link"} {
+	for _, name := range []string{"another's", "link", "file"} {
 		dir := t.TempDir()
 		d := look(t, dir)
 		file := filepath.Join(dir, "f")
@@ -147,7 +148,11 @@ func TestForged(t *testing.T) {
 		}
 		run, record := write(t, Record{Dirs: []Dir{d}})
 		path := filepath.Join(run, Subdir, record)
-		if name == "link" {
+		if name == "file" {
+			if err := os.Lchown(filepath.Dir(path), 5000, 5000); err != nil {
+				t.Fatal(err)
+			}
+		} else if name == "link" {
 			elsewhere := filepath.Join(t.TempDir(), "record")
 			if err := os.Rename(path, elsewhere); err != nil {
 				t.Fatal(err)
@@ -173,5 +178,40 @@ func TestClock(t *testing.T) {
 	none := Inherited(-1)
 	if a, b := none.Set(), none.Set(); a == 0 || a == b {
 		t.Errorf("no clock: %d and %d", a, b)
+	}
+}
+
+// TestMark checks that a record of real root counts in the directory of its runner, also after the sandbox's end, and
+// not under another name.
+func TestMark(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // the test takes two users
+	}
+	for end, want := range map[string]bool{"": true, over: true, "2": false} {
+		run := t.TempDir()
+		records := filepath.Join(run, Subdir)
+		if err := errors.Join(os.Mkdir(records, 0o700), os.Lchown(records, 5000, 5000)); err != nil {
+			t.Fatal(err)
+		}
+		d := look(t, t.TempDir())
+		d.Restore = true
+		name, err := Record{Dirs: []Dir{d}}.Write(run, "key")
+		if err == nil {
+			err = os.Rename(filepath.Join(records, name), filepath.Join(records, name+end))
+		}
+		if err == nil {
+			err = os.Chmod(d.Path, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = TakeBack(run, "key", false)
+		st, serr := os.Stat(d.Path)
+		if serr != nil {
+			t.Fatal(serr)
+		}
+		if back := uint32(st.Mode().Perm()) == d.Mode; back != want || (err == nil) != want {
+			t.Errorf("name with %q: taken back %t, %v", end, back, err)
+		}
 	}
 }
