@@ -206,10 +206,14 @@ func (d *Service) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// PruneOutputs removes unused output directories: the empty ones, and all but the newest most.
+// PruneOutputs removes unused output directories: the empty ones, and all but the newest most. The directories of
+// all doors lie in one root, so it asks the runner as the command line, which sees every sandbox.
 func (d *Service) PruneOutputs(ctx context.Context, most int) error {
+	all := connection{opts: d.opts.Runner}
+	all.opts.Door = runner.DoorCLI
+	defer all.close()
 	_, err := outputs.Prune(outputs.Options{Root: d.root, Most: most, InUse: func() (list []runner.Info, err error) {
-		err = d.conn.with(ctx, func(live *client.Client) error {
+		err = all.with(ctx, func(live *client.Client) error {
 			list, err = live.List(ctx)
 			return err
 		})
