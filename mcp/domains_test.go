@@ -226,7 +226,8 @@ func TestEscapeM2Bound(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.args, text, c.want)
 		}
 	}
-	if r := d.seen(); len(r) != 3 || r[1].Spec.Limits.PIDs != 10 || r[1].Spec.Limits.Memory != 0 || r[1].Timeout != time.Minute || r[2].Timeout != time.Nanosecond {
+	if r := d.seen(); len(r) != 3 || r[1].Spec.Limits.PIDs != 10 || r[1].Spec.Limits.Memory != 0 || r[1].Timeout != time.Minute || r[2].Timeout != time.Nanosecond ||
+		len(r[0].UnaskedLimits) != 0 || len(r[1].UnaskedLimits) != 1 || r[1].UnaskedLimits[0] != "pids" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -87,6 +87,9 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	if r.Spec.Limits, err = c.limits(); err != nil {
 		return r, err
 	}
+	if r.UnaskedLimits, err = c.opts.Ceilings.bound(&r.Spec.Limits); err != nil {
+		return r, err
+	}
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
@@ -117,11 +120,10 @@ func (c *call) limits() (l runner.Limits, err error) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}
 	}
-	l = runner.Limits{
+	return runner.Limits{
 		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
 		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
-	}
-	return l, c.opts.Ceilings.bound(&l)
+	}, nil
 }
 
 // commandRequest reads the arguments of a command into r.

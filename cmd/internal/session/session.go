@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -177,7 +178,11 @@ func given(r backend.Request, ref imageref.Ref) []runner.Argument {
 	if mode == "" {
 		mode = egress.None
 	}
-	all := append(runner.Arguments(r.Spec),
+	all := runner.Arguments(r.Spec)
+	for i := range all {
+		all[i].Default = slices.Contains(r.UnaskedLimits, all[i].Name)
+	}
+	all = append(all,
 		runner.Argument{Name: "image", Value: base.Word(ref), Default: !r.OwnImage},
 		runner.Argument{Name: "egress", Value: mode, Default: !r.OwnEgress})
 	if len(r.Domains) > 0 {
