@@ -23,6 +23,8 @@ func (r Rule) NotForModels() string {
 		return "it is an address"
 	case r.private:
 		return "private addresses"
+	case r.ech:
+		return "encrypted names"
 	case host == "":
 		return "it names nothing"
 	case !strings.Contains(host, "."):
@@ -37,7 +39,8 @@ func (r Rule) NotForModels() string {
 }
 
 // Within restricts r to outer, a rule that an operator wrote. The result has r's host, r's ports or else outer's,
-// and the options of the rule that has some. ok is false if r exceeds outer, both have options, or r is private.
+// and the options of the rule that has some. ok is false if r exceeds outer, both have options, or r is private or
+// allows encrypted ClientHellos.
 func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 	_, list, err := splitPorts(strings.TrimPrefix(outer.words, "tcp://"))
 	if host, own, err2 := splitPorts(strings.TrimPrefix(r.words, "tcp://")); err == nil && err2 == nil && own == "" && list != "" && !r.prefix.IsValid() {
@@ -47,7 +50,7 @@ func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 	case !outer.coversRule(r):
 		return Rule{}, false
 	case r.hasOptions():
-		return r, !outer.hasOptions() && !r.private
+		return r, !outer.hasOptions() && !r.private && !r.ech
 	}
 	in := outer
 	in.words, in.name, in.zone, in.prefix, in.all, in.ports, in.raw = r.words, r.name, r.zone, r.prefix, r.all, r.ports, r.raw

@@ -22,6 +22,7 @@ func TestWithin(t *testing.T) {
 		{"a.test:443", "a.test:443 max-bytes=10 private", "a.test:443 private max-bytes=10"},
 		{"a.test:443 methods=GET", "a.test:443", "a.test:443 methods=GET"},
 		{"a.test:443 private", "a.test:443", ""},
+		{"a.test:443 ech", "a.test:443", ""},
 		{"a.test:443 max-bytes=10", "a.test:443 methods=GET", ""},
 		{"10.1.2.0/24:80", "10.1.0.0/16:80", "10.1.2.0/24:80"},
 		{"10.0.0.0/8:80", "10.1.0.0/16:80", ""},
