@@ -22,6 +22,8 @@ func TestEscapeM1Decide(t *testing.T) {
 	}{
 		{"api.test:443", "api.test:443", mcp.Listed},
 		{"API.test:443", "API.test:443", mcp.Listed},
+		{"api.test:22", "api.test:22", mcp.Ask},
+		{"api.test:*", "api.test:*", mcp.Ask},
 		{"x.api.test", "x.api.test", mcp.Ask},
 		{"*.api.test", "*.api.test", mcp.Ask},
 		{"a.corp.test:443", "a.corp.test:443", mcp.Listed},

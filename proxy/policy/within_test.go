@@ -6,6 +6,13 @@ func TestWithin(t *testing.T) {
 	for _, c := range []struct{ rule, outer, want string }{
 		{"a.test:443", "a.test", "a.test:443"},
 		{"a.test:443", "a.test:80,443", "a.test:443"},
+		{"a.test:80,443", "a.test", "a.test:80,443"},
+		{"a.test:22", "a.test", ""},
+		{"a.test:80-443", "a.test", ""},
+		{"a.test:*", "a.test", ""},
+		{"a.test:*", "a.test:1-65535", "a.test:*"},
+		{"a.test:22", "a.test:*", "a.test:22"},
+		{"a.test", "a.test:*", "a.test:*"},
 		{"a.test:443", "a.test:400-500", "a.test:443"},
 		{"a.test:400-600", "a.test:400-500", ""},
 		{"a.test", "a.test:443", "a.test:443"},
