@@ -13,24 +13,48 @@ import (
 
 // claim registers s under its id and name. A name belongs to one live or persistent sandbox.
 func (e *Engine) claim(s *sandbox) error {
-	if s.spec.Name != "" {
-		if rec, err := e.stopped(s.spec.Name); err == nil {
-			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
-		}
+	if err := e.storedName(s, ""); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, other := range e.sandboxes {
-		if s.spec.Name != "" && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
-			return nameInUse(s, &other.spec, other.id)
-		}
-	}
-	if err := e.fits(s); err != nil {
+	if err := e.clash(s, ""); err != nil {
 		return err
 	}
 	e.sandboxes[s.id] = s
 	e.linger.served = true
 	return nil
+}
+
+// claimable returns the error that claim would return for s, if the sandbox with the id gone were removed.
+func (e *Engine) claimable(s *sandbox, gone string) error {
+	if err := e.storedName(s, gone); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.clash(s, gone)
+}
+
+// storedName returns an error if a stopped sandbox other than gone has the name of s.
+func (e *Engine) storedName(s *sandbox, gone string) error {
+	if s.spec.Name == "" {
+		return nil
+	}
+	if rec, err := e.stopped(s.spec.Name); err == nil && rec.Info.ID != gone {
+		return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
+	}
+	return nil
+}
+
+// clash returns an error if live sandboxes other than gone have the name of s or leave no room for it. e.mu is held.
+func (e *Engine) clash(s *sandbox, gone string) error {
+	for _, other := range e.sandboxes {
+		if other.id != gone && s.spec.Name != "" && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
+			return nameInUse(s, &other.spec, other.id)
+		}
+	}
+	return e.fits(s, gone)
 }
 
 // nameInUse returns the error for a name that another sandbox has. It gives its id only to doors that see that
@@ -203,7 +227,7 @@ func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
 	if other := e.sandboxes[s.id]; other != nil && !other.done() {
 		return other, nil
 	}
-	if err := e.fits(s); err != nil {
+	if err := e.fits(s, ""); err != nil {
 		return nil, err
 	}
 	e.sandboxes[s.id] = s

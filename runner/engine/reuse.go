@@ -130,6 +130,9 @@ func (e *Engine) takeKey(s *sandbox, replace bool) (existing string, replaced bo
 	if err := s.unpacked(); err != nil {
 		return "", false, err
 	}
+	if err := e.claimable(s, h.id); err != nil {
+		return "", false, err
+	}
 	return "", true, h.remove(e)
 }
 

@@ -56,14 +56,14 @@ func tooMuch(t total, bound float64, why string) error {
 
 func number(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// fits calls the function fits for s and the other live sandboxes. e.mu is held.
-func (e *Engine) fits(s *sandbox) error {
+// fits calls the function fits for s and the live sandboxes besides it and gone. e.mu is held.
+func (e *Engine) fits(s *sandbox, gone string) error {
 	if s.asker == nil || s.asker.most == nil {
 		return nil
 	}
 	var live []runner.Limits
 	for _, other := range e.sandboxes {
-		if other != s && !other.done() {
+		if other != s && other.id != gone && !other.done() {
 			live = append(live, other.spec.Limits)
 		}
 	}
