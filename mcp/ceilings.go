@@ -16,8 +16,9 @@ type Ceilings struct {
 	Unasked runner.Limits
 }
 
-// bound refuses limits above the ceilings, and sets limits that were not requested to Unasked.
-func (c Ceilings) bound(l *runner.Limits) error {
+// bound refuses limits above the ceilings, and sets limits that were not requested to Unasked. It returns the names
+// of those that it set.
+func (c Ceilings) bound(l *runner.Limits) (filled []string, err error) {
 	for _, row := range []struct {
 		name              string
 		asked, most, open float64
@@ -29,13 +30,14 @@ func (c Ceilings) bound(l *runner.Limits) error {
 		{"disk", float64(l.Disk), float64(c.Limits.Disk), float64(c.Unasked.Disk), func() { l.Disk = c.Unasked.Disk }},
 	} {
 		switch {
-		case row.asked == 0:
+		case row.asked == 0 && row.open > 0:
 			row.fill()
+			filled = append(filled, row.name)
 		case row.most > 0 && row.asked > row.most:
-			return fmt.Errorf("limits.%s: %s is more than %s, the ceiling (%s)", row.name, plainNumber(row.asked), plainNumber(row.most), variable[row.name])
+			return nil, fmt.Errorf("limits.%s: %s is more than %s, the ceiling (%s)", row.name, plainNumber(row.asked), plainNumber(row.most), variable[row.name])
 		}
 	}
-	return nil
+	return filled, nil
 }
 
 // variable maps each limit to its environment variable.

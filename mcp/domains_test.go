@@ -219,13 +219,15 @@ func TestEscapeM2Bound(t *testing.T) {
 		{`"timeout_seconds":61`, "timeout_seconds: 61 is more than 60, the ceiling (DEMESNE_MAX_TIMEOUT)"},
 		{`"limits":{"memory":100,"cpus":1.5,"pids":10,"disk":1000},"timeout_seconds":60`, ""},
 		{`"limits":{}`, ""},
+		{`"timeout_seconds":1e-12`, ""},
 	} {
 		text, _, isError := callTool(t, cs, "sandbox_script", `{"command":"x",`+c.args+`}`)
 		if isError != (c.want != "") || isError && text != c.want {
 			t.Errorf("%s: %q, want %q", c.args, text, c.want)
 		}
 	}
-	if r := d.seen(); len(r) != 2 || r[1].Spec.Limits.PIDs != 10 || r[1].Spec.Limits.Memory != 0 || r[1].Timeout != time.Minute {
+	if r := d.seen(); len(r) != 3 || r[1].Spec.Limits.PIDs != 10 || r[1].Spec.Limits.Memory != 0 || r[1].Timeout != time.Minute || r[2].Timeout != time.Nanosecond ||
+		len(r[0].UnaskedLimits) != 0 || len(r[1].UnaskedLimits) != 1 || r[1].UnaskedLimits[0] != "pids" {
 		t.Errorf("%+v", r)
 	}
 }

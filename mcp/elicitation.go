@@ -34,7 +34,8 @@ type talk struct {
 	mu     sync.Mutex
 	rounds int // rounds that ended with questions
 	open   []*question
-	beat   *beat // nil: no heartbeats
+	beat   *beat                // nil: no heartbeats
+	req    *sdk.CallToolRequest // of the current round; nil between rounds
 }
 
 // question is a question without an answer yet.
@@ -59,7 +60,7 @@ var errState = errors.New("requestState: no call waits with this one, or not any
 // begin starts the operation and returns when it is done or has a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
-	k := &talk{tool: t.name, call: c, cancel: cancel, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
+	k := &talk{tool: t.name, call: c, cancel: cancel, req: c.req, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
 	round := c.ctx
 	c.ctx, c.talk = ctx, k
 	go func() {
@@ -144,15 +145,22 @@ func (k *talk) questions() *sdk.CallToolResult {
 		q.put = true
 		r.InputRequests[q.id] = q.params
 	}
-	k.beat.to(nil)
+	k.direct(nil)
 	return r
 }
 
-// has sets the heartbeat of the call.
+// direct directs the heartbeats to the client of a round. k.mu is held.
+func (k *talk) direct(req *sdk.CallToolRequest) {
+	k.req = req
+	k.beat.to(req)
+}
+
+// has sets the heartbeat of the call. It may begin in a later round.
 func (k *talk) has(b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.beat = b
+	b.to(k.req)
 }
 
 // take reads the answers that a client returned with. A missing answer to a question that was sent
@@ -160,7 +168,7 @@ func (k *talk) has(b *beat) {
 func (k *talk) take(req *sdk.CallToolRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.beat.to(req)
+	k.direct(req)
 	k.open = slices.DeleteFunc(k.open, func(q *question) bool {
 		if q.put {
 			r, _ := req.Params.InputResponses[q.id].(*sdk.ElicitResult)

@@ -178,3 +178,43 @@ func TestRoundsLate(t *testing.T) {
 		t.Error("asked")
 	}
 }
+
+// TestRoundsProgress checks that heartbeats go to the request of the current round, also if the first question came
+// before the operation began.
+func TestRoundsProgress(t *testing.T) {
+	d := &desk{hold: make(chan struct{})}
+	s, _ := serverFor(t, d, func(o *Options) {
+		o.Domain = func(_, words string) (string, Verdict, error) { return words, Ask, nil }
+	})
+	var once sync.Once
+	cs := clientOf(t, s, &sdk.ClientOptions{
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			return nil, fmt.Errorf("asked while the call was under way")
+		},
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			if r.Params.ProgressToken == "second" {
+				once.Do(func() { close(d.hold) })
+			}
+		},
+	}, severalRounds)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	call := func(token string, state string, answers sdk.InputResponseMap) *sdk.CallToolResult {
+		p := &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x","allowed_domains":["a.test"]}`)}
+		p.SetProgressToken(token)
+		p.RequestState, p.InputResponses = state, answers
+		r, err := cs.CallTool(ctx, p)
+		if err != nil {
+			t.Fatalf("%s round: %v", token, err)
+		}
+		return r
+	}
+	first, answers := call("first", "", nil), sdk.InputResponseMap{}
+	for id := range first.InputRequests {
+		answers[id] = &sdk.ElicitResult{Action: "accept"}
+	}
+	if r := call("second", first.RequestState, answers); r.IsError || r.NeedsInput() { // it ends only after a heartbeat
+		t.Errorf("%+v", r)
+	}
+}

@@ -87,6 +87,9 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	if r.Spec.Limits, err = c.limits(); err != nil {
 		return r, err
 	}
+	if r.UnaskedLimits, err = c.opts.Ceilings.bound(&r.Spec.Limits); err != nil {
+		return r, err
+	}
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
@@ -117,11 +120,10 @@ func (c *call) limits() (l runner.Limits, err error) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}
 	}
-	l = runner.Limits{
+	return runner.Limits{
 		Memory: int64(a.number("memory")), CPUs: a.number("cpus"),
 		PIDs: int64(a.number("pids")), Disk: int64(a.number("disk")),
-	}
-	return l, c.opts.Ceilings.bound(&l)
+	}, nil
 }
 
 // commandRequest reads the arguments of a command into r.
@@ -165,12 +167,13 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 // MAX_ARG_STRLEN with 4 KiB pages, execve(2).
 const longestArg = 32*4096 - 1
 
-// seconds converts a number of seconds to a duration of at most [longest].
+// seconds converts a number of seconds to a duration of at most [longest]. A positive number never becomes 0, which
+// means no limit.
 func seconds(n float64) time.Duration {
 	if !(n > 0) {
 		return 0
 	}
-	return time.Duration(min(n, longest.Seconds()) * float64(time.Second))
+	return max(time.Duration(min(n, longest.Seconds())*float64(time.Second)), time.Nanosecond)
 }
 
 // longest is the maximum of every timeout and wait in this package.

@@ -25,7 +25,7 @@ func parseDomains(list string) (d domains, err error) {
 		switch {
 		case last >= 0 && (strings.Trim(word, "0123456789-") == "" || moreMethods(rules[last], word)):
 			rules[last] += "," + word
-		case last >= 0 && (word == "private" || strings.Contains(word, "=")):
+		case last >= 0 && (word == "private" || word == "ech" || strings.Contains(word, "=")):
 			rules[last] += " " + word
 		default:
 			rules = append(rules, word)
@@ -54,7 +54,7 @@ func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err erro
 		return "", mcp.Refused, fmt.Errorf("%w (such as %s)", err, policy.Instead(words))
 	}
 	for _, l := range d.listed {
-		// A rule for addresses, or one that leads to private ones, must be listed by the operator literally.
+		// A rule for addresses, or one that leads to private ones or hides names, must be listed literally.
 		if l.Words() == r.Words() {
 			return r.Words(), mcp.Listed, nil
 		}

@@ -11,9 +11,9 @@ import (
 // user is asked only about public Internet names.
 func TestEscapeM1Decide(t *testing.T) {
 	const list = `api.test, *.corp.test:443,8443 db.inner.test:5432 private
-		10.1.0.0/16:5432  read.test:443 methods=GET,HEAD path=/v1/* printer.local:80 [fd00::1]:443 tcp://git.test:22`
+		10.1.0.0/16:5432  read.test:443 methods=GET,HEAD path=/v1/* printer.local:80 [fd00::1]:443 tcp://git.test:22 front.test ech`
 	d, err := parseDomains(list)
-	if err != nil || len(d.listed) != 8 {
+	if err != nil || len(d.listed) != 9 {
 		t.Fatalf("%v %v", d, err)
 	}
 	for _, c := range []struct {
@@ -22,6 +22,8 @@ func TestEscapeM1Decide(t *testing.T) {
 	}{
 		{"api.test:443", "api.test:443", mcp.Listed},
 		{"API.test:443", "API.test:443", mcp.Listed},
+		{"api.test:22", "api.test:22", mcp.Ask},
+		{"api.test:*", "api.test:*", mcp.Ask},
 		{"x.api.test", "x.api.test", mcp.Ask},
 		{"*.api.test", "*.api.test", mcp.Ask},
 		{"a.corp.test:443", "a.corp.test:443", mcp.Listed},
@@ -31,6 +33,8 @@ func TestEscapeM1Decide(t *testing.T) {
 		{"corp.test", "corp.test", mcp.Ask},
 		{"a.corp.test:443 methods=GET", "a.corp.test:443 methods=GET", mcp.Listed},
 		{"a.corp.test:443 private", "", mcp.Refused},
+		{"front.test ech", "front.test ech", mcp.Listed},
+		{"api.test ech", "", mcp.Refused}, {"x.test ech", "", mcp.Refused}, {"pypi.org:443 ech", "", mcp.Refused}, {"ech", "", mcp.Refused},
 		{"tcp://a.corp.test:443", "tcp://a.corp.test:443", mcp.Ask},
 		{"db.inner.test:5432", "db.inner.test:5432 private", mcp.Listed},
 		{"db.inner.test:5432 private", "db.inner.test:5432 private", mcp.Listed},

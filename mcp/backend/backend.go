@@ -58,6 +58,9 @@ type Request struct {
 	// OwnImage and OwnEgress are set if the caller specified an image or a mode. With a key, it is an error if they
 	// differ from the sandbox's.
 	OwnImage, OwnEgress bool `json:",omitempty"`
+	// UnaskedLimits names the limits in Spec that the caller did not specify. With a key, they may differ from the
+	// sandbox's.
+	UnaskedLimits []string `json:",omitempty"`
 
 	Command string        `json:",omitempty"` // for /bin/sh -c; empty for Create
 	Env     []string      `json:",omitempty"`

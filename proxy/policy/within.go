@@ -23,6 +23,8 @@ func (r Rule) NotForModels() string {
 		return "it is an address"
 	case r.private:
 		return "private addresses"
+	case r.ech:
+		return "encrypted names"
 	case host == "":
 		return "it names nothing"
 	case !strings.Contains(host, "."):
@@ -37,20 +39,21 @@ func (r Rule) NotForModels() string {
 }
 
 // Within restricts r to outer, a rule that an operator wrote. The result has r's host, r's ports or else outer's,
-// and the options of the rule that has some. ok is false if r exceeds outer, both have options, or r is private.
+// and the options of the rule that has some. ok is false if r exceeds outer, both have options, or r is private or
+// allows encrypted ClientHellos.
 func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 	_, list, err := splitPorts(strings.TrimPrefix(outer.words, "tcp://"))
 	if host, own, err2 := splitPorts(strings.TrimPrefix(r.words, "tcp://")); err == nil && err2 == nil && own == "" && list != "" && !r.prefix.IsValid() {
-		r.words, r.ports = strings.TrimSuffix(r.words, host)+host+":"+list, outer.ports
+		r.words, r.ports, r.every = strings.TrimSuffix(r.words, host)+host+":"+list, outer.ports, outer.every
 	}
 	switch {
 	case !outer.coversRule(r):
 		return Rule{}, false
 	case r.hasOptions():
-		return r, !outer.hasOptions() && !r.private
+		return r, !outer.hasOptions() && !r.private && !r.ech
 	}
 	in := outer
-	in.words, in.name, in.zone, in.prefix, in.all, in.ports, in.raw = r.words, r.name, r.zone, r.prefix, r.all, r.ports, r.raw
+	in.words, in.name, in.zone, in.prefix, in.all, in.ports, in.every, in.raw = r.words, r.name, r.zone, r.prefix, r.all, r.ports, r.every, r.raw
 	in.text = in.Words()
 	return in, true
 }
@@ -85,7 +88,7 @@ func (r Rule) coversRule(other Rule) bool {
 	if other.raw && !r.raw {
 		return false
 	}
-	return r.coversHosts(other) && r.coversPorts(other.ports)
+	return r.coversHosts(other) && r.coversPorts(other)
 }
 
 func (r Rule) coversHosts(other Rule) bool {
@@ -104,11 +107,23 @@ func (r Rule) coversHosts(other Rule) bool {
 	return false
 }
 
-func (r Rule) coversPorts(list []ports) bool {
-	if len(r.ports) == 0 {
-		return true
-	}
-	return len(list) > 0 && !slices.ContainsFunc(list, func(p ports) bool {
-		return !slices.ContainsFunc(r.ports, func(own ports) bool { return own.from <= p.from && p.to <= own.to })
+func (r Rule) coversPorts(other Rule) bool {
+	own := r.allowed()
+	return !slices.ContainsFunc(other.allowed(), func(p ports) bool {
+		return !slices.ContainsFunc(own, func(o ports) bool { return o.from <= p.from && p.to <= o.to })
 	})
+}
+
+// allowed returns the ports that r covers as an allow rule.
+func (r Rule) allowed() (list []ports) {
+	switch {
+	case len(r.ports) > 0:
+		return r.ports
+	case r.every:
+		return []ports{{1, 65535}}
+	}
+	for _, port := range web {
+		list = append(list, ports{port, port})
+	}
+	return list
 }

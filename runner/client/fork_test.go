@@ -400,7 +400,12 @@ func TestKey(t *testing.T) {
 		t.Errorf("with the port that it listens on: %+v", s)
 	}
 	// A failed creation removes nothing.
+	taken, err := client.Create(ctx, runner.Spec{Name: "taken", Lifetime: runner.Persistent, Out: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, change := range map[string]func(*runner.Spec){
+		"name":  func(s *runner.Spec) { s.Name = "taken" },
 		"input": func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: c.dir + "/none", Name: "n"}} },
 		"image": func(s *runner.Spec) {
 			s.Image, s.Rootfs = "x", &runner.Rootfs{Digest: "sha256:x", Store: c.dir, Layers: []string{"sha256:" + strings.Repeat("0", 64)}}
@@ -414,6 +419,9 @@ func TestKey(t *testing.T) {
 		if s := keyed(nil); s.ID != other.ID {
 			t.Errorf("it was removed for want of another one's %s", what)
 		}
+	}
+	if err := client.Remove(ctx, taken.ID); err != nil {
+		t.Fatal(err)
 	}
 	again := keyed(replace)
 	if again.ID == other.ID || !again.Replaced {

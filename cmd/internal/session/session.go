@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -177,7 +178,11 @@ func given(r backend.Request, ref imageref.Ref) []runner.Argument {
 	if mode == "" {
 		mode = egress.None
 	}
-	all := append(runner.Arguments(r.Spec),
+	all := runner.Arguments(r.Spec)
+	for i := range all {
+		all[i].Default = slices.Contains(r.UnaskedLimits, all[i].Name)
+	}
+	all = append(all,
 		runner.Argument{Name: "image", Value: base.Word(ref), Default: !r.OwnImage},
 		runner.Argument{Name: "egress", Value: mode, Default: !r.OwnEgress})
 	if len(r.Domains) > 0 {
@@ -206,10 +211,14 @@ func (d *Service) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// PruneOutputs removes unused output directories: the empty ones, and all but the newest most.
+// PruneOutputs removes unused output directories: the empty ones, and all but the newest most. The directories of
+// all doors lie in one root, so it asks the runner as the command line, which sees every sandbox.
 func (d *Service) PruneOutputs(ctx context.Context, most int) error {
+	all := connection{opts: d.opts.Runner}
+	all.opts.Door = runner.DoorCLI
+	defer all.close()
 	_, err := outputs.Prune(outputs.Options{Root: d.root, Most: most, InUse: func() (list []runner.Info, err error) {
-		err = d.conn.with(ctx, func(live *client.Client) error {
+		err = all.with(ctx, func(live *client.Client) error {
 			list, err = live.List(ctx)
 			return err
 		})

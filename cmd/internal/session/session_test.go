@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/images/imageref"
+	"demesne/mcp/backend"
+	"demesne/runner"
 )
 
 // TestOpenResolved checks that a link that was put into a resolved path is not followed, at any position.
@@ -25,5 +29,18 @@ func TestOpenResolved(t *testing.T) {
 		if err == nil {
 			f.Close()
 		}
+	}
+}
+
+// TestGivenLimits checks that a limit that the caller left out is a default of a keyed sandbox, so that it may differ
+// from the sandbox's own.
+func TestGivenLimits(t *testing.T) {
+	r := backend.Request{Spec: runner.Spec{Limits: runner.Limits{CPUs: 2, PIDs: 10}}, UnaskedLimits: []string{"cpus"}}
+	got := map[string]bool{}
+	for _, a := range given(r, imageref.Ref{}) {
+		got[a.Name] = a.Default
+	}
+	if !got["cpus"] || got["pids"] {
+		t.Errorf("defaults: %v", got)
 	}
 }
