@@ -154,7 +154,8 @@ func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, sent int, up net.Conn) {
 	if !f.send(up, head[sent:end], bytes) {
 		return
 	}
-	verdicts, done := make(chan verdict, 1), make(chan struct{})
+	// A server asks once (RFC 8446, 4.1.4), or again as an error. Until the client has seen that, copying must go on.
+	verdicts, done := make(chan verdict, 2), make(chan struct{})
 	go func() {
 		f.answers(c, up, bytes, verdicts)
 		close(done)

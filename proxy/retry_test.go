@@ -177,6 +177,32 @@ func TestEscapeN31Order(t *testing.T) {
 	}
 }
 
+// TestRetryTwice checks that the client receives the whole of a second HelloRetryRequest before it answers the
+// first.
+func TestRetryTwice(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
+	c := r.named("allowed.test", 443)
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.Write(clientHello(t, &tls.Config{ServerName: "allowed.test"}))
+	up, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	again, cut := retryRecord(), recordHeader+serverHelloEnd
+	for _, piece := range [][]byte{again, again[:cut], again[cut:]} {
+		up.Write(piece)
+		if _, err := io.ReadFull(c, make([]byte, len(piece))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestServerScan checks that a stream which does not begin like a TLS server has no retry, and that the scan
 // keeps little of it.
 func TestServerScan(t *testing.T) {
