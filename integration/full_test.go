@@ -39,7 +39,7 @@ func TestFullDisk(t *testing.T) {
 		other=$(demesne run --background --out $OUT/3 -- sleep 1000)
 		while ! test -d $OUT/2 || ! test -d $OUT/3 || demesne jobs | grep -q queued; do sleep 0.02; done
 		fill
-		for args in "create --out $OUT/4" "fork --out $OUT/5 box" "snapshot box" "run --background -- true" "verify --write $HOME/boxes"; do
+		for args in "create --out $OUT/4" "fork --out $OUT/5 box" "snapshot box" "run --background -- true" "manifest verify --write $HOME/boxes"; do
 			demesne $args >$OUT/said 2>&1; echo "$args: $?, $(wc -l < $OUT/said) lines, $(grep -c '^hint: df' $OUT/said) hint"
 		done 2>&1 | sed "s:$OUT::; s:$HOME::"
 		demesne stop box
@@ -57,7 +57,7 @@ func TestFullDisk(t *testing.T) {
 fork --out /5 box: 125, 2 lines, 1 hint
 snapshot box: 125, 2 lines, 1 hint
 run --background -- true: 125, 2 lines, 1 hint
-verify --write /boxes: 125, 2 lines, 1 hint
+manifest verify --write /boxes: 125, 2 lines, 1 hint
 kept
 kept
 wait 3

@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 demesne=${DEMESNE:-demesne}
 out=$(mktemp -d)
 box=$("$demesne" create)
-trap '"$demesne" stop "$box" > /dev/null; rm -rf "$out"' EXIT
+trap '"$demesne" rm "$box" > /dev/null; rm -rf "$out"' EXIT
 "$demesne" exec "$box" -- sh -c 'mkdir -p /srv; echo "rows,sum" > /srv/head; (sleep 300 &)'
 "$demesne" cp data.csv "$box:/srv/data.csv"
 "$demesne" exec "$box" -- sh -c '{ cat /srv/head; awk -F, "NR > 1 { n++; s += \$2 } END { print n \",\" s }" /srv/data.csv; } > /srv/results.csv'
