@@ -349,7 +349,7 @@ func TestMCPArguments(t *testing.T) {
 		{[]string{"--help"}, 0, "usage: demesne-mcp"},
 		{[]string{"--http", "0.0.0.0:0"}, 1, "a bearer token is required"},
 		{[]string{"--token-file", "/x"}, 1, "only with --http"},
-		{[]string{"serve"}, 1, `argument "serve": not wanted`},
+		{[]string{"serve"}, 1, `unexpected argument "serve"`},
 		{[]string{"--http", "127.0.0.1:0", "--token-file", "/nonexistent"}, 1, "read token: "},
 		{[]string{"job", "job-x"}, 1, "job not found"},
 	} {

@@ -129,11 +129,11 @@ executable, 127 not found, 128+n ended by signal n.`,
 
 func createCommand() command {
 	return command{
-		name: "create", usage: []string{"[flags]"}, summary: "make a sandbox that stays",
-		about: `Makes a sandbox without running anything in it and prints its id. It lives until it is
-stopped or its time is up, whoever else ends. With --key it prints the id of the one that has
-the key. Flags that are left out are that one's; a flag that differs is an error, which names what
-differs, unless --replace says to remove it with its files and make it anew.`,
+		name: "create", usage: []string{"[flags]"}, summary: "make a persistent sandbox",
+		about: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or
+its time is up. With --key it prints the id of the sandbox that has the key. A flag that is left out
+takes that sandbox's value. A flag that differs is an error that names the difference, unless --replace
+says to remove the sandbox with its files and make a new one.`,
 		examples: []example{
 			{"one with a name, on a directory of sources", "demesne create --name build --image go --workspace ~/src/app"},
 			{"and a command in it", "demesne exec build -- make"},

@@ -61,7 +61,7 @@ func oneSandbox(args []string) (string, error) {
 	case len(args) == 0:
 		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
 	case len(args) > 1:
-		return "", fmt.Errorf("argument %q: not wanted", args[1])
+		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}
 	return args[0], nil
 }

@@ -155,7 +155,7 @@ func cmdHelp(a *app, o *options, args []string) (int, error) {
 
 func cmdVersion(a *app, _ *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	return a.print(fmt.Sprintf("demesne %s (%s, %s/%s)\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 }

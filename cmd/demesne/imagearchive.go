@@ -97,7 +97,7 @@ func intoFile(path string, fill func(*os.File) error) error {
 // oneImage parses the operand of a command that takes exactly one image name.
 func oneImage(args []string) (imageref.Ref, error) {
 	if len(args) > 1 {
-		return imageref.Ref{}, fmt.Errorf("argument %q: not wanted", args[1])
+		return imageref.Ref{}, fmt.Errorf("unexpected argument %q", args[1])
 	}
 	refs, err := named(args)
 	if err != nil {

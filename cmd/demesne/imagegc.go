@@ -28,7 +28,7 @@ type freedInfo struct {
 // no image uses any more.
 func cmdGC(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	switch {
 	case o.runner:

@@ -47,7 +47,7 @@ func infoOf(l images.Listed) imageInfo {
 func cmdImages(a *app, o *options, args []string) (int, error) {
 	switch {
 	case len(args) > 1 || len(args) == 1 && args[0] != "check":
-		return 0, fmt.Errorf("argument %q: not wanted", args[len(args)-1])
+		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])
 	case len(args) == 1:
 		return cmdVerify(a, o)
 	}

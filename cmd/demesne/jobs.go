@@ -55,7 +55,7 @@ func logsFlags(o *options) flagSet {
 
 func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	store, err := openJobs()
 	if err != nil {
@@ -172,7 +172,7 @@ func (a *app) outcomeOf(j *jobs.Job) int {
 
 func cmdLogs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 1 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[1])
+		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
 	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {

@@ -28,7 +28,7 @@ func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
 
 func cmdLs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	return a.with(func(ctx context.Context, eng engine) (int, error) {
 		infos, err := eng.List(ctx)
@@ -169,7 +169,7 @@ func remove(ctx context.Context, eng engine, id string) error {
 
 func cmdCheck(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, fmt.Errorf("argument %q: not wanted", args[0])
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	return a.with(func(ctx context.Context, eng engine) (int, error) {
 		probes, err := eng.Check(ctx)

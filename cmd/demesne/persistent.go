@@ -34,7 +34,7 @@ func replaceFlag(o *options) flagSet {
 func lifeFlags(o *options) flagSet {
 	return flagSet{
 		{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
-			help: "how long it stays after the last command in it, unless stopped (default 48h)"},
+			help: "how long it exists after the last command in it (default 48h)"},
 		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
 			help: "how long it stays at the most, used or not (default for ever)"},
 		{group: groupSandbox, long: "pause-idle", arg: "DURATION", set: durationFlag(&o.pauseIdle),

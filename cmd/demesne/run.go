@@ -127,7 +127,7 @@ func (a *app) warnMinimal(verb string, level runner.Level) {
 
 func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, hinted(fmt.Errorf("argument %q: not wanted", args[0]),
+		return 0, hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs nothing: demesne exec ID -- %s does, afterwards", args[0])
 	}
 	spec, err := o.spec()

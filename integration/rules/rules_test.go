@@ -81,7 +81,7 @@ func programs(t *testing.T, f func(path, src string)) {
 // TestRuleErrors checks that error messages begin in lower case and do not say "failed" or "unable": an error
 // already means that.
 func TestRuleErrors(t *testing.T) {
-	bad := regexp.MustCompile(`(?:errors\.New|[Ee]rrorf)\((?:wire\.\w+, )?["` + "`" + `](?:[A-Z][a-z]|[Ff]ailed|[Uu]nable|[Cc]ould not|[Cc]annot)`)
+	bad := regexp.MustCompile(`(?:errors\.New|[Ee]rrorf)\((?:ipc\.\w+, )?["` + "`" + `](?:[A-Z][a-z]|[Ff]ailed|[Uu]nable|[Cc]ould not|[Cc]annot)`)
 	programs(t, func(path, src string) {
 		for _, found := range bad.FindAllString(src, -1) {
 			t.Errorf("%s: %s", path, found)
