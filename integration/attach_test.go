@@ -13,7 +13,7 @@ func TestAttach(t *testing.T) {
 	b.create("--name", "box")
 	first := b.terminal("exec", "-t", "box", "--", "sh", "-c", `echo here-$((1+1)); while read -r line; do echo "got <$line>"; (sleep 0.3; echo "later <$line>") & done`)
 	first.expect("here-2")
-	b.refused(t, "somebody has the terminal", "attach", "box")
+	b.refused(t, "another caller has the terminal", "attach", "box")
 	first.typ("one\r")
 	first.expect("got <one>")
 	first.typ("\x10\x11")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The cases of escapes.md that need the whole path from a command to the internet. Packages proxy and netns test
+// The attack cases that need the whole path from a command to the internet. Packages proxy and netns test
 // the others.
 
 // TestEscapeN1N28NoOtherWay checks that a program gains no access by changing its environment, its hosts file or

@@ -52,7 +52,7 @@ func TestEgressSecretLive(t *testing.T) {
 			n.Errorf("a restart without its secret: %+v", r)
 		}
 		if r := exec(nil, kept, "-c", "true"); r.stderr != "" {
-			n.Errorf("it is told twice: %+v", r)
+			n.Errorf("it is said twice: %+v", r)
 		}
 		refused("too late", "secret TOKEN: started without it", exec(secret, kept, "-c", "true"))
 		n.must("stop", kept)

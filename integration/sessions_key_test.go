@@ -24,7 +24,7 @@ func TestSessionKey(t *testing.T) {
 		t.Errorf("after a stop: %+v", r)
 	}
 	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
-		t.Errorf("it is told twice: %+v", r)
+		t.Errorf("it is said twice: %+v", r)
 	}
 	if all := strings.Fields(b.must("ls", "-q")); len(all) != 1 || all[0] != id {
 		t.Errorf("there are %q", all)

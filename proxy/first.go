@@ -326,7 +326,7 @@ func (f *flow) closeSpare() {
 	}
 }
 
-// spareFor returns the spare connection for a request, or nil if there is none that it may use.
+// spareFor returns the spare connection for a request, or nil if it may use no such connection.
 func (f *flow) spareFor() net.Conn {
 	if f.over == nil {
 		return nil

@@ -101,7 +101,7 @@ func TestImageLayers(t *testing.T) {
 	})
 }
 
-// TestImageHostile tests the shapes of escapes.md F8 and F9. Whatever an image has at the paths this package uses,
+// TestImageHostile tests the shapes of F8 and F9. Whatever an image has at the paths this package uses,
 // the tree must mount, and nothing outside it may change.
 func TestImageHostile(t *testing.T) {
 	if !nstest.Enter(t) {

@@ -71,7 +71,7 @@ var hints = map[ipc.Code]string{
 	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees one",
 	ipc.CodeDiffers:       "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
 	ipc.CodeBusy:          "demesne stop ID ends its processes, and keeps its files",
-	ipc.CodeNoSpace:       "df tells which disk is full; demesne gc frees what nothing needs of ours, and demesne rm a sandbox's files",
+	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data, and demesne rm a sandbox's files",
 	ipc.CodeRequirement:   "demesne check names what is missing and the line that fixes it",
 }
 

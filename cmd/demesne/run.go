@@ -42,10 +42,10 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
 	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
-		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes one that stays")
+		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
 	if o.queue && o.key == "" {
-		return nil, hinted(errors.New("--queue: a run's sandbox is its own"), "--key KEY names one that stays")
+		return nil, hinted(errors.New("--queue: a run's sandbox is its own"), "--key KEY names a persistent sandbox")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {

@@ -147,7 +147,7 @@ func direction(dir, path string) string {
 	switch allowed, known := rooms[from]; {
 	case to == "":
 	case from == "internal":
-		return "a leaf imports nothing of ours"
+		return "a leaf imports no package of demesne"
 	case !known:
 		return from + " is no room"
 	case from == "integration" && room(to) != from:
@@ -191,7 +191,7 @@ func TestRuleDirections(t *testing.T) {
 		{"cmd/demesne-images", "demesne/cmd/demesne", "nobody imports a program"},
 		{"cmd/demesne", "demesne/cmd/internal/version", ""},
 		{"mcp", "demesne/cmd/internal/version", "nobody imports a program"},
-		{"internal/suggest", "demesne/runner", "a leaf imports nothing of ours"},
+		{"internal/suggest", "demesne/runner", "a leaf imports no package of demesne"},
 		{"images", "demesne/internal/suggest", ""},
 		{"extra", "demesne/runner", "extra is no room"},
 	} {

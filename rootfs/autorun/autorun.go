@@ -2,7 +2,7 @@
 // an editor's task.
 //
 // A sandbox may write such a file. A user who takes it out and works beside it then runs what the sandbox wrote
-// (escapes.md F5, F6). The table helps to review a sandbox's files; it does not mean that all other files are safe.
+// (F5, F6). The table helps to review a sandbox's files; it does not mean that all other files are safe.
 // The package looks only at the path.
 package autorun
 

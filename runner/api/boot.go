@@ -53,7 +53,7 @@ type NSID struct {
 }
 
 // FileUserNS names the descriptor of a caller's user namespace, with which it identifies itself. A sandboxed process
-// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (escapes.md
+// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (SECURITY.md
 // P9).
 const FileUserNS = "userns"
 

@@ -181,13 +181,13 @@ func ours(dir string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if sys := st.Sys().(*syscall.Stat_t); !st.IsDir() || int(sys.Uid) != os.Getuid() {
-		return nil, fmt.Errorf("use %q: not a directory of ours", dir)
+		return nil, fmt.Errorf("use %q: not a directory that this user owns", dir)
 	}
 	return st, nil
 }
 
 // outside refuses a path that would expose the run directory to a sandbox. A process that can connect to the socket
-// there controls the runner, and a read-only mount does not prevent connect(2) (escapes.md F1, P9).
+// there controls the runner, and a read-only mount does not prevent connect(2) (F1, P9).
 func (d *runDir) outside(path string) error {
 	run, err := filepath.EvalSymlinks(d.path)
 	if err != nil {

@@ -162,7 +162,7 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 }
 
 // openSource opens the file that the caller named. If named is set, the path must not contain symbolic links: the
-// caller has resolved them. A link there is newer and may come from a sandbox that has the directory (escapes.md F2,
+// caller has resolved them. A link there is newer and may come from a sandbox that has the directory (F2,
 // F13).
 func openSource(path string, named bool) (*os.File, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}

@@ -37,7 +37,7 @@ func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
 	}
 	recent, ok := x.screen.take(c)
 	if !ok {
-		return nil, nil, ipc.Errorf(ipc.CodeBusy, "attach to sandbox %q: somebody has the terminal of its command", s.id)
+		return nil, nil, ipc.Errorf(ipc.CodeBusy, "attach to sandbox %q: another caller has the terminal of its command", s.id)
 	}
 	x.leaveIfGone(c)
 	tty, err := dup(x.tty)

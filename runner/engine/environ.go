@@ -11,7 +11,7 @@ import (
 )
 
 // defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
-// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (escapes.md P14). --env passes single variables.
+// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables.
 var defaultEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",

@@ -15,7 +15,7 @@
 //
 // A sandbox can reach neither socket. The caller socket lives in a directory of mode 0700 that is never mounted. The
 // inner end of the init socket is close-on-exec, in a process whose memory the workload cannot read. Both sides
-// still treat their input as hostile: sizes are bounded, and unexpected descriptors are closed (escapes.md P10).
+// still treat their input as hostile: sizes are bounded, and unexpected descriptors are closed (P10).
 package ipc
 
 import (

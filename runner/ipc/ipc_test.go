@@ -86,7 +86,7 @@ func TestFilesByName(t *testing.T) {
 }
 
 // TestUnnamedDescriptorIsRefused: a message that names fewer or more descriptors than it carries is refused, and all
-// its descriptors are closed (escapes.md P10).
+// its descriptors are closed (P10).
 func TestUnnamedDescriptorIsRefused(t *testing.T) {
 	a, b, err := Pair()
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 
 // harden protects PID 1 from the processes beside it.
 func harden() {
-	// No ptrace, no core dump, and /proc/1 belongs to root: escapes.md P6, F14.
+	// No ptrace, no core dump, and /proc/1 belongs to root: P6, F14.
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	unix.Umask(0o022)
 	noCores()
 	// Commands get only the descriptors passed to them, none that PID 1 inherited or the Go runtime opened
-	// (escapes.md F11).
+	// (F11).
 	if unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) != nil { // before Linux 5.11
 		for fd := socketFD; fd < 4096; fd++ {
 			unix.CloseOnExec(fd)

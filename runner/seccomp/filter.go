@@ -2,7 +2,7 @@
 // for a demesne program that reads data from networks.
 //
 // The filter of a sandbox is a deny-list over the calls of Linux 6.18: of those, calls not listed are allowed.
-// A call number that a newer kernel adds returns ENOSYS (escapes.md P27). The filter is the second line of
+// A call number that a newer kernel adds returns ENOSYS (P27). The filter is the second line of
 // defence. Namespaces, Landlock and the lack of capabilities decide what a workload may do. The filter removes
 // kernel features that have allowed escapes in the past: namespaces and the mount API, bpf, io_uring, keyrings,
 // exotic socket families and more. It works by number and, where one number does many things, by argument.
@@ -15,7 +15,7 @@
 // The compiler avoids three mistakes that have let programs bypass filters:
 //
 //   - A foreign architecture (int 0x80) kills the process. x32 numbers return ENOSYS, as all unknown numbers
-//     do: the listed numbers have another meaning there (escapes.md P2).
+//     do: the listed numbers have another meaning there (P2).
 //   - An argument that the kernel takes as 32 bits is compared by its low word only. To the kernel,
 //     ioctl(fd, TIOCSTI | 1<<32) is TIOCSTI (CVE-2019-10063, P4).
 //   - Flag words are tested bit by bit, never for equality.

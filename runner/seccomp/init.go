@@ -7,7 +7,7 @@ import (
 )
 
 // Init returns the program that stops a workload from changing the limits and the scheduling of PID 1
-// (escapes.md P22). For these calls the kernel checks only user ids, and PID 1 has the same user id as its
+// (P22). For these calls the kernel checks only user ids, and PID 1 has the same user id as its
 // commands.
 //
 // The calls take a process or a thread id. The threads of PID 1 are the first tasks of its pid namespace, and

@@ -49,7 +49,7 @@ func rules(o pid1api.SeccompOptions) []rule {
 }
 
 // namespaces refuses calls that create or enter namespaces, and mounts. A user namespace exposes much of the
-// kernel to the process that creates it (escapes.md P3, F16).
+// kernel to the process that creates it (P3, F16).
 func namespaces() []rule {
 	return []rule{
 		{do: errno(unix.EPERM), when: []cond{has(0, cloneNamespaces)}, calls: []uint32{unix.SYS_CLONE}},
@@ -68,7 +68,7 @@ func namespaces() []rule {
 // kernelParts refuses calls completely, with and without nesting.
 func kernelParts() []rule {
 	return []rule{
-		// io_uring is a second way to most system calls, around this filter (escapes.md P1). After ENOSYS event
+		// io_uring is a second way to most system calls, around this filter (P1). After ENOSYS event
 		// loops use epoll.
 		{do: errno(unix.ENOSYS), calls: []uint32{
 			unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -102,7 +102,7 @@ func arguments() []rule {
 		// Before Linux 6.7 (or a backport of its fix) any file of a btrfs is accepted as the source. Its whole
 		// subvolume, such as /home, then appears below a writable directory.
 		deny(btrfsSnapshot), deny(btrfsSnapshotV2),
-		// Inode flags would remain on the files outside the sandbox (escapes.md F22).
+		// Inode flags would remain on the files outside the sandbox (F22).
 		deny(fsSetFlags), deny(fsSetXattr),
 	}
 	for _, request := range loadsModule {
@@ -137,7 +137,7 @@ var inetSockets = []struct {
 }
 
 // sockets allows AF_UNIX, AF_INET, AF_INET6 and NETLINK_ROUTE of AF_NETLINK. Other families have led to escapes
-// (escapes.md N30, F20). noSocket allows only socketpair(2). Without a mount namespace a process can connect to
+// (N30, F20). noSocket allows only socketpair(2). Without a mount namespace a process can connect to
 // every socket with a path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1).
 func sockets(noSocket bool) []rule {
 	socket := []uint32{unix.SYS_SOCKET}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process identifies a process uniquely among all that ever ran on this machine (escapes.md P18). A pid alone can be
+// Process identifies a process uniquely among all that ever ran on this machine (P18). A pid alone can be
 // reused.
 type Process struct {
 	Boot  string `json:"boot_id"`

@@ -80,7 +80,7 @@ func member(size string, data int, list ...int64) []byte {
 	return b.Bytes()
 }
 
-// TestSparseHostile: lists of extents that Pack never writes (escapes.md F25).
+// TestSparseHostile: lists of extents that Pack never writes (F25).
 func TestSparseHostile(t *testing.T) {
 	for name, c := range map[string]struct {
 		stream []byte

@@ -56,7 +56,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestRelayHostile: streams that Pack never writes (escapes.md F2, F17, P16, P17).
+// TestRelayHostile: streams that Pack never writes (F2, F17, P16, P17).
 func TestRelayHostile(t *testing.T) {
 	one := func(h tar.Header) []byte {
 		var b bytes.Buffer

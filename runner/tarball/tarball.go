@@ -6,7 +6,7 @@
 //	Unpack(r, root, …)        ◀──stdout──  demesne-init get PATH: Pack
 //
 // Both sides run this code. Inside, it runs as the sandbox's user, confined like any command there. So the host never
-// opens a path of the sandbox, and only receives a stream, with limits (escapes.md F2, F17, P16). On the host every
+// opens a path of the sandbox, and only receives a stream, with limits (F2, F17, P16). On the host every
 // name is used below an os.Root, and no file is created through a link. Links, devices and set-user-id bits never
 // leave the sandbox.
 //
