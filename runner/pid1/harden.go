@@ -98,50 +98,62 @@ func protectInit() error {
 	return seccomp.LoadThread(prog)
 }
 
-// lastThread returns the highest thread id of PID 1, or 0 outside a sandbox's own pid namespace.
-func lastThread() (last uint32) {
+// lastThread returns the highest thread id of PID 1, or 0 outside a sandbox's own pid namespace. It waits for
+// the threads that the Go runtime has asked another thread to create and that do not exist yet.
+func lastThread() uint32 {
 	pid := os.Getpid()
 	if pid != 1 {
 		return 0
 	}
-	if last := lastListed(); last != 0 {
-		return last
+	for {
+		n, last := listedThreads()
+		if n == 0 {
+			n, last = signalledThreads(pid)
+		}
+		if planned, _ := runtime.ThreadCreateProfile(nil); n >= planned {
+			return last
+		}
+		runtime.Gosched()
 	}
+}
+
+// signalledThreads counts the threads of process pid and returns the highest id.
+func signalledThreads(pid int) (n int, last uint32) {
 	for tid := 1; tid < firstReused; tid++ {
 		// If Landlock refuses the signal to a thread of another domain, the thread exists.
 		if err := unix.Tgkill(pid, tid, 0); !is(err, unix.ESRCH) {
-			last = uint32(tid)
+			n, last = n+1, uint32(tid)
 		}
 	}
-	return last
+	return n, last
 }
 
-// lastListed does the work of lastThread through /proc, in a tenth of the time. It returns 0 if /proc belongs
-// to another pid namespace, where this process does not have id 1.
-func lastListed() (last uint32) {
+// listedThreads does the work of signalledThreads through /proc, in a tenth of the time. It returns 0 if /proc
+// belongs to another pid namespace, where this process does not have id 1.
+func listedThreads() (n int, last uint32) {
 	var self [8]byte
 	if n, err := unix.Readlink("/proc/self", self[:]); err != nil || string(self[:n]) != "1" {
-		return 0
+		return 0, 0
 	}
 	// os.ReadDir would start the poller.
 	fd, err := unix.Open("/proc/self/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	defer unix.Close(fd)
 	// Far more than PID 1's threads need: 24 bytes each.
 	buf := make([]byte, 32<<10)
-	n, err := unix.Getdents(fd, buf)
+	size, err := unix.Getdents(fd, buf)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+	_, _, names := unix.ParseDirent(buf[:size], -1, nil)
 	for _, name := range names {
 		if tid, err := strconv.ParseUint(name, 10, 32); err == nil {
-			last = max(last, uint32(tid))
+			n, last = n+1, max(last, uint32(tid))
 		}
 	}
-	return last
+	return n, last
 }
 
 // spareThreads exceeds the number of goroutines of PID 1 that can block in system calls at once.
@@ -150,18 +162,20 @@ const spareThreads = 4
 // warm makes the Go runtime create its threads now, and closes done when they exist. The runtime keeps them and
 // needs no new thread later, when a limit may forbid one. A failure to create a thread is fatal to the runtime.
 func warm(done chan<- struct{}) {
-	var ready, release sync.WaitGroup
+	var ready, release, returned sync.WaitGroup
 	ready.Add(spareThreads)
 	release.Add(1)
 	for range spareThreads {
-		go func() {
+		returned.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread() // returns the thread; a goroutine that ends locked ends its thread
 			ready.Done()
 			release.Wait()
-		}()
+		})
 	}
 	ready.Wait()
 	release.Done()
+	// While a goroutine still holds its thread, the runtime may create one more to run another goroutine.
+	returned.Wait()
 	close(done)
 }
