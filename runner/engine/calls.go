@@ -6,6 +6,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
+	"demesne/runner/sandbox"
 )
 
 // serve answers one call.
@@ -55,15 +56,15 @@ var handlers = map[ipc.Op]handler{
 	}),
 	api.OpRestart: of((*caller).restart),
 	api.OpWait:    onExec((*caller).wait),
-	api.OpSignal: onExec(func(_ *caller, x *execution, t api.ExecTarget) (any, error) {
-		return nil, x.signal(syscall.Signal(t.Signal))
+	api.OpSignal: onExec(func(_ *caller, x *sandbox.Execution, t api.ExecTarget) (any, error) {
+		return nil, x.Signal(syscall.Signal(t.Signal))
 	}),
-	api.OpResize: onExec(func(_ *caller, x *execution, t api.ExecTarget) (any, error) {
-		return nil, x.resize(t.TTY)
+	api.OpResize: onExec(func(_ *caller, x *sandbox.Execution, t api.ExecTarget) (any, error) {
+		return nil, x.Resize(t.TTY)
 	}),
-	api.OpOpen:    onSandbox(func(s *sandbox, _ api.Target) (api.Opened, error) { return s.open() }),
-	api.OpStop:    onSandbox(func(s *sandbox, t api.Target) (any, error) { return nil, s.stop(t.Keep) }),
-	api.OpInspect: onSandbox(func(s *sandbox, _ api.Target) (runner.Info, error) { return s.info(), nil }),
+	api.OpOpen:    onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (api.Opened, error) { return s.Open() }),
+	api.OpStop:    onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t.Keep) }),
+	api.OpInspect: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) { return s.Info(), nil }),
 	api.OpDiff:    of(func(c *caller, t api.Target, _ *ipc.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
 	api.OpLayer: of(func(c *caller, t api.LayerRequest, m *ipc.Message) (runner.Layered, error) {
 		return c.e.layer(t, m.File(api.FileLayer))
@@ -97,9 +98,9 @@ func of[T, R any](f func(*caller, T, *ipc.Message) (R, error)) handler {
 }
 
 // onExec makes a handler for calls about a command.
-func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handler {
+func onExec[R any](f func(*caller, *sandbox.Execution, api.ExecTarget) (R, error)) handler {
 	return of(func(c *caller, t api.ExecTarget, _ *ipc.Message) (reply R, err error) {
-		x, err := c.e.findExec(t)
+		x, err := c.e.results.Find(t)
 		if err != nil {
 			return reply, err
 		}
@@ -108,7 +109,7 @@ func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handl
 }
 
 // onSandbox makes a handler for calls about a sandbox, live or not.
-func onSandbox[R any](f func(*sandbox, api.Target) (R, error)) handler {
+func onSandbox[R any](f func(*caller, *sandbox.Sandbox, api.Target) (R, error)) handler {
 	return func(c *caller, m *ipc.Message) (any, ipc.Files, error) {
 		var t api.Target
 		if err := c.decode(m, &t); err != nil {
@@ -120,17 +121,65 @@ func onSandbox[R any](f func(*sandbox, api.Target) (R, error)) handler {
 			reply, err := c.e.absent(m.Op, t, rec, err)
 			return reply, nil, err
 		}
-		reply, err := f(s, t)
+		reply, err := f(c, s, t)
 		return reply, nil, err
 	}
 }
 
 // wait waits until a command has ended or the caller has disconnected.
-func (c *caller) wait(x *execution, _ api.ExecTarget) (*runner.Result, error) {
+func (c *caller) wait(x *sandbox.Execution, _ api.ExecTarget) (*runner.Result, error) {
 	select {
-	case <-x.done:
-		return x.result, nil
+	case <-x.Done():
+		return x.Result(), nil
 	case <-c.peer.Done():
 		return nil, ipc.ErrClosed
 	}
+}
+
+// exec starts a command in a live sandbox.
+func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
+	s, err := c.e.live(req.Sandbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !req.Open {
+		return s.Execute(c, req, m)
+	}
+	opened, err := s.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	reply, files, err := s.Execute(c, req, m)
+	if err == nil {
+		reply.Opened = &opened
+	}
+	return reply, files, err
+}
+
+// attach hands c the terminal of a command.
+func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
+	s, err := c.e.live(t.Sandbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Attach(c)
+}
+
+// answer forwards a caller's answer to the sandbox that asked.
+func (e *Engine) answer(a api.Answer) error {
+	s, err := e.find(a.Sandbox)
+	if err != nil {
+		return err
+	}
+	s.Answer(a)
+	return nil
+}
+
+// changeEgress changes the egress rules of a live sandbox.
+func (e *Engine) changeEgress(change runner.EgressChange) error {
+	s, err := e.find(change.Sandbox)
+	if err != nil {
+		return err
+	}
+	return s.ChangeEgress(change)
 }

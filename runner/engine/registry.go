@@ -3,38 +3,40 @@ package engine
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"demesne/runner"
-	"demesne/runner/api"
 	"demesne/runner/ipc"
+	"demesne/runner/limits"
+	"demesne/runner/sandbox"
 	"demesne/runner/store"
 )
 
-// claim registers s under its id and name. A name belongs to one live or persistent sandbox.
-func (e *Engine) claim(s *sandbox) error {
-	return e.ifFree(s, "", func() {
-		e.sandboxes[s.id] = s
+// claim registers s under its id and name. A name belongs to one live or persistent sandbox. most bounds the limits of
+// all live sandboxes together; nil: no bound.
+func (e *Engine) claim(s *sandbox.Sandbox, most *runner.Limits) error {
+	return e.ifFree(s, "", most, func() {
+		e.sandboxes[s.ID()] = s
 		e.linger.served = true
 	})
 }
 
 // ifFree calls then, with e.mu held, if the name of s is free and its limits fit. It ignores the sandbox with the id
 // without.
-func (e *Engine) ifFree(s *sandbox, without string, then func()) error {
-	if s.spec.Name != "" {
-		if rec, err := e.stopped(s.spec.Name); err == nil && rec.Info.ID != without {
+func (e *Engine) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, then func()) error {
+	name := s.Spec().Name
+	if name != "" {
+		if rec, err := e.stopped(name); err == nil && rec.Info.ID != without {
 			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.sandboxes {
-		if s.spec.Name != "" && other.id != without && !other.done() && (other.spec.Name == s.spec.Name || other.id == s.spec.Name) {
-			return nameInUse(s, &other.spec, other.id)
+		if name != "" && other.ID() != without && !other.Done() && (other.Spec().Name == name || other.ID() == name) {
+			return nameInUse(s, other.Spec(), other.ID())
 		}
 	}
-	if err := e.fits(s, without); err != nil {
+	if err := e.fits(s, without, most); err != nil {
 		return err
 	}
 	then()
@@ -43,85 +45,52 @@ func (e *Engine) ifFree(s *sandbox, without string, then func()) error {
 
 // nameInUse returns the error for a name that another sandbox has. It gives its id only to doors that see that
 // sandbox.
-func nameInUse(s *sandbox, other *runner.Spec, id string) error {
-	if !s.spec.Door.Sees(other) {
-		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.spec.Name)
+func nameInUse(s *sandbox.Sandbox, other *runner.Spec, id string) error {
+	if !s.Spec().Door.Sees(other) {
+		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.Spec().Name)
 	}
-	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.spec.Name, id)
-}
-
-// left reports whether c has disconnected.
-func (c *caller) left() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gone
-}
-
-// adopt makes c the owner of a one-shot sandbox. It returns false if c has disconnected.
-func (c *caller) adopt(s *sandbox) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.gone {
-		c.own[s] = true
-	}
-	return !c.gone
-}
-
-func (c *caller) disown(s *sandbox) {
-	c.mu.Lock()
-	delete(c.own, s)
-	c.mu.Unlock()
+	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.Spec().Name, id)
 }
 
 // find returns the sandbox with that id or name. It prefers a live one to one that is being removed from the table.
-func (e *Engine) find(idOrName string) (*sandbox, error) {
+func (e *Engine) find(idOrName string) (*sandbox.Sandbox, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.sandboxes[idOrName]; s != nil {
 		return s, nil
 	}
-	var over *sandbox
+	var done *sandbox.Sandbox
 	for _, s := range e.sandboxes {
 		switch {
-		case idOrName == "" || s.spec.Name != idOrName:
-		case s.done():
-			over = s
+		case idOrName == "" || s.Spec().Name != idOrName:
+		case s.Done():
+			done = s
 		default:
 			return s, nil
 		}
 	}
-	if over != nil {
-		return over, nil
+	if done != nil {
+		return done, nil
 	}
 	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
-}
-
-func (e *Engine) findExec(t api.ExecTarget) (*execution, error) {
-	e.mu.Lock()
-	x := e.recent[execKey{t.Sandbox, t.Exec}]
-	e.mu.Unlock()
-	if x == nil {
-		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
-	}
-	return x, nil
 }
 
 // list returns the live and the persistent sandboxes, oldest first.
 func (e *Engine) list() []runner.Info {
 	e.mu.Lock()
-	var boxes []*sandbox
+	var live []*sandbox.Sandbox
 	for _, s := range e.sandboxes {
-		boxes = append(boxes, s)
+		live = append(live, s)
 	}
 	e.mu.Unlock()
-	infos, live := make([]runner.Info, 0, len(boxes)), map[string]bool{}
-	for _, s := range boxes {
-		if s.done() { // it is being removed from the table
+	infos, ids := make([]runner.Info, 0, len(live)), map[string]bool{}
+	for _, s := range live {
+		if s.Done() { // it is being removed from the table
 			continue
 		}
-		infos, live[s.id] = append(infos, s.info()), true
+		infos, ids[s.ID()] = append(infos, s.Info()), true
 	}
-	infos = append(infos, e.listAsleep(live)...)
+	infos = append(infos, e.listStopped(ids)...)
 	slices.SortFunc(infos, olderFirst)
 	return infos
 }
@@ -136,10 +105,10 @@ func olderFirst(a, b runner.Info) int {
 func (e *Engine) count() (n int) {
 	live := map[string]bool{}
 	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
-		live[s.id] = true
+		live[s.ID()] = true
 	}
 	n = len(live)
-	for _, i := range e.listAsleep(live) {
+	for _, i := range e.listStopped(live) {
 		if i.State != runner.Snapshot {
 			n++
 		}
@@ -147,29 +116,15 @@ func (e *Engine) count() (n int) {
 	return n
 }
 
-// validName checks a sandbox name, which must also serve as a file name and as a shell word.
-func validName(name string) error {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	switch {
-	case name == "":
-		return nil
-	case len(name) > 64:
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: name is longer than 64 bytes")
-	case strings.Trim(name, letters+"_.-") != "", strings.IndexAny(name[:1], letters) != 0:
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q: name may have letters, digits and _.-, the first a letter or digit", name)
-	}
-	return nil
-}
-
 // locate finds the sandbox with that id or name: a live one, or the record of one that has files but no processes
 // of this runner.
-func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
+func (e *Engine) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) {
 	for {
 		s, unknown := e.find(idOrName)
-		if unknown == nil && !(s.done() && s.stays()) {
+		if unknown == nil && !(s.Done() && s.Stays()) {
 			return s, store.Record{}, nil
 		}
-		d, err := e.keeper()
+		d, err := e.on.Store()
 		if err != nil {
 			return nil, store.Record{}, unknown
 		}
@@ -186,9 +141,18 @@ func (e *Engine) locate(idOrName string) (*sandbox, store.Record, error) {
 	}
 }
 
+// live finds a sandbox that has processes of this runner.
+func (e *Engine) live(idOrName string) (*sandbox.Sandbox, error) {
+	s, rec, err := e.locate(idOrName)
+	if err == nil && s == nil {
+		err = sandbox.ErrStopped(rec)
+	}
+	return s, err
+}
+
 // stopped finds a sandbox that has files but no processes of this runner.
 func (e *Engine) stopped(idOrName string) (store.Record, error) {
-	if d, err := e.keeper(); err == nil {
+	if d, err := e.on.Store(); err == nil {
 		rec, err := d.Find(idOrName)
 		if err == nil && !e.lives(rec.Info.ID) {
 			return rec, nil
@@ -201,27 +165,27 @@ func (e *Engine) lives(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.sandboxes[id]
-	return s != nil && !s.done()
+	return s != nil && !s.Done()
 }
 
 // claimAgain registers s, unless it is live already. It then returns the live sandbox.
-func (e *Engine) claimAgain(s *sandbox) (other *sandbox, err error) {
+func (e *Engine) claimAgain(s *sandbox.Sandbox, most *runner.Limits) (other *sandbox.Sandbox, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if other := e.sandboxes[s.id]; other != nil && !other.done() {
+	if other := e.sandboxes[s.ID()]; other != nil && !other.Done() {
 		return other, nil
 	}
-	if err := e.fits(s, ""); err != nil {
+	if err := e.fits(s, "", most); err != nil {
 		return nil, err
 	}
-	e.sandboxes[s.id] = s
+	e.sandboxes[s.ID()] = s
 	e.linger.served = true
 	return nil, nil
 }
 
-// listAsleep returns the stopped sandboxes, for list.
-func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
-	d, err := e.keeper()
+// listStopped returns the stopped sandboxes, for list.
+func (e *Engine) listStopped(live map[string]bool) (infos []runner.Info) {
+	d, err := e.on.Store()
 	if err != nil {
 		return nil
 	}
@@ -232,10 +196,37 @@ func (e *Engine) listAsleep(live map[string]bool) (infos []runner.Info) {
 }
 
 // drop removes s from the table, unless a successor has taken its entry.
-func (e *Engine) drop(s *sandbox) {
+func (e *Engine) drop(s *sandbox.Sandbox) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sandboxes[s.id] == s {
-		delete(e.sandboxes, s.id)
+	if e.sandboxes[s.ID()] == s {
+		delete(e.sandboxes, s.ID())
 	}
+}
+
+// fits rejects s if its limits and those of the other live sandboxes together exceed most. It ignores the sandbox with
+// the id without. e.mu is held.
+func (e *Engine) fits(s *sandbox.Sandbox, without string, most *runner.Limits) error {
+	if most == nil {
+		return nil
+	}
+	var live []runner.Limits
+	for _, other := range e.sandboxes {
+		if other != s && other.ID() != without && !other.Done() {
+			live = append(live, other.Spec().Limits)
+		}
+	}
+	return limits.Fits(*most, s.Spec().Limits, live)
+}
+
+// ofSpec returns the live sandboxes whose Spec satisfies such.
+func (e *Engine) ofSpec(such func(*runner.Spec) bool) (found []*sandbox.Sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.sandboxes {
+		if !s.Done() && such(s.Spec()) {
+			found = append(found, s)
+		}
+	}
+	return found
 }

@@ -10,6 +10,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
+	"demesne/runner/sandbox"
 )
 
 // caller is one connection. It owns the one-shot sandboxes made through it, and they end with it.
@@ -20,12 +21,42 @@ type caller struct {
 
 	mu   sync.Mutex
 	gone bool
-	own  map[*sandbox]bool
+	own  map[*sandbox.Sandbox]bool
 	most *runner.Limits // bound on all sandboxes together; nil: no bound
 
 	ephemeral []string // snapshots that are removed with it
-	untold    []string // forks that are removed with it unless it calls about them
+	unacked   []string // forks that are removed with it unless it calls about them
 }
+
+// Left reports whether c has disconnected.
+func (c *caller) Left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// adopt makes c the owner of a one-shot sandbox. It returns false if c has disconnected.
+func (c *caller) adopt(s *sandbox.Sandbox) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.own[s] = true
+	}
+	return !c.gone
+}
+
+// Disown ends the ownership of adopt.
+func (c *caller) Disown(s *sandbox.Sandbox) {
+	c.mu.Lock()
+	delete(c.own, s)
+	c.mu.Unlock()
+}
+
+// Event sends c a message that it did not ask for.
+func (c *caller) Event(op ipc.Op, body any) error { return c.peer.Event(op, body) }
+
+// Done is closed when c has disconnected.
+func (c *caller) Done() <-chan struct{} { return c.peer.Done() }
 
 // accept serves callers until the listener is closed.
 func (e *Engine) accept(l *os.File) {
@@ -52,10 +83,13 @@ func (e *Engine) accept(l *os.File) {
 	}
 }
 
+// introTimeout bounds the wait for the first message of a caller.
+const introTimeout = 30 * time.Second
+
 // introduced reads a caller's first message. Only the socket's user can reach the socket. The check of the user
 // namespace rejects that user's workloads in sandboxes.
 func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
-	conn.SetReadDeadline(time.Now().Add(initTimeout))
+	conn.SetReadDeadline(time.Now().Add(introTimeout))
 	defer conn.SetReadDeadline(time.Time{})
 	m, err := conn.Recv()
 	if err != nil {
@@ -71,7 +105,7 @@ func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 		return intro, false
 	}
 	id, err := api.Identify(ns)
-	return intro, err == nil && id == e.boot.Callers
+	return intro, err == nil && id == e.on.Boot.Callers
 }
 
 // greet starts serving a connection. If the runner is ending, it closes the connection: the caller sees EOF before
@@ -88,9 +122,9 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		return
 	}
 	e.setLinger(intro)
-	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
+	c := &caller{e: e, door: intro.Door, own: map[*sandbox.Sandbox]bool{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
-	hello := api.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
+	hello := api.Hello{PID: os.Getpid(), Mode: e.on.Boot.Mode}
 	if err := c.peer.Event(api.OpHello, hello); err != nil {
 		conn.Close()
 	}
@@ -103,18 +137,20 @@ func (c *caller) run() {
 	c.peer.Close()
 	c.mu.Lock()
 	c.gone = true
-	var own []*sandbox
+	var own []*sandbox.Sandbox
 	for s := range c.own {
 		own = append(own, s)
 	}
 	c.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, s := range own {
-		wg.Go(func() { s.end("its caller ended") })
+		wg.Go(func() { s.End("its caller ended") })
 	}
 	wg.Wait()
-	c.pass()
-	c.e.left(c)
+	c.removeForks()
+	for _, s := range c.e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+		s.CallerLeft(c)
+	}
 	c.e.leave()
 }
 

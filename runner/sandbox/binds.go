@@ -1,0 +1,138 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"demesne/rootfs"
+	"demesne/rootfs/upper"
+	"demesne/runner"
+	"demesne/runner/given"
+	"demesne/runner/ipc"
+	"demesne/runner/userns"
+)
+
+// binds is the part of a sandbox that holds the directories which it shares with its caller, seen through its own
+// mounts. The goroutine that makes or ends the sandbox uses it, and the results of commands read unsettled after the
+// end.
+type binds struct {
+	*identity
+	out       *os.File     // /out
+	work      *os.File     // /workspace, if it is a directory of the caller
+	was       given.Dir    // state of out before the first command
+	workWas   given.Dir    // state of work before the first command
+	sets      int          // number of clock changes at that time
+	takeBack  func() error // revokes the sandbox user's access to /out; nil: none was granted
+	unsettled error        // why files in out may still grant rights; out is then closed to others
+}
+
+// open opens the directories below root, the tree of the sandbox, for the watchdog and for teardown. user is the
+// account of its commands.
+func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, error)) (err error) {
+	if b.out, err = os.Open(filepath.Join(root, "out")); err != nil {
+		return err
+	}
+	if b.spec.Workspace != "" {
+		if b.work, err = os.Open(filepath.Join(root, "workspace")); err != nil {
+			return err
+		}
+	}
+	if err := b.look(own, b.spec.Nesting && b.spec.Exposed); err != nil {
+		return err
+	}
+	if who, err := user(); err == nil {
+		b.grantOut(who)
+	}
+	return nil
+}
+
+// look records the state of the directories before anything runs. closed says that the workload could create
+// set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
+func (b *binds) look(own *persistent, closed bool) (err error) {
+	b.sets = b.on.Clock.Set()
+	if b.was, err = given.Look(b.out); err != nil {
+		return err
+	}
+	if b.work != nil {
+		if b.workWas, err = given.Look(b.work); err != nil {
+			return err
+		}
+	}
+	b.workWas.Shown = b.on.Boot.Mode == userns.ModeRoot
+	b.was.Shown = b.workWas.Shown && b.was.Owner != 0
+	own.resume(&b.was)
+	if own.rebooted {
+		b.sets--
+	}
+	if b.was.Restore = closed; !closed {
+		return nil
+	}
+	if err := given.Close(b.out); err != nil {
+		return &ipc.Error{
+			Code: ipc.CodeRequirement, Text: "nest sandboxes: " + err.Error(),
+			Hint: "name an output directory of your own: with nesting, others must not reach what is made there",
+		}
+	}
+	return nil
+}
+
+// grantOut grants write access to /out to a user other than uid 0, if possible. With real root and an /out of
+// another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
+// those ids.
+func (b *binds) grantOut(who rootfs.Account) {
+	if who.UID == 0 || b.spec.Exposed && b.was.Shown {
+		return
+	}
+	// On an error the command's own writes fail.
+	b.takeBack, _ = rootfs.GrantWrite(b.out, who.User)
+}
+
+// terms returns the terms on which a directory with the earlier state d is settled.
+func (b *binds) terms(d given.Dir) upper.Terms {
+	t := d.Terms(b.on.Clock.Set() != b.sets)
+	if b.on.minimal() { // the sandbox has only the caller's id
+		t.Sandbox = func(uint32) bool { return false }
+	}
+	return t
+}
+
+// giveBack returns /out and /workspace to the caller: it settles and closes them. A directory that could not be
+// settled is closed to other users. All processes of the sandbox have ended.
+func (b *binds) giveBack() error {
+	var errs []error
+	if b.work != nil {
+		// An image's uid 0 can give files in /workspace to another user. A nested sandbox can give them more rights.
+		if b.spec.Rootfs != nil || b.spec.Nesting {
+			errs = append(errs, upper.Settle(b.work, b.terms(b.workWas)))
+		}
+		b.work.Close()
+	}
+	if b.out == nil {
+		return errors.Join(errs...)
+	}
+	if b.takeBack != nil {
+		errs = append(errs, b.takeBack())
+	}
+	err := upper.Settle(b.out, b.terms(b.was))
+	if errors.Is(err, upper.ErrRights) {
+		b.unsettled = err
+		errs = append(errs, err, given.Close(b.out))
+	} else {
+		errs = append(errs, err, b.was.Reopen(b.out))
+	}
+	b.out.Close()
+	return errors.Join(errs...)
+}
+
+// spoil makes a result report that /out could not be settled. It is pure.
+func spoil(r *runner.Result, unsettled error) {
+	if unsettled == nil {
+		return
+	}
+	r.Reason, r.ExitCode = runner.Lost, 125
+	if errors.Is(unsettled, upper.ErrTooMany) {
+		r.Reason, r.ExitCode = runner.DiskFull, 137
+	}
+	r.Detail = "the output directory is closed to other users: " + unsettled.Error()
+}

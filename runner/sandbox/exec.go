@@ -1,0 +1,259 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/pty"
+)
+
+// commands is the part of a sandbox that knows its commands. The sandbox's mu guards it.
+type commands struct {
+	next    uint64
+	primary bool                  // the command that a one-shot sandbox ends with has been started
+	running map[uint64]*Execution // nil after the end
+	last    *runner.Result
+}
+
+// Execution is a command in a sandbox, from its start until its result is read.
+type Execution struct {
+	s       *Sandbox
+	id      uint64
+	started time.Time
+	tty     *pty.Terminal[Caller] // nil: it has none
+	blocked []runner.Blocked      // denied before it started
+	primary bool                  // a one-shot sandbox ends with this command
+	asker   Caller                // gets the end of the command,
+	tag     uint64                // under this tag; 0: no notice
+	begun   bool                  // PID 1 has started it; guarded by the sandbox's mu
+
+	once   sync.Once
+	done   chan struct{} // closed when result is set
+	result *runner.Result
+
+	mu      sync.Mutex // guards the fields below
+	timer   *time.Timer
+	timeout bool
+}
+
+// Sandbox returns the sandbox of x.
+func (x *Execution) Sandbox() *Sandbox { return x.s }
+
+// Done is closed when x has a result.
+func (x *Execution) Done() <-chan struct{} { return x.done }
+
+// Result returns the result of x. Call it after Done.
+func (x *Execution) Result() *runner.Result { return x.result }
+
+// Execute starts a command and returns its number, and its terminal if it has one.
+func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
+	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "execute command: it is empty")
+	}
+	if err := s.hasSecrets(req.Secrets); err != nil {
+		return nil, nil, err
+	}
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	x, err := s.register(c, req.Tag)
+	if err != nil {
+		return nil, nil, err
+	}
+	pid, reply, err := x.begin(c, req, m)
+	if err != nil {
+		s.unregister(x)
+		return nil, nil, err
+	}
+	x.arm(time.Duration(req.Timeout))
+	if x.tty != nil {
+		x.leaveIfGone(c)
+	}
+	s.mu.Lock()
+	x.begun = true
+	if x.tty == nil && c.Left() { // c left before begun was set, so CallerLeft skipped x
+		go x.kill(initTimeout)
+	}
+	s.mu.Unlock()
+	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
+	started := &api.ExecReply{Exec: x.id, PID: pid, Trace: took}
+	if !req.Silent {
+		n := s.takeNotice()
+		started.Restarted, started.Lacks = n.restarted, n.secrets
+	}
+	if req.Receipt != nil {
+		started.Digest, started.Receipt = s.encodedReceipt(*req.Receipt)
+	}
+	return started, reply, nil
+}
+
+// begin makes PID 1 start x. reply has the terminal of x, if it has one.
+func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid int, reply ipc.Files, err error) {
+	g, err := x.s.request(x, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	reply = ipc.Files{}
+	stdio := ipc.Files{}
+	if req.TTY != nil {
+		if err := x.openTTY(c, req, &g); err != nil {
+			return 0, nil, err
+		}
+		if reply["tty"], err = x.tty.Dup(); err != nil {
+			return 0, nil, err
+		}
+	} else {
+		for _, name := range []string{"stdin", "stdout", "stderr"} {
+			stdio[name] = m.File(name)
+		}
+	}
+	defer func() {
+		for _, f := range stdio {
+			f.Close()
+		}
+	}()
+	var done pid1api.Executed
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	err = x.s.call(ctx, pid1api.OpExec, g, stdio, &done)
+	if errors.Is(err, ipc.ErrClosed) {
+		err = ipc.Errorf(ipc.CodeGone, "execute command: sandbox %s ended", x.s.id)
+	}
+	if err != nil {
+		reply["tty"].Close() // a no-op on a nil file
+	}
+	return done.PID, reply, err
+}
+
+// register numbers a new execution and adds it to the tables.
+func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
+	<-s.built
+	blocked := s.net.Blocked()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return nil, s.endedErr("execute command: sandbox")
+	}
+	s.commands.next++
+	x := &Execution{
+		s: s, id: s.commands.next, started: time.Now(), done: make(chan struct{}),
+		primary: s.spec.Lifetime == runner.OneShot && !s.commands.primary,
+		blocked: blocked, asker: c, tag: tag,
+	}
+	s.commands.primary = true
+	s.commands.running[x.id] = x
+	s.idle.wake()
+	s.used()
+	s.on.Load.Commanded()
+	s.env.Results.add(x)
+	return x, nil
+}
+
+// unregister removes an execution that failed to start.
+func (s *Sandbox) unregister(x *Execution) {
+	s.mu.Lock()
+	delete(s.commands.running, x.id)
+	s.rest()
+	s.commands.primary = s.commands.primary && !x.primary
+	s.mu.Unlock()
+	s.env.Results.remove(x)
+	if x.tty != nil {
+		x.tty.Close()
+	}
+}
+
+// arm starts the timer of the time limit.
+func (x *Execution) arm(timeout time.Duration) {
+	if timeout <= 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	select {
+	case <-x.done:
+		return
+	default:
+	}
+	x.timer = time.AfterFunc(timeout, func() {
+		if x.primary {
+			x.s.terminate(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
+			return
+		}
+		x.expire(initTimeout)
+	})
+}
+
+// expire ends a command at its time limit. It ends the sandbox if PID 1 does not report the command's end in time.
+func (x *Execution) expire(patience time.Duration) {
+	x.mu.Lock()
+	x.timeout = true
+	x.mu.Unlock()
+	x.kill(patience)
+}
+
+// kill ends a command. A PID 1 under a workload's control may claim to have killed it and never report its end. The
+// sandbox then ends after patience.
+func (x *Execution) kill(patience time.Duration) {
+	x.Signal(syscall.SIGKILL)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-x.done:
+	case <-late.C:
+		x.s.terminate(runner.Lost, "PID 1 of the sandbox does not report the end of a command")
+	}
+}
+
+// Signal sends a signal to every process of x. It does nothing after the end of x.
+func (x *Execution) Signal(sig syscall.Signal) error {
+	select {
+	case <-x.done:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	g := pid1api.Signal{Exec: x.id, Signal: int(sig), Group: true}
+	return x.s.call(ctx, pid1api.OpSignal, g, nil, nil)
+}
+
+// fromInit handles a message that PID 1 sends unasked: the end of a command.
+func (s *Sandbox) fromInit(m *ipc.Message) {
+	defer m.Close()
+	var ex pid1api.Exited
+	if m.Op != pid1api.OpExited || m.Decode(&ex) != nil {
+		return
+	}
+	s.mu.Lock()
+	x := s.commands.running[ex.Exec]
+	s.mu.Unlock()
+	if x == nil {
+		return
+	}
+	if !x.primary {
+		x.finish(&ex)
+		go x.report() // a slow reader must not delay the notices to others
+		return
+	}
+	// The sandbox ends with this command. The result is set after everything else is gone.
+	s.mu.Lock()
+	if s.verdict == "" {
+		s.verdict = runner.Exited
+	}
+	delete(s.commands.running, x.id)
+	s.mu.Unlock()
+	go func() {
+		first := s.teardown("")
+		x.finish(&ex)
+		x.report()
+		if first {
+			s.forget()
+		}
+	}()
+}

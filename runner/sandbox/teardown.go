@@ -1,0 +1,149 @@
+package sandbox
+
+import (
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/given"
+	"demesne/runner/ipc"
+)
+
+// endedErr returns the error for a request to an ending sandbox. s.mu is held; it is released while s ends.
+func (s *Sandbox) endedErr(what string) error {
+	if !s.files.own.stay {
+		return ipc.Errorf(ipc.CodeGone, "%s %q: it has ended", what, s.id)
+	}
+	s.mu.Unlock()
+	<-s.finished // a restart is possible only after that
+	s.mu.Lock()
+	return ipc.Errorf(ipc.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
+}
+
+// Done reports whether only the record of s is left. Its name is free then, which callers that have its result rely
+// on.
+func (s *Sandbox) Done() bool {
+	select {
+	case <-s.finished:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until s is done.
+func (s *Sandbox) Wait() { <-s.finished }
+
+// Remove ends s and removes its files.
+func (s *Sandbox) Remove(why string) {
+	s.mu.Lock()
+	if !s.ending {
+		s.files.own.stay = false
+	}
+	s.mu.Unlock()
+	s.End(why)
+}
+
+// Stop ends s and keeps its files.
+func (s *Sandbox) Stop() error {
+	if err := s.keeps("stop sandbox"); err != nil {
+		return err
+	}
+	s.End("stopped")
+	return nil
+}
+
+// terminate ends s for a reason that the results of its commands report.
+func (s *Sandbox) terminate(reason runner.Reason, detail string) {
+	s.mu.Lock()
+	if s.verdict == "" {
+		s.verdict, s.detail = reason, detail
+	}
+	s.mu.Unlock()
+	s.End(detail)
+}
+
+// End tears s down and forgets it. Its files stay if they are kept.
+func (s *Sandbox) End(why string) {
+	if s.teardown(why) {
+		s.forget()
+	}
+}
+
+// teardown ends every process and then removes what they used. It returns when nothing is left, and reports whether
+// this call did the work.
+func (s *Sandbox) teardown(why string) bool {
+	<-s.built
+	s.mu.Lock()
+	if s.ending {
+		s.mu.Unlock()
+		<-s.finished
+		return false
+	}
+	s.ending = true
+	if s.verdict == "" {
+		s.verdict, s.detail = runner.Lost, why
+	}
+	s.mu.Unlock()
+	s.cleanup()
+	return true
+}
+
+// cleanup is the second half of teardown, for the caller that has set ending.
+func (s *Sandbox) cleanup() {
+	s.undo.run()
+	s.release()
+	if s.owner != nil {
+		s.owner.Disown(s)
+	}
+	s.mu.Lock()
+	left := s.commands.running
+	s.commands.running = nil
+	s.idle.wake()
+	s.mu.Unlock()
+	for _, x := range left {
+		x.finish(nil)
+		go x.report()
+	}
+	close(s.finished)
+}
+
+// Abandon tears down a sandbox that no caller knows.
+func (s *Sandbox) Abandon() {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	close(s.built)
+	s.undo.run()
+	s.release()
+	s.late.run()
+	close(s.finished)
+}
+
+// forget takes the last steps after the end of s, when the results of its commands are sent.
+func (s *Sandbox) forget() {
+	s.late.run()
+	if !s.Stays() {
+		s.on.History.Ended(s.Info())
+	}
+	s.env.Forgotten(s)
+}
+
+// reaperPatience bounds how long the end of a sandbox waits for the reaper.
+const reaperPatience = 2 * time.Second
+
+// release ends the grants of the sandbox. The reaper, which has the caller's rights, removes sockets that the
+// runner may not remove.
+func (s *Sandbox) release() {
+	run, name := s.on.Boot.RunDir, s.spec.Granted
+	if name == "" {
+		return
+	}
+	if s.net.SocketsLeft() && given.Over(run, name) == nil {
+		s.on.askReaper()
+		for end := time.Now().Add(reaperPatience); given.Pending(run, name) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		return
+	}
+	given.Remove(run, name)
+}
