@@ -73,7 +73,7 @@ var handlers = map[ipc.Op]handler{
 	api.OpEgress: of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	api.OpAnswer: of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
 	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list(), nil }),
-	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.count(), nil }),
+	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.table.count(), nil }),
 	api.OpCheck:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
 	api.OpSweep:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),
 }
@@ -115,7 +115,7 @@ func onSandbox[R any](f func(*caller, *sandbox.Sandbox, api.Target) (R, error)) 
 		if err := c.decode(m, &t); err != nil {
 			return nil, nil, err
 		}
-		s, rec, err := c.e.locate(t.Sandbox)
+		s, rec, err := c.e.table.locate(t.Sandbox)
 		if s == nil {
 			c.acked(rec.Info.ID)
 			reply, err := c.e.absent(m.Op, t, rec, err)
@@ -138,7 +138,7 @@ func (c *caller) wait(x *sandbox.Execution, _ api.ExecTarget) (*runner.Result, e
 
 // exec starts a command in a live sandbox.
 func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
-	s, err := c.e.live(req.Sandbox)
+	s, err := c.e.table.live(req.Sandbox)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,7 +158,7 @@ func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.
 
 // attach hands c the terminal of a command.
 func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
-	s, err := c.e.live(t.Sandbox)
+	s, err := c.e.table.live(t.Sandbox)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +167,7 @@ func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
 
 // answer forwards a caller's answer to the sandbox that asked.
 func (e *Engine) answer(a api.Answer) error {
-	s, err := e.find(a.Sandbox)
+	s, err := e.table.find(a.Sandbox)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (e *Engine) answer(a api.Answer) error {
 
 // changeEgress changes the egress rules of a live sandbox.
 func (e *Engine) changeEgress(change runner.EgressChange) error {
-	s, err := e.find(change.Sandbox)
+	s, err := e.table.find(change.Sandbox)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 // diff lists the changes of a sandbox, live or not, against its image.
 func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
-	live, rec, err := e.locate(idOrName)
+	live, rec, err := e.table.locate(idOrName)
 	switch {
 	case err != nil:
 		return nil, err
@@ -26,7 +26,7 @@ func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err
 		return did, ipc.Errorf(ipc.CodeInvalid, "write layer: no file")
 	}
 	defer to.Close()
-	live, rec, err := e.locate(t.Sandbox)
+	live, rec, err := e.table.locate(t.Sandbox)
 	switch {
 	case err != nil:
 		return did, err

@@ -28,7 +28,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 			return &api.Created{ID: id, Existing: true}, err
 		}
 	}
-	if err := c.e.claim(s, c.most); err != nil {
+	if err := c.e.table.claim(s, c.most); err != nil {
 		if s.Prepared() {
 			s.Abandon()
 		}
@@ -68,7 +68,7 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 func (e *Engine) build(s *sandbox.Sandbox, m *ipc.Message) error {
 	err := s.Build(m)
 	if err != nil {
-		e.drop(s)
+		e.table.drop(s)
 		e.maybeIdle() // the caller may have left meanwhile
 	}
 	return err
@@ -92,7 +92,7 @@ func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := c.e.find(made.ID)
+	s, err := c.e.table.find(made.ID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -60,7 +60,7 @@ func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
 	if x, err := e.results.Find(t); err == nil {
 		return x.Sandbox().ID(), x.Sandbox().Spec()
 	}
-	s, rec, err := e.locate(t.Sandbox)
+	s, rec, err := e.table.locate(t.Sandbox)
 	switch {
 	case err == nil && s != nil:
 		return s.ID(), s.Spec()
@@ -93,5 +93,5 @@ func rename(m *ipc.Message, id string) error {
 
 // list returns the sandboxes that c's door sees.
 func (c *caller) list() []runner.Info {
-	return slices.DeleteFunc(c.e.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
+	return slices.DeleteFunc(c.e.table.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
 }

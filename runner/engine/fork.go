@@ -48,7 +48,7 @@ func (c *caller) removeForks() {
 	c.ephemeral, c.unacked = nil, nil
 	c.mu.Unlock()
 	for _, id := range ids {
-		rec, err := c.e.stopped(id)
+		rec, err := c.e.table.stopped(id)
 		if err != nil {
 			continue
 		}
@@ -63,7 +63,7 @@ func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
 	}
-	live, rec, err := e.locate(t.Sandbox)
+	live, rec, err := e.table.locate(t.Sandbox)
 	if err != nil {
 		return runner.Forked{}, err
 	}
@@ -88,7 +88,7 @@ func (e *Engine) admitFork(t api.ForkRequest) error {
 	if t.Name == "" {
 		return nil
 	}
-	if _, _, err := e.locate(t.Name); err == nil {
+	if _, _, err := e.table.locate(t.Name); err == nil {
 		return ipc.Errorf(ipc.CodeExists, "fork sandbox: the name %q is in use", t.Name)
 	}
 	return nil

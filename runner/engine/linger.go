@@ -18,15 +18,14 @@ import (
 // Its methods are called with [Engine]'s lock held.
 type linger struct {
 	length  time.Duration
-	served  bool
 	retired bool        // by demesne gc --runner
 	timer   *time.Timer // nil: the runner does not linger now
 }
 
 // begin starts lingering, after which stop is called with the timer that ran out. It returns false if the runner is
-// to end now.
-func (l *linger) begin(stop func(*time.Timer)) bool {
-	if l.length <= 0 || !l.served || l.retired || replaced() {
+// to end now. served says that the runner made a sandbox.
+func (l *linger) begin(served bool, stop func(*time.Timer)) bool {
+	if l.length <= 0 || !served || l.retired || replaced() {
 		return false
 	}
 	if l.timer == nil {

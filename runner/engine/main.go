@@ -62,8 +62,9 @@ type Engine struct {
 	pool     *pool.Pool[*sandbox.Sandbox]
 	sweeping sync.Mutex // serializes sweep
 
-	mu        sync.Mutex // guards the fields below; taken before the lock of a sandbox
-	sandboxes map[string]*sandbox.Sandbox
+	table table
+
+	mu        sync.Mutex // guards the fields below; taken before the locks above
 	callers   int
 	linger    linger
 	idle      chan struct{} // closed when the runner has nothing left to serve
@@ -72,7 +73,7 @@ type Engine struct {
 
 // newEngine returns an engine that serves one caller, the one that started the runner.
 func newEngine(on *sandbox.Machine) *Engine {
-	e := &Engine{on: on, sandboxes: map[string]*sandbox.Sandbox{}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e := &Engine{on: on, table: table{on: on, all: map[string]*sandbox.Sandbox{}}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.accepting, e.callers = true, 1
 	e.pool = e.newPool()
 	return e

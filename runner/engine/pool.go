@@ -56,7 +56,7 @@ func (e *Engine) env() sandbox.Env {
 
 // forget removes an ended sandbox from the table.
 func (e *Engine) forget(s *sandbox.Sandbox) {
-	e.drop(s)
+	e.table.drop(s)
 	e.maybeIdle()
 	e.pool.Refill()
 }

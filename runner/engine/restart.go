@@ -12,7 +12,7 @@ import (
 // directories anew.
 func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	e := c.e
-	live, rec, err := e.locate(t.Sandbox)
+	live, rec, err := e.table.locate(t.Sandbox)
 	switch {
 	case err != nil:
 		return api.Opened{}, err
@@ -32,7 +32,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 		return api.Opened{}, err
 	}
 	s := sandbox.NewRestarted(e.env(), rec, spec, egress, t.Secrets, c)
-	other, err := e.claimAgain(s, c.most)
+	other, err := e.table.claimAgain(s, c.most)
 	if err != nil {
 		return api.Opened{}, err
 	}
@@ -76,7 +76,7 @@ func (e *Engine) stop(s *sandbox.Sandbox, keepFiles bool) error {
 	}
 	s.Remove("stopped")
 	// It may have been ending by itself.
-	if rec, err := e.stopped(s.ID()); err == nil {
+	if rec, err := e.table.stopped(s.ID()); err == nil {
 		return e.on.StopOther(rec, false)
 	}
 	return nil

@@ -32,7 +32,7 @@ func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
 		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
 	for _, rec := range d.All() {
-		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.lives(rec.Info.ID) {
+		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.table.lives(rec.Info.ID) {
 			continue
 		}
 		if rec.Info.State == runner.Running {
@@ -129,7 +129,7 @@ func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool
 	if err := s.Unpacked(); err != nil {
 		return "", false, err
 	}
-	if err := e.ifFree(s, h.id, most, func() {}); err != nil {
+	if err := e.table.ifFree(s, h.id, most, func() {}); err != nil {
 		return "", false, err
 	}
 	return "", true, h.remove(e)
@@ -137,7 +137,7 @@ func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool
 
 // liveOf finds the door's live sandbox with that key. It waits for the end of one that is ending.
 func (e *Engine) liveOf(door runner.Door, key string) *sandbox.Sandbox {
-	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
+	for _, s := range e.table.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
 		if _, err := s.Open(); err == nil {
 			return s
 		}

@@ -31,7 +31,7 @@ func TestReplaceRefused(t *testing.T) {
 		}
 		add := func(id string, spec runner.Spec) *sandbox.Sandbox {
 			s := sandbox.New(e.env(), id, spec)
-			e.sandboxes[id] = s
+			e.table.all[id] = s
 			s.Made(nil)
 			return s
 		}

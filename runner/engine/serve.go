@@ -148,7 +148,7 @@ func (c *caller) run() {
 	}
 	wg.Wait()
 	c.removeForks()
-	for _, s := range c.e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+	for _, s := range c.e.table.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
 		s.CallerLeft(c)
 	}
 	c.e.leave()
@@ -177,14 +177,14 @@ func (e *Engine) leave() {
 func (e *Engine) maybeIdle() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.accepting && !e.serving() && !e.linger.begin(e.stopLingering) {
+	if e.accepting && !e.serving() && !e.linger.begin(e.table.hasServed(), e.stopLingering) {
 		e.accepting = false
 		close(e.idle)
 	}
 }
 
 // serving reports whether there is a caller or a sandbox. e.mu is held.
-func (e *Engine) serving() bool { return e.callers > 0 || len(e.sandboxes) > 0 }
+func (e *Engine) serving() bool { return e.callers > 0 || !e.table.empty() }
 
 // goesOn reports whether the runner expects to serve another sandbox.
 func (e *Engine) goesOn() bool {

@@ -5,9 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner/api"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
+	"demesne/runner/limits"
 	"demesne/runner/pid1/pid1api"
 )
 
@@ -42,14 +45,15 @@ var defaultEnv = []string{
 	"NX_NO_CLOUD=true",
 }
 
-// request translates a request for x into the one to PID 1.
-func (s *Sandbox) request(x *Execution, req api.ExecRequest) (pid1api.Exec, error) {
+// request translates the caller's request for x into the one to PID 1.
+func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
+	s := x.s
 	who, err := s.files.runsAs(req.User)
 	if err != nil {
 		return pid1api.Exec{}, err
 	}
 	g := pid1api.Exec{
-		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.rlimits(),
+		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.files.rlimits(s.group),
 		UID: who.UID, GID: who.GID, Groups: who.Groups,
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
@@ -59,8 +63,8 @@ func (s *Sandbox) request(x *Execution, req api.ExecRequest) (pid1api.Exec, erro
 		env = append(env, image.Env...)
 		dir = cmp.Or(image.WorkingDir, dir)
 	}
-	if s.net != nil {
-		env = append(env, s.net.Env(s.files.tree.CertFile)...)
+	if s.link.net != nil {
+		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
 	}
 	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
 	if len(g.Dir) == 0 {
@@ -92,4 +96,14 @@ func lastWins(env []string) []string {
 		out = append(out, kv)
 	}
 	return out
+}
+
+// rlimits returns the limits of the group. Without a user namespace it omits RLIMIT_NPROC, which would count the
+// user's other processes (getrlimit(2)).
+func (f *files) rlimits(g *limits.Group) []pid1api.Rlimit {
+	r := g.Rlimits()
+	if f.tree != nil {
+		return r
+	}
+	return slices.DeleteFunc(r, func(l pid1api.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
 }

@@ -84,18 +84,18 @@ func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.E
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
 	started := &api.ExecReply{Exec: x.id, PID: pid, Trace: took}
 	if !req.Silent {
-		n := s.takeNotice()
+		n := s.files.own.takeNotice()
 		started.Restarted, started.Lacks = n.restarted, n.secrets
 	}
 	if req.Receipt != nil {
-		started.Digest, started.Receipt = s.encodedReceipt(*req.Receipt)
+		started.Digest, started.Receipt = s.receipts.encoded(*req.Receipt)
 	}
 	return started, reply, nil
 }
 
 // begin makes PID 1 start x. reply has the terminal of x, if it has one.
 func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid int, reply ipc.Files, err error) {
-	g, err := x.s.request(x, req)
+	g, err := x.request(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -134,7 +134,7 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 // register numbers a new execution and adds it to the tables.
 func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 	<-s.built
-	blocked := s.net.Blocked()
+	blocked := s.link.net.Blocked()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
@@ -149,7 +149,7 @@ func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 	s.commands.primary = true
 	s.commands.running[x.id] = x
 	s.idle.wake()
-	s.used()
+	s.lease.used()
 	s.on.Load.Commanded()
 	s.env.Results.add(x)
 	return x, nil
@@ -159,7 +159,7 @@ func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 func (s *Sandbox) unregister(x *Execution) {
 	s.mu.Lock()
 	delete(s.commands.running, x.id)
-	s.rest()
+	s.idle.rest()
 	s.commands.primary = s.commands.primary && !x.primary
 	s.mu.Unlock()
 	s.env.Results.remove(x)
@@ -243,9 +243,7 @@ func (s *Sandbox) fromInit(m *ipc.Message) {
 	}
 	// The sandbox ends with this command. The result is set after everything else is gone.
 	s.mu.Lock()
-	if s.verdict == "" {
-		s.verdict = runner.Exited
-	}
+	s.judge(runner.Exited, "")
 	delete(s.commands.running, x.id)
 	s.mu.Unlock()
 	go func() {

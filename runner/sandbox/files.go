@@ -31,8 +31,9 @@ type files struct {
 
 var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Home: "/root", Tmp: "/tmp"}
 
-func newFiles(i *identity) files {
-	return files{identity: i, dirs: inside, own: persistent{identity: i}, image: image{identity: i}, binds: binds{identity: i}}
+func newFiles(s *state) files {
+	i := s.identity
+	return files{identity: i, dirs: inside, own: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
 }
 
 // mount mounts the tree and opens the directories that teardown reads.

@@ -22,7 +22,7 @@ const basesMax = 100
 func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err error) {
 	d, _ := s.on.Store()
 	<-s.built
-	if err := s.keeps("fork sandbox"); err != nil {
+	if err := s.files.own.keeps("fork sandbox"); err != nil {
 		return f, false, err
 	}
 	if s.stopQuiet() {

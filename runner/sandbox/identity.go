@@ -27,6 +27,15 @@ type identity struct {
 	late cleanup // see undoLate
 }
 
+// ID returns the id.
+func (i *identity) ID() string { return i.id }
+
+// Spec returns the Spec. Only its Egress changes after creation: Info has a copy.
+func (i *identity) Spec() *runner.Spec { return &i.spec }
+
+// Prepared reports whether the sandbox was made before its owner was known.
+func (i *identity) Prepared() bool { return i.prepared }
+
 // undoLate adds steps that no result waits for: the slow unmounts of the runner's own view, and files that only the
 // runner sees. With an image or a persistent sandbox they are not late, because others may wait for the disk.
 func (i *identity) undoLate(f func()) {

@@ -8,44 +8,49 @@ import (
 	"demesne/runner/pause"
 )
 
-// idle is the part of a sandbox that pauses its unused processes. The sandbox's mu guards it.
+// idle is the part of a sandbox that pauses its processes while it is unused. The sandbox's mu guards its fields after
+// init.
 type idle struct {
+	*state
+	commands *commands
+	init     *pid1
+
 	timer  *time.Timer   // fires when the sandbox is to be paused
 	paused *pause.Paused // nil: not paused
 }
 
-// rest starts the timer that pauses an unused sandbox. s.mu is held.
-func (s *Sandbox) rest() {
-	after := time.Duration(s.spec.PauseIdle)
-	if after <= 0 || s.ending || len(s.commands.running) > 0 || s.on.minimal() {
+// rest starts the timer that pauses an unused sandbox. mu is held.
+func (i *idle) rest() {
+	after := time.Duration(i.spec.PauseIdle)
+	if after <= 0 || i.ending || len(i.commands.running) > 0 || i.on.minimal() {
 		return
 	}
-	if s.idle.timer == nil {
-		s.idle.timer = time.AfterFunc(after, s.pauseIdle)
+	if i.timer == nil {
+		i.timer = time.AfterFunc(after, i.pause)
 		return
 	}
-	s.idle.timer.Reset(after)
+	i.timer.Reset(after)
 }
 
-// pauseIdle pauses the processes that the commands of s left. If that fails, it tries again later.
-func (s *Sandbox) pauseIdle() {
-	s.starting.Lock()
-	defer s.starting.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending || len(s.commands.running) > 0 || s.idle.paused != nil {
+// pause pauses the processes that the commands left. If that fails, it tries again later.
+func (i *idle) pause() {
+	i.starting.Lock()
+	defer i.starting.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ending || len(i.commands.running) > 0 || i.paused != nil {
 		return
 	}
-	f, err := pause.Pause(s.init.pid)
+	p, err := pause.Pause(i.init.pid)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
-		s.rest()
+		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", i.id, err)
+		i.rest()
 		return
 	}
-	s.idle.paused = f
+	i.paused = p
 }
 
-// wake resumes the processes, before a command starts or when the sandbox ends.
+// wake resumes the processes, before a command starts or when the sandbox ends. mu is held.
 func (i *idle) wake() {
 	if i.timer != nil {
 		i.timer.Stop()

@@ -27,7 +27,7 @@ func (s *Sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked,
 		return runner.Forked{}, err
 	}
 	s.mu.Lock()
-	s.used()
+	s.lease.used()
 	s.mu.Unlock()
 	tree, err := s.files.own.dir.OpenTree()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 		return did, err
 	}
 	defer live.Close()
-	first, err := s.pauseLive()
+	first, err := pauseLive(s.state, s.init.pid)
 	if err != nil {
 		return did, err
 	}
@@ -81,7 +81,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	if unclear == nil && first.still.Held() {
 		first.over()
 		live.Ahead(since, open)
-		if last, err = s.pauseLive(); err != nil {
+		if last, err = pauseLive(s.state, s.init.pid); err != nil {
 			return did, err
 		}
 		defer last.over()
@@ -90,7 +90,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	if err == nil && !last.still.Held() {
 		err = ipc.Errorf(ipc.CodeBusy, "%w", pause.ErrRestless)
 	}
-	if lost := s.whole(); lost != nil {
+	if lost := s.alive("copy files of sandbox"); lost != nil { // files may be missing: removing s begins with ending
 		err = lost
 	}
 	last.over()
@@ -101,30 +101,20 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	return did, err
 }
 
-// whole returns an error if files of s may be missing. Removing s begins with setting s.ending.
-func (s *Sandbox) whole() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
-		return s.endedErr("copy files of sandbox")
-	}
-	return nil
-}
-
 // livePause is a period in which a sandbox's processes are paused and no command starts.
 type livePause struct {
-	s     *Sandbox
+	s     *state
 	still *pause.Paused // nil: the pause has ended
 	began time.Time
 	took  time.Duration // set when the pause has ended
 }
 
 // pauseLive begins a livePause.
-func (s *Sandbox) pauseLive() (*livePause, error) {
+func pauseLive(s *state, pid int) (*livePause, error) {
 	s.starting.Lock()
 	p := &livePause{s: s, began: time.Now()}
 	var err error
-	if p.still, err = pause.Pause(s.init.pid); err != nil {
+	if p.still, err = pause.Pause(pid); err != nil {
 		s.starting.Unlock()
 		return nil, ipc.Errorf(ipc.CodeBusy, "%w", err)
 	}

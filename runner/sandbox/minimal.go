@@ -5,58 +5,71 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"demesne/runner"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
-	"demesne/runner/pid1/pid1api"
 )
 
-// makeMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
+// raiseMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
 // Landlock and seccomp alone. /in, /out and /workspace do not exist; $DEMESNE_IN and similar variables name their
 // substitutes. The processes are descendants of a demesne-init that is a subreaper instead of PID 1.
-func (s *Sandbox) makeMinimal(m *ipc.Message, t *stages) (err error) {
-	if s.spec.Rootfs != nil {
+func (b *building) raiseMinimal() (err error) {
+	if b.spec.Rootfs != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement,
-			Text: "mount image: this machine forbids namespaces: " + s.on.Boot.ModeWhy,
-			Hint: s.on.Boot.ModeFix,
+			Text: "mount image: this machine forbids namespaces: " + b.on.Boot.ModeWhy,
+			Hint: b.on.Boot.ModeFix,
 		}
 	}
-	if s.egress != nil || len(s.spec.Publish) > 0 || slices.ContainsFunc(s.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
+	if b.egress != nil || len(b.spec.Publish) > 0 || slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement,
-			Text: "make network: this machine forbids namespaces: " + s.on.Boot.ModeWhy,
-			Hint: s.on.Boot.ModeFix,
+			Text: "make network: this machine forbids namespaces: " + b.on.Boot.ModeWhy,
+			Hint: b.on.Boot.ModeFix,
 		}
 	}
-	if err := s.files.own.open(s.leave); err != nil {
+	if err := b.files.own.open(b.leave); err != nil {
 		return err
 	}
-	if s.group, err = s.on.Limits.New(s.id, s.spec.Limits); err != nil {
+	if b.group, err = b.on.Limits.New(b.id, b.spec.Limits); err != nil {
 		return err
 	}
-	s.undo.add(func() { s.group.Close() })
-	if err := s.files.layOut(); err != nil {
+	b.undo.add(func() { b.group.Close() })
+	if err := b.files.layOut(); err != nil {
 		return err
 	}
-	t.mark("scratch")
-	if err := s.startMinimal(); err != nil {
+	b.mark("scratch")
+	if err := b.startMinimal(); err != nil {
 		return err
 	}
-	t.mark("clone")
-	if err := s.group.Add(s.init.pid); err != nil {
+	b.mark("clone")
+	if err := b.group.Add(b.init.pid); err != nil {
 		return err
 	}
-	if err := s.init.restrict(container.MinimalSetup(s.spec.Inputs, s.files.dirs)); err != nil {
+	if err := b.init.restrict(container.MinimalSetup(b.spec.Inputs, b.files.dirs)); err != nil {
 		return err
 	}
-	t.mark("guest")
-	if f := s.init.facts; f.LandlockABI == 0 || !f.LandlockFS {
+	b.mark("guest")
+	if f := b.init.facts; f.LandlockABI == 0 || !f.LandlockFS {
 		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
 	}
-	return s.complete(m, t)
+	return nil
+}
+
+// startMinimal starts demesne-init where the machine forbids namespaces.
+func (b *building) startMinimal() error {
+	init, err := b.on.starter.StartMinimal()
+	if err != nil {
+		return err
+	}
+	b.serveInit(init)
+	b.undo.add(func() {
+		// When the socket closes, demesne-init kills what it started and exits.
+		b.init.peer.Close()
+		init.Wait()
+		b.group.Kill()
+	})
+	return nil
 }
 
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
@@ -95,14 +108,4 @@ func (f *files) layOut() (err error) {
 	}
 	f.undo.add(f.giveBack)
 	return nil
-}
-
-// rlimits returns the group's limits. Without a user namespace it omits RLIMIT_NPROC, which would count the user's
-// other processes (getrlimit(2)).
-func (s *Sandbox) rlimits() []pid1api.Rlimit {
-	r := s.group.Rlimits()
-	if s.files.tree != nil {
-		return r
-	}
-	return slices.DeleteFunc(r, func(l pid1api.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
 }

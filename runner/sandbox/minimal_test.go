@@ -15,8 +15,8 @@ func TestMinimalRefusesNetworks(t *testing.T) {
 		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
 	} {
 		i.on = &Machine{Boot: api.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
-		s := &Sandbox{identity: i}
-		err := s.makeMinimal(nil, &stages{})
+		b := &building{Sandbox: &Sandbox{state: &state{identity: i}}}
+		err := b.raiseMinimal()
 		var we *ipc.Error
 		if !errors.As(err, &we) || we.Code != ipc.CodeRequirement || we.Hint != "type this" {
 			t.Errorf("%s: %v", name, err)

@@ -14,9 +14,9 @@ import (
 )
 
 // persistent is the part of a persistent sandbox that outlives its processes: its directory in package store, and
-// what a record of it says. Only the goroutine that makes or ends the sandbox changes it, except for the last fields.
+// what a record of it says. Only the goroutine that makes or ends the sandbox changes it, except for notice.
 type persistent struct {
-	*identity
+	*state
 	dir     *store.Dir // nil: it has no directory
 	why     error      // why its files are not kept
 	base    []string   // layers of package store below its own writes
@@ -30,9 +30,7 @@ type persistent struct {
 	restarted bool
 	quiet     bool // nothing ran in it when it was ended
 
-	// The sandbox's mu guards these.
-	stay   bool   // keep its files when it ends
-	notice notice // reported with the next command
+	notice notice // reported with the next command; guarded by mu
 }
 
 // notice is what the caller of the next command must know about a restart.
@@ -145,12 +143,33 @@ func (p *persistent) record(i runner.Info, ends time.Time, pid int) error {
 	return p.dir.Write(store.Record{Info: i, Map: p.on.idMap(), Init: init, Base: p.base, Secrets: p.secrets, Quiet: p.quiet, Unsettled: p.unsettled})
 }
 
+// keeps returns an error that says why its files are not kept, or nil if they are.
+func (p *persistent) keeps(what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stay:
+		return nil
+	case p.ending:
+		return p.endedErr(what)
+	}
+	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not kept: %v", what, p.id, p.why)
+}
+
+// takeNotice returns the notice, only once.
+func (p *persistent) takeNotice() (n notice) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, p.notice = p.notice, notice{}
+	return n
+}
+
 // become is the last step of making a persistent sandbox. From here on it no longer depends on its creator.
 func (s *Sandbox) become() error {
 	if s.spec.Lifetime != runner.Persistent {
 		return nil
 	}
-	s.startClock()
+	s.lease.start(s.Remove)
 	if !s.files.own.onDisk {
 		s.on.History.Write(s.Info())
 		return nil
@@ -160,7 +179,7 @@ func (s *Sandbox) become() error {
 		return err
 	}
 	s.mu.Lock()
-	s.files.own.stay = true
+	s.stay = true
 	s.mu.Unlock()
 	return nil
 }
@@ -196,24 +215,4 @@ func (s *Sandbox) recordEnd() error {
 		return nil
 	}
 	return s.record()
-}
-
-// Stays reports whether the files of s stay when it ends.
-func (s *Sandbox) Stays() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.files.own.stay
-}
-
-// keeps returns an error that says why the files of s are not kept, or nil if they are.
-func (s *Sandbox) keeps(what string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.files.own.stay:
-		return nil
-	case s.ending:
-		return s.endedErr(what)
-	}
-	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not kept: %v", what, s.id, s.files.own.why)
 }

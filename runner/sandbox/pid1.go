@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
@@ -32,43 +31,6 @@ type pid1 struct {
 	start      receipt.Start
 	facts      pid1api.Facts
 	namespaces []runner.Layer
-}
-
-// start starts PID 1, on the best fallback level that works here. It waits for tree when it needs it.
-func (s *Sandbox) start(ns *netns.NS, tree *mounting) error {
-	if err := s.files.makePlace(); err != nil {
-		return err
-	}
-	c := container.Config{ID: s.id, Root: s.files.root(), Dev: s.files.dev(), NetNS: ns.File, Spec: s.spec}
-	init, err := s.on.starter.Start(c, func() error { return s.files.show(tree, ns) })
-	if err != nil {
-		return err
-	}
-	s.serveInit(init)
-	s.undo.add(func() {
-		s.init.peer.Close()
-		s.group.Kill()
-		init.Kill()
-		init.Wait()
-	})
-	s.undoLate(init.Forget)
-	return nil
-}
-
-// startMinimal starts demesne-init where the machine forbids namespaces.
-func (s *Sandbox) startMinimal() error {
-	init, err := s.on.starter.StartMinimal()
-	if err != nil {
-		return err
-	}
-	s.serveInit(init)
-	s.undo.add(func() {
-		// When the socket closes, demesne-init kills what it started and exits.
-		s.init.peer.Close()
-		init.Wait()
-		s.group.Kill()
-	})
-	return nil
 }
 
 // serveInit serves the messages of PID 1, and ends the sandbox when PID 1 ends by itself.

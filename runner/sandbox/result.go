@@ -27,8 +27,8 @@ func (x *Execution) finish(ex *pid1api.Exited) {
 		s := x.s
 		s.mu.Lock()
 		delete(s.commands.running, x.id)
-		s.rest()
-		s.renew()
+		s.idle.rest()
+		s.lease.renew()
 		verdict, detail := s.verdict, s.detail
 		s.mu.Unlock()
 		x.mu.Lock()
@@ -51,7 +51,7 @@ func (x *Execution) finish(ex *pid1api.Exited) {
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // UTC, because a local time would load the time zone just for this
 		r.Seconds = time.Since(x.started).Seconds()
 		if s.egress != nil {
-			r.Denied, r.EgressLog = network.Since(x.blocked, s.net.Blocked()), s.egress.Log
+			r.Denied, r.EgressLog = network.Since(x.blocked, s.link.net.Blocked()), s.egress.Log
 		}
 		x.result = r
 		s.mu.Lock()

@@ -1,48 +1,34 @@
 package sandbox
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"sync"
 	"time"
 
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/limits"
-	"demesne/runner/network"
 	"demesne/runner/store"
 )
 
 // Sandbox is one sandbox, from before it is made until nothing is left of it. It is safe for concurrent use after
 // [Sandbox.Made].
 type Sandbox struct {
-	*identity
+	*state
 	env   Env
-	owner Caller // only for a one-shot sandbox
-	asker Caller // answers questions about egress
+	owner Caller         // only for a one-shot sandbox
+	trace []runner.Stage // of making it
 
-	// The parts, in the order in which raise makes them. They do not change after Made.
+	// The parts. These do not change after Made,
 	group *limits.Group
 	files files
-	net   *network.Network
+	link  link
 	init  pid1
 
-	trace    []runner.Stage
-	built    chan struct{} // closed when making it has succeeded or failed; only then may it be ended
-	finished chan struct{} // closed when teardown is complete
-
-	starting sync.RWMutex // read-locked to start a command, locked to pause all processes; taken before mu
-	mu       sync.Mutex   // guards the fields below, and where their comments say so, fields of the parts
+	// and these do. They share the locks of state.
 	commands commands
 	lease    lease
 	idle     idle
-	receipt  *runner.Receipt
-	sent     sentReceipt   // receipt as encoded
-	verdict  runner.Reason // why the runner ended it; empty if it ended by itself
-	detail   string
-	ending   bool
+	receipts receipts
 }
 
 // Env is what a sandbox needs of the engine that runs it.
@@ -64,17 +50,21 @@ type Caller interface {
 // New returns a sandbox that is yet to be made.
 func New(env Env, id string, spec runner.Spec) *Sandbox {
 	now := time.Now()
-	i := &identity{on: env.Machine, id: id, spec: spec, created: now, began: now}
-	return &Sandbox{
-		identity: i, env: env, files: newFiles(i),
-		commands: commands{running: map[uint64]*Execution{}}, built: make(chan struct{}), finished: make(chan struct{}),
+	st := &state{
+		identity: &identity{on: env.Machine, id: id, spec: spec, created: now, began: now},
+		built:    make(chan struct{}), finished: make(chan struct{}),
 	}
+	s := &Sandbox{state: st, env: env, files: newFiles(st), commands: commands{running: map[uint64]*Execution{}}}
+	s.receipts.state, s.link = st, link{state: st, receipts: &s.receipts}
+	s.lease = lease{state: st, own: &s.files.own, commands: &s.commands}
+	s.idle = idle{state: st, commands: &s.commands, init: &s.init}
+	return s
 }
 
 // Assign gives a new or a prepared sandbox the Spec, the whole Egress and the creator that it is made for.
 func (s *Sandbox) Assign(spec runner.Spec, egress *runner.Egress, c Caller) {
 	now := time.Now()
-	s.spec, s.egress, s.asker, s.created, s.began = spec, egress, c, now, now
+	s.spec, s.egress, s.link.asker, s.created, s.began = spec, egress, c, now, now
 	s.files.own.secrets = namesOf(SecretsOf(egress))
 	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
 		s.lease.maker = c
@@ -85,7 +75,7 @@ func (s *Sandbox) Assign(spec runner.Spec, egress *runner.Egress, c Caller) {
 // it gets this time.
 func NewRestarted(env Env, rec store.Record, spec runner.Spec, egress *runner.Egress, secrets []runner.Secret, c Caller) *Sandbox {
 	s := New(env, rec.Info.ID, spec)
-	s.asker, s.egress, s.created = c, egress, rec.Info.Created
+	s.link.asker, s.egress, s.created = c, egress, rec.Info.Created
 	s.commands.last = rec.Info.Result
 	s.commands.next = uint64(s.began.UnixMilli()) << 12 // command numbers are never reused
 	lacking := missing(rec.Secrets, secrets)
@@ -93,15 +83,6 @@ func NewRestarted(env Env, rec store.Record, spec runner.Spec, egress *runner.Eg
 	s.files.own.secrets = append(lacking[:len(lacking):len(lacking)], namesOf(secrets)...)
 	return s
 }
-
-// ID returns the id.
-func (s *Sandbox) ID() string { return s.id }
-
-// Spec returns the Spec. Only its Egress changes after creation: Info has a copy.
-func (s *Sandbox) Spec() *runner.Spec { return &s.spec }
-
-// Prepared reports whether s was made before its owner was known.
-func (s *Sandbox) Prepared() bool { return s.prepared }
 
 // Made ends the making of s. owner is the caller that a one-shot sandbox ends with, else nil.
 func (s *Sandbox) Made(owner Caller) {
@@ -111,7 +92,7 @@ func (s *Sandbox) Made(owner Caller) {
 
 // Created describes s to its creator.
 func (s *Sandbox) Created() *api.Created {
-	return &api.Created{ID: s.id, Level: s.receipt.Level, Trace: s.trace}
+	return &api.Created{ID: s.id, Level: s.receipts.now.Level, Trace: s.trace}
 }
 
 // Info returns the current state of s.
@@ -120,7 +101,7 @@ func (s *Sandbox) Info() runner.Info {
 	defer s.mu.Unlock()
 	i := runner.Info{
 		ID: s.id, Name: s.spec.Name, State: runner.Running, Created: s.created, Expires: s.lease.expires,
-		Out: s.spec.Out, PID: s.init.pid, Execs: len(s.commands.running), Spec: s.spec, Receipt: s.receipt, Result: s.commands.last,
+		Out: s.spec.Out, PID: s.init.pid, Execs: len(s.commands.running), Spec: s.spec, Receipt: s.receipts.now, Result: s.commands.last,
 	}
 	i.Spec.Granted = "" // valid for the current run only
 	if s.idle.paused != nil {
@@ -132,31 +113,6 @@ func (s *Sandbox) Info() runner.Info {
 	return i
 }
 
-// sentReceipt caches the encoded receipt, which is sent with the results of many commands.
-type sentReceipt struct {
-	of     *runner.Receipt
-	digest string
-	text   []byte
-}
-
-// encodedReceipt returns the receipt's digest and, unless the caller has that receipt already, its text.
-func (s *Sandbox) encodedReceipt(known string) (digest string, text []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := &s.sent; t.of != s.receipt {
-		b, err := json.Marshal(s.receipt)
-		if err != nil {
-			return "", nil
-		}
-		sum := sha256.Sum256(b)
-		*t = sentReceipt{s.receipt, hex.EncodeToString(sum[:8]), b}
-	}
-	if s.sent.digest == known {
-		return known, nil
-	}
-	return s.sent.digest, s.sent.text
-}
-
 // Open waits until s is made and describes it for a caller that found it.
 func (s *Sandbox) Open() (api.Opened, error) {
 	<-s.built
@@ -166,22 +122,14 @@ func (s *Sandbox) Open() (api.Opened, error) {
 		return api.Opened{}, s.endedErr("open sandbox")
 	}
 	if s.lease.maker != nil {
-		s.used()
+		s.lease.used()
 	}
 	n := s.files.own.notice
 	opened := api.Opened{ID: s.id, Out: s.spec.Out, Restarted: n.restarted, Lacks: n.secrets}
-	if s.receipt != nil { // nil only for a sandbox that was never built
-		opened.Level = s.receipt.Level
+	if s.receipts.now != nil { // nil only for a sandbox that was never built
+		opened.Level = s.receipts.now.Level
 	}
 	return opened, nil
-}
-
-// takeNotice returns, only once, whether s was restarted and which of its secrets it lacks.
-func (s *Sandbox) takeNotice() (n notice) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, s.files.own.notice = s.files.own.notice, notice{}
-	return n
 }
 
 // Unpacked returns an error if layers of the image are not unpacked. Its caller unpacks them and calls again.
@@ -195,4 +143,22 @@ func (s *Sandbox) Good() bool {
 	default:
 		return s.spec.Rootfs == nil || s.files.image.holdAgain() == nil
 	}
+}
+
+// Unknown reports whether only its creator knows s.
+func (s *Sandbox) Unknown() bool { return s.lease.unknown() }
+
+// Answer forwards a caller's answer to a question of s.
+func (s *Sandbox) Answer(a api.Answer) {
+	if w := s.link.whenBuilt(); w != nil {
+		w.Answer(a)
+	}
+}
+
+// ChangeEgress changes the egress rules of s.
+func (s *Sandbox) ChangeEgress(change runner.EgressChange) error {
+	if err := s.link.change(change); err != nil || !s.Stays() {
+		return err
+	}
+	return s.record() // a restart must not undo a denial
 }

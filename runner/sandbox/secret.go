@@ -34,31 +34,31 @@ func missing(names []string, secrets []runner.Secret) (left []string) {
 	return left
 }
 
-// SecretsUnlike describes each secret in asked that s lacks or has with another value, host or header. The texts
+// SecretsUnlike describes each secret in asked that the sandbox lacks or has with another value, host or header. The texts
 // contain no values.
-func (s *Sandbox) SecretsUnlike(asked []runner.Secret) (diffs []string) {
-	has := SecretsOf(s.egress)
+func (i *identity) SecretsUnlike(asked []runner.Secret) (diffs []string) {
+	has := SecretsOf(i.egress)
 	for _, k := range asked {
-		switch i := slices.IndexFunc(has, func(h runner.Secret) bool { return h.Name == k.Name }); {
-		case i < 0:
+		switch at := slices.IndexFunc(has, func(h runner.Secret) bool { return h.Name == k.Name }); {
+		case at < 0:
 			diffs = append(diffs, "secret "+k.Name+": started without it")
-		case has[i] != k:
+		case has[at] != k:
 			diffs = append(diffs, "secret "+k.Name+": started with another value, host or header")
 		}
 	}
 	return diffs
 }
 
-// hasSecrets rejects a command that requests secrets which s lacks. A sandbox gets its secrets when it starts,
+// hasSecrets rejects a command that requests secrets which the sandbox lacks. A sandbox gets its secrets when it starts,
 // because only then can its programs be made to trust the proxy.
-func (s *Sandbox) hasSecrets(asked []runner.Secret) error {
-	diffs := s.SecretsUnlike(asked)
+func (i *identity) hasSecrets(asked []runner.Secret) error {
+	diffs := i.SecretsUnlike(asked)
 	if len(diffs) == 0 {
 		return nil
 	}
-	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
-	err.Hint = "demesne stop " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
-	if s.egress == nil {
+	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", i.id, strings.Join(diffs, "; "))
+	err.Hint = "demesne stop " + i.id + " ends its processes; the next command starts it with the secrets that come with that"
+	if i.egress == nil {
 		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 // TestSecretsUnlike checks that secrets are equal if value, host and header are, and that no text contains a value.
 func TestSecretsUnlike(t *testing.T) {
 	has := runner.Secret{Name: "T", Value: "hidden", Host: "a.example"}
-	s := &Sandbox{identity: &identity{id: "s", egress: &runner.Egress{Secrets: []runner.Secret{has}}}}
+	s := &identity{id: "s", egress: &runner.Egress{Secrets: []runner.Secret{has}}}
 	for name, row := range map[string]struct {
 		asked []runner.Secret
 		want  string
@@ -27,7 +27,7 @@ func TestSecretsUnlike(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
-	if err := (&Sandbox{identity: &identity{}}).hasSecrets([]runner.Secret{has}); err == nil {
+	if err := new(identity).hasSecrets([]runner.Secret{has}); err == nil {
 		t.Error("a sandbox without a network has a secret")
 	}
 }

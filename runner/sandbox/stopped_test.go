@@ -33,9 +33,9 @@ func TestKeeps(t *testing.T) {
 		{"without a place", false, false, ipc.CodeInvalid},
 	} {
 		s := New(Env{Machine: &Machine{}}, "s", runner.Spec{})
-		s.ending, s.files.own.stay = row.ending, row.stay
+		s.ending, s.stay = row.ending, row.stay
 		close(s.finished)
-		err := s.keeps("fork sandbox")
+		err := s.files.own.keeps("fork sandbox")
 		if row.want == "" && err != nil || row.want != "" && ipc.AsError(err).Code != row.want {
 			t.Errorf("%s: %v", row.name, err)
 		}

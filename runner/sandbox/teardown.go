@@ -5,39 +5,13 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/given"
-	"demesne/runner/ipc"
 )
-
-// endedErr returns the error for a request to an ending sandbox. s.mu is held; it is released while s ends.
-func (s *Sandbox) endedErr(what string) error {
-	if !s.files.own.stay {
-		return ipc.Errorf(ipc.CodeGone, "%s %q: it has ended", what, s.id)
-	}
-	s.mu.Unlock()
-	<-s.finished // a restart is possible only after that
-	s.mu.Lock()
-	return ipc.Errorf(ipc.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
-}
-
-// Done reports whether only the record of s is left. Its name is free then, which callers that have its result rely
-// on.
-func (s *Sandbox) Done() bool {
-	select {
-	case <-s.finished:
-		return true
-	default:
-		return false
-	}
-}
-
-// Wait waits until s is done.
-func (s *Sandbox) Wait() { <-s.finished }
 
 // Remove ends s and removes its files.
 func (s *Sandbox) Remove(why string) {
 	s.mu.Lock()
 	if !s.ending {
-		s.files.own.stay = false
+		s.stay = false
 	}
 	s.mu.Unlock()
 	s.End(why)
@@ -45,7 +19,7 @@ func (s *Sandbox) Remove(why string) {
 
 // Stop ends s and keeps its files.
 func (s *Sandbox) Stop() error {
-	if err := s.keeps("stop sandbox"); err != nil {
+	if err := s.files.own.keeps("stop sandbox"); err != nil {
 		return err
 	}
 	s.End("stopped")
@@ -55,9 +29,7 @@ func (s *Sandbox) Stop() error {
 // terminate ends s for a reason that the results of its commands report.
 func (s *Sandbox) terminate(reason runner.Reason, detail string) {
 	s.mu.Lock()
-	if s.verdict == "" {
-		s.verdict, s.detail = reason, detail
-	}
+	s.judge(reason, detail)
 	s.mu.Unlock()
 	s.End(detail)
 }
@@ -80,9 +52,7 @@ func (s *Sandbox) teardown(why string) bool {
 		return false
 	}
 	s.ending = true
-	if s.verdict == "" {
-		s.verdict, s.detail = runner.Lost, why
-	}
+	s.judge(runner.Lost, why)
 	s.mu.Unlock()
 	s.cleanup()
 	return true
@@ -138,7 +108,7 @@ func (s *Sandbox) release() {
 	if name == "" {
 		return
 	}
-	if s.net.SocketsLeft() && given.Over(run, name) == nil {
+	if s.link.net.SocketsLeft() && given.Over(run, name) == nil {
 		s.on.askReaper()
 		for end := time.Now().Add(reaperPatience); given.Pending(run, name) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)

@@ -35,7 +35,9 @@ func (x *Execution) Resize(w *runner.Winsize) error {
 
 // Attach hands c the terminal of the last started command that has one.
 func (s *Sandbox) Attach(c Caller) (*api.Attached, ipc.Files, error) {
-	x := s.lastTerminal()
+	s.mu.Lock()
+	x := s.commands.lastTerminal()
+	s.mu.Unlock()
 	if x == nil {
 		return nil, nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "attach to sandbox %q: no command in it has a terminal", s.id)
 	}
@@ -51,10 +53,9 @@ func (s *Sandbox) Attach(c Caller) (*api.Attached, ipc.Files, error) {
 	return &api.Attached{Exec: x.id, Recent: recent}, ipc.Files{"tty": tty}, nil
 }
 
-func (s *Sandbox) lastTerminal() (last *Execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.commands.running {
+// lastTerminal returns the last started command that has a terminal, or nil. mu is held.
+func (c *commands) lastTerminal() (last *Execution) {
+	for _, x := range c.running {
 		if x.tty != nil && (last == nil || x.id > last.id) {
 			last = x
 		}

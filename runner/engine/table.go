@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -11,32 +12,56 @@ import (
 	"demesne/runner/store"
 )
 
+// table is the table of live sandboxes, and finds the stopped ones beside them. It is safe for concurrent use: mu
+// guards the fields after it. mu is taken after the engine's lock and before that of a sandbox.
+type table struct {
+	on *sandbox.Machine
+
+	mu     sync.Mutex
+	all    map[string]*sandbox.Sandbox
+	served bool // there was a sandbox
+}
+
+// empty reports whether no sandbox is live.
+func (t *table) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all) == 0
+}
+
+// hasServed reports whether there was a sandbox.
+func (t *table) hasServed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.served
+}
+
 // claim registers s under its id and name. A name belongs to one live or persistent sandbox. most bounds the limits of
 // all live sandboxes together; nil: no bound.
-func (e *Engine) claim(s *sandbox.Sandbox, most *runner.Limits) error {
-	return e.ifFree(s, "", most, func() {
-		e.sandboxes[s.ID()] = s
-		e.linger.served = true
+func (t *table) claim(s *sandbox.Sandbox, most *runner.Limits) error {
+	return t.ifFree(s, "", most, func() {
+		t.all[s.ID()] = s
+		t.served = true
 	})
 }
 
-// ifFree calls then, with e.mu held, if the name of s is free and its limits fit. It ignores the sandbox with the id
+// ifFree calls then, with t.mu held, if the name of s is free and its limits fit. It ignores the sandbox with the id
 // without.
-func (e *Engine) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, then func()) error {
+func (t *table) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, then func()) error {
 	name := s.Spec().Name
 	if name != "" {
-		if rec, err := e.stopped(name); err == nil && rec.Info.ID != without {
+		if rec, err := t.stopped(name); err == nil && rec.Info.ID != without {
 			return nameInUse(s, &rec.Info.Spec, rec.Info.ID)
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, other := range e.sandboxes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, other := range t.all {
 		if name != "" && other.ID() != without && !other.Done() && (other.Spec().Name == name || other.ID() == name) {
 			return nameInUse(s, other.Spec(), other.ID())
 		}
 	}
-	if err := e.fits(s, without, most); err != nil {
+	if err := t.fits(s, without, most); err != nil {
 		return err
 	}
 	then()
@@ -53,14 +78,14 @@ func nameInUse(s *sandbox.Sandbox, other *runner.Spec, id string) error {
 }
 
 // find returns the sandbox with that id or name. It prefers a live one to one that is being removed from the table.
-func (e *Engine) find(idOrName string) (*sandbox.Sandbox, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := e.sandboxes[idOrName]; s != nil {
+func (t *table) find(idOrName string) (*sandbox.Sandbox, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.all[idOrName]; s != nil {
 		return s, nil
 	}
 	var done *sandbox.Sandbox
-	for _, s := range e.sandboxes {
+	for _, s := range t.all {
 		switch {
 		case idOrName == "" || s.Spec().Name != idOrName:
 		case s.Done():
@@ -76,13 +101,13 @@ func (e *Engine) find(idOrName string) (*sandbox.Sandbox, error) {
 }
 
 // list returns the live and the persistent sandboxes, oldest first.
-func (e *Engine) list() []runner.Info {
-	e.mu.Lock()
+func (t *table) list() []runner.Info {
+	t.mu.Lock()
 	var live []*sandbox.Sandbox
-	for _, s := range e.sandboxes {
+	for _, s := range t.all {
 		live = append(live, s)
 	}
-	e.mu.Unlock()
+	t.mu.Unlock()
 	infos, ids := make([]runner.Info, 0, len(live)), map[string]bool{}
 	for _, s := range live {
 		if s.Done() { // it is being removed from the table
@@ -90,7 +115,7 @@ func (e *Engine) list() []runner.Info {
 		}
 		infos, ids[s.ID()] = append(infos, s.Info()), true
 	}
-	infos = append(infos, e.listStopped(ids)...)
+	infos = append(infos, t.listStopped(ids)...)
 	slices.SortFunc(infos, olderFirst)
 	return infos
 }
@@ -102,13 +127,13 @@ func olderFirst(a, b runner.Info) int {
 
 // count returns the number of persistent sandboxes without snapshots. Every creation calls it, so for live
 // sandboxes it only looks at the table.
-func (e *Engine) count() (n int) {
+func (t *table) count() (n int) {
 	live := map[string]bool{}
-	for _, s := range e.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+	for _, s := range t.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
 		live[s.ID()] = true
 	}
 	n = len(live)
-	for _, i := range e.listStopped(live) {
+	for _, i := range t.listStopped(live) {
 		if i.State != runner.Snapshot {
 			n++
 		}
@@ -118,13 +143,13 @@ func (e *Engine) count() (n int) {
 
 // locate finds the sandbox with that id or name: a live one, or the record of one that has files but no processes
 // of this runner.
-func (e *Engine) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) {
+func (t *table) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) {
 	for {
-		s, unknown := e.find(idOrName)
+		s, unknown := t.find(idOrName)
 		if unknown == nil && !(s.Done() && s.Stays()) {
 			return s, store.Record{}, nil
 		}
-		d, err := e.on.Store()
+		d, err := t.on.Store()
 		if err != nil {
 			return nil, store.Record{}, unknown
 		}
@@ -134,7 +159,7 @@ func (e *Engine) locate(idOrName string) (*sandbox.Sandbox, store.Record, error)
 			return nil, rec, ipc.Errorf(ipc.CodeNoSuchSandbox, "%w", err)
 		case err != nil:
 			return nil, rec, unknown
-		case !e.lives(rec.Info.ID):
+		case !t.lives(rec.Info.ID):
 			return nil, rec, nil
 		}
 		idOrName = rec.Info.ID // it was restarted meanwhile
@@ -142,8 +167,8 @@ func (e *Engine) locate(idOrName string) (*sandbox.Sandbox, store.Record, error)
 }
 
 // live finds a sandbox that has processes of this runner.
-func (e *Engine) live(idOrName string) (*sandbox.Sandbox, error) {
-	s, rec, err := e.locate(idOrName)
+func (t *table) live(idOrName string) (*sandbox.Sandbox, error) {
+	s, rec, err := t.locate(idOrName)
 	if err == nil && s == nil {
 		err = sandbox.ErrStopped(rec)
 	}
@@ -151,41 +176,41 @@ func (e *Engine) live(idOrName string) (*sandbox.Sandbox, error) {
 }
 
 // stopped finds a sandbox that has files but no processes of this runner.
-func (e *Engine) stopped(idOrName string) (store.Record, error) {
-	if d, err := e.on.Store(); err == nil {
+func (t *table) stopped(idOrName string) (store.Record, error) {
+	if d, err := t.on.Store(); err == nil {
 		rec, err := d.Find(idOrName)
-		if err == nil && !e.lives(rec.Info.ID) {
+		if err == nil && !t.lives(rec.Info.ID) {
 			return rec, nil
 		}
 	}
 	return store.Record{}, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
 }
 
-func (e *Engine) lives(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.sandboxes[id]
+func (t *table) lives(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.all[id]
 	return s != nil && !s.Done()
 }
 
 // claimAgain registers s, unless it is live already. It then returns the live sandbox.
-func (e *Engine) claimAgain(s *sandbox.Sandbox, most *runner.Limits) (other *sandbox.Sandbox, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if other := e.sandboxes[s.ID()]; other != nil && !other.Done() {
+func (t *table) claimAgain(s *sandbox.Sandbox, most *runner.Limits) (other *sandbox.Sandbox, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if other := t.all[s.ID()]; other != nil && !other.Done() {
 		return other, nil
 	}
-	if err := e.fits(s, "", most); err != nil {
+	if err := t.fits(s, "", most); err != nil {
 		return nil, err
 	}
-	e.sandboxes[s.ID()] = s
-	e.linger.served = true
+	t.all[s.ID()] = s
+	t.served = true
 	return nil, nil
 }
 
 // listStopped returns the stopped sandboxes, for list.
-func (e *Engine) listStopped(live map[string]bool) (infos []runner.Info) {
-	d, err := e.on.Store()
+func (t *table) listStopped(live map[string]bool) (infos []runner.Info) {
+	d, err := t.on.Store()
 	if err != nil {
 		return nil
 	}
@@ -196,22 +221,22 @@ func (e *Engine) listStopped(live map[string]bool) (infos []runner.Info) {
 }
 
 // drop removes s from the table, unless a successor has taken its entry.
-func (e *Engine) drop(s *sandbox.Sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sandboxes[s.ID()] == s {
-		delete(e.sandboxes, s.ID())
+func (t *table) drop(s *sandbox.Sandbox) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all[s.ID()] == s {
+		delete(t.all, s.ID())
 	}
 }
 
 // fits rejects s if its limits and those of the other live sandboxes together exceed most. It ignores the sandbox with
-// the id without. e.mu is held.
-func (e *Engine) fits(s *sandbox.Sandbox, without string, most *runner.Limits) error {
+// the id without. t.mu is held.
+func (t *table) fits(s *sandbox.Sandbox, without string, most *runner.Limits) error {
 	if most == nil {
 		return nil
 	}
 	var live []runner.Limits
-	for _, other := range e.sandboxes {
+	for _, other := range t.all {
 		if other != s && other.ID() != without && !other.Done() {
 			live = append(live, other.Spec().Limits)
 		}
@@ -220,10 +245,10 @@ func (e *Engine) fits(s *sandbox.Sandbox, without string, most *runner.Limits) e
 }
 
 // ofSpec returns the live sandboxes whose Spec satisfies such.
-func (e *Engine) ofSpec(such func(*runner.Spec) bool) (found []*sandbox.Sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, s := range e.sandboxes {
+func (t *table) ofSpec(such func(*runner.Spec) bool) (found []*sandbox.Sandbox) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.all {
 		if !s.Done() && such(s.Spec()) {
 			found = append(found, s)
 		}

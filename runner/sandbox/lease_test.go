@@ -32,15 +32,15 @@ func TestBound(t *testing.T) {
 		{name: "whose maker died", ttl: hour, maker: true, gone: true, want: unopened, over: true},
 		{name: "with a shorter time", ttl: runner.Duration(time.Second), maker: true, want: time.Second, over: true},
 		{name: "opened", ttl: hour, maker: true, gone: true, do: func(s *Sandbox) { s.Open() }, want: time.Hour, over: true},
-		{name: "used", ttl: hour, maker: true, gone: true, do: func(s *Sandbox) { s.used() }, want: time.Hour, over: true},
+		{name: "used", ttl: hour, maker: true, gone: true, do: func(s *Sandbox) { s.lease.used() }, want: time.Hour, over: true},
 	} {
 		s := New(Env{Machine: &Machine{}}, "s", runner.Spec{Lifetime: runner.Persistent, TTL: row.ttl})
-		s.receipt = &runner.Receipt{}
+		s.receipts.now = &runner.Receipt{}
 		s.Made(nil)
 		if row.maker {
 			s.lease.maker = client{left: row.gone}
 		}
-		s.renew()
+		s.lease.renew()
 		if row.do != nil {
 			row.do(s)
 		}
@@ -49,8 +49,8 @@ func TestBound(t *testing.T) {
 			t.Errorf("one %s ends in %v, want %v", row.name, left, row.want)
 		}
 		s.lease.ends = s.lease.ends.Add(-row.want) // let the time pass
-		if s.lease.expires = s.lease.expires.Add(-row.want); s.due() > 0 == row.over {
-			t.Errorf("one %s: %v are left", row.name, s.due())
+		if s.lease.expires = s.lease.expires.Add(-row.want); s.lease.due() > 0 == row.over {
+			t.Errorf("one %s: %v are left", row.name, s.lease.due())
 		}
 	}
 }
