@@ -62,7 +62,8 @@ type Engine struct {
 	pool     *pool.Pool[*sandbox.Sandbox]
 	sweeping sync.Mutex // serializes sweep
 
-	table table
+	table  table
+	outMap outMap // real root's
 
 	mu        sync.Mutex // guards the fields below; taken before the locks above
 	callers   int

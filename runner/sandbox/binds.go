@@ -8,6 +8,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/upper"
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
@@ -22,6 +23,7 @@ type binds struct {
 	work      *os.File     // /workspace, if it is a directory of the caller
 	was       given.Dir    // state of out before the first command
 	workWas   given.Dir    // state of work before the first command
+	granted   string       // name of the record of the grants, if the runner wrote it
 	sets      int          // number of clock changes at that time
 	takeBack  func() error // revokes the sandbox user's access to /out; nil: none was granted
 	unsettled error        // why files in out may still grant rights; out is then closed to others
@@ -39,6 +41,9 @@ func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, 
 		}
 	}
 	if err := b.look(own, b.spec.Nesting && b.spec.Exposed); err != nil {
+		return err
+	}
+	if err := b.record(); err != nil {
 		return err
 	}
 	if who, err := user(); err == nil {
@@ -77,6 +82,25 @@ func (b *binds) look(own *persistent, closed bool) (err error) {
 	return nil
 }
 
+// record writes the record of the grants if the client left that to the runner, see [api.RecordsGrants].
+func (b *binds) record() (err error) {
+	if !api.RecordsGrants(b.on.Boot.Mode) || b.spec.Granted != "" || b.spec.Out == "" {
+		return nil
+	}
+	dirs := []given.Dir{b.was}
+	dirs[0].Path = b.spec.Out
+	if b.work != nil && b.settlesWork() {
+		dirs = append(dirs, b.workWas)
+		dirs[1].Path = b.spec.Workspace
+	}
+	b.granted, err = given.Record{Dirs: dirs}.Write(b.on.Boot.RunDir, b.on.Boot.Key)
+	return err
+}
+
+// settlesWork reports whether /workspace is settled at the end. An image's uid 0 can give files there to another
+// user, and a nested sandbox can give them more rights.
+func (b *binds) settlesWork() bool { return b.spec.Rootfs != nil || b.spec.Nesting }
+
 // grantOut grants write access to /out to a user other than uid 0, if possible. With real root and an /out of
 // another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
 // those ids.
@@ -102,8 +126,7 @@ func (b *binds) terms(d given.Dir) upper.Terms {
 func (b *binds) giveBack() error {
 	var errs []error
 	if b.work != nil {
-		// An image's uid 0 can give files in /workspace to another user. A nested sandbox can give them more rights.
-		if b.spec.Rootfs != nil || b.spec.Nesting {
+		if b.settlesWork() {
 			errs = append(errs, upper.Settle(b.work, b.terms(b.workWas)))
 		}
 		b.work.Close()

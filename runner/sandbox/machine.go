@@ -75,7 +75,7 @@ func (m *Machine) SetUp(meanwhile func()) (err error) {
 	m.Dir = filepath.Join(m.Boot.RunDir, "mnt")
 	m.starter.State, m.starter.Types = m.containers(), []any{
 		pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{},
-		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{},
+		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{}, given.Record{},
 	}
 	if err := m.mountOwn(); err != nil {
 		return err

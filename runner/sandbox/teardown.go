@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"time"
 
 	"demesne/runner"
@@ -104,7 +105,7 @@ const reaperPatience = 2 * time.Second
 // release ends the grants of the sandbox. The reaper, which has the caller's rights, removes sockets that the
 // runner may not remove.
 func (s *Sandbox) release() {
-	run, name := s.on.Boot.RunDir, s.spec.Granted
+	run, name := s.on.Boot.RunDir, cmp.Or(s.spec.Granted, s.files.binds.granted)
 	if name == "" {
 		return
 	}
