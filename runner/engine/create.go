@@ -4,7 +4,6 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/network"
 	"demesne/runner/sandbox"
 )
 
@@ -64,25 +63,6 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 	return nil
 }
 
-// build makes s, which is registered. On an error it is not registered any more.
-func (e *Engine) build(s *sandbox.Sandbox, m *ipc.Message) error {
-	err := s.Build(m)
-	if err != nil {
-		e.table.drop(s)
-		e.maybeIdle() // the caller may have left meanwhile
-	}
-	return err
-}
-
-// admitEgress splits the egress of a Spec, see [network.Admit]. The proxy checks rules that allow nothing.
-func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress, error) {
-	return network.Admit(spec, func(asked runner.Egress) error {
-		e.on.Proxy.Program(m.File(api.FileProxy))
-		_, err := e.on.Proxy.Plan(asked)
-		return err
-	})
-}
-
 // launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
@@ -103,5 +83,3 @@ func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.
 	}
 	return &api.RunReply{Created: *made, Exec: *started}, files, nil
 }
-
-func codeOf(err error) ipc.Code { return ipc.AsError(err).Code }

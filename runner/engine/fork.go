@@ -1,10 +1,7 @@
 package engine
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -32,30 +29,6 @@ func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 		c.removeForks()
 	}
 	return f, nil
-}
-
-// acked records that c has called about sandbox id.
-func (c *caller) acked(id string) {
-	c.mu.Lock()
-	c.unacked = slices.DeleteFunc(c.unacked, func(of string) bool { return of == id })
-	c.mu.Unlock()
-}
-
-// removeForks removes the ephemeral snapshots and unacknowledged forks of c, unless c has removed them.
-func (c *caller) removeForks() {
-	c.mu.Lock()
-	ids := append(c.ephemeral, c.unacked...)
-	c.ephemeral, c.unacked = nil, nil
-	c.mu.Unlock()
-	for _, id := range ids {
-		rec, err := c.e.table.stopped(id)
-		if err != nil {
-			continue
-		}
-		if err := c.e.on.StopOther(rec, false); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
-		}
-	}
 }
 
 // fork makes a sandbox or snapshot from the files of another. It copies nothing if no process runs in the other.

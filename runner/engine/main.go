@@ -1,76 +1,43 @@
-// Package engine implements demesne-runner: it creates sandboxes, runs commands in them and tears them down.
+// Package engine implements demesne-runner: it serves callers, and keeps the table of their sandboxes.
 //
 // One process serves many callers and many sandboxes. It runs in an outer user namespace with all capabilities, in
-// its own mount namespace, and in the host's network and pid namespaces. The files, in the order of one run:
+// its own mount namespace, and in the host's network and pid namespaces. A run goes through these parts:
 //
-//	serve.go      connections; calls.go  requests, one goroutine each; registry.go  the table of sandboxes
-//	create.go     validation of a Spec
-//	build.go      the steps of creating a sandbox (package receipt: what holds afterwards); teardown.go  its end
-//	tree.go       its mounts; mountasync.go  mounting while PID 1 starts; image.go, imagelock.go  the image's layers;
-//	              binds.go  the caller's directories
-//	start.go      PID 1, on the best fallback level that works here
-//	config.go     Spec → libcontainer configuration, pure
-//	egress.go     the permitted egress of a sandbox, pure
-//	network.go    its network, by package network; ask.go  changes to it
-//	exec.go       a command in a sandbox; environ.go  its user and environment; result.go  its result
-//	terminal.go   its terminal; attach.go  clients of the terminal
-//	pool.go       prepared sandboxes; poolstate.go  their number and shapes
-//	keep.go       the directory of a persistent sandbox; ttl.go  its expiry
-//	fork.go       a sandbox made from the files of another; livefork.go  from a running one; autopause.go  idle ones
-//	restart.go    starting a sandbox that has only files; reuse.go  finding a sandbox by its key
-//	linger.go     how long the runner waits for the next caller
-//	diff.go       changes against the image; layer.go  the same as layers of a new image
-//	minimal.go    sandboxes without namespaces, for machines that forbid them
+//	main.go    starts the process, and ends it when nothing is left to serve
+//	serve.go   accepts a connection; caller.go  is one caller, and what it owns
+//	calls.go   decodes a call, in a goroutine of its own; door.go  checks which sandboxes its caller may see
+//	create.go  admits the Spec, and takes a sandbox from pool.go, or a new one
+//	table.go   registers it under its id and name; reuse.go and keylock.go  find it by a key
+//	           package sandbox makes it:
+//	               rootfs (its tree) ∥ network, netns (its namespace, egress, ports) ∥ limits (its control group)
+//	               → container (PID 1, by libcontainer) → pid1 (restricts itself) → receipt (what holds)
+//	           and executes the command; pty  has its terminal
+//	engine.go  ends the sandbox with its owner, or at a call, or with its time; then prepares the next one
 //
-// The kernel guarantees teardown. PID 1 ends when its socket to the runner closes; its pid namespace ends with it,
-// and the mounts and the network namespace end with their last user. No code of the runner has to run for a sandbox
-// to end.
+// Beside a run are restart.go (a sandbox that has only files), fork.go, changes.go (its difference to the image) and
+// linger.go (how long the runner waits for the next caller).
+//
+// Locks are taken in this order: the engine's, the table's, a sandbox's. A caller has a lock for what it owns; no
+// other lock is taken under it.
 package engine
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
-	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/doctor"
 	"demesne/runner/given"
 	"demesne/runner/ipc"
-	"demesne/runner/pool"
 	"demesne/runner/sandbox"
 	"demesne/runner/userns"
 )
-
-// Engine is the state of a runner.
-type Engine struct {
-	on     *sandbox.Machine
-	ready  chan struct{} // closed when on is set up, or broken is set
-	broken error
-
-	// Each has a lock of its own.
-	results  sandbox.Results
-	keys     keyLocks
-	pool     *pool.Pool[*sandbox.Sandbox]
-	sweeping sync.Mutex // serializes sweep
-
-	table  table
-	outMap outMap // real root's
-
-	mu        sync.Mutex // guards the fields below; taken before the locks above
-	callers   int
-	linger    linger
-	idle      chan struct{} // closed when the runner has nothing left to serve
-	accepting bool
-}
 
 // newEngine returns an engine that serves one caller, the one that started the runner.
 func newEngine(on *sandbox.Machine) *Engine {
@@ -147,46 +114,5 @@ func (e *Engine) setUp() {
 		if e.enter() {
 			go func() { defer e.leave(); e.sweep() }()
 		}
-	})
-}
-
-// sweep removes expired sandboxes and the remains of killed runners. A concurrent call waits for the one under way.
-func (e *Engine) sweep() ([]string, error) {
-	d, err := e.on.Store()
-	if err != nil {
-		return nil, nil
-	}
-	e.sweeping.Lock()
-	defer e.sweeping.Unlock()
-	removed, err := d.Sweep()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
-	}
-	return removed, err
-}
-
-// settled waits for setUp and returns its error.
-func (e *Engine) settled() error {
-	<-e.ready
-	if e.broken != nil {
-		return fmt.Errorf("set up runner: %w", e.broken)
-	}
-	return nil
-}
-
-// check probes the machine for demesne check.
-func (e *Engine) check() []runner.Probe {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	cg := e.on.Limits.Probe()
-	b := e.on.Boot
-	return doctor.Run(ctx, doctor.Env{
-		Minimal: b.Mode == userns.ModeMinimal, ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
-		UIDMap: b.UIDMap, GIDMap: b.GIDMap, MapWhy: b.MapWhy, MapFix: b.MapFix,
-		RealRoot: b.Mode == userns.ModeRoot,
-		Limits:   doctor.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
-		Dir:      e.on.Dir,
-		RunDir:   b.RunDir,
-		Key:      b.Key,
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"demesne/runner/userns"
 )
 
-// newPool returns the pool of prepared sandboxes. They are no secret from package sandbox, which takes every step
-// that needs an owner later, see [sandbox.Sandbox.Prepare].
+// newPool returns the pool of prepared sandboxes. See [sandbox.Sandbox.Prepare] for the steps that it can take without
+// an owner.
 func (e *Engine) newPool() *pool.Pool[*sandbox.Sandbox] {
 	return &pool.Pool[*sandbox.Sandbox]{
 		Max: e.on.Boot.Spares, Load: &e.on.Load,
@@ -47,16 +47,4 @@ func (e *Engine) takePrepared(spec runner.Spec, egress *runner.Egress) *sandbox.
 	}
 	s, _ := e.pool.Take(shape, rest)
 	return s
-}
-
-// env returns what a sandbox needs of e.
-func (e *Engine) env() sandbox.Env {
-	return sandbox.Env{Machine: e.on, Results: &e.results, Forgotten: e.forget}
-}
-
-// forget removes an ended sandbox from the table.
-func (e *Engine) forget(s *sandbox.Sandbox) {
-	e.table.drop(s)
-	e.maybeIdle()
-	e.pool.Refill()
 }

@@ -68,16 +68,3 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	}
 	return info, nil
 }
-
-// stop ends a live sandbox and removes its files unless keepFiles is set.
-func (e *Engine) stop(s *sandbox.Sandbox, keepFiles bool) error {
-	if keepFiles {
-		return s.Stop()
-	}
-	s.Remove("stopped")
-	// It may have been ending by itself.
-	if rec, err := e.table.stopped(s.ID()); err == nil {
-		return e.on.StopOther(rec, false)
-	}
-	return nil
-}

@@ -13,51 +13,6 @@ import (
 	"demesne/runner/sandbox"
 )
 
-// caller is one connection. It owns the one-shot sandboxes made through it, and they end with it.
-type caller struct {
-	e    *Engine
-	peer *ipc.Peer
-	door runner.Door
-
-	mu   sync.Mutex
-	gone bool
-	own  map[*sandbox.Sandbox]bool
-	most *runner.Limits // bound on all sandboxes together; nil: no bound
-
-	ephemeral []string // snapshots that are removed with it
-	unacked   []string // forks that are removed with it unless it calls about them
-}
-
-// Left reports whether c has disconnected.
-func (c *caller) Left() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gone
-}
-
-// adopt makes c the owner of a one-shot sandbox. It returns false if c has disconnected.
-func (c *caller) adopt(s *sandbox.Sandbox) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.gone {
-		c.own[s] = true
-	}
-	return !c.gone
-}
-
-// Disown ends the ownership of adopt.
-func (c *caller) Disown(s *sandbox.Sandbox) {
-	c.mu.Lock()
-	delete(c.own, s)
-	c.mu.Unlock()
-}
-
-// Event sends c a message that it did not ask for.
-func (c *caller) Event(op ipc.Op, body any) error { return c.peer.Event(op, body) }
-
-// Done is closed when c has disconnected.
-func (c *caller) Done() <-chan struct{} { return c.peer.Done() }
-
 // accept serves callers until the listener is closed.
 func (e *Engine) accept(l *os.File) {
 	rc, err := l.SyscallConn()
@@ -122,41 +77,13 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		return
 	}
 	e.setLinger(intro)
-	c := &caller{e: e, door: intro.Door, own: map[*sandbox.Sandbox]bool{}, most: intro.Totals}
+	c := &caller{e: e, door: intro.Door, own: map[string]*sandbox.Sandbox{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
 	hello := api.Hello{PID: os.Getpid(), Mode: e.on.Boot.Mode}
 	if err := conn.Send(ipc.Message{Op: api.OpHello}, hello, e.outMap.files()); err != nil {
 		conn.Close()
 	}
 	go c.run()
-}
-
-// outMap keeps the namespace that [api.FileOutMap] describes for later callers.
-type outMap struct {
-	mu sync.Mutex
-	ns *os.File // nil: none yet; open until the runner's end
-}
-
-func (o *outMap) keep(ns *os.File) {
-	if ns == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ns != nil {
-		ns.Close()
-		return
-	}
-	o.ns = ns
-}
-
-func (o *outMap) files() ipc.Files {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ns == nil {
-		return nil
-	}
-	return ipc.Files{api.FileOutMap: o.ns}
 }
 
 // run serves until the caller disconnects, then ends the caller's sandboxes.
@@ -166,7 +93,7 @@ func (c *caller) run() {
 	c.mu.Lock()
 	c.gone = true
 	var own []*sandbox.Sandbox
-	for s := range c.own {
+	for _, s := range c.own {
 		own = append(own, s)
 	}
 	c.mu.Unlock()
@@ -180,43 +107,4 @@ func (c *caller) run() {
 		s.CallerLeft(c)
 	}
 	c.e.leave()
-}
-
-// enter counts a caller, or work that must be finished. It returns false if the runner is ending.
-func (e *Engine) enter() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.accepting {
-		e.callers++
-		e.linger.stop()
-	}
-	return e.accepting
-}
-
-// leave undoes enter.
-func (e *Engine) leave() {
-	e.mu.Lock()
-	e.callers--
-	e.mu.Unlock()
-	e.maybeIdle()
-}
-
-// maybeIdle ends the runner, or lets it linger, when no sandbox and no caller is left.
-func (e *Engine) maybeIdle() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.accepting && !e.serving() && !e.linger.begin(e.table.hasServed(), e.stopLingering) {
-		e.accepting = false
-		close(e.idle)
-	}
-}
-
-// serving reports whether there is a caller or a sandbox. e.mu is held.
-func (e *Engine) serving() bool { return e.callers > 0 || !e.table.empty() }
-
-// goesOn reports whether the runner expects to serve another sandbox.
-func (e *Engine) goesOn() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.accepting && (e.serving() || e.linger.timer != nil)
 }

@@ -84,6 +84,26 @@ func (b *building) all() error {
 	return b.complete()
 }
 
+// become is the last step of making a persistent sandbox. From here on it no longer depends on its creator.
+func (s *Sandbox) become() error {
+	if s.spec.Lifetime != runner.Persistent {
+		return nil
+	}
+	s.lease.start(s.Remove)
+	if !s.files.own.onDisk {
+		s.on.History.Write(s.Info())
+		return nil
+	}
+	// On a full disk the earlier record is good enough: the files of the sandbox itself may be what fills the disk.
+	if err := s.record(); err != nil && !(s.files.own.restarted && ipc.Full(err)) {
+		return err
+	}
+	s.mu.Lock()
+	s.stay = true
+	s.mu.Unlock()
+	return nil
+}
+
 // raiseInTurn limits concurrent raises to one per processor, plus one for when the others wait in the kernel. 100
 // simultaneous requests then take a tenth less processor time than without the limit, and the first does not wait
 // for the last. The order is first come, first served.
@@ -184,6 +204,26 @@ func (b *building) start(ns *netns.NS, tree *mounting) error {
 	})
 	b.undoLate(init.Forget)
 	return nil
+}
+
+// serveInit serves the messages of PID 1, and ends the sandbox when PID 1 ends by itself.
+func (s *Sandbox) serveInit(init *container.Init) {
+	s.init.pid, s.init.mounts, s.init.start = init.PID, init.Mounts, init.Start
+	s.init.peer = ipc.NewPeer(init.Socket, s.fromInit)
+	go func() {
+		s.init.peer.Serve()
+		<-s.built
+		s.mu.Lock()
+		ending := s.ending
+		s.mu.Unlock()
+		switch {
+		case ending:
+		case s.group.OOMKilled():
+			s.terminate(runner.OOM, "the memory limit was reached")
+		default:
+			s.terminate(runner.Lost, "PID 1 of the sandbox was killed")
+		}
+	}()
 }
 
 // mask starts masking /proc and returns a channel that reports the outcome. It masks nothing for nesting, because a

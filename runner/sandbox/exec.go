@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"sync"
 	"syscall"
 	"time"
 
@@ -11,46 +10,7 @@ import (
 	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
-	"demesne/runner/pty"
 )
-
-// commands is the part of a sandbox that knows its commands. The sandbox's mu guards it.
-type commands struct {
-	next    uint64
-	primary bool                  // the command that a one-shot sandbox ends with has been started
-	running map[uint64]*Execution // nil after the end
-	last    *runner.Result
-}
-
-// Execution is a command in a sandbox, from its start until its result is read.
-type Execution struct {
-	s       *Sandbox
-	id      uint64
-	started time.Time
-	tty     *pty.Terminal[Caller] // nil: it has none
-	blocked []runner.Blocked      // denied before it started
-	primary bool                  // a one-shot sandbox ends with this command
-	asker   Caller                // gets the end of the command,
-	tag     uint64                // under this tag; 0: no notice
-	begun   bool                  // PID 1 has started it; guarded by the sandbox's mu
-
-	once   sync.Once
-	done   chan struct{} // closed when result is set
-	result *runner.Result
-
-	mu      sync.Mutex // guards the fields below
-	timer   *time.Timer
-	timeout bool
-}
-
-// Sandbox returns the sandbox of x.
-func (x *Execution) Sandbox() *Sandbox { return x.s }
-
-// Done is closed when x has a result.
-func (x *Execution) Done() <-chan struct{} { return x.done }
-
-// Result returns the result of x. Call it after Done.
-func (x *Execution) Result() *runner.Result { return x.result }
 
 // Execute starts a command and returns its number, and its terminal if it has one.
 func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
@@ -221,6 +181,19 @@ func (x *Execution) Signal(sig syscall.Signal) error {
 	defer cancel()
 	g := pid1api.Signal{Exec: x.id, Signal: int(sig), Group: true}
 	return x.s.call(ctx, pid1api.OpSignal, g, nil, nil)
+}
+
+// call sends PID 1 a request about a command. A sandbox whose PID 1 does not answer ends, because no time limit
+// would be enforced any more. A workload can cause that: a SIGSTOP to a process between fork and exec makes PID 1
+// wait (vfork(2)).
+func (s *Sandbox) call(ctx context.Context, op ipc.Op, body any, files ipc.Files, reply any) error {
+	err := s.init.peer.Call(ctx, op, body, files, reply)
+	if errors.Is(err, context.DeadlineExceeded) {
+		const why = "PID 1 of the sandbox does not answer"
+		go s.terminate(runner.Lost, why)
+		err = ipc.Errorf(ipc.CodeGone, "sandbox %s: %s", s.id, why)
+	}
+	return err
 }
 
 // fromInit handles a message that PID 1 sends unasked: the end of a command.

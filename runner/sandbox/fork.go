@@ -7,7 +7,6 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/pause"
 	"demesne/runner/store"
 )
 
@@ -16,21 +15,6 @@ const snapshotLife = 100 * 365 * 24 * time.Hour
 
 // basesMax leaves room for the layers of an image within the limit of overlayfs, see layersMax.
 const basesMax = 100
-
-// Fork makes a sandbox or snapshot from the files of s. It copies nothing if no process runs in s: it then ends s, and
-// returns stopped. The caller goes on with [Machine.ForkStopped].
-func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err error) {
-	d, _ := s.on.Store()
-	<-s.built
-	if err := s.files.own.keeps("fork sandbox"); err != nil {
-		return f, false, err
-	}
-	if s.stopQuiet() {
-		return f, true, nil
-	}
-	f, err = s.forkRunning(d, t)
-	return f, false, err
-}
 
 // ForkStopped makes a sandbox or snapshot from the files of a sandbox that has no processes of this runner.
 func (m *Machine) ForkStopped(id string, t api.ForkRequest) (runner.Forked, error) {
@@ -57,23 +41,6 @@ func admitBases(id string, base []string) error {
 		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
 	}
 	return nil
-}
-
-// stopQuiet ends s if nothing runs in it, so that its files can be shared without a copy. The next command restarts
-// it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
-func (s *Sandbox) stopQuiet() bool {
-	s.mu.Lock()
-	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && pause.Alone(s.init.pid)
-	if idle {
-		s.ending, s.files.own.quiet = true, true
-		s.verdict, s.detail = runner.Lost, "stopped"
-	}
-	s.mu.Unlock()
-	if idle {
-		s.cleanup()
-		s.forget()
-	}
-	return idle
 }
 
 // fork writes the record of the new sandbox. All its files are in layers below it, which the caller holds locks

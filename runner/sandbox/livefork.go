@@ -14,6 +14,38 @@ import (
 	"demesne/runner/store"
 )
 
+// Fork makes a sandbox or snapshot from the files of s. It copies nothing if no process runs in s: it then ends s, and
+// returns stopped. The caller goes on with [Machine.ForkStopped].
+func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err error) {
+	d, _ := s.on.Store()
+	<-s.built
+	if err := s.files.own.keeps("fork sandbox"); err != nil {
+		return f, false, err
+	}
+	if s.stopQuiet() {
+		return f, true, nil
+	}
+	f, err = s.forkRunning(d, t)
+	return f, false, err
+}
+
+// stopQuiet ends s if nothing runs in it, so that its files can be shared without a copy. The next command restarts
+// it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
+func (s *Sandbox) stopQuiet() bool {
+	s.mu.Lock()
+	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && pause.Alone(s.init.pid)
+	if idle {
+		s.ending, s.files.own.quiet = true, true
+		s.verdict, s.detail = runner.Lost, "stopped"
+	}
+	s.mu.Unlock()
+	if idle {
+		s.cleanup()
+		s.forget()
+	}
+	return idle
+}
+
 // forkRunning copies the files that s wrote. It pauses the processes twice: for a moment, and then for as long as
 // it takes to find what they changed in between.
 //

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -162,57 +161,4 @@ func (p *persistent) takeNotice() (n notice) {
 	defer p.mu.Unlock()
 	n, p.notice = p.notice, notice{}
 	return n
-}
-
-// become is the last step of making a persistent sandbox. From here on it no longer depends on its creator.
-func (s *Sandbox) become() error {
-	if s.spec.Lifetime != runner.Persistent {
-		return nil
-	}
-	s.lease.start(s.Remove)
-	if !s.files.own.onDisk {
-		s.on.History.Write(s.Info())
-		return nil
-	}
-	// On a full disk the earlier record is good enough: the files of the sandbox itself may be what fills the disk.
-	if err := s.record(); err != nil && !(s.files.own.restarted && ipc.Full(err)) {
-		return err
-	}
-	s.mu.Lock()
-	s.stay = true
-	s.mu.Unlock()
-	return nil
-}
-
-// record writes the current state of s.
-func (s *Sandbox) record() error {
-	i := s.Info()
-	s.mu.Lock()
-	ends := s.lease.ends
-	s.mu.Unlock()
-	return s.files.own.record(i, ends, s.init.pid)
-}
-
-// leave runs after the last process has ended. It closes the directory or removes it.
-func (s *Sandbox) leave() {
-	var err error
-	if s.Stays() {
-		err = errors.Join(s.recordEnd(), s.files.own.dir.Close())
-	} else {
-		err = s.files.own.dir.Remove()
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
-	}
-}
-
-// recordEnd writes the last result. It writes nothing for a sandbox that has no result and was not quiet.
-func (s *Sandbox) recordEnd() error {
-	s.mu.Lock()
-	last := s.commands.last
-	s.mu.Unlock()
-	if last == nil && !s.files.own.quiet {
-		return nil
-	}
-	return s.record()
 }

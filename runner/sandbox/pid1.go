@@ -3,14 +3,12 @@ package sandbox
 import (
 	"context"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/container"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
 	"demesne/runner/receipt"
@@ -33,26 +31,6 @@ type pid1 struct {
 	namespaces []runner.Layer
 }
 
-// serveInit serves the messages of PID 1, and ends the sandbox when PID 1 ends by itself.
-func (s *Sandbox) serveInit(init *container.Init) {
-	s.init.pid, s.init.mounts, s.init.start = init.PID, init.Mounts, init.Start
-	s.init.peer = ipc.NewPeer(init.Socket, s.fromInit)
-	go func() {
-		s.init.peer.Serve()
-		<-s.built
-		s.mu.Lock()
-		ending := s.ending
-		s.mu.Unlock()
-		switch {
-		case ending:
-		case s.group.OOMKilled():
-			s.terminate(runner.OOM, "the memory limit was reached")
-		default:
-			s.terminate(runner.Lost, "PID 1 of the sandbox was killed")
-		}
-	}()
-}
-
 // restrict makes PID 1 restrict itself and keeps what PID 1 verified.
 func (p *pid1) restrict(setup pid1api.Setup) error {
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
@@ -61,19 +39,6 @@ func (p *pid1) restrict(setup pid1api.Setup) error {
 		return fmt.Errorf("restrict sandbox: %w", err)
 	}
 	return nil
-}
-
-// call sends PID 1 a request about a command. A sandbox whose PID 1 does not answer ends, because no time limit
-// would be enforced any more. A workload can cause that: a SIGSTOP to a process between fork and exec makes PID 1
-// wait (vfork(2)).
-func (s *Sandbox) call(ctx context.Context, op ipc.Op, body any, files ipc.Files, reply any) error {
-	err := s.init.peer.Call(ctx, op, body, files, reply)
-	if errors.Is(err, context.DeadlineExceeded) {
-		const why = "PID 1 of the sandbox does not answer"
-		go s.terminate(runner.Lost, why)
-		err = ipc.Errorf(ipc.CodeGone, "sandbox %s: %s", s.id, why)
-	}
-	return err
 }
 
 // explainInit explains a failure to execute PID 1 for lack of a dynamic loader. A demesne-init built by a plain go

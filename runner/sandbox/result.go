@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"sync"
 	"syscall"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/ipc"
 	"demesne/runner/network"
 	"demesne/runner/pid1/pid1api"
 )
@@ -91,57 +89,4 @@ func outcome(ex *pid1api.Exited, verdict runner.Reason, detail string) *runner.R
 		}
 	}
 	return r
-}
-
-// Results holds the commands of live sandboxes, and the last ones that ended. The zero value is empty. It is safe for
-// concurrent use: mu guards the fields after it.
-type Results struct {
-	mu    sync.Mutex
-	all   map[execKey]*Execution
-	ended []execKey // oldest first
-}
-
-type execKey struct {
-	sandbox string
-	exec    uint64
-}
-
-// endedMax is the number of ended commands whose results are kept for late requests.
-const endedMax = 1024
-
-func (r *Results) add(x *Execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[execKey]*Execution{}
-	}
-	r.all[execKey{x.s.id, x.id}] = x
-}
-
-func (r *Results) remove(x *Execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all, execKey{x.s.id, x.id})
-}
-
-// end records that x has ended, and drops the oldest results.
-func (r *Results) end(x *Execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = append(r.ended, execKey{x.s.id, x.id})
-	for len(r.ended) > endedMax {
-		delete(r.all, r.ended[0])
-		r.ended = r.ended[1:]
-	}
-}
-
-// Find returns a command, running or ended.
-func (r *Results) Find(t api.ExecTarget) (*Execution, error) {
-	r.mu.Lock()
-	x := r.all[execKey{t.Sandbox, t.Exec}]
-	r.mu.Unlock()
-	if x == nil {
-		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
-	}
-	return x, nil
 }

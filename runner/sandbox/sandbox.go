@@ -1,3 +1,38 @@
+// Package sandbox makes one sandbox, runs commands in it and tears it down.
+//
+//	s := sandbox.New(env, sandbox.NewID(), spec) // nothing exists yet
+//	err := s.Build(m)                            // mounts, limits, network, PID 1, receipt; m brings descriptors
+//	s.Made(owner)                                // callers may use it
+//	reply, files, err := s.Execute(caller, request, m)
+//	s.End("reason")                              // every process has ended, and nothing is left
+//
+// A run goes through the files in this order:
+//
+//	admit.go       what a Spec may say, and its defaults
+//	build.go       the steps of making a sandbox; minimal.go  the same on a machine that forbids namespaces
+//	persistent.go  the directory of a persistent sandbox    ┐
+//	image.go       the layers of its image, locked          │ the parts, each with a comment that says
+//	binds.go       /out and /workspace of its caller        │ which goroutine or lock owns it
+//	files.go       the tree, mounted from these three       │
+//	link.go        its network, and changes of its egress   │
+//	pid1.go        the conversation with its PID 1          │
+//	receipts.go    what was verified                        │
+//	commands.go    its commands, and the table of results   │
+//	clock.go       its expiry, and the pause while unused   ┘
+//	exec.go        a command: environ.go  its user and variables; terminal.go  its terminal; result.go  its result
+//	teardown.go    the end; cleanup.go  the stack of steps that undo the making
+//
+// Beside a run are fork.go and livefork.go (a sandbox from the files of another), stopped.go (sandboxes without
+// processes) and changes.go (the difference to the image). machine.go has what all sandboxes of a runner share.
+//
+// The parts share an identity, which does not change, and a state, which has the locks: starting (a command starts, or
+// all processes are paused) is taken before mu, and mu is never held while a call to PID 1 or to a caller waits.
+//
+// The package keeps no table of sandboxes and knows no connection: package engine does, behind [Env] and [Caller].
+//
+// The kernel guarantees teardown. PID 1 ends when its socket to the runner closes; its pid namespace ends with it,
+// and the mounts and the network namespace end with their last user. No code of the runner has to run for a sandbox
+// to end.
 package sandbox
 
 import (
@@ -5,7 +40,6 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/ipc"
 	"demesne/runner/limits"
 	"demesne/runner/store"
 )
@@ -37,14 +71,6 @@ type Env struct {
 	Results *Results
 	// Forgotten is called once, after a sandbox has ended and the results of its commands are sent.
 	Forgotten func(*Sandbox)
-}
-
-// Caller is a connection of a client, as a sandbox sees it.
-type Caller interface {
-	Left() bool            // reports whether it has disconnected
-	Done() <-chan struct{} // closed when it has disconnected
-	Event(op ipc.Op, body any) error
-	Disown(*Sandbox) // called for its one-shot sandbox at the end
 }
 
 // New returns a sandbox that is yet to be made.
@@ -147,6 +173,15 @@ func (s *Sandbox) Good() bool {
 
 // Unknown reports whether only its creator knows s.
 func (s *Sandbox) Unknown() bool { return s.lease.unknown() }
+
+// record writes the current state of s.
+func (s *Sandbox) record() error {
+	i := s.Info()
+	s.mu.Lock()
+	ends := s.lease.ends
+	s.mu.Unlock()
+	return s.files.own.record(i, ends, s.init.pid)
+}
 
 // Answer forwards a caller's answer to a question of s.
 func (s *Sandbox) Answer(a api.Answer) {

@@ -2,6 +2,9 @@ package sandbox
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"demesne/runner"
@@ -64,7 +67,7 @@ func (s *Sandbox) cleanup() {
 	s.undo.run()
 	s.release()
 	if s.owner != nil {
-		s.owner.Disown(s)
+		s.owner.Disown(s.id)
 	}
 	s.mu.Lock()
 	left := s.commands.running
@@ -117,4 +120,28 @@ func (s *Sandbox) release() {
 		return
 	}
 	given.Remove(run, name)
+}
+
+// leave runs after the last process has ended. It closes the directory or removes it.
+func (s *Sandbox) leave() {
+	var err error
+	if s.Stays() {
+		err = errors.Join(s.recordEnd(), s.files.own.dir.Close())
+	} else {
+		err = s.files.own.dir.Remove()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
+	}
+}
+
+// recordEnd writes the last result. It writes nothing for a sandbox that has no result and was not quiet.
+func (s *Sandbox) recordEnd() error {
+	s.mu.Lock()
+	last := s.commands.last
+	s.mu.Unlock()
+	if last == nil && !s.files.own.quiet {
+		return nil
+	}
+	return s.record()
 }
