@@ -58,12 +58,10 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
-# Writes the program's own help into README.md as its reference.
+# Writes the program's own help into docs/reference/cli.md.
 docs: build
-	@bin/demesne help --markdown > bin/.reference
-	@sed -i -e '/^<!-- made by demesne help/,/^<!-- end of what demesne help/{/^<!--/!d}' \
-	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
-	@rm bin/.reference
+	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
+	@bin/demesne help --markdown >> docs/reference/cli.md
 
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
