@@ -58,10 +58,11 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
-# Writes the program's own help into docs/reference/cli.md.
+# Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
 	@bin/demesne help --markdown >> docs/reference/cli.md
+	@$(GO) test ./mcp -run '^TestToolReference$$' -update
 
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.

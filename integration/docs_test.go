@@ -94,7 +94,7 @@ func TestDocsOnline(t *testing.T) {
 // credential that it received.
 func (n *internet) examples() {
 	n.Helper()
-	cert := n.trusted("127.0.0.1 localhost\n8.1.1.1 example.com api.example.com\n8.2.2.2 www.example.org\n")
+	cert := n.trusted("127.0.0.1 localhost\n8.5.5.5 example.com api.example.com\n8.6.6.6 www.example.org\n")
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/user" {
 			fmt.Fprintf(w, "you sent: %s\n", r.Header.Get("Authorization"))
@@ -103,7 +103,7 @@ func (n *internet) examples() {
 		n.answer(w, r)
 	})}
 	n.Cleanup(func() { web.Close() })
-	for _, at := range []string{"8.1.1.1:443", "8.2.2.2:443"} {
+	for _, at := range []string{"8.5.5.5:443", "8.6.6.6:443"} {
 		go web.Serve(tls.NewListener(n.listen(at), &tls.Config{Certificates: []tls.Certificate{cert}}))
 	}
 }
