@@ -147,36 +147,6 @@ func text(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// TestRuleSecurityClaims checks that each row of SECURITY.md's tables names an existing test, or says that the
-// thing is not defended.
-func TestRuleSecurityClaims(t *testing.T) {
-	have := map[string]bool{}
-	for _, p := range sources(t) {
-		for name := range p.tests {
-			have[name] = true
-		}
-	}
-	rows, test := 0, regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
-	for n, line := range strings.Split(text(t, "SECURITY.md"), "\n") {
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| claim") {
-			continue
-		}
-		rows++
-		named := test.FindAllString(line, -1)
-		if len(named) == 0 && !strings.Contains(line, "not defended") {
-			t.Errorf("SECURITY.md:%d names no test and does not say %q", n+1, "not defended")
-		}
-		for _, name := range named {
-			if !have[name] {
-				t.Errorf("SECURITY.md:%d names %s, which does not exist", n+1, name)
-			}
-		}
-	}
-	if rows < 20 {
-		t.Errorf("SECURITY.md has %d claims; is its table gone?", rows)
-	}
-}
-
 // TestRuleNoIgnoredNeeded checks that a clean clone compiles: no source embeds a file that git ignores.
 func TestRuleNoIgnoredNeeded(t *testing.T) {
 	embed := regexp.MustCompile(`(?m)^//go:embed (.+)$`)
