@@ -219,7 +219,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	go c.types.Do(learnTypes)
 	err = c.peer.Call(ctx, api.OpCreate, spec, files.byName, &reply)
 	if err != nil {
-		c.refused(files, spec, err)
+		files.refused(spec, err)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {

@@ -30,7 +30,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, erro
 		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
 	}
 	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
-	c.refused(files, spec, err)
+	files.refused(spec, err)
 	return reply, err
 }
 

@@ -206,7 +206,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	if err != nil {
 		c.ends.take(end.tag)
-		c.refused(files, spec, err)
+		files.refused(spec, err)
 		if errors.Is(err, ipc.ErrClosed) && !c.young.Load() {
 			return nil, nil, ipc.Errorf(ipc.CodeInternal, "run command: the runner ended")
 		}

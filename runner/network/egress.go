@@ -39,7 +39,7 @@ type Egress struct {
 	ports   []uint16      // served by name, on a kernel without tproxy
 	ported  []*os.File    // the sockets of ports
 	done    chan struct{} // closed when the proxy has answered; nil before Begin
-	session  *proxyclient.ProxySession
+	session *proxyclient.ProxySession
 	err     error
 
 	changing sync.Mutex // serializes changes

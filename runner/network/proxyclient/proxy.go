@@ -20,12 +20,12 @@ const callTime = 30 * time.Second
 // Proxy manages the demesne-proxy process of a runner. The zero value has no process; the first sandbox starts one.
 // It is safe for concurrent use.
 type Proxy struct {
-	mu      sync.Mutex
-	program *os.File
-	now     *process
+	mu       sync.Mutex
+	program  *os.File
+	now      *process
 	sessions map[string]*ProxySession
-	tries   int // processes that died at once, in a row, before now
-	closed  bool
+	tries    int // processes that died at once, in a row, before now
+	closed   bool
 }
 
 // ProxySession is the egress of one sandbox.
