@@ -97,7 +97,7 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	case root.Digest == "" || root.Store != c.Store.Dir():
 		return nil, hinted(fmt.Errorf("sandbox %q: its image is not of the store %q", id, c.Store.Dir()), "demesne import makes a directory an image")
 	}
-	snap, err := eng.PassingSnapshot(ctx, id)
+	snap, err := eng.EphemeralSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"demesne/runner/sandbox"
 )
 
-// fork makes a fork for c. It is removed when c ends if it is ephemeral (t.Passing). An unnamed fork is removed,
+// fork makes a fork for c. It is removed when c ends if it is ephemeral (t.Ephemeral). An unnamed fork is removed,
 // too, unless c has called about it by then, which shows that its id arrived.
 func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	t.Door = c.door
@@ -19,7 +19,7 @@ func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	}
 	c.mu.Lock()
 	gone := c.gone
-	if t.Passing || gone {
+	if t.Ephemeral || gone {
 		c.ephemeral = append(c.ephemeral, f.ID)
 	} else if t.Name == "" {
 		c.unacked = append(c.unacked, f.ID)

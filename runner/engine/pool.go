@@ -11,7 +11,7 @@ import (
 // an owner.
 func (e *Engine) newPool() *pool.Pool[*sandbox.Sandbox] {
 	return &pool.Pool[*sandbox.Sandbox]{
-		Max: e.on.Boot.Spares, Load: &e.on.Load,
+		Max: e.on.Boot.PoolSize, Load: &e.on.Load,
 		Callbacks: pool.Callbacks[*sandbox.Sandbox]{
 			Make:    e.prepare,
 			Discard: (*sandbox.Sandbox).Abandon,

@@ -34,7 +34,7 @@ type Group struct {
 type group struct {
 	place *hierarchy
 	outer *cgroup.Dir // carries the limits
-	box   *cgroup.Dir // contains the processes
+	inner *cgroup.Dir // contains the processes
 	knobs []setting   // the settings that were applied
 }
 
@@ -81,7 +81,7 @@ func (g *Group) seat(p *hierarchy, ks []setting) (*group, error) {
 		}
 		s.knobs = append(s.knobs, k)
 	}
-	if s.box, err = outer.Make(box); err != nil {
+	if s.inner, err = outer.Make(box); err != nil {
 		return nil, errors.Join(err, outer.Close(), p.dir.Remove(g.id))
 	}
 	return s, nil
@@ -108,7 +108,7 @@ func (g *Group) Add(pid int) error {
 	defer g.mu.Unlock()
 	var kept []*group
 	for _, s := range g.seats {
-		if err := s.place.thread.do(func() error { return s.box.Join(pid) }); err != nil {
+		if err := s.place.thread.do(func() error { return s.inner.Join(pid) }); err != nil {
 			for _, k := range s.knobs {
 				g.why[k.limit] = "enter cgroup: " + err.Error()
 			}
@@ -215,5 +215,5 @@ func (g *Group) Close() error {
 
 func (s *group) end(id string) error {
 	_ = s.outer.Remove(box) // the Remove below retries and returns the error
-	return errors.Join(s.box.Close(), s.outer.Close(), s.place.dir.Remove(id))
+	return errors.Join(s.inner.Close(), s.outer.Close(), s.place.dir.Remove(id))
 }

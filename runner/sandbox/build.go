@@ -280,7 +280,7 @@ func (b *building) writeReceipt() *runner.Receipt {
 		Guest: b.init.facts, Namespaces: b.init.namespaces, Start: b.init.start,
 		CoresTo: corePattern(), Privileges: container.Privileges(b.spec),
 		Tree: b.files.tree, OnDisk: b.files.own.onDisk, KeptWhy: b.files.own.why,
-		Network: b.link.net.Word(), Ways: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),
+		Network: b.link.net.Word(), Egress: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),
 	}
 	if b.link.net != nil {
 		f.SysErr = b.link.net.NS.SysfsErr

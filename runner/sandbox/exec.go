@@ -45,7 +45,7 @@ func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.E
 	started := &api.ExecReply{Exec: x.id, PID: pid, Trace: took}
 	if !req.Silent {
 		n := s.files.own.takeNotice()
-		started.Restarted, started.Lacks = n.restarted, n.secrets
+		started.Restarted, started.MissingSecrets = n.restarted, n.secrets
 	}
 	if req.Receipt != nil {
 		started.Digest, started.Receipt = s.receipts.encoded(*req.Receipt)

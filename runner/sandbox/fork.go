@@ -68,7 +68,7 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 	}
 	// Quiet: a fork never ran, so its first start loses no process.
 	r := store.Record{Info: i, Map: from.Map, Base: from.Base, Secrets: from.Secrets, Snapshot: t.Snapshot, Quiet: true}
-	if t.Passing {
+	if t.Ephemeral {
 		r.Maker = m.History.Self()
 	}
 	if err := dir.Write(r); err != nil {
