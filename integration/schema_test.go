@@ -138,6 +138,19 @@ func TestSchemaPolicy(t *testing.T) {
 	}
 }
 
+// TestJSONLists checks that empty lists are encoded as [] and never as null.
+func TestJSONLists(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	id := b.create()
+	for _, command := range []string{"diff --json " + id, "ls --json", "jobs --json", "images --json", "images check --json", "gc --json", "inspect --json " + id} {
+		r := b.demesne(strings.Fields(command)...)
+		if r.code != 0 || !json.Valid([]byte(r.stdout)) || strings.Contains(r.stdout, "null") {
+			t.Errorf("%s: %+v", command, r)
+		}
+	}
+}
+
 // asJSON converts TOML to JSON.
 func asJSON(t testing.TB, text string) string {
 	t.Helper()
