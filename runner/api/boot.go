@@ -53,8 +53,7 @@ type NSID struct {
 }
 
 // FileUserNS names the descriptor of a caller's user namespace, with which it identifies itself. A sandboxed process
-// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (SECURITY.md
-// P9).
+// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (P9).
 const FileUserNS = "userns"
 
 // Identify returns the identity of the namespace that f refers to.
