@@ -43,7 +43,7 @@ check:
 	$(GO) test -count=1 ./integration/rules
 
 bench: build
-	$(GO) run ./integration/bench -bin $(BIN)
+	$(GO) run ./integration/bench -bin $(BIN) $(if $(PART),-part $(PART))
 
 # Runs every fuzz target of the tree.
 fuzz:
@@ -78,7 +78,7 @@ clean:
 
 help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
-	@echo 'make bench   the figures, against bwrap and runc in the same run'
+	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'
