@@ -68,8 +68,12 @@ func TestSchemaResult(t *testing.T) {
 		if strings.HasSuffix(c.args[1], file) {
 			text = readFile(b, file)
 		}
-		if d := validate(t, s, text); d[c.has] == nil {
+		d := validate(t, s, text)
+		if d[c.has] == nil {
 			t.Errorf("%q: no %s: %s", c.args, c.has, text)
+		}
+		if path, ok := d["manifest"].(string); ok {
+			validate(t, schema(t, "manifest.json"), readFile(t, path))
 		}
 	}
 	id := strings.TrimSpace(b.demesne("ls", "-q").stdout)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"demesne/cmd/internal/manifest"
 	"demesne/proxy/audit"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -37,6 +38,7 @@ func TestSchemas(t *testing.T) {
 		{"result.json", "failed", failed{}},
 		{"result.json", "error", ipc.Error{}},
 		{"decision.json", "", audit.Record{}},
+		{"manifest.json", "", manifest.Manifest{}},
 	} {
 		f := openSchema(t, c.file)
 		s := f.root
