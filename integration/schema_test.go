@@ -12,7 +12,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// schema returns a published schema of docs/reference/schema, ready to validate.
+// schema returns a published schema of docs/reference/schema, ready to validate. It also rejects fields that the
+// schema does not name. The published schema permits them, because later versions may add some.
 func schema(t testing.TB, name string) *jsonschema.Resolved {
 	t.Helper()
 	load := func(uri *url.URL) (*jsonschema.Schema, error) {
@@ -21,7 +22,12 @@ func schema(t testing.TB, name string) *jsonschema.Resolved {
 			return nil, err
 		}
 		s := &jsonschema.Schema{}
-		return s, json.Unmarshal(raw, s)
+		err = json.Unmarshal(raw, s)
+		closed(s)
+		for _, d := range s.Defs {
+			closed(d)
+		}
+		return s, err
 	}
 	root, err := load(&url.URL{Path: name})
 	if err != nil {
@@ -32,6 +38,13 @@ func schema(t testing.TB, name string) *jsonschema.Resolved {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// closed makes a schema of an object reject other properties.
+func closed(s *jsonschema.Schema) {
+	if s.Properties != nil {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	}
 }
 
 // validate checks one document against a schema, and returns it decoded.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"demesne/cmd/internal/manifest"
 	"demesne/proxy/audit"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -38,7 +37,6 @@ func TestSchemas(t *testing.T) {
 		{"result.json", "failed", failed{}},
 		{"result.json", "error", ipc.Error{}},
 		{"decision.json", "", audit.Record{}},
-		{"manifest.json", "", manifest.Manifest{}},
 	} {
 		f := openSchema(t, c.file)
 		s := f.root
