@@ -75,7 +75,7 @@ func (c *caller) removeForks() {
 		if err != nil {
 			continue
 		}
-		if err := c.e.on.StopOther(rec, false); err != nil {
+		if err := c.e.machine.StopOther(rec, false); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
 		}
 	}

@@ -17,7 +17,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 	case live != nil:
 		return live.Diff(idOrName)
 	}
-	return e.on.DiffStopped(rec.Info.ID, idOrName)
+	return e.machine.DiffStopped(rec.Info.ID, idOrName)
 }
 
 // layer writes one of the layers that a stopped sandbox has above its image.
@@ -33,5 +33,5 @@ func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err
 	case live != nil:
 		return did, ipc.Errorf(ipc.CodeBusy, "write layer of sandbox %q: it has processes", live.ID())
 	}
-	return e.on.WriteLayer(rec.Info.ID, t.Layer, to)
+	return e.machine.WriteLayer(rec.Info.ID, t.Layer, to)
 }

@@ -67,7 +67,7 @@ func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
 	case err == nil:
 		return rec.Info.ID, &rec.Info.Spec
 	}
-	info, err := e.on.History.Find(t.Sandbox)
+	info, err := e.machine.History.Find(t.Sandbox)
 	if err != nil {
 		return "", nil
 	}

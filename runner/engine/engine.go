@@ -21,9 +21,9 @@ import (
 
 // Engine is the state of a runner.
 type Engine struct {
-	on     *sandbox.Machine
-	ready  chan struct{} // closed when on is set up, or broken is set
-	broken error
+	machine *sandbox.Machine
+	ready   chan struct{} // closed when machine is set up, or broken is set
+	broken  error
 
 	// Each has a lock of its own.
 	results  sandbox.Results
@@ -52,7 +52,7 @@ func (e *Engine) settled() error {
 
 // sweep removes expired sandboxes and the remains of killed runners. A concurrent call waits for the one under way.
 func (e *Engine) sweep() ([]string, error) {
-	d, err := e.on.Store()
+	d, err := e.machine.Store()
 	if err != nil {
 		return nil, nil
 	}
@@ -156,7 +156,7 @@ func (e *Engine) watchProgram() {
 
 // env returns what a sandbox needs of e.
 func (e *Engine) env() sandbox.Env {
-	return sandbox.Env{Machine: e.on, Results: &e.results, Forgotten: e.forget}
+	return sandbox.Env{Machine: e.machine, Results: &e.results, Forgotten: e.forget}
 }
 
 // forget removes an ended sandbox from the table.
@@ -184,7 +184,7 @@ func (e *Engine) stop(s *sandbox.Sandbox, keepFiles bool) error {
 	s.Remove("stopped")
 	// It may have been ending by itself.
 	if rec, err := e.table.stopped(s.ID()); err == nil {
-		return e.on.StopOther(rec, false)
+		return e.machine.StopOther(rec, false)
 	}
 	return nil
 }
@@ -192,8 +192,8 @@ func (e *Engine) stop(s *sandbox.Sandbox, keepFiles bool) error {
 // admitEgress splits the egress of a Spec, see [network.Admit]. The proxy checks rules that allow nothing.
 func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress, error) {
 	return network.Admit(spec, func(asked runner.Egress) error {
-		e.on.Proxy.Program(m.File(api.FileProxy))
-		_, err := e.on.Proxy.Plan(asked)
+		e.machine.Proxy.Program(m.File(api.FileProxy))
+		_, err := e.machine.Proxy.Plan(asked)
 		return err
 	})
 }
@@ -202,14 +202,14 @@ func (e *Engine) admitEgress(spec *runner.Spec, m *ipc.Message) (*runner.Egress,
 func (e *Engine) check() []runner.Probe {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	cg := e.on.Limits.Probe()
-	b := e.on.Boot
+	cg := e.machine.Limits.Probe()
+	b := e.machine.Boot
 	return doctor.Run(ctx, doctor.Env{
 		Minimal: b.Mode == userns.ModeMinimal, ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, MapWhy: b.MapWhy, MapFix: b.MapFix,
 		RealRoot: b.Mode == userns.ModeRoot,
 		Limits:   doctor.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
-		Dir:      e.on.Dir,
+		Dir:      e.machine.Dir,
 		RunDir:   b.RunDir,
 		Key:      b.Key,
 	})

@@ -41,11 +41,11 @@ func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 		return runner.Forked{}, err
 	}
 	if live == nil {
-		return e.on.ForkStopped(rec.Info.ID, t)
+		return e.machine.ForkStopped(rec.Info.ID, t)
 	}
 	f, stopped, err := live.Fork(t)
 	if stopped {
-		return e.on.ForkStopped(live.ID(), t)
+		return e.machine.ForkStopped(live.ID(), t)
 	}
 	return f, err
 }

@@ -40,8 +40,8 @@ import (
 )
 
 // newEngine returns an engine that serves one caller, the one that started the runner.
-func newEngine(on *sandbox.Machine) *Engine {
-	e := &Engine{on: on, table: table{on: on, all: map[string]*sandbox.Sandbox{}}, idle: make(chan struct{}), ready: make(chan struct{})}
+func newEngine(m *sandbox.Machine) *Engine {
+	e := &Engine{machine: m, table: table{machine: m, all: map[string]*sandbox.Sandbox{}}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.accepting, e.callers = true, 1
 	e.pool = e.newPool()
 	return e
@@ -110,7 +110,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 // setUp sets up the machine. Beside that it sweeps, so that no caller waits for it.
 func (e *Engine) setUp() {
 	defer close(e.ready)
-	e.broken = e.on.SetUp(func() {
+	e.broken = e.machine.SetUp(func() {
 		if e.enter() {
 			go func() { defer e.leave(); e.sweep() }()
 		}

@@ -11,13 +11,13 @@ import (
 // an owner.
 func (e *Engine) newPool() *pool.Pool[*sandbox.Sandbox] {
 	return &pool.Pool[*sandbox.Sandbox]{
-		Max: e.on.Boot.PoolSize, Load: &e.on.Load,
+		Max: e.machine.Boot.PoolSize, Load: &e.machine.Load,
 		Callbacks: pool.Callbacks[*sandbox.Sandbox]{
 			Make:    e.prepare,
 			Discard: (*sandbox.Sandbox).Abandon,
-			Good:    (*sandbox.Sandbox).Good,
-			Goes:    e.goesOn,
-			Scarce:  func() bool { return e.on.Limits.Scarce() },
+			Valid:   (*sandbox.Sandbox).Hold,
+			Serving: e.goesOn,
+			Scarce:  func() bool { return e.machine.Limits.Scarce() },
 		},
 	}
 }
@@ -42,7 +42,7 @@ func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox.Sa
 // takePrepared returns a prepared sandbox of the Spec's shape, or nil.
 func (e *Engine) takePrepared(spec runner.Spec, egress *runner.Egress) *sandbox.Sandbox {
 	shape, rest, ok := pool.ShapeOf(spec, egress)
-	if !ok || e.on.Boot.Mode == userns.ModeMinimal {
+	if !ok || e.machine.Boot.Mode == userns.ModeMinimal {
 		return nil
 	}
 	s, _ := e.pool.Take(shape, rest)

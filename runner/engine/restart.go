@@ -17,7 +17,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	case err != nil:
 		return api.Opened{}, err
 	case live != nil: // another caller was faster
-		given.Remove(e.on.Boot.RunDir, t.Granted)
+		given.Remove(e.machine.Boot.RunDir, t.Granted)
 		return live.Open()
 	case rec.Snapshot:
 		return api.Opened{}, sandbox.ErrStopped(rec)
@@ -37,7 +37,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 		return api.Opened{}, err
 	}
 	if other != nil {
-		given.Remove(e.on.Boot.RunDir, t.Granted)
+		given.Remove(e.machine.Boot.RunDir, t.Granted)
 		return other.Open()
 	}
 	if err := e.build(s, m); err != nil {
@@ -55,11 +55,11 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	case unknown == nil && op == api.OpOpen:
 		return nil, sandbox.ErrStopped(rec)
 	case unknown == nil:
-		return nil, e.on.StopOther(rec, t.Keep)
+		return nil, e.machine.StopOther(rec, t.Keep)
 	case op == api.OpStop:
 		return nil, unknown
 	}
-	info, err := e.on.History.Find(t.Sandbox)
+	info, err := e.machine.History.Find(t.Sandbox)
 	switch {
 	case err != nil:
 		return nil, unknown

@@ -26,7 +26,7 @@ func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
 	if s := e.liveOf(door, key); s != nil {
 		return holder{id: s.ID(), live: s}, nil
 	}
-	d, err := e.on.Store()
+	d, err := e.machine.Store()
 	if err != nil {
 		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
@@ -90,7 +90,7 @@ func (h holder) remove(e *Engine) error {
 	if h.live != nil {
 		return e.stop(h.live, false)
 	}
-	return e.on.StopOther(h.rec, false)
+	return e.machine.StopOther(h.rec, false)
 }
 
 // findKey reports which sandbox a create call with a key will get; an empty id means a new one. For a sandbox that

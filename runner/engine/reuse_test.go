@@ -26,7 +26,7 @@ func TestReplaceRefused(t *testing.T) {
 	} {
 		e := newEngine(&sandbox.Machine{})
 		var err error
-		if e.on.History, err = store.OpenHistory(t.TempDir()); err != nil {
+		if e.machine.History, err = store.OpenHistory(t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
 		add := func(id string, spec runner.Spec) *sandbox.Sandbox {

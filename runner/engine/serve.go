@@ -60,7 +60,7 @@ func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 		return intro, false
 	}
 	id, err := api.Identify(ns)
-	return intro, err == nil && id == e.on.Boot.Callers
+	return intro, err == nil && id == e.machine.Boot.Callers
 }
 
 // greet starts serving a connection. If the runner is ending, it closes the connection: the caller sees EOF before
@@ -79,7 +79,7 @@ func (e *Engine) greet(conn *ipc.Conn) {
 	e.setLinger(intro)
 	c := &caller{e: e, door: intro.Door, own: map[string]*sandbox.Sandbox{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
-	hello := api.Hello{PID: os.Getpid(), Mode: e.on.Boot.Mode}
+	hello := api.Hello{PID: os.Getpid(), Mode: e.machine.Boot.Mode}
 	if err := conn.Send(ipc.Message{Op: api.OpHello}, hello, e.outMap.files()); err != nil {
 		conn.Close()
 	}

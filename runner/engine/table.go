@@ -15,7 +15,7 @@ import (
 // table is the table of live sandboxes, and finds the stopped ones beside them. It is safe for concurrent use: mu
 // guards the fields after it. mu is taken after the engine's lock and before that of a sandbox.
 type table struct {
-	on *sandbox.Machine
+	machine *sandbox.Machine
 
 	mu     sync.Mutex
 	all    map[string]*sandbox.Sandbox
@@ -149,7 +149,7 @@ func (t *table) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) 
 		if unknown == nil && !(s.Done() && s.Stays()) {
 			return s, store.Record{}, nil
 		}
-		d, err := t.on.Store()
+		d, err := t.machine.Store()
 		if err != nil {
 			return nil, store.Record{}, unknown
 		}
@@ -177,7 +177,7 @@ func (t *table) live(idOrName string) (*sandbox.Sandbox, error) {
 
 // stopped finds a sandbox that has files but no processes of this runner.
 func (t *table) stopped(idOrName string) (store.Record, error) {
-	if d, err := t.on.Store(); err == nil {
+	if d, err := t.machine.Store(); err == nil {
 		rec, err := d.Find(idOrName)
 		if err == nil && !t.lives(rec.Info.ID) {
 			return rec, nil
@@ -210,7 +210,7 @@ func (t *table) claimAgain(s *sandbox.Sandbox, most *runner.Limits) (other *sand
 
 // listStopped returns the stopped sandboxes, for list.
 func (t *table) listStopped(live map[string]bool) (infos []runner.Info) {
-	d, err := t.on.Store()
+	d, err := t.machine.Store()
 	if err != nil {
 		return nil
 	}

@@ -5,6 +5,15 @@ import (
 	"time"
 )
 
+const (
+	// delay is the time between the end of a sandbox, or the start of any command, and the making of a prepared
+	// sandbox. A caller that came for one command has left by then, often together with the runner. A caller that
+	// runs several commands keeps a processor to itself.
+	delay = 25 * time.Millisecond
+	// patience bounds the wait for commands, which may start all the time.
+	patience = time.Second
+)
+
 // Load records what callers of the runner wait for. The zero value is a runner without load. mu guards its fields,
 // and is taken after the mutex of a [Pool].
 type Load struct {

@@ -29,23 +29,15 @@ import (
 	"demesne/runner"
 )
 
-const (
-	// delay is the time between the end of a sandbox, or the start of any command, and the making of a prepared
-	// sandbox. A caller that came for one command has left by then, often together with the runner. A caller that
-	// runs several commands keeps a processor to itself.
-	delay = 25 * time.Millisecond
-	// patience bounds the wait for commands, which may start all the time.
-	patience = time.Second
-	// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
-	maxAge = 5 * time.Minute
-)
+// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
+const maxAge = 5 * time.Minute
 
 // Callbacks are the functions of a pool's owner.
 type Callbacks[S any] struct {
 	Make    func(runner.Spec) (S, error) // prepares a sandbox; on an error nothing is left of it
 	Discard func(S)                      // ends a sandbox that no caller has taken
-	Good    func(S) bool                 // reports whether a sandbox may still be given to a caller
-	Goes    func() bool                  // reports whether the runner expects to serve another sandbox
+	Valid   func(S) bool                 // holds what a sandbox needs for its owner; false: it may not be given to one
+	Serving func() bool                  // reports whether the runner expects to serve another sandbox
 	Scarce  func() bool                  // reports whether the machine is short of memory
 }
 
@@ -93,7 +85,7 @@ func (p *Pool[S]) Take(shape string, rest runner.Spec) (s S, ok bool) {
 		if one.err != nil {
 			continue
 		}
-		if p.Good(one.s) {
+		if p.Valid(one.s) {
 			return one.s, true
 		}
 		go p.Discard(one.s)
@@ -113,7 +105,7 @@ func (p *Pool[S]) Refill() {
 
 // refill makes the lacking prepared sandboxes, one at a time.
 func (p *Pool[S]) refill() {
-	for p.Goes() {
+	for p.Serving() {
 		one := p.begin()
 		if one == nil {
 			break

@@ -94,11 +94,11 @@ func (i *identity) userFits() error {
 	if u == nil {
 		return nil
 	}
-	if u.UID >= i.on.Boot.UIDs() || u.GID >= i.on.Boot.GIDs() {
+	if u.UID >= i.machine.Boot.UIDs() || u.GID >= i.machine.Boot.GIDs() {
 		return &ipc.Error{
 			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, i.on.Boot.UIDs()),
-			Hint: i.on.Boot.MapFix,
+			Text: fmt.Sprintf("set user %d:%d: not in the id map, which has %d ids", u.UID, u.GID, i.machine.Boot.UIDs()),
+			Hint: i.machine.Boot.MapFix,
 		}
 	}
 	return nil

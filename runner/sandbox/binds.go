@@ -19,14 +19,14 @@ import (
 // end.
 type binds struct {
 	*identity
-	out       *os.File     // /out
-	work      *os.File     // /workspace, if it is a directory of the caller
-	was       given.Dir    // state of out before the first command
-	workWas   given.Dir    // state of work before the first command
-	granted   string       // name of the record of the grants, if the runner wrote it
-	sets      int          // number of clock changes at that time
-	takeBack  func() error // revokes the sandbox user's access to /out; nil: none was granted
-	unsettled error        // why files in out may still grant rights; out is then closed to others
+	out        *os.File     // /out
+	work       *os.File     // /workspace, if it is a directory of the caller
+	outBefore  given.Dir    // state of out before the first command
+	workBefore given.Dir    // state of work before the first command
+	granted    string       // name of the record of the grants, if the runner wrote it
+	clockSets  int          // number of clock changes at that time
+	takeBack   func() error // revokes the sandbox user's access to /out; nil: none was granted
+	unsettled  error        // why files in out may still grant rights; out is then closed to others
 }
 
 // open opens the directories below root, the tree of the sandbox, for the watchdog and for teardown. user is the
@@ -55,22 +55,22 @@ func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, 
 // look records the state of the directories before anything runs. closed says that the workload could create
 // set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
 func (b *binds) look(own *persistent, closed bool) (err error) {
-	b.sets = b.on.Clock.Set()
-	if b.was, err = given.Look(b.out); err != nil {
+	b.clockSets = b.machine.Clock.Set()
+	if b.outBefore, err = given.Look(b.out); err != nil {
 		return err
 	}
 	if b.work != nil {
-		if b.workWas, err = given.Look(b.work); err != nil {
+		if b.workBefore, err = given.Look(b.work); err != nil {
 			return err
 		}
 	}
-	b.workWas.Shown = b.on.Boot.Mode == userns.ModeRoot
-	b.was.Shown = b.workWas.Shown && b.was.Owner != 0
-	own.resume(&b.was)
+	b.workBefore.Shown = b.machine.Boot.Mode == userns.ModeRoot
+	b.outBefore.Shown = b.workBefore.Shown && b.outBefore.Owner != 0
+	own.resume(&b.outBefore)
 	if own.rebooted {
-		b.sets--
+		b.clockSets--
 	}
-	if b.was.Restore = closed; !closed {
+	if b.outBefore.Restore = closed; !closed {
 		return nil
 	}
 	if err := given.Close(b.out); err != nil {
@@ -84,16 +84,16 @@ func (b *binds) look(own *persistent, closed bool) (err error) {
 
 // record writes the record of the grants if the client left that to the runner, see [api.RecordsGrants].
 func (b *binds) record() (err error) {
-	if !api.RecordsGrants(b.on.Boot.Mode) || b.spec.Granted != "" || b.spec.Out == "" {
+	if !api.RecordsGrants(b.machine.Boot.Mode) || b.spec.Granted != "" || b.spec.Out == "" {
 		return nil
 	}
-	dirs := []given.Dir{b.was}
+	dirs := []given.Dir{b.outBefore}
 	dirs[0].Path = b.spec.Out
 	if b.work != nil && b.settlesWork() {
-		dirs = append(dirs, b.workWas)
+		dirs = append(dirs, b.workBefore)
 		dirs[1].Path = b.spec.Workspace
 	}
-	b.granted, err = given.Record{Dirs: dirs}.Write(b.on.Boot.RunDir, b.on.Boot.Key)
+	b.granted, err = given.Record{Dirs: dirs}.Write(b.machine.Boot.RunDir, b.machine.Boot.Key)
 	return err
 }
 
@@ -105,7 +105,7 @@ func (b *binds) settlesWork() bool { return b.spec.Rootfs != nil || b.spec.Nesti
 // another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
 // those ids.
 func (b *binds) grantOut(who rootfs.Account) {
-	if who.UID == 0 || b.spec.Exposed && b.was.Shown {
+	if who.UID == 0 || b.spec.Exposed && b.outBefore.Shown {
 		return
 	}
 	// On an error the command's own writes fail.
@@ -114,8 +114,8 @@ func (b *binds) grantOut(who rootfs.Account) {
 
 // terms returns the terms on which a directory with the earlier state d is settled.
 func (b *binds) terms(d given.Dir) upper.Terms {
-	t := d.Terms(b.on.Clock.Set() != b.sets)
-	if b.on.minimal() { // the sandbox has only the caller's id
+	t := d.Terms(b.machine.Clock.Set() != b.clockSets)
+	if b.machine.minimal() { // the sandbox has only the caller's id
 		t.Sandbox = func(uint32) bool { return false }
 	}
 	return t
@@ -127,7 +127,7 @@ func (b *binds) giveBack() error {
 	var errs []error
 	if b.work != nil {
 		if b.settlesWork() {
-			errs = append(errs, upper.Settle(b.work, b.terms(b.workWas)))
+			errs = append(errs, upper.Settle(b.work, b.terms(b.workBefore)))
 		}
 		b.work.Close()
 	}
@@ -137,12 +137,12 @@ func (b *binds) giveBack() error {
 	if b.takeBack != nil {
 		errs = append(errs, b.takeBack())
 	}
-	err := upper.Settle(b.out, b.terms(b.was))
+	err := upper.Settle(b.out, b.terms(b.outBefore))
 	if errors.Is(err, upper.ErrRights) {
 		b.unsettled = err
 		errs = append(errs, err, given.Close(b.out))
 	} else {
-		errs = append(errs, err, b.was.Reopen(b.out))
+		errs = append(errs, err, b.outBefore.Reopen(b.out))
 	}
 	b.out.Close()
 	return errors.Join(errs...)

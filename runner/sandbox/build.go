@@ -68,7 +68,7 @@ func (s *Sandbox) Prepare(egress *runner.Egress) error {
 
 // all takes every step that s still needs.
 func (b *building) all() error {
-	if b.on.minimal() {
+	if b.machine.minimal() {
 		if err := b.raiseMinimal(); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (b *building) all() error {
 	if b.prepared {
 		return b.complete()
 	}
-	defer b.on.Load.Building()()
+	defer b.machine.Load.Building()()
 	if err := b.raiseInTurn(); err != nil {
 		return err
 	}
@@ -90,12 +90,12 @@ func (s *Sandbox) become() error {
 		return nil
 	}
 	s.lease.start(s.Remove)
-	if !s.files.own.onDisk {
-		s.on.History.Write(s.Info())
+	if !s.files.persistent.onDisk {
+		s.machine.History.Write(s.Info())
 		return nil
 	}
 	// On a full disk the earlier record is good enough: the files of the sandbox itself may be what fills the disk.
-	if err := s.record(); err != nil && !(s.files.own.restarted && ipc.Full(err)) {
+	if err := s.record(); err != nil && !(s.files.persistent.restarted && ipc.Full(err)) {
 		return err
 	}
 	s.mu.Lock()
@@ -108,8 +108,8 @@ func (s *Sandbox) become() error {
 // simultaneous requests then take a tenth less processor time than without the limit, and the first does not wait
 // for the last. The order is first come, first served.
 func (b *building) raiseInTurn() error {
-	b.on.turns <- struct{}{}
-	defer func() { <-b.on.turns }()
+	b.machine.turns <- struct{}{}
+	defer func() { <-b.machine.turns }()
 	return b.raise()
 }
 
@@ -119,17 +119,17 @@ func (b *building) raise() (err error) {
 	if err := b.userFits(); err != nil {
 		return err
 	}
-	if err := b.files.own.open(b.leave); err != nil {
+	if err := b.files.persistent.open(b.leave); err != nil {
 		return err
 	}
-	if b.group, err = b.on.Limits.New(b.id, b.spec.Limits); err != nil {
+	if b.group, err = b.machine.Limits.New(b.id, b.spec.Limits); err != nil {
 		return err
 	}
 	b.undo.add(func() { b.group.Close() })
 	b.mark("limits")
 	// Network and tree are independent, and PID 1 starts before the tree is complete.
 	out := b.link.begin(b.m)
-	join := network.New(&b.on.reserve, out)
+	join := network.New(&b.machine.reserve, out)
 	tree := b.files.mountAsync(b.m, out)
 	defer tree.wait()
 	if b.link.net, err = join(); err != nil {
@@ -177,7 +177,7 @@ func (b *building) bringUp(tree *mounting) error {
 	}
 	names := make(chan []runner.Layer, 1)
 	go func() { names <- receipt.Namespaces(b.init.pid) }()
-	if err := b.init.restrict(container.Setup(b.spec, b.on.Boot)); err != nil {
+	if err := b.init.restrict(container.Setup(b.spec, b.machine.Boot)); err != nil {
 		return b.explainInit(err)
 	}
 	b.init.namespaces = <-names
@@ -191,7 +191,7 @@ func (b *building) start(ns *netns.NS, tree *mounting) error {
 		return err
 	}
 	c := container.Config{ID: b.id, Root: b.files.root(), Dev: b.files.dev(), NetNS: ns.File, Spec: b.spec}
-	init, err := b.on.starter.Start(c, func() error { return b.files.show(tree, ns) })
+	init, err := b.machine.starter.Start(c, func() error { return b.files.show(tree, ns) })
 	if err != nil {
 		return err
 	}
@@ -276,10 +276,10 @@ func (b *building) handOver() error {
 // writeReceipt returns the receipt for the facts known so far.
 func (b *building) writeReceipt() *runner.Receipt {
 	f := receipt.Facts{
-		Sandbox: b.id, Kernel: b.on.kernel, Boot: b.on.Boot, Spec: b.spec,
+		Sandbox: b.id, Kernel: b.machine.kernel, Boot: b.machine.Boot, Spec: b.spec,
 		Guest: b.init.facts, Namespaces: b.init.namespaces, Start: b.init.start,
 		CoresTo: corePattern(), Privileges: container.Privileges(b.spec),
-		Tree: b.files.tree, OnDisk: b.files.own.onDisk, KeptWhy: b.files.own.why,
+		Tree: b.files.tree, OnDisk: b.files.persistent.onDisk, KeptWhy: b.files.persistent.why,
 		Network: b.link.net.Word(), Egress: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),
 	}
 	if b.link.net != nil {
@@ -294,5 +294,3 @@ func corePattern() string {
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	return strings.TrimSpace(string(pattern))
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -18,11 +18,11 @@ import (
 // Diff lists the changes of s against its image. Errors call s as the caller did.
 func (s *Sandbox) Diff(called string) (*runner.Diff, error) {
 	<-s.built
-	own := &s.files.own
-	if own.dir == nil || !own.onDisk || s.on.minimal() {
+	own := &s.files.persistent
+	if own.dir == nil || !own.onDisk || s.machine.minimal() {
 		return nil, noDiff(called)
 	}
-	return s.on.compare(own.dir, s.Info().Spec, own.base)
+	return s.machine.compare(own.dir, s.Info().Spec, own.base)
 }
 
 // DiffStopped lists the changes of a sandbox that has no processes of this runner, like [Sandbox.Diff].

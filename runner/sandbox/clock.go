@@ -19,8 +19,8 @@ const (
 // lease is the part of a sandbox that says when it expires. The sandbox's mu guards its fields after commands.
 type lease struct {
 	*state
-	own      *persistent
-	commands *commands
+	persistent *persistent
+	commands   *commands
 
 	expires time.Time
 	ends    time.Time   // expires, or sooner: see bound
@@ -86,7 +86,7 @@ func (l *lease) bound() {
 		l.ends = soon
 	}
 	if l.stay {
-		if err := l.own.dir.Renew(l.ends); err != nil {
+		if err := l.persistent.dir.Renew(l.ends); err != nil {
 			fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: renew: %v\n", l.id, err)
 		}
 	}
@@ -126,7 +126,7 @@ type idle struct {
 // rest starts the timer that pauses an unused sandbox. mu is held.
 func (i *idle) rest() {
 	after := time.Duration(i.spec.PauseIdle)
-	if after <= 0 || i.ending || len(i.commands.running) > 0 || i.on.minimal() {
+	if after <= 0 || i.ending || len(i.commands.running) > 0 || i.machine.minimal() {
 		return
 	}
 	if i.timer == nil {

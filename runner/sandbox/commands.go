@@ -99,3 +99,5 @@ func (r *Results) Find(t api.ExecTarget) (*Execution, error) {
 	}
 	return x, nil
 }
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -70,7 +70,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	if len(g.Dir) == 0 {
 		g.Dir = ipc.Bytes(dir)
 	}
-	g.SetIDs = s.on.Boot.UIDs() > 1
+	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
 }
 

@@ -44,7 +44,7 @@ func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.E
 	took := []runner.Stage{{Name: "exec", MS: ms(time.Since(x.started))}}
 	started := &api.ExecReply{Exec: x.id, PID: pid, Trace: took}
 	if !req.Silent {
-		n := s.files.own.takeNotice()
+		n := s.files.persistent.takeNotice()
 		started.Restarted, started.MissingSecrets = n.restarted, n.secrets
 	}
 	if req.Receipt != nil {
@@ -110,7 +110,7 @@ func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 	s.commands.running[x.id] = x
 	s.idle.wake()
 	s.lease.used()
-	s.on.Load.Commanded()
+	s.machine.Load.Commanded()
 	s.env.Results.add(x)
 	return x, nil
 }

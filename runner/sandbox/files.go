@@ -22,23 +22,23 @@ import (
 // goroutine that makes the sandbox sets it, and its commands read it afterwards.
 type files struct {
 	*identity
-	tree  *rootfs.Tree // nil: the sandbox has no namespaces
-	dirs  container.Dirs
-	own   persistent
-	image image
-	binds binds
+	tree       *rootfs.Tree // nil: the sandbox has no namespaces
+	dirs       container.Dirs
+	persistent persistent
+	image      image
+	binds      binds
 }
 
 var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Home: "/root", Tmp: "/tmp"}
 
 func newFiles(s *state) files {
 	i := s.identity
-	return files{identity: i, dirs: inside, own: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
+	return files{identity: i, dirs: inside, persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
 }
 
 // mount mounts the tree and opens the directories that teardown reads.
 func (f *files) mount(m *ipc.Message, trust *rootfs.Trust) (err error) {
-	dir := filepath.Join(f.on.Dir, f.id)
+	dir := filepath.Join(f.machine.Dir, f.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (f *files) mount(m *ipc.Message, trust *rootfs.Trust) (err error) {
 	if err != nil {
 		return err
 	}
-	release, err := f.own.layer(&l)
+	release, err := f.persistent.layer(&l)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (f *files) mount(m *ipc.Message, trust *rootfs.Trust) (err error) {
 		return err
 	}
 	f.undoLate(func() { f.tree.Unmount() })
-	if err := f.own.mounted(l, f.tree); err != nil {
+	if err := f.persistent.mounted(l, f.tree); err != nil {
 		return err
 	}
 	if f.image.scratch != "" {
@@ -78,7 +78,7 @@ func (f *files) mount(m *ipc.Message, trust *rootfs.Trust) (err error) {
 
 // layout translates the Spec, and the directories that came with m, into the tree to be mounted in dir.
 func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.Layout, error) {
-	init, err := f.on.initProgram(m)
+	init, err := f.machine.initProgram(m)
 	if err != nil {
 		return rootfs.Layout{}, err
 	}
@@ -119,7 +119,7 @@ func (f *files) complete(m *ipc.Message) error {
 }
 
 func (f *files) openBinds() error {
-	return f.binds.open(f.tree.Root, &f.own, func() (rootfs.Account, error) { return f.runsAs(nil) })
+	return f.binds.open(f.tree.Root, &f.persistent, func() (rootfs.Account, error) { return f.runsAs(nil) })
 }
 
 // giveBack returns the caller's directories. All processes of the sandbox have ended.
@@ -128,7 +128,7 @@ func (f *files) giveBack() {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", f.id, err)
 	}
 	if f.binds.unsettled == nil {
-		f.own.unsettled = nil
+		f.persistent.unsettled = nil
 	}
 }
 
@@ -142,9 +142,9 @@ func (f *files) detach() {
 
 // watched returns what the watchdog must measure, because no kernel mechanism may enforce it.
 func (f *files) watched() limits.Watched {
-	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.on.Boot.OneID()}
+	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
 	for _, d := range []limits.Written{
-		{Dir: f.binds.out}, {Dir: f.binds.work}, {Dir: f.image.upper, Upper: true}, {Dir: f.own.upper, Upper: true, Whole: true},
+		{Dir: f.binds.out}, {Dir: f.binds.work}, {Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true},
 	} {
 		if d.Dir != nil {
 			w.Dirs = append(w.Dirs, d)
@@ -155,7 +155,7 @@ func (f *files) watched() limits.Watched {
 
 // runsAs returns the account that a command runs as: asked, or the sandbox's user if asked is nil.
 func (f *files) runsAs(asked *runner.User) (rootfs.Account, error) {
-	b := f.on.Boot
+	b := f.machine.Boot
 	if asked != nil && (asked.UID >= b.UIDs() || asked.GID >= b.GIDs()) {
 		return rootfs.Account{}, ipc.Errorf(ipc.CodeInvalid, "set user %d:%d: not in the id map", asked.UID, asked.GID)
 	}
@@ -220,9 +220,9 @@ func (f *files) show(t *mounting, ns *netns.NS) error {
 }
 
 // root returns the directory where PID 1 finds its tree.
-func (f *files) root() string { return filepath.Join(f.on.shown(), f.id, "root") }
+func (f *files) root() string { return filepath.Join(f.machine.shown(), f.id, "root") }
 
-func (f *files) dev() string { return filepath.Join(f.on.shown(), f.id, "dev") }
+func (f *files) dev() string { return filepath.Join(f.machine.shown(), f.id, "dev") }
 
 // makePlace makes the directories root and dev.
 func (f *files) makePlace() error {

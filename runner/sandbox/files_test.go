@@ -13,7 +13,7 @@ var manyMapped = api.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}},
 // TestRunsAs checks the user of commands, with the host's tree and with an image's.
 func TestRunsAs(t *testing.T) {
 	m := &Machine{Boot: manyMapped}
-	host, image := newFiles(&state{identity: &identity{on: m}}), newFiles(&state{identity: &identity{on: m, spec: runner.Spec{Rootfs: &runner.Rootfs{}}}})
+	host, image := newFiles(&state{identity: &identity{machine: m}}), newFiles(&state{identity: &identity{machine: m, spec: runner.Spec{Rootfs: &runner.Rootfs{}}}})
 	image.tree = &rootfs.Tree{Account: rootfs.Account{User: rootfs.User{UID: 9, GID: 9}, Groups: []uint32{4}, Home: "/h"}}
 	for _, row := range []struct {
 		name   string

@@ -16,7 +16,7 @@ import (
 //
 // Nothing changes it after creation, except spec.Egress, which the sandbox's mu guards.
 type identity struct {
-	on       *Machine
+	machine  *Machine
 	id       string
 	spec     runner.Spec
 	egress   *runner.Egress // with the fields that spec lacks; nil: no egress

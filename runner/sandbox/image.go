@@ -36,7 +36,7 @@ type image struct {
 // mount mounts the tree of an image and locks its layers until the sandbox ends. A prepared sandbox locks them
 // only until they are mounted.
 func (i *image) mount(l rootfs.Layout, m *ipc.Message) (*rootfs.Tree, error) {
-	r, b := i.spec.Rootfs, i.on.Boot
+	r, b := i.spec.Rootfs, i.machine.Boot
 	cache := i.cache()
 	of := rootfs.Image{
 		WorkingDir: r.WorkingDir, User: r.User, UIDs: b.UIDs(), GIDs: b.GIDs(),
@@ -115,7 +115,7 @@ func numeric(u *runner.User) string { return fmt.Sprintf("%d:%d", u.UID, u.GID) 
 
 // cache returns the cache of the unpacked layers.
 func (i *image) cache() layers.Cache {
-	return layers.Open(i.spec.Rootfs.Store, layerKey(i.on.Boot))
+	return layers.Open(i.spec.Rootfs.Store, layerKey(i.machine.Boot))
 }
 
 func diffIDs(r *runner.Rootfs) []layers.DiffID {

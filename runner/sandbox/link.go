@@ -36,12 +36,12 @@ func (l *link) begin(m *ipc.Message) *network.Egress {
 
 // askProxy sends the requested rules to the proxy.
 func (l *link) askProxy(w *network.Egress, m *ipc.Message) {
-	l.on.Proxy.Program(m.File(api.FileProxy))
+	l.machine.Proxy.Program(m.File(api.FileProxy))
 	var ask func(name string, port uint16) // nil: there are no questions
 	if l.egress.Ask > 0 {
 		ask = l.ask
 	}
-	w.Begin(&l.on.Proxy, l.id, *l.egress, m.File(api.FileLog), ask)
+	w.Begin(&l.machine.Proxy, l.id, *l.egress, m.File(api.FileLog), ask)
 }
 
 // open starts serving the sandbox's network in both directions. admitted waits for the proxy and then
@@ -124,7 +124,7 @@ func (l *link) change(c runner.EgressChange) error {
 	}
 	defer w.Changing()()
 	e := w.With(c)
-	plan, err := l.on.Proxy.Plan(e)
+	plan, err := l.machine.Proxy.Plan(e)
 	if err != nil {
 		return refuse(err)
 	}

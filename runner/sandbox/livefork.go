@@ -17,9 +17,9 @@ import (
 // Fork makes a sandbox or snapshot from the files of s. It copies nothing if no process runs in s: it then ends s, and
 // returns stopped. The caller goes on with [Machine.ForkStopped].
 func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err error) {
-	d, _ := s.on.Store()
+	d, _ := s.machine.Store()
 	<-s.built
-	if err := s.files.own.keeps("fork sandbox"); err != nil {
+	if err := s.files.persistent.keeps("fork sandbox"); err != nil {
 		return f, false, err
 	}
 	if s.stopQuiet() {
@@ -35,7 +35,7 @@ func (s *Sandbox) stopQuiet() bool {
 	s.mu.Lock()
 	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && pause.Alone(s.init.pid)
 	if idle {
-		s.ending, s.files.own.quiet = true, true
+		s.ending, s.files.persistent.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"
 	}
 	s.mu.Unlock()
@@ -55,13 +55,13 @@ func (s *Sandbox) stopQuiet() bool {
 // mappings and open files of the processes would stay in the old one. So would the Landlock rules, which hold for
 // its inodes.
 func (s *Sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked, error) {
-	if err := admitBases(s.id, s.files.own.base); err != nil {
+	if err := admitBases(s.id, s.files.persistent.base); err != nil {
 		return runner.Forked{}, err
 	}
 	s.mu.Lock()
 	s.lease.used()
 	s.mu.Unlock()
-	tree, err := s.files.own.dir.OpenTree()
+	tree, err := s.files.persistent.dir.OpenTree()
 	if err != nil {
 		return runner.Forked{}, err
 	}
@@ -71,7 +71,7 @@ func (s *Sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked,
 		return runner.Forked{}, err
 	}
 	defer upperDir.Close()
-	held, err := s.files.own.dir.Hold(s.files.own.base)
+	held, err := s.files.persistent.dir.Hold(s.files.persistent.base)
 	if err != nil {
 		return runner.Forked{}, err
 	}
@@ -86,7 +86,7 @@ func (s *Sandbox) forkRunning(d *store.Store, t api.ForkRequest) (runner.Forked,
 		return runner.Forked{}, ipc.Errorf(ipc.AsError(err).Code, "fork sandbox %q: %w", s.id, err)
 	}
 	defer release()
-	f, err := s.on.fork(d, store.Record{Info: s.Info(), Map: s.on.idMap(), Secrets: s.files.own.secrets, Base: append(s.files.own.base[:len(s.files.own.base):len(s.files.own.base)], base)}, t)
+	f, err := s.machine.fork(d, store.Record{Info: s.Info(), Map: s.machine.idMap(), Secrets: s.files.persistent.secrets, Base: append(s.files.persistent.base[:len(s.files.persistent.base):len(s.files.persistent.base)], base)}, t)
 	did.ID, did.Unpublished = f.ID, f.Unpublished
 	return did, err
 }

@@ -17,21 +17,21 @@ func (b *building) raiseMinimal() (err error) {
 	if b.spec.Rootfs != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement,
-			Text: "mount image: this machine forbids namespaces: " + b.on.Boot.ModeWhy,
-			Hint: b.on.Boot.ModeFix,
+			Text: "mount image: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
+			Hint: b.machine.Boot.ModeFix,
 		}
 	}
 	if b.egress != nil || len(b.spec.Publish) > 0 || slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement,
-			Text: "make network: this machine forbids namespaces: " + b.on.Boot.ModeWhy,
-			Hint: b.on.Boot.ModeFix,
+			Text: "make network: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
+			Hint: b.machine.Boot.ModeFix,
 		}
 	}
-	if err := b.files.own.open(b.leave); err != nil {
+	if err := b.files.persistent.open(b.leave); err != nil {
 		return err
 	}
-	if b.group, err = b.on.Limits.New(b.id, b.spec.Limits); err != nil {
+	if b.group, err = b.machine.Limits.New(b.id, b.spec.Limits); err != nil {
 		return err
 	}
 	b.undo.add(func() { b.group.Close() })
@@ -58,7 +58,7 @@ func (b *building) raiseMinimal() (err error) {
 
 // startMinimal starts demesne-init where the machine forbids namespaces.
 func (b *building) startMinimal() error {
-	init, err := b.on.starter.StartMinimal()
+	init, err := b.machine.starter.StartMinimal()
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (b *building) startMinimal() error {
 
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
 func (f *files) layOut() (err error) {
-	dir := filepath.Join(f.on.Dir, f.id)
-	if f.own.dir != nil {
-		dir, f.own.onDisk = f.own.dir.Tree(), true
+	dir := filepath.Join(f.machine.Dir, f.id)
+	if f.persistent.dir != nil {
+		dir, f.persistent.onDisk = f.persistent.dir.Tree(), true
 	} else {
 		f.undo.add(func() { os.RemoveAll(dir) })
 	}
@@ -103,7 +103,7 @@ func (f *files) layOut() (err error) {
 	if f.binds.out, err = os.Open(f.spec.Out); err != nil {
 		return err
 	}
-	if err := f.binds.look(&f.own, false); err != nil {
+	if err := f.binds.look(&f.persistent, false); err != nil {
 		return err
 	}
 	f.undo.add(f.giveBack)

@@ -14,7 +14,7 @@ func TestMinimalRefusesNetworks(t *testing.T) {
 	for name, i := range map[string]*identity{
 		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
 	} {
-		i.on = &Machine{Boot: api.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
+		i.machine = &Machine{Boot: api.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
 		b := &building{Sandbox: &Sandbox{state: &state{identity: i}}}
 		err := b.raiseMinimal()
 		var we *ipc.Error

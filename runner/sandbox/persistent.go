@@ -48,7 +48,7 @@ func (p *persistent) open(leave func()) error {
 		return p.takeUp(leave)
 	}
 	var d *store.Store
-	if d, p.why = p.on.Store(); d == nil {
+	if d, p.why = p.machine.Store(); d == nil {
 		return nil
 	}
 	if p.dir, p.why = d.New(p.id); p.dir != nil {
@@ -59,7 +59,7 @@ func (p *persistent) open(leave func()) error {
 
 // takeUp opens the directory that the sandbox had when it last had processes.
 func (p *persistent) takeUp(leave func()) error {
-	d, err := p.on.Store()
+	d, err := p.machine.Store()
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (p *persistent) takeUp(leave func()) error {
 	}
 	p.dir, p.stay, p.base = dir, true, rec.Base
 	p.unsettled = rec.Unsettled
-	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.on.History.Self().Boot
+	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.machine.History.Self().Boot
 	p.undo.add(leave)
-	if rec.Map != p.on.idMap() {
-		return ipc.Errorf(ipc.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", p.id, rec.Map, p.on.idMap())
+	if rec.Map != p.machine.idMap() {
+		return ipc.Errorf(ipc.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", p.id, rec.Map, p.machine.idMap())
 	}
 	return waitEnd(rec.Init)
 }
@@ -139,7 +139,7 @@ func (p *persistent) record(i runner.Info, ends time.Time, pid int) error {
 	if err != nil {
 		init = store.Process{} // it is dead
 	}
-	return p.dir.Write(store.Record{Info: i, Map: p.on.idMap(), Init: init, Base: p.base, Secrets: p.secrets, Quiet: p.quiet, Unsettled: p.unsettled})
+	return p.dir.Write(store.Record{Info: i, Map: p.machine.idMap(), Init: init, Base: p.base, Secrets: p.secrets, Quiet: p.quiet, Unsettled: p.unsettled})
 }
 
 // keeps returns an error that says why its files are not kept, or nil if they are.

@@ -47,7 +47,7 @@ func (i *identity) explainInit(err error) error {
 	if i.spec.Rootfs == nil {
 		return err
 	}
-	program, openErr := elf.Open(i.on.Boot.Init)
+	program, openErr := elf.Open(i.machine.Boot.Init)
 	if openErr != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (i *identity) explainInit(err error) error {
 	}
 	return &ipc.Error{
 		Code: ipc.CodeInternal,
-		Text: fmt.Sprintf("execute %q in an image: not statically linked: %v", i.on.Boot.Init, err),
+		Text: fmt.Sprintf("execute %q in an image: not statically linked: %v", i.machine.Boot.Init, err),
 		Hint: "make build, or CGO_ENABLED=0 go install ./cmd/demesne-init",
 	}
 }

@@ -77,12 +77,12 @@ type Env struct {
 func New(env Env, id string, spec runner.Spec) *Sandbox {
 	now := time.Now()
 	st := &state{
-		identity: &identity{on: env.Machine, id: id, spec: spec, created: now, began: now},
+		identity: &identity{machine: env.Machine, id: id, spec: spec, created: now, began: now},
 		built:    make(chan struct{}), finished: make(chan struct{}),
 	}
 	s := &Sandbox{state: st, env: env, files: newFiles(st), commands: commands{running: map[uint64]*Execution{}}}
 	s.receipts.state, s.link = st, link{state: st, receipts: &s.receipts}
-	s.lease = lease{state: st, own: &s.files.own, commands: &s.commands}
+	s.lease = lease{state: st, persistent: &s.files.persistent, commands: &s.commands}
 	s.idle = idle{state: st, commands: &s.commands, init: &s.init}
 	return s
 }
@@ -91,7 +91,7 @@ func New(env Env, id string, spec runner.Spec) *Sandbox {
 func (s *Sandbox) Assign(spec runner.Spec, egress *runner.Egress, c Caller) {
 	now := time.Now()
 	s.spec, s.egress, s.link.asker, s.created, s.began = spec, egress, c, now, now
-	s.files.own.secrets = namesOf(SecretsOf(egress))
+	s.files.persistent.secrets = namesOf(SecretsOf(egress))
 	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
 		s.lease.maker = c
 	}
@@ -105,8 +105,8 @@ func NewRestarted(env Env, rec store.Record, spec runner.Spec, egress *runner.Eg
 	s.commands.last = rec.Info.Result
 	s.commands.next = uint64(s.began.UnixMilli()) << 12 // command numbers are never reused
 	lacking := missing(rec.Secrets, secrets)
-	s.files.own.restarted, s.files.own.notice = true, notice{!rec.Quiet, lacking}
-	s.files.own.secrets = append(lacking[:len(lacking):len(lacking)], namesOf(secrets)...)
+	s.files.persistent.restarted, s.files.persistent.notice = true, notice{!rec.Quiet, lacking}
+	s.files.persistent.secrets = append(lacking[:len(lacking):len(lacking)], namesOf(secrets)...)
 	return s
 }
 
@@ -150,7 +150,7 @@ func (s *Sandbox) Open() (api.Opened, error) {
 	if s.lease.maker != nil {
 		s.lease.used()
 	}
-	n := s.files.own.notice
+	n := s.files.persistent.notice
 	opened := api.Opened{ID: s.id, Out: s.spec.Out, Restarted: n.restarted, MissingSecrets: n.secrets}
 	if s.receipts.now != nil { // nil only for a sandbox that was never built
 		opened.Level = s.receipts.now.Level
@@ -161,8 +161,8 @@ func (s *Sandbox) Open() (api.Opened, error) {
 // Unpacked returns an error if layers of the image are not unpacked. Its caller unpacks them and calls again.
 func (s *Sandbox) Unpacked() error { return s.files.image.unpacked() }
 
-// Good locks the layers of a prepared sandbox for its owner. It returns false if its layers or its PID 1 are gone.
-func (s *Sandbox) Good() bool {
+// Hold locks the layers of a prepared sandbox for its owner. It returns false if its layers or its PID 1 are gone.
+func (s *Sandbox) Hold() bool {
 	select {
 	case <-s.init.peer.Done(): // its PID 1 was killed
 		return false
@@ -180,7 +180,7 @@ func (s *Sandbox) record() error {
 	s.mu.Lock()
 	ends := s.lease.ends
 	s.mu.Unlock()
-	return s.files.own.record(i, ends, s.init.pid)
+	return s.files.persistent.record(i, ends, s.init.pid)
 }
 
 // Answer forwards a caller's answer to a question of s.

@@ -35,7 +35,7 @@ func TestKeeps(t *testing.T) {
 		s := New(Env{Machine: &Machine{}}, "s", runner.Spec{})
 		s.ending, s.stay = row.ending, row.stay
 		close(s.finished)
-		err := s.files.own.keeps("fork sandbox")
+		err := s.files.persistent.keeps("fork sandbox")
 		if row.want == "" && err != nil || row.want != "" && ipc.AsError(err).Code != row.want {
 			t.Errorf("%s: %v", row.name, err)
 		}

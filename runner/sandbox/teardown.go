@@ -23,7 +23,7 @@ func (s *Sandbox) Remove(why string) {
 
 // Stop ends s and keeps its files.
 func (s *Sandbox) Stop() error {
-	if err := s.files.own.keeps("stop sandbox"); err != nil {
+	if err := s.files.persistent.keeps("stop sandbox"); err != nil {
 		return err
 	}
 	s.End("stopped")
@@ -97,7 +97,7 @@ func (s *Sandbox) Abandon() {
 func (s *Sandbox) forget() {
 	s.late.run()
 	if !s.Stays() {
-		s.on.History.Ended(s.Info())
+		s.machine.History.Ended(s.Info())
 	}
 	s.env.Forgotten(s)
 }
@@ -108,12 +108,12 @@ const reaperPatience = 2 * time.Second
 // release ends the grants of the sandbox. The reaper, which has the caller's rights, removes sockets that the
 // runner may not remove.
 func (s *Sandbox) release() {
-	run, name := s.on.Boot.RunDir, cmp.Or(s.spec.Granted, s.files.binds.granted)
+	run, name := s.machine.Boot.RunDir, cmp.Or(s.spec.Granted, s.files.binds.granted)
 	if name == "" {
 		return
 	}
 	if s.link.net.SocketsLeft() && given.Over(run, name) == nil {
-		s.on.askReaper()
+		s.machine.askReaper()
 		for end := time.Now().Add(reaperPatience); given.Pending(run, name) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
@@ -126,9 +126,9 @@ func (s *Sandbox) release() {
 func (s *Sandbox) leave() {
 	var err error
 	if s.Stays() {
-		err = errors.Join(s.recordEnd(), s.files.own.dir.Close())
+		err = errors.Join(s.recordEnd(), s.files.persistent.dir.Close())
 	} else {
-		err = s.files.own.dir.Remove()
+		err = s.files.persistent.dir.Remove()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
@@ -140,7 +140,7 @@ func (s *Sandbox) recordEnd() error {
 	s.mu.Lock()
 	last := s.commands.last
 	s.mu.Unlock()
-	if last == nil && !s.files.own.quiet {
+	if last == nil && !s.files.persistent.quiet {
 		return nil
 	}
 	return s.record()
