@@ -3,7 +3,7 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-egress parses policies for demesne. It links parsers of TOML and YAML, internationalised
+// Command demesne-egress parses policies for demesne. It links a TOML parser, internationalised
 // names and the public suffix list, which would slow down every run without a network. demesne starts it, or
 // executes it in its own place.
 //

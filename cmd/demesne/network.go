@@ -45,7 +45,7 @@ func networkFlags(n *network) flagSet {
 		{group: groupNetwork, long: "deny-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.deny, checkRule),
 			help: "deny a name, on every port unless some are given, whatever else allows it"},
 		{group: groupNetwork, long: "egress-file", arg: "FILE", complete: aFile, set: n.setFile,
-			help: "take mode and rules from a policy file, in TOML or YAML"},
+			help: "take mode and rules from a policy file, in TOML"},
 		{group: groupNetwork, long: "go-proxy", set: on(&n.goProxy),
 			help: "have a Go module proxy at the command's own 127.0.0.1:8087, which GOPROXY names, for public modules and checksums; package-managers has it anyway"},
 		{group: groupNetwork, long: "learn", set: on(&n.learn),
