@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images/events"
 	"demesne/images/oci"
 )
@@ -67,7 +68,7 @@ func (p *progress) layer(e events.Event) {
 		l.fetched = e.Bytes
 	case events.Pulled:
 		l.fetched, last = l.total, true
-		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
+		p.plain(e.Digest, "fetched, "+cli.FormatBytes(l.total))
 	case events.Unpacking:
 		l.fetched = l.total // unpacking implies that it was fetched
 	case events.Done:
@@ -130,7 +131,7 @@ func (p *progress) summary() string {
 			unpacked++
 		}
 	}
-	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", formatBytes(fetched), formatBytes(total), unpacked, len(seen))
+	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", cli.FormatBytes(fetched), cli.FormatBytes(total), unpacked, len(seen))
 }
 
 // plain prints a line about a layer if stderr is not a terminal.
