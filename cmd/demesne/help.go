@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/mcpinstall"
 )
 
 const programName = "demesne"
@@ -96,14 +95,12 @@ func cmdHelp(a *app, o *options, args []string) (int, error) {
 	return a.print(text)
 }
 
-// writeManual writes the manual pages of the programs that users start.
+// writeManual writes the manual pages. That of demesne mcp is also that of the program demesne-mcp.
 func writeManual(dir string) error {
-	pages := program().Manual()
-	pages = append(pages, mcpinstall.ServerManual())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)
 	}
-	for _, p := range pages {
+	for _, p := range program().Manual() {
 		if err := os.WriteFile(filepath.Join(dir, p.File), []byte(p.Text), 0o644); err != nil {
 			return fmt.Errorf("write manual pages: %w", err)
 		}

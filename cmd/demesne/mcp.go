@@ -19,8 +19,10 @@ func mcpCommand() command {
 		Command: cli.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
 			Summary: "serve MCP tools, or add the server to a client",
-			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It starts
-demesne-mcp, whose manual page lists the environment variables.
+			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It executes
+the program demesne-mcp, which takes the same flags.
+
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
 
 install adds an entry for the server to the configuration of a client, and keeps the rest of the file. --print shows the
 entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
@@ -30,6 +32,7 @@ entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-
 				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
 			},
 			Operand: cli.Word, Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
+			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,
 	}

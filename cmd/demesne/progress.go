@@ -12,8 +12,8 @@ import (
 	"demesne/images/oci"
 )
 
-// progress prints the progress of an image on stderr. On a terminal it rewrites one line, and erases it in the
-// end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
+// progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites one line, and erases
+// it in the end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
 // prints only when an event arrives.
 type progress struct {
 	app  *app
@@ -39,7 +39,7 @@ func (a *app) newProgress(o *options, noun string) *progress {
 	if o.quiet {
 		return nil
 	}
-	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[oci.Digest]*layerState{}}
+	return &progress{app: a, noun: noun, term: cli.TerminalOf(a.stderr, a.env).Redraw, layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.

@@ -59,7 +59,7 @@ func (c *Command) Page() Page {
 			group = f.Group
 			m.line(".SS %s", roff(group))
 		}
-		m.line(".TP\n%s\n%s", f.roff(), roff(f.describe()))
+		m.line(".TP\n%s\n%s", f.roff(), lines(f.describe()))
 	}
 	m.topics(c.Topics)
 	if len(c.Examples) > 0 {
@@ -120,7 +120,7 @@ func (m *manual) text(s string) {
 		if i > 0 {
 			m.line(".PP")
 		}
-		m.line("%s", roff(p))
+		m.line("%s", lines(p))
 	}
 }
 
@@ -129,7 +129,7 @@ func (m *manual) topics(all []Topic) {
 		m.section(t.Section)
 		m.text(t.Text)
 		for _, e := range t.Entries {
-			m.line(".TP\n.B %s\n%s", roff(e.Name), roff(e.Text))
+			m.line(".TP\n.B %s\n%s", roff(e.Name), lines(e.Text))
 		}
 	}
 }
@@ -152,11 +152,20 @@ func (m *manual) also(all []Command) {
 	}
 }
 
-// roff escapes text: backslashes, hyphens that are to be copied, characters outside ASCII, and a first character that
+// lines breaks text into short lines, and escapes them.
+func lines(text string) string {
+	all := wrap(text, 64)
+	for i := range all {
+		all[i] = roff(all[i])
+	}
+	return strings.Join(all, "\n")
+}
+
+// roff escapes text: backslashes, hyphens that are to be copied, characters outside ASCII, and a first dot, which
 // would start a request.
 func roff(s string) string {
 	var b strings.Builder
-	if s != "" && strings.ContainsRune(".'", rune(s[0])) {
+	if strings.HasPrefix(s, ".") {
 		b.WriteString(`\&`)
 	}
 	for _, r := range s {

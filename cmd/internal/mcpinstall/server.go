@@ -45,11 +45,12 @@ TERM ends it at once.`,
 			{Says: "serve other machines", Line: "demesne-mcp --http 0.0.0.0:8765 --host tools.example --token-file token"},
 		},
 		Flags:  ServerFlags(o),
-		Topics: []cli.Topic{serverEnvironment()},
+		Topics: []cli.Topic{ServerEnvironment()},
 	}
 }
 
-func serverEnvironment() cli.Topic {
+// ServerEnvironment describes the variables that demesne-mcp reads.
+func ServerEnvironment() cli.Topic {
 	return cli.Topic{
 		Section: "ENVIRONMENT", Summary: "the variables that demesne-mcp reads",
 		Text: `The operator's limits come from the environment; the server has no configuration file. It also reads the variables of
@@ -66,6 +67,3 @@ demesne(1).`,
 		},
 	}
 }
-
-// ServerManual returns the manual page of demesne-mcp.
-func ServerManual() cli.Page { return ServerCommand(&ServerOptions{}).Page() }
