@@ -46,7 +46,7 @@ func networkFlags(n *network) cli.Flags {
 		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.deny, checkRule),
 			Help: "deny a name, even if another rule allows it (default on all ports)"},
 		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cli.File, Set: n.setFile,
-			Help: "take mode and rules from a policy file, in TOML or YAML"},
+			Help: "take mode and rules from a policy file, in TOML"},
 		{Group: groupNetwork, Long: "go-proxy", Set: cli.On(&n.goProxy),
 			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
 		{Group: groupNetwork, Long: "learn", Set: cli.On(&n.learn),
