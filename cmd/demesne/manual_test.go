@@ -32,7 +32,7 @@ func TestManual(t *testing.T) {
 			t.Fatal(err)
 		}
 		rest := strings.ToLower(plain(string(text)))
-		for _, word := range words(help) {
+		for _, word := range wordsOf(help) {
 			_, after, ok := strings.Cut(rest, word)
 			if !ok {
 				t.Errorf("%s: the manual has no %q where the help has it", name, word)
@@ -57,8 +57,8 @@ func plain(roff string) string {
 	return strings.NewReplacer(`\-`, "-", `\e`, `\`, `\(aq`, "'", `\(ga`, "`", `\(ti`, "~", `\(ha`, "^", `\&`, "", `\[u2026]`, "…").Replace(roff)
 }
 
-// words returns the words of a help text in lower case, without its layout.
-func words(help string) (all []string) {
+// wordsOf returns the words of a help text in lower case, without its layout.
+func wordsOf(help string) (all []string) {
 	for _, w := range strings.Fields(strings.ToLower(help)) {
 		if w != "usage:" && w != "#" && w != "examples:" {
 			all = append(all, strings.TrimSuffix(w, ":"))
