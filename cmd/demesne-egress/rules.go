@@ -9,24 +9,24 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"demesne/cmd/internal/session/egress"
 	"demesne/internal/termsafe"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
 	"demesne/proxy/preset"
+	"demesne/runner"
 )
 
-// giveRules prints the rules for package session/egress, as JSON.
+// giveRules prints the rules for package session, as JSON.
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
-		return c.encode(egress.Rules{Wrong: lines(err, error.Error)})
+		return c.encode(runner.EgressRules{Wrong: lines(err, error.Error)})
 	}
 	return c.encode(r)
 }
 
-func (c *call) rules() (egress.Rules, error) {
-	var r egress.Rules
+func (c *call) rules() (runner.EgressRules, error) {
+	var r runner.EgressRules
 	var mode preset.Mode
 	if c.file != "" {
 		f, err := readPolicy(c.file)
@@ -41,7 +41,7 @@ func (c *call) rules() (egress.Rules, error) {
 			return r, err
 		}
 	}
-	r.Mode, r.Go = mode.String(), mode.GoProxy()
+	r.Mode, r.GoProxy = mode.String(), mode.GoProxy()
 	if mode.Mirrored() {
 		found, notes := c.host.mirrors()
 		r.Notes = notes

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -21,16 +22,9 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// problem is an error with a hint that the user can type.
-type problem struct {
-	error
-	hint string
-}
-
-func (p *problem) Unwrap() error { return p.error }
-
+// hinted adds a hint to an error: one line that the user can type.
 func hinted(err error, format string, a ...any) error {
-	return &problem{err, fmt.Sprintf(format, a...)}
+	return session.WithHint(err, fmt.Sprintf(format, a...))
 }
 
 // report prints err and its hint as one line each, and returns the exit code.
@@ -76,9 +70,11 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.hint
+	if h := session.Hint(err); h != "" {
+		return h
+	}
+	if errors.Is(err, session.ErrFull) {
+		return fmt.Sprintf("demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", session.VarSandboxes)
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"
