@@ -24,14 +24,6 @@ const (
 	varTimeout = "DEMESNE_MAX_TIMEOUT"
 )
 
-// The runner's defaults for limits that are not requested; see runner/limits.
-const (
-	usualPIDs = 512
-	usualDisk = 2 << 30
-)
-
-const longest = 48 * time.Hour
-
 // ceilings returns the limits from the environment, or else the capacity of the machine.
 func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take := func(variable string, parse func(string) error) {
@@ -41,10 +33,10 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 			}
 		}
 	}
-	c.Timeout = longest
+	c.Timeout = runner.Longest
 	c.Limits = runner.Limits{
 		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
-		PIDs: min(max(m.pids/4, usualPIDs), 1<<15), Disk: max(m.memory/2, usualDisk), // the scratch space may be a tmpfs, in memory
+		PIDs: min(max(m.pids/4, runner.DefaultPIDs), 1<<15), Disk: max(m.memory/2, runner.DefaultDisk), // the scratch space may be a tmpfs, in memory
 	}
 	take(varMemory, sizeOf(&c.Limits.Memory))
 	take(varDisk, sizeOf(&c.Limits.Disk))
@@ -62,7 +54,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		return nil
 	})
 	take(varTimeout, func(s string) (err error) {
-		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > longest {
+		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > runner.Longest {
 			return fmt.Errorf("not a duration from 1s to 48h, such as 30m")
 		}
 		return nil
@@ -74,7 +66,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		return 0
 	}
 	c.Unasked.Memory = below(c.Limits.Memory, m.memory/2)
-	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, usualPIDs), below(c.Limits.Disk, usualDisk)
+	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, runner.DefaultPIDs), below(c.Limits.Disk, runner.DefaultDisk)
 	return c, err
 }
 
