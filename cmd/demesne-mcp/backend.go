@@ -96,7 +96,7 @@ func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callback
 func (f *face) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	d, err := f.Service.Exec(ctx, id, runOptions(r), callbacks(r, w))
 	if err != nil {
-		return nil, explained(err)
+		return nil, attached(id, err)
 	}
 	return runResult(d), nil
 }
@@ -133,25 +133,25 @@ func (f *face) known(id string) {
 func (f *face) Files(ctx context.Context, id string, r files.Request) (*files.Answer, error) {
 	box, err := f.Open(ctx, id, session.Callbacks{})
 	if err != nil {
-		return nil, explained(err)
+		return nil, attached(id, err)
 	}
 	a, err := box.Files(ctx, r)
-	return a, explained(err)
+	return a, attached(id, err)
 }
 
 // Upload copies a file or directory of the host into a sandbox. src must be free of symbolic links.
 func (f *face) Upload(ctx context.Context, id, src, dst string) (backend.Copied, error) {
 	did, err := f.Copy(ctx, session.Place{Path: src}, session.Place{Sandbox: id, Path: dst}, session.Callbacks{})
-	return backend.Copied{Report: did, Path: dst}, explained(err)
+	return backend.Copied{Report: did, Path: dst}, attached(id, err)
 }
 
 func (f *face) Download(ctx context.Context, id, src string) (backend.Copied, error) {
 	did, path, err := f.Service.Download(ctx, id, src)
-	return backend.Copied{Report: did, Path: path}, explained(err)
+	return backend.Copied{Report: did, Path: path}, attached(id, err)
 }
 
 // Destroy removes a sandbox, and its output directory if that is empty. It fails if the sandbox does not exist.
-func (f *face) Destroy(ctx context.Context, id string) error { return explained(f.Remove(ctx, id)) }
+func (f *face) Destroy(ctx context.Context, id string) error { return attached(id, f.Remove(ctx, id)) }
 
 // openFace opens the session and the jobs that the environment configures.
 func openFace() (*face, error) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/session"
 	"demesne/mcp"
 	"demesne/runner"
 )
@@ -38,8 +39,8 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
 		PIDs: min(max(m.pids/4, runner.DefaultPIDs), 1<<15), Disk: max(m.memory/2, runner.DefaultDisk), // the scratch space may be a tmpfs, in memory
 	}
-	take(varMemory, sizeOf(&c.Limits.Memory))
-	take(varDisk, sizeOf(&c.Limits.Disk))
+	take(varMemory, func(s string) (err error) { c.Limits.Memory, err = session.ParseSize(s); return err })
+	take(varDisk, func(s string) (err error) { c.Limits.Disk, err = session.ParseSize(s); return err })
 	take(varPIDs, func(s string) (err error) {
 		if c.Limits.PIDs, err = strconv.ParseInt(s, 10, 64); err != nil || c.Limits.PIDs < 1 {
 			return fmt.Errorf("not a number from 1 on")
@@ -68,22 +69,6 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	c.Unasked.Memory = below(c.Limits.Memory, m.memory/2)
 	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, runner.DefaultPIDs), below(c.Limits.Disk, runner.DefaultDisk)
 	return c, err
-}
-
-// sizeOf returns a parser of sizes in bytes, with suffixes k, m, g or t for powers of 1024.
-func sizeOf(to *int64) func(string) error {
-	return func(s string) error {
-		digits, shift := s, 0
-		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
-			digits, shift = s[:len(s)-1], 10*(i+1)
-		}
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || n < 1 || n > math.MaxInt64>>shift {
-			return fmt.Errorf("not a size, such as 512m or 2g")
-		}
-		*to = n << shift
-		return nil
-	}
 }
 
 // machine is the capacity of a machine.

@@ -30,6 +30,15 @@ func explained(err error) error {
 	return err
 }
 
+// attached is explained for a call about a sandbox, whose error says so if there is no such sandbox.
+func attached(id string, err error) error {
+	var e *ipc.Error
+	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
+		err = fmt.Errorf("attach to sandbox %s: %w", id, err)
+	}
+	return explained(err)
+}
+
 // fetching converts image events to progress lines for tell.
 func fetching(image string, tell func(string)) func(events.Event) {
 	if tell == nil {

@@ -84,27 +84,28 @@ func number(getenv func(string) string, variable string, fallback int) (int, err
 
 // copyLimits returns the limits of one copy; a zero field means tarball's default.
 func copyLimits(getenv func(string) string) (l tarball.Limits, err error) {
-	if l.Bytes, err = size(getenv, varCopyBytes); err == nil {
-		l.Entries, err = number(getenv, varCopyFiles, 0)
+	if v := getenv(varCopyBytes); v != "" {
+		if l.Bytes, err = ParseSize(v); err != nil {
+			return l, fmt.Errorf("%s %q: %w", varCopyBytes, v, err)
+		}
 	}
+	l.Entries, err = number(getenv, varCopyFiles, 0)
 	return l, err
 }
 
-// size parses a size with an optional suffix k, m, g or t (512m, 2g). It returns 0 if the variable is not set.
-func size(getenv func(string) string, variable string) (int64, error) {
-	v := strings.ToLower(getenv(variable))
-	if v == "" {
-		return 0, nil
+// ParseSize parses a number of bytes from 1 on, with an optional suffix k, m, g or t for powers of 1024.
+func ParseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if s != "" {
+		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
 	}
-	unit := int64(1)
-	if i := strings.IndexByte("kmgt", v[len(v)-1]); i >= 0 {
-		unit, v = 1<<(10*(i+1)), v[:len(v)-1]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt64>>shift {
+		return 0, errors.New("not a size, such as 512m or 2g")
 	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < 1 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("%s %q: not a size such as 512m or 2g", variable, getenv(variable))
-	}
-	return n * unit, nil
+	return n << shift, nil
 }
 
 // withCopyHint names the variable of the limit that a copy exceeded.

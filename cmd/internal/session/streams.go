@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -112,32 +111,23 @@ func (c *collector) silent() bool { return c.out.last().Bytes == 0 && c.errs.las
 // drop discards the kept output.
 func (c *collector) drop() { c.place(nil) }
 
-// Tail is the last part of a stream.
-type Tail struct {
-	Text  string // valid UTF-8
-	Bytes int64  // of the whole stream
-	Cut   bool   // Text is not the whole stream
-}
-
 // stream receives one output stream of a command. It keeps the end in memory and up to keptMax bytes in an unnamed
 // file, and copies it to also.
 type stream struct {
-	most int // bytes kept in memory
 	also io.Writer
 	dir  string // file system of the file that keeps the text; empty: only the end is kept
 	file *os.File
 	log  *jobs.Log
 	lost error // why there is no file
 
-	mu    sync.Mutex
-	end   []byte // at most 2*most bytes
-	bytes int64
+	mu  sync.Mutex
+	end Last
 
 	pipe *os.File // this program's end
 	done chan struct{}
 }
 
-func newStream(most int) *stream { return &stream{most: most} }
+func newStream(most int) *stream { return &stream{end: Last{Most: most}} }
 
 // keptMax bounds the file of a stream, in bytes: a command that writes for two days must not fill the host's
 // disk. The end of the stream is kept.
@@ -259,32 +249,14 @@ func (s *stream) take(b []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes += int64(len(b))
-	s.end = append(s.end, b...)
-	// Let it grow to twice the size before moving anything, so that each byte moves once on average.
-	if len(s.end) > 2*s.most {
-		s.end = append(s.end[:0], s.end[len(s.end)-s.most:]...)
-	}
+	s.end.Write(b)
 }
 
 // last returns the end of the stream, for a result.
 func (s *stream) last() Tail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return TailOf(s.end, s.most, s.bytes)
-}
-
-// TailOf returns the last most bytes of b, the end of a stream of all bytes. It omits a character that was cut,
-// and replaces invalid UTF-8 by U+FFFD.
-func TailOf(b []byte, most int, all int64) Tail {
-	b = b[max(0, len(b)-most):]
-	cut := int64(len(b)) < all
-	if cut {
-		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
-			b = b[1:]
-		}
-	}
-	return Tail{Text: strings.ToValidUTF8(string(b), "\uFFFD"), Bytes: all, Cut: cut}
+	return s.end.Tail(s.end.Most)
 }
 
 // glimpse is how many bytes of a running stream a caller is shown.
@@ -293,7 +265,7 @@ const glimpse = 2 << 10
 func (s *stream) glimpse() Tail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := TailOf(s.end, glimpse, s.bytes)
+	t := s.end.Tail(glimpse)
 	if _, rest, ok := strings.Cut(t.Text, "\n"); ok && t.Cut {
 		t.Text = rest
 	}
