@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -100,10 +100,33 @@ func outName() string {
 	return fmt.Sprintf("%s-%08x", time.Now().UTC().Format("20060102-150405"), rand.Uint32())
 }
 
-// isOurs matches the names of output directories, and of the directories of a sandbox's downloads.
-var isOurs = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{12})$`)
-})
+// forms are the names of output directories: of a run, and of a sandbox's downloads. A d stands for a decimal digit, an x
+// for a hexadecimal one.
+var forms = []string{"dddddddd-dddddd-xxxxxxxx", "xxxxxxxxxxxx"}
+
+// isOutput reports whether name is that of an output directory.
+func isOutput(name string) bool {
+	return slices.ContainsFunc(forms, func(form string) bool { return hasForm(name, form) })
+}
+
+func hasForm(name, form string) bool {
+	if len(name) != len(form) {
+		return false
+	}
+	for i, c := range []byte(name) {
+		allowed := form[i : i+1]
+		switch form[i] {
+		case 'd':
+			allowed = "0123456789"
+		case 'x':
+			allowed = "0123456789abcdef"
+		}
+		if strings.IndexByte(allowed, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // hold opens the directory and marks it as in use. On a file system without locks only the sandbox itself does so.
 func (o *outDir) hold() (err error) {
