@@ -8,8 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
-	"sync"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -100,10 +99,19 @@ func outName() string {
 	return fmt.Sprintf("%s-%08x", time.Now().UTC().Format("20060102-150405"), rand.Uint32())
 }
 
-// isOurs matches the names of output directories, and of the directories of a sandbox's downloads.
-var isOurs = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{12})$`)
-})
+// isOurs reports whether name is that of an output directory, or of the directory of a sandbox's downloads: its id.
+func isOurs(name string) bool {
+	random, digits := name, 12
+	if stamp, rest, ok := strings.Cut(name, "-"); ok {
+		var clock string
+		clock, random, _ = strings.Cut(rest, "-")
+		if _, err := time.Parse("20060102150405", stamp+clock); err != nil || len(stamp) != 8 {
+			return false
+		}
+		digits = 8
+	}
+	return len(random) == digits && strings.Trim(random, "0123456789abcdef") == ""
+}
 
 // hold opens the directory and marks it as in use. On a file system without locks only the sandbox itself does so.
 func (o *outDir) hold() (err error) {
