@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/mcp"
 )
 
@@ -29,11 +28,11 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 	if err != nil {
 		return err
 	}
-	opts, err := serverOptions(root, o.tools)
+	opts, err := serverOptions(f.Service, root, o.tools)
 	if err != nil {
 		return err
 	}
-	go f.Tidy(time.Now().Add(-session.Retention)) // ignore failures: the next start tries again
+	go f.Tidy() // ignore failures: the next start tries again
 	go pruneOutputs(ctx, f)
 	s := mcp.New(f, opts)
 	if o.http == "" {

@@ -70,11 +70,9 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	if h := session.Hint(err); h != "" {
-		return h
-	}
-	if errors.Is(err, session.ErrFull) {
-		return fmt.Sprintf("demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", session.VarSandboxes)
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		return h.Hint()
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"

@@ -42,7 +42,7 @@ type Options struct {
 	OutputRoot string                                                // empty: client.OutputRoot
 	Queues     string                                                // directory for RunOptions.Queue; empty: ticketlock.DefaultDir
 	Getenv     func(string) string                                   // nil: os.Getenv
-	Connect    func(context.Context, client.Options) (Engine, error) // nil: [Connect]
+	Connect    func(context.Context, client.Options) (Engine, error) // nil: client.Connect
 	Images     func() (*images.Client, error)                        // nil: [OpenImages]
 	Runner     client.Options                                        // without Ask and Restart
 
@@ -99,7 +99,7 @@ func New(o Options) *Service {
 		o.Getenv = os.Getenv
 	}
 	if o.Connect == nil {
-		o.Connect = Connect
+		o.Connect = connect
 	}
 	if o.Images == nil {
 		o.Images = OpenImages
@@ -144,6 +144,12 @@ func (s *Service) OutputRoot() (string, error) {
 // had no effect if its error is ipc.CodeGone.
 func (s *Service) With(ctx context.Context, f func(Engine) error) error { return s.conn.with(ctx, f) }
 
+// Engine returns a live connection, which Close closes.
+func (s *Service) Engine(ctx context.Context) (Engine, error) {
+	e, _, err := s.conn.get(ctx, false)
+	return e, err
+}
+
 // restart adds to a restarted sandbox what no file stores; see client.Options.
 func (s *Service) restart(spec *runner.Spec) {
 	spec.Egress.Upstream = upstream(s.opts.Getenv)
@@ -158,8 +164,8 @@ func (s *Service) secrets() ([]runner.Secret, error) {
 }
 
 // DefaultImage returns the image of a sandbox whose caller named none.
-func DefaultImage(getenv func(string) string) (imageref.Ref, error) {
-	name := imageref.Default(getenv)
+func (s *Service) DefaultImage() (imageref.Ref, error) {
+	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
 		err = WithHint(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")
