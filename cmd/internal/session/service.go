@@ -10,9 +10,11 @@
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
 //	create.go   from options to a sandbox: base.go finds the image, outdir.go makes /out, egress.go asks for rules
-//	run.go      a command from its start to its result; streams.go collects what it writes
-//	ask.go      questions about names; copy.go: files; fork.go; jobs.go; quota.go: bounds of one user
+//	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
+//	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
+//
+// face_test.go is the smallest face, and shows how to write one.
 //
 // Every run without a directory of the caller has its own below the output root. The sandbox sees it as /out, and it
 // outlives the run. Output that the package collects never passes through a file that the sandbox can reach. Pipes
