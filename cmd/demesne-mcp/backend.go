@@ -155,21 +155,21 @@ func (f *face) Destroy(ctx context.Context, id string) error { return attached(i
 
 // openFace opens the session and the jobs that the environment configures.
 func openFace() (*face, error) {
-	if err := session.CheckQuotas(os.Getenv); err != nil {
+	o := session.Options{}
+	o.Runner.Door = runner.DoorMCP
+	s := session.New(o)
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	store, err := session.OpenJobs(os.Getenv)
+	store, err := s.Jobs()
 	if err != nil {
 		return nil, err
 	}
-	store.Door = runner.DoorMCP
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	o := session.Options{}
-	o.Runner.Door = runner.DoorMCP
-	return &face{session.New(o), store, []string{self, "job"}}, nil
+	return &face{s, store, []string{self, "job"}}, nil
 }
 
 var _ backend.Backend = (*face)(nil)

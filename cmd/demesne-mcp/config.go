@@ -22,9 +22,9 @@ const (
 	varTools  = "DEMESNE_TOOLS"
 )
 
-// serverOptions returns the MCP server's options. root is the output root. tools is the list of tool sets from the command line; if it
+// serverOptions returns the MCP server's options. root is the output root of s. tools is the list of tool sets from the command line; if it
 // is empty, the environment's applies.
-func serverOptions(root, tools string) (mcp.Options, error) {
+func serverOptions(s *session.Service, root, tools string) (mcp.Options, error) {
 	sets, err := toolSets(tools, os.Getenv(varTools))
 	if err != nil {
 		return mcp.Options{}, err
@@ -54,9 +54,8 @@ func serverOptions(root, tools string) (mcp.Options, error) {
 		return mcp.Options{}, err
 	}
 	list := fields(os.Getenv(varImages))
-	made := func(name string) bool { return session.Made(root, name) }
 	o := mcp.Options{
-		Version: cli.Version, Mounts: mounts.Outputs(root, made), Outputs: root, Mine: made, Egress: network(), Sets: sets,
+		Version: cli.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Egress: network(), Sets: sets,
 		Domain: names.decide, Ceilings: most,
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },

@@ -103,5 +103,8 @@ func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 
 func (f *face) tail(id, stream string, most int, all int64) (backend.Tail, error) {
 	text, err := f.jobs.Tail(id, stream, int64(most))
-	return backend.Tail(session.TailOf([]byte(text), most, max(all, int64(len(text))))), err
+	last := session.Last{Most: most}
+	last.Write([]byte(text))
+	last.Bytes = max(last.Bytes, all)
+	return backend.Tail(last.Tail(most)), err
 }

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/session"
 	"demesne/mcp"
 )
 
@@ -30,11 +29,11 @@ func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, o
 	if err != nil {
 		return err
 	}
-	opts, err := serverOptions(root, o.Tools)
+	opts, err := serverOptions(f.Service, root, o.Tools)
 	if err != nil {
 		return err
 	}
-	go f.Tidy(time.Now().Add(-session.Retention)) // ignore failures: the next start tries again
+	go f.Tidy() // ignore failures: the next start tries again
 	go pruneOutputs(ctx, f)
 	s := mcp.New(f, opts)
 	if o.HTTP == "" {

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -57,7 +56,7 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := session.OpenJobs(a.getenv)
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -74,7 +73,7 @@ func (a *app) startJob(o *options) (int, error) {
 
 // attend is the main function of a job's process.
 func (a *app) attend(id string) int {
-	store, err := session.OpenJobs(a.getenv)
+	store, err := a.session(&options{}).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, a.doJob)
 	}

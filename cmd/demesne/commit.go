@@ -13,8 +13,6 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/runner"
-	"demesne/runner/client"
 )
 
 func commitCommand() command {
@@ -88,11 +86,12 @@ func (a *app) change(o *options, cmd []string) (images.Change, error) {
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (a *app) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	eng, err := a.connect(ctx, client.Options{})
+	s := a.session(&options{})
+	defer s.Close()
+	eng, err := s.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer eng.Close()
 	info, err := eng.Inspect(ctx, id)
 	if err != nil {
 		return nil, err
@@ -108,12 +107,8 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	if err != nil {
 		return nil, err
 	}
-	defer func() { // if this process dies, the runner removes it
-		ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
-		defer cancel()
-		eng.Remove(ctx, snap.ID)
-	}()
-	layers, err := a.layersOf(ctx, eng, snap.ID)
+	defer s.Discard(snap.ID) // if this process dies, the runner removes it
+	layers, err := layersOf(ctx, s, eng, snap.ID)
 	defer func() {
 		for _, f := range layers {
 			f.Close()
@@ -130,8 +125,8 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 }
 
 // layersOf writes the layers to unnamed files, which need no removal.
-func (a *app) layersOf(ctx context.Context, eng session.Engine, id string) (layers []*os.File, err error) {
-	dir, err := a.session(&options{}).OutputRoot()
+func layersOf(ctx context.Context, s *session.Service, eng session.Engine, id string) (layers []*os.File, err error) {
+	dir, err := s.OutputRoot()
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -78,9 +77,6 @@ var hints = map[ipc.Code]string{
 func hintOf(err error) string {
 	if h := cli.HintOf(err); h != "" {
 		return h
-	}
-	if errors.Is(err, session.ErrFull) {
-		return fmt.Sprintf("demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", session.VarSandboxes)
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"

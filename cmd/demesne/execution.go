@@ -112,7 +112,7 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 		j.manifest = done.Manifest
 		err = errors.Join(err, done.ManifestErr)
 	}
-	return j.o.network.explain(err)
+	return err
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.

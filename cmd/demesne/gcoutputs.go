@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 )
 
 // gcOutputs removes unused output directories only.
@@ -15,11 +14,11 @@ func (a *app) gcOutputs(o *options) (int, error) {
 	if o.all {
 		return 0, hinted(errors.New("--all: not with --outputs"), "demesne gc --outputs --older-than 1s removes every output directory that is not in use")
 	}
-	var opts session.PruneOptions
+	var before time.Time
 	if o.olderThan > 0 {
-		opts.Before = time.Now().Add(-o.olderThan)
+		before = time.Now().Add(-o.olderThan)
 	}
-	done, err := a.session(o).PruneOutputs(context.Background(), opts)
+	done, err := a.session(o).PruneOutputs(context.Background(), before)
 	if err != nil {
 		return 0, err
 	}

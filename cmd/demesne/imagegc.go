@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/runner/client"
@@ -35,7 +33,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	case o.outputs:
 		return a.gcOutputs(o)
 	}
-	if err := a.session(o).Tidy(time.Now().Add(-session.Retention)); err != nil {
+	if err := a.session(o).Tidy(); err != nil {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -74,7 +73,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := session.OpenJobs(a.getenv)
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +127,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := session.OpenJobs(a.getenv)
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}

@@ -12,7 +12,6 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
-	"demesne/runner/client"
 )
 
 // withSession calls f with a session.
@@ -22,15 +21,12 @@ func (a *app) withSession(f func(context.Context, *session.Service) (int, error)
 	return f(context.Background(), s)
 }
 
-// with connects to a runner and calls f with the connection.
+// with calls f with a session's engine.
 func (a *app) with(f func(context.Context, session.Engine) (int, error)) (int, error) {
-	ctx := context.Background()
-	eng, err := a.connect(ctx, client.Options{})
-	if err != nil {
-		return 0, err
-	}
-	defer eng.Close()
-	return f(ctx, eng)
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+		err = s.With(ctx, func(eng session.Engine) error { code, err = f(ctx, eng); return err })
+		return code, err
+	})
 }
 
 func cmdLs(a *app, o *options, args []string) (int, error) {

@@ -56,10 +56,9 @@ func main() {
 	rootenv.Own()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env:     os.LookupEnv,
-		connect: session.Connect,
-		images:  session.OpenImages,
-		quit:    sigquit.ByDefault(),
+		env:    os.LookupEnv,
+		images: session.OpenImages,
+		quit:   sigquit.ByDefault(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -68,7 +67,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context, client.Options) (session.Engine, error)
+	connect               func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
 	images                func() (*images.Client, error)
 	quit                  *sigquit.Action // SIGQUIT's disposition at the start
 	floor                 floor

@@ -151,15 +151,6 @@ func (n *network) egress() session.Egress {
 	return e
 }
 
-// explain adds the hint to an error of a policy file.
-func (n *network) explain(err error) error {
-	var wrong *session.PolicyError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	return hinted(err, "demesne egress lint %s lists everything that is wrong with it", n.file)
-}
-
 // blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 

@@ -59,11 +59,12 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 	if err != nil || !exists(dir) {
 		return release, nil, err
 	}
-	eng, err := a.connect(ctx, client.Options{})
+	sess := a.session(&options{})
+	defer sess.Close()
+	eng, err := sess.Engine(ctx)
 	if err != nil {
 		return release, nil, err
 	}
-	defer eng.Close()
 	if sweep {
 		if _, err := eng.GC(ctx); err != nil {
 			return release, nil, err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
@@ -21,7 +20,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
 		var err error
-		if r.ref, err = session.DefaultImage(a.getenv); err != nil {
+		if r.ref, err = a.session(o).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}

@@ -102,7 +102,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		return code, nil
 	}
 	if err != nil {
-		return 0, o.network.explain(err)
+		return 0, err
 	}
 	trace := st.all(began)
 	if o.trace {

@@ -42,10 +42,10 @@ func (s *Service) likely(e Egress) bool {
 	return some && e.Mode != NoEgress
 }
 
-// PolicyError lists what is wrong with a policy file. Lines is never empty.
-type PolicyError struct{ Lines []string }
+// policyError lists what is wrong with a policy file. Lines is never empty.
+type policyError struct{ Lines []string }
 
-func (e *PolicyError) Error() string {
+func (e *policyError) Error() string {
 	if n := len(e.Lines) - 1; n > 0 {
 		return fmt.Sprintf("%s (and %d more)", e.Lines[0], n)
 	}
@@ -157,7 +157,7 @@ func askRules(ctx context.Context, mode, file string) (r runner.EgressRules, err
 	case err != nil:
 		return r, fmt.Errorf("run %s: %w", EgressProgram, err)
 	case len(r.Wrong) > 0:
-		return r, &PolicyError{r.Wrong}
+		return r, WithHint(&policyError{r.Wrong}, "demesne egress lint "+file+" lists everything that is wrong with it")
 	}
 	return r, nil
 }

@@ -65,7 +65,7 @@ echo '{"mode":"open","allow":["f.test"],"deny":["g.test"],"notes":["a note"]}'`)
 
 func TestFindFails(t *testing.T) {
 	helper(t, `echo '{"wrong":["f:1: one","f:2: two","f:3: three"]}'`)
-	var wrong *PolicyError
+	var wrong *policyError
 	_, _, err := find(context.Background(), Egress{File: "f"})
 	if !errors.As(err, &wrong) || len(wrong.Lines) != 3 || err.Error() != "f:1: one (and 2 more)" {
 		t.Errorf("%v", err)

@@ -48,8 +48,8 @@ type Process interface {
 	Stages() []runner.Stage // of its start
 }
 
-// Connect finds or starts the runner.
-func Connect(ctx context.Context, o client.Options) (Engine, error) {
+// connect finds or starts the runner.
+func connect(ctx context.Context, o client.Options) (Engine, error) {
 	c, err := client.Connect(ctx, o)
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func result(d *session.RunResult) string {
 
 func answer(w http.ResponseWriter, text string, err error) {
 	if err != nil {
-		http.Error(w, err.Error()+"\n"+session.Hint(err), http.StatusInternalServerError)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	fmt.Fprint(w, text)

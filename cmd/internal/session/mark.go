@@ -33,9 +33,10 @@ func (s *Service) mark(root, name string) error {
 
 func unmark(root, name string) { os.Remove(filepath.Join(root, markDir, name)) }
 
-// Made reports whether an output directory of root belongs to an MCP server.
-func Made(root, name string) bool {
-	if name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+// Made reports whether the output directory of that name belongs to an MCP server.
+func (s *Service) Made(name string) bool {
+	root, err := s.outputRoot()
+	if err != nil || name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
 	}
 	info, err := os.Lstat(filepath.Join(root, markDir, name))

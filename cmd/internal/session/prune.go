@@ -20,10 +20,10 @@ import (
 // settle is how long a directory may stay empty before it counts as unused.
 const settle = time.Minute
 
-// PruneOptions says which output directories are too old or too many.
-type PruneOptions struct {
-	Before time.Time // remove what last changed before this; zero: only what is empty
-	Most   int       // how many of the newest to keep; 0: any number
+// pruneOptions says which output directories are too old or too many.
+type pruneOptions struct {
+	before time.Time // remove what last changed before this; zero: only what is empty
+	most   int       // how many of the newest to keep; 0: any number
 }
 
 // Removed is the result of PruneOutputs.
@@ -40,13 +40,26 @@ func removeEmpty(root, dir string) {
 	}
 }
 
-// PruneOutputs removes output directories that are not in use, and are empty, too old or too many. It recognises them
+// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognises them
 // by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
 // or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
 // is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
 // All doors share the output root, so it asks the runner as the command line, which sees every sandbox.
-func (s *Service) PruneOutputs(ctx context.Context, o PruneOptions) (Removed, error) {
+func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, error) {
+	return s.pruneOutputs(ctx, pruneOptions{before: before})
+}
+
+// PruneMost removes output directories likewise: the empty ones, and the oldest of more than the user may have.
+func (s *Service) PruneMost(ctx context.Context) error {
+	most, err := number(s.opts.Getenv, varOutputs, mostOutputs)
+	if err == nil {
+		_, err = s.pruneOutputs(ctx, pruneOptions{most: most})
+	}
+	return err
+}
+
+func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (Removed, error) {
 	root, err := s.outputRoot()
 	if err != nil {
 		return Removed{}, err
@@ -61,21 +74,13 @@ func (s *Service) PruneOutputs(ctx context.Context, o PruneOptions) (Removed, er
 	})
 }
 
-// PruneMost is PruneOutputs of all but the newest that the user may have.
-func (s *Service) PruneMost(ctx context.Context) error {
-	most, err := number(s.opts.Getenv, varOutputs, mostOutputs)
-	if err == nil {
-		_, err = s.PruneOutputs(ctx, PruneOptions{Most: most})
-	}
-	return err
-}
+// retention is how long ended jobs and inactive logs are kept.
+const retention = 7 * 24 * time.Hour
 
-// Retention is how long ended jobs and inactive logs are kept.
-const Retention = 7 * 24 * time.Hour
-
-// Tidy removes ended jobs and egress logs that were last used before the given time, and the manifests and marks of
+// Tidy removes ended jobs and egress logs that were not used for the time of retention, and the manifests and marks of
 // output directories that are gone.
-func (s *Service) Tidy(before time.Time) error {
+func (s *Service) Tidy() error {
+	before := time.Now().Add(-retention)
 	dir, err := jobs.DefaultDir()
 	if err != nil {
 		return err
@@ -97,7 +102,7 @@ func (s *Service) Tidy(before time.Time) error {
 	return err
 }
 
-func pruneOutputs(path string, o PruneOptions, inUse func() ([]runner.Info, error)) (done Removed, err error) {
+func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done Removed, err error) {
 	root, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return done, nil
@@ -123,8 +128,8 @@ type candidate struct {
 }
 
 // candidates returns the directories to remove unless they are in use, the oldest first. Only the oldest of
-// those over Most count as too many.
-func (o PruneOptions) candidates(root *os.File) ([]candidate, error) {
+// those over most count as too many.
+func (o pruneOptions) candidates(root *os.File) ([]candidate, error) {
 	names, err := root.Readdirnames(-1)
 	if err != nil {
 		return nil, err
@@ -137,12 +142,12 @@ func (o PruneOptions) candidates(root *os.File) ([]candidate, error) {
 	}
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) })
 	tooMany := 0
-	if o.Most > 0 {
-		tooMany = max(0, len(list)-o.Most)
+	if o.most > 0 {
+		tooMany = max(0, len(list)-o.most)
 	}
 	var old []candidate
 	for i, c := range list {
-		if i < tooMany || c.changed.Before(o.Before) || c.empty && time.Since(c.changed) > settle {
+		if i < tooMany || c.changed.Before(o.before) || c.empty && time.Since(c.changed) > settle {
 			old = append(old, c)
 		}
 	}

@@ -66,7 +66,7 @@ func TestPruneOld(t *testing.T) {
 	if err := lock.hold(); err != nil {
 		t.Fatal(err)
 	}
-	o := PruneOptions{Before: time.Now().Add(time.Hour)}
+	o := pruneOptions{before: time.Now().Add(time.Hour)}
 	all := left(dir)
 	if _, err := pruneOutputs(dir, o, func() ([]runner.Info, error) { return nil, errors.New("no runner") }); err == nil || left(dir) != all {
 		t.Errorf("without a runner: %v, %s", err, left(dir))
@@ -81,7 +81,7 @@ func TestPruneOld(t *testing.T) {
 		t.Error("a link was followed")
 	}
 	lock.close()
-	if done, err := pruneOutputs(dir, PruneOptions{Before: time.Now().Add(-time.Hour)}, using()); err != nil || done.Dirs != 0 {
+	if done, err := pruneOutputs(dir, pruneOptions{before: time.Now().Add(-time.Hour)}, using()); err != nil || done.Dirs != 0 {
 		t.Errorf("what is new: %+v, %v", done, err)
 	}
 }
@@ -93,10 +93,10 @@ func TestPruneTooMany(t *testing.T) {
 		names = append(names, fmt.Sprintf("20261122-123456-%08x", i))
 	}
 	dir := root(t, names...)
-	if _, err := pruneOutputs(dir, PruneOptions{Most: 10}, func() ([]runner.Info, error) { t.Error("asked"); return nil, nil }); err != nil {
+	if _, err := pruneOutputs(dir, pruneOptions{most: 10}, func() ([]runner.Info, error) { t.Error("asked"); return nil, nil }); err != nil {
 		t.Error(err)
 	}
-	if done, err := pruneOutputs(dir, PruneOptions{Most: 4}, using(names[0])); err != nil || done.Dirs != 5 {
+	if done, err := pruneOutputs(dir, pruneOptions{most: 4}, using(names[0])); err != nil || done.Dirs != 5 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if got := left(dir); got != strings.Join(append([]string{names[0]}, names[6:]...), " ") {

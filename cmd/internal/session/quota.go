@@ -16,7 +16,7 @@ import (
 // sandboxes. They are the same for all programs. They protect against mistakes, such as a loop, and are no security
 // boundary: a user can set other ones.
 const (
-	VarSandboxes = "DEMESNE_MAX_SANDBOXES"
+	varSandboxes = "DEMESNE_MAX_SANDBOXES"
 	varJobs      = "DEMESNE_MAX_JOBS"
 	varOutputs   = "DEMESNE_MAX_OUTPUTS"
 	varCopyBytes = "DEMESNE_MAX_COPY_BYTES"
@@ -29,26 +29,27 @@ const mostSandboxes, mostOutputs = 64, 1000
 // ErrFull means that a user has more persistent sandboxes than are allowed.
 var ErrFull = errors.New("too many sandboxes")
 
-// CheckQuotas checks the variables. Without it a wrong one is reported by the first call that reads it.
-func CheckQuotas(getenv func(string) string) error {
-	for name, fallback := range map[string]int{VarSandboxes: mostSandboxes, varJobs: 1, varOutputs: mostOutputs} {
-		if _, err := number(getenv, name, fallback); err != nil {
+// Check checks the variables. Without it a wrong one is reported by the first call that reads it.
+func (s *Service) Check() error {
+	for name, fallback := range map[string]int{varSandboxes: mostSandboxes, varJobs: 1, varOutputs: mostOutputs} {
+		if _, err := number(s.opts.Getenv, name, fallback); err != nil {
 			return err
 		}
 	}
-	_, err := copyLimits(getenv)
+	_, err := copyLimits(s.opts.Getenv)
 	return err
 }
 
-// OpenJobs opens the user's background jobs.
-func OpenJobs(getenv func(string) string) (*jobs.Store, error) {
+// Jobs opens the user's background jobs.
+func (s *Service) Jobs() (*jobs.Store, error) {
 	dir, err := jobs.DefaultDir()
 	if err != nil {
 		return nil, err
 	}
 	store, err := jobs.Open(dir)
 	if err == nil {
-		store.Slots, err = number(getenv, varJobs, store.Slots)
+		store.Door = s.opts.Runner.Door
+		store.Slots, err = number(s.opts.Getenv, varJobs, store.Slots)
 	}
 	return store, err
 }
@@ -56,13 +57,14 @@ func OpenJobs(getenv func(string) string) (*jobs.Store, error) {
 // roomFor removes a new sandbox if the user now has more persistent sandboxes than allowed. It counts after creation,
 // so that two concurrent calls cannot both take the last slot.
 func (s *Service) roomFor(ctx context.Context, id string) error {
-	most, err := number(s.opts.Getenv, VarSandboxes, mostSandboxes)
+	most, err := number(s.opts.Getenv, varSandboxes, mostSandboxes)
 	n := 0
 	if err == nil {
 		err = s.With(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
 	}
 	if err == nil && n > most {
-		err = fmt.Errorf("create sandbox: %w (%d)", ErrFull, most)
+		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
+			"demesne rm ID removes one of those that demesne ls lists; $"+varSandboxes+" is how many there may be")
 	}
 	if err != nil {
 		s.conn.remove(id)

@@ -7,12 +7,12 @@ import (
 func TestNumbers(t *testing.T) {
 	for value, want := range map[string]int{"": 64, "1": 1, "5000": 5000, "0": 0, "-1": 0, "many": 0, "1.5": 0} {
 		env := func(name string) string {
-			if name != VarSandboxes {
+			if name != varSandboxes {
 				return "7"
 			}
 			return value
 		}
-		got, err := number(env, VarSandboxes, mostSandboxes)
+		got, err := number(env, varSandboxes, mostSandboxes)
 		if got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %d, %v", value, got, err)
 		}

@@ -10,9 +10,11 @@
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
 //	create.go   from options to a sandbox: base.go finds the image, outdir.go makes /out, egress.go asks for rules
-//	run.go      a command from its start to its result; streams.go collects what it writes
-//	ask.go      questions about names; copy.go: files; fork.go; jobs.go; quota.go: bounds of one user
+//	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
+//	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
+//
+// face_test.go is the smallest face, and shows how to write one.
 //
 // Every run without a directory of the caller has its own below the output root. The sandbox sees it as /out, and it
 // outlives the run. Output that the package collects never passes through a file that the sandbox can reach. Pipes
@@ -42,7 +44,7 @@ type Options struct {
 	OutputRoot string                                                // empty: client.OutputRoot
 	Queues     string                                                // directory for RunOptions.Queue; empty: ticketlock.DefaultDir
 	Getenv     func(string) string                                   // nil: os.Getenv
-	Connect    func(context.Context, client.Options) (Engine, error) // nil: [Connect]
+	Connect    func(context.Context, client.Options) (Engine, error) // nil: client.Connect
 	Images     func() (*images.Client, error)                        // nil: [OpenImages]
 	Runner     client.Options                                        // without Ask and Restart
 
@@ -99,7 +101,7 @@ func New(o Options) *Service {
 		o.Getenv = os.Getenv
 	}
 	if o.Connect == nil {
-		o.Connect = Connect
+		o.Connect = connect
 	}
 	if o.Images == nil {
 		o.Images = OpenImages
@@ -144,6 +146,12 @@ func (s *Service) OutputRoot() (string, error) {
 // had no effect if its error is ipc.CodeGone.
 func (s *Service) With(ctx context.Context, f func(Engine) error) error { return s.conn.with(ctx, f) }
 
+// Engine returns a live connection, which Close closes.
+func (s *Service) Engine(ctx context.Context) (Engine, error) {
+	e, _, err := s.conn.get(ctx, false)
+	return e, err
+}
+
 // restart adds to a restarted sandbox what no file stores; see client.Options.
 func (s *Service) restart(spec *runner.Spec) {
 	spec.Egress.Upstream = upstream(s.opts.Getenv)
@@ -158,8 +166,8 @@ func (s *Service) secrets() ([]runner.Secret, error) {
 }
 
 // DefaultImage returns the image of a sandbox whose caller named none.
-func DefaultImage(getenv func(string) string) (imageref.Ref, error) {
-	name := imageref.Default(getenv)
+func (s *Service) DefaultImage() (imageref.Ref, error) {
+	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
 		err = WithHint(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")

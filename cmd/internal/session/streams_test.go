@@ -29,8 +29,8 @@ func TestTailOf(t *testing.T) {
 		{"\x80\x81", 4, 2, Tail{Text: "\uFFFD", Bytes: 2}},
 		{"a\xffb", 4, 3, Tail{Text: "a\uFFFDb", Bytes: 3}},
 	} {
-		if got := TailOf([]byte(c.b), c.most, c.all); got != c.want {
-			t.Errorf("TailOf(%q, %d, %d) = %+v, want %+v", c.b, c.most, c.all, got, c.want)
+		if got := tailOf([]byte(c.b), c.most, c.all); got != c.want {
+			t.Errorf("tailOf(%q, %d, %d) = %+v, want %+v", c.b, c.most, c.all, got, c.want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (l *Last) Write(p []byte) (int, error) {
 func (l *Last) End(most int) []byte { return endOf(l.b, most, l.Bytes) }
 
 // Tail returns the last most bytes as text.
-func (l *Last) Tail(most int) Tail { return TailOf(l.b, most, l.Bytes) }
+func (l *Last) Tail(most int) Tail { return tailOf(l.b, most, l.Bytes) }
 
 // Tail is the last part of a stream.
 type Tail struct {
@@ -36,8 +36,8 @@ type Tail struct {
 	Cut   bool   // Text is not the whole stream
 }
 
-// TailOf returns the last most bytes of b, the end of a stream of all bytes. It replaces invalid UTF-8 by U+FFFD.
-func TailOf(b []byte, most int, all int64) Tail {
+// tailOf returns the last most bytes of b, the end of a stream of all bytes. It replaces invalid UTF-8 by U+FFFD.
+func tailOf(b []byte, most int, all int64) Tail {
 	cut := int64(min(len(b), most)) < all
 	return Tail{Text: strings.ToValidUTF8(string(endOf(b, most, all)), "\uFFFD"), Bytes: all, Cut: cut}
 }
