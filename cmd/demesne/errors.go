@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -14,6 +15,7 @@ import (
 
 // Exit codes that are not the command's own.
 const (
+	exitUsage         = 2 // there is no such command
 	exitTimedOut      = 124
 	exitFailed        = 125
 	exitNotExecutable = 126
@@ -21,16 +23,9 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// problem is an error with a hint that the user can type.
-type problem struct {
-	error
-	hint string
-}
-
-func (p *problem) Unwrap() error { return p.error }
-
+// hinted adds a hint to an error: one line that the user can type.
 func hinted(err error, format string, a ...any) error {
-	return &problem{err, fmt.Sprintf(format, a...)}
+	return cli.Hinted(err, format, a...)
 }
 
 // report prints err and its hint as one line each, and returns the exit code.
@@ -38,7 +33,7 @@ func (a *app) report(verb string, err error) int {
 	code := codeOf(err)
 	text := err.Error()
 	// A missing command is the command's error, not the verb's. Shells print no verb either.
-	if verb != "" && code == exitFailed {
+	if verb != "" && (code == exitFailed || code == exitUsage) {
 		text = verb + ": " + text
 	}
 	a.say(text)
@@ -53,8 +48,12 @@ func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", termsafe
 
 // codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {
+	var unknown *cli.UnknownError
 	var e *ipc.Error
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &unknown):
+		return exitUsage
+	case errors.As(err, &e):
 		switch e.Code {
 		case ipc.CodeCommandNotFound:
 			return exitNotFound
@@ -76,9 +75,8 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.hint
+	if h := cli.HintOf(err); h != "" {
+		return h
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"

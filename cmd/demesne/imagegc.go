@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
 )
 
 // freedInfo is the output of gc --json.
@@ -36,7 +33,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	case o.outputs:
 		return a.gcOutputs(o)
 	}
-	if err := pruneOld(time.Now().Add(-retention)); err != nil {
+	if err := a.session(o).Tidy(); err != nil {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
@@ -78,38 +75,11 @@ func (a *app) retireRunner(o *options) (int, error) {
 	return 0, nil
 }
 
-// retention is how long ended jobs and inactive egress logs are kept, as in demesne-mcp.
-const retention = 7 * 24 * time.Hour
-
-func pruneOld(before time.Time) error {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return err
-	}
-	if exists(dir) {
-		store, err := jobs.Open(dir)
-		if err != nil {
-			return err
-		}
-		if _, err := store.Prune(before); err != nil {
-			return err
-		}
-	}
-	root, err := client.OutputRoot()
-	if err == nil {
-		_, err = egress.PruneLogs(root, before)
-	}
-	if err == nil {
-		_, err = manifest.Prune(root, before)
-	}
-	return err
-}
-
 func freedText(f *images.Freed, trees int64) string {
 	var b strings.Builder
 	for _, full := range f.Names {
 		fmt.Fprintf(&b, "removed %s\n", shortName(full))
 	}
-	fmt.Fprintf(&b, "freed %s\n", formatBytes(f.Bytes+trees))
+	fmt.Fprintf(&b, "freed %s\n", cli.FormatBytes(f.Bytes+trees))
 	return b.String()
 }

@@ -9,12 +9,8 @@ import (
 	"demesne/runner/pause"
 )
 
-const (
-	// defaultTTL is the time to live of a persistent sandbox without a TTL in its Spec.
-	defaultTTL = 48 * time.Hour
-	// unopened is how long a sandbox survives whose creator died before another caller learned its id.
-	unopened = 30 * time.Second
-)
+// unopened is how long a sandbox survives whose creator died before another caller learned its id.
+const unopened = 30 * time.Second
 
 // lease is the part of a sandbox that says when it expires. The sandbox's mu guards its fields after commands.
 type lease struct {
@@ -103,7 +99,7 @@ func (l *lease) unknown() bool {
 func expiry(spec runner.Spec, created, now time.Time) time.Time {
 	ttl := time.Duration(spec.TTL)
 	if ttl <= 0 {
-		ttl = defaultTTL
+		ttl = runner.Longest
 	}
 	until := now.Add(ttl)
 	if age := time.Duration(spec.MaxAge); age > 0 && created.Add(age).Before(until) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/runner/client"
 )
 
@@ -20,9 +20,9 @@ func codexTOML(program string) string {
 	return "[mcp_servers." + Server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
 }
 
-// checkTOML checks the syntax of text with demesne-egress.
+// checkTOML checks the syntax of text with demesne-proxy.
 func checkTOML(text string) error {
-	path, err := client.FindProgram(egress.Program)
+	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}
