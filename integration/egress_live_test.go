@@ -38,7 +38,7 @@ func TestEgressLive(t *testing.T) {
 			n.Errorf("a malformed rule: %+v", r)
 		}
 		log := n.demesne("egress", "log", "live").stdout
-		for _, want := range []string{`rule "dark.test" allows from now on`, `rule "dark.test" denies from now on`} {
+		for _, want := range []string{`rule "dark.test" was added to the allowed`, `rule "dark.test" was added to the denied`} {
 			if strings.Count(log, want) != 1 {
 				n.Errorf("the log has no %q:\n%s", want, log)
 			}

@@ -82,7 +82,7 @@ func TestEgressDenied(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		flags := []string{"--allow-domain", "good.test:443"}
 		r := n.inside(`curl -sS http://dark.test/; curl -sS http://good.test/`, flags...)
-		if !strings.Contains(r.stdout, "blocked by demesne: dark.test:80: no rule") || !strings.Contains(r.stdout, `good.test:80: rule "good.test:443" is not for port 80`) {
+		if !strings.Contains(r.stdout, "blocked by demesne: dark.test:80: no rule") || !strings.Contains(r.stdout, `good.test:80: rule "good.test:443" does not cover port 80`) {
 			n.Errorf("403 says: %+v", r)
 		}
 		if !strings.Contains(r.stderr, "blocked: dark.test:80 (no rule)") {

@@ -196,8 +196,8 @@ func TestPick(t *testing.T) {
 	}{
 		{have: []oci.Descriptor{named("a")}, want: "a"},
 		{have: []oci.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
-		{have: []oci.Descriptor{named("a"), named("b")}, err: `2 images, and none was named: there are "a, b"`},
-		{have: []oci.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": there are "a, b"`},
+		{have: []oci.Descriptor{named("a"), named("b")}, err: `2 images: name one of "a, b"`},
+		{have: []oci.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": the archive has "a, b"`},
 		{err: "0 images"},
 	} {
 		got, err := pick(index{Manifests: c.have}, c.tag)

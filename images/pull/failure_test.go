@@ -160,7 +160,7 @@ func TestPullBadContent(t *testing.T) {
 		name   string
 		change func(b []byte) []byte
 	}{
-		{"another content", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
+		{"does not match its digest", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
 		{"longer", func(b []byte) []byte { return append(b, 'x') }},
 		{"endless", func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }},
 	} {

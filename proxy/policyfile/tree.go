@@ -64,7 +64,7 @@ func fromYAML(y *yaml.Node, depth int) (n node, line int, err error) {
 	case depth > maxDepth:
 		return n, y.Line, errors.New("nested too deeply")
 	case y.Anchor != "" || y.Kind == yaml.AliasNode:
-		return n, y.Line, errors.New("anchors and aliases are not used in policies")
+		return n, y.Line, errors.New("anchors and aliases are not allowed in policies")
 	case y.Kind == yaml.ScalarNode:
 		n.value, err = fromScalar(y)
 		return n, y.Line, err
@@ -87,7 +87,7 @@ func fromMapping(y *yaml.Node, n node, depth int) (node, int, error) {
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		key := y.Content[i]
 		if seen[key.Value] || key.Kind != yaml.ScalarNode {
-			return n, key.Line, fmt.Errorf("key %q stands here twice, or is none", key.Value)
+			return n, key.Line, fmt.Errorf("key %q is repeated, or is not plain text", key.Value)
 		}
 		seen[key.Value] = true
 		e, line, err := fromYAML(y.Content[i+1], depth+1)
@@ -112,5 +112,5 @@ func fromScalar(y *yaml.Node) (any, error) {
 		err := y.Decode(&v)
 		return v, err
 	}
-	return nil, fmt.Errorf("%q is no string, number, true or false", y.Value)
+	return nil, fmt.Errorf("%q is not a string, number, true or false", y.Value)
 }

@@ -60,13 +60,13 @@ func (d Dir) takeBack(r Record, stepped bool) error {
 		Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return fmt.Errorf("take %q back: %w", d.Path, err)
+		return fmt.Errorf("restore access of %q: %w", d.Path, err)
 	}
 	f := os.NewFile(uintptr(fd), d.Path)
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("take %q back: %w", d.Path, err)
+		return fmt.Errorf("restore access of %q: %w", d.Path, err)
 	}
 	if st.Dev != d.Dev || st.Ino != d.Ino {
 		return fmt.Errorf("take %q back: another directory is there now", d.Path)
