@@ -45,7 +45,7 @@ func TestEgressLive(t *testing.T) {
 		}
 		n.demesne("create", "--name", "shut")
 		defer n.demesne("rm", "shut")
-		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "made without a network") {
+		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "has no network") {
 			n.Errorf("without a gateway: %+v", r)
 		}
 	})

@@ -48,9 +48,9 @@ func TestSessionKeyDiffers(t *testing.T) {
 	b.must("exec", id, "-c", "echo kept > /root/f")
 	for _, state := range []string{"live", "stopped"} {
 		for what, flags := range map[string][]string{
-			`pids: made with "100", asked for "90"`:            {"--pids", "90"},
-			`image: made with "host", asked for "dir:/usr"`:    {"--image", "dir:/usr"},
-			`egress: made with "none", asked for "open"`:       {"--egress", "open"},
+			`pids: created with "100", requested "90"`:            {"--pids", "90"},
+			`image: created with "host", requested "dir:/usr"`:    {"--image", "dir:/usr"},
+			`egress: created with "none", requested "open"`:       {"--egress", "open"},
 			"allowed domains: made without it":                 {"--allow-domain", "a.test"},
 			"egress file: made without it":                     {"--egress-file", policy},
 			"workspace: made without it":                       {"--workspace", "w"},
@@ -59,7 +59,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 			"ttl: made without it":                             {"--ttl", "1h"},
 			"memory: made without it":                          {"--memory", "200m"},
 			"published ports: made without it":                 {"--publish", "unix:s:80"},
-			`pids: made with "100", asked for "none"; require`: {"--pids", "none", "--require", "minimal"},
+			`pids: created with "100", requested "none"; require`: {"--pids", "none", "--require", "minimal"},
 		} {
 			for _, verb := range [][]string{{"create"}, {"run", "-c", "true"}} {
 				args := append([]string{verb[0], "--key", "k"}, append(flags, verb[1:]...)...)

@@ -55,7 +55,7 @@ for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; 
 	{"an output that is no text", `mkdir "$(printf 'a\377')"; exec "$0" run --out "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
 	{"no text below an input", `mkdir d; echo x > "d/$(printf 'a\377')"; exec "$0" run --in d -c 'cat /in/d/a*'`, 0, "x\n"},
 	{"a hundred inputs", `mkdir d; for i in $(seq 100); do echo $i > d/$i; set -- "$@" --in d/$i; done; exec "$0" run "$@" -c 'cat /in/* | wc -l'`, 0, "100\n"},
-	{"a thousand inputs", `mkdir d; for i in $(seq 1000); do echo $i > d/$i; set -- "$@" --in d/$i; done; exec "$0" run "$@" -- true`, 125, "hint: put files that belong together in a directory"},
+	{"a thousand inputs", `mkdir d; for i in $(seq 1000); do echo $i > d/$i; set -- "$@" --in d/$i; done; exec "$0" run "$@" -- true`, 125, "hint: put the files into a directory"},
 	{"many arguments", `exec "$0" run -- sh -c 'echo $#' $(seq 100000)`, 0, "99999\n"},
 	{"a long value", `X=$(head -c 120000 /dev/zero | tr '\0' x) exec "$0" run --env X -c 'echo ${#X}'`, 0, "120000\n"},
 	{"a pipe that ends early", `"$0" run -- seq 1000000 | head -n 1`, 0, "1\n"},

@@ -76,7 +76,7 @@ func TestFileToolsRefused(t *testing.T) {
 		{"sandbox_write", `{"sandbox_id":"s","path":"a","content":"!","encoding":"base64"}`, `content is not base64: illegal base64 data at input byte 0`},
 		{"sandbox_edit", `{"sandbox_id":"s","path":"a","old_string":"x"}`, `required argument "new_string" not found`},
 		{"sandbox_glob", `{"sandbox_id":"s"}`, `pattern is required`},
-		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no answer`}, // an empty answer
+		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no reply`}, // an empty answer
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.args, text, c.want)

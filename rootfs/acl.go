@@ -31,10 +31,10 @@ func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 		defer runtime.KeepAlive(d)
 		// While the list exists, these bits are its mask, and would stay in the mode.
 		if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
-			return fmt.Errorf("restore access of %q: %w", d.Name(), err)
+			return fmt.Errorf("restore access to %q: %w", d.Name(), err)
 		}
 		if err := unix.Fremovexattr(fd, accessList); err != nil {
-			return fmt.Errorf("restore access of %q: %w", d.Name(), err)
+			return fmt.Errorf("restore access to %q: %w", d.Name(), err)
 		}
 		return nil
 	}, nil

@@ -27,7 +27,7 @@ func main() {
 func run() error {
 	socket := os.NewFile(proxyclient.FDRunner, "runner")
 	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
-		return errors.New("to be started by demesne-runner, not by hand")
+		return errors.New("demesne-runner starts this program; do not start it directly")
 	}
 	if err := proxyserver.Confine(); err != nil {
 		return err

@@ -43,7 +43,7 @@ func main() {
 	}
 	doctor.Reexec()
 	if len(os.Args) != 1 {
-		fmt.Fprintln(os.Stderr, "demesne-runner: to be started by demesne, not by hand")
+		fmt.Fprintln(os.Stderr, "demesne-runner: demesne starts this program; do not start it directly")
 		os.Exit(125)
 	}
 	os.Exit(engine.Main())
