@@ -89,7 +89,7 @@ func (c *call) parse(argv []string) (command, error) {
 	}
 	i := slices.IndexFunc(commands, func(k command) bool { return k.name == argv[0] })
 	if i < 0 {
-		return command{}, fmt.Errorf("command %q: not known", argv[0])
+		return command{}, fmt.Errorf("unknown command %q", argv[0])
 	}
 	cmd := commands[i]
 	set := flag.NewFlagSet(cmd.name, flag.ContinueOnError)

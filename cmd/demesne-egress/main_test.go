@@ -126,7 +126,7 @@ func firstWords(rules []string) (all []string) {
 func TestUsage(t *testing.T) {
 	for line, want := range map[string]string{
 		"":              "no command given",
-		"nosuch":        `command "nosuch": not known`,
+		"nosuch":        `unknown command "nosuch"`,
 		"lint":          "0 arguments",
 		"replay a":      "1 arguments",
 		"list --nosuch": "not defined",

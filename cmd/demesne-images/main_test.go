@@ -174,7 +174,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"pull", "--store", store, "host"}, events.CodeInvalid, `"host"`},
 		{[]string{"pull", "--store", store, "--platform", "linux", "o/n"}, events.CodeInvalid, `"linux"`},
 		{[]string{"import", "--store", store, "/nonexistent", "mine"}, events.CodeInternal, "nonexistent"},
-		{[]string{"import", "--store", store, "/dev/null", "mine"}, events.CodeUnsupported, "an empty archive"},
+		{[]string{"import", "--store", store, "/dev/null", "mine"}, events.CodeUnsupported, "an empty file, or not an archive"},
 		{[]string{"save", "--store", store, "o/n:1", "/dev/null"}, events.CodeNotFound, "o/n:1"},
 		{[]string{"export", "--store", store, "o/n:1", "/dev/null"}, events.CodeNotFound, "o/n:1"},
 		{[]string{"pull", "--store", "/proc/nothing/here", "o/n"}, events.CodeInternal, "/proc/nothing"},

@@ -108,7 +108,7 @@ func parse(args []string) (o options, err error) {
 		return o, err
 	}
 	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q (demesne-mcp --help shows what is)", f.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q (see demesne-mcp --help)", f.Arg(0))
 	}
 	if o.http == "" && (o.tokenFile != "" || o.hosts != nil) {
 		return o, errors.New("--token-file and --host: only with --http")

@@ -189,9 +189,9 @@ func lookup(name string) (*command, error) {
 	if i >= 0 {
 		return &all[i], nil
 	}
-	err := fmt.Errorf("command %q: not known", name)
+	err := fmt.Errorf("unknown command %q", name)
 	if n := suggest.Nearest(name, verbs); n != "" {
 		return nil, hinted(err, "did you mean %s?", n)
 	}
-	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)
+	return nil, hinted(err, "demesne help lists the commands; to run %[1]s in a sandbox: demesne run -- %[1]s", name)
 }

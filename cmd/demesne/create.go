@@ -95,7 +95,7 @@ func (a *app) makeBox(ctx context.Context, st *site, r *root, stages *stages) (*
 		return nil, err
 	}
 	if b.Replaced {
-		a.say(fmt.Sprintf("%s: the sandbox that had the key %q was removed with its files; %s replaced it", r.o.verb, r.o.key, b.ID))
+		a.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", r.o.verb, r.o.key, b.ID))
 	}
 	if st.spec.Lifetime == runner.Persistent && !b.Existing {
 		if err := a.roomFor(ctx, st.eng, b.ID); err != nil {

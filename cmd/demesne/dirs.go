@@ -82,7 +82,7 @@ func freshOut() (*outDir, error) {
 
 // elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
-	return hinted(err, "--out DIR names a directory for this one, $DEMESNE_OUTPUT_ROOT the place of all")
+	return hinted(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
 }
 
 // freshName returns a unique name that sorts by time.

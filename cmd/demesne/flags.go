@@ -141,7 +141,7 @@ func (fs flagSet) find(is func(*flagDef) bool) *flagDef {
 }
 
 func (fs flagSet) unknown(name string) error {
-	err := fmt.Errorf("flag %s: not known", name)
+	err := fmt.Errorf("flag %s: unknown", name)
 	var names []string
 	for _, f := range fs {
 		if f.long != "" {
@@ -151,7 +151,7 @@ func (fs flagSet) unknown(name string) error {
 	if n := suggest.Nearest(name, names); n != "" && len(name) > 2 {
 		return hinted(err, "did you mean %s?", n)
 	}
-	return hinted(err, "--help lists the flags there are; a command's own flags go after --")
+	return hinted(err, "--help lists the flags; flags of the command itself go after --")
 }
 
 func (f *flagDef) apply(value string) error {

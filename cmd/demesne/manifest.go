@@ -52,7 +52,7 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	}
 	m, err := manifest.Read(manifest.Path(dir))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of what is there now", args[0])
+		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -67,9 +67,9 @@ func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
 		return 0, err
 	}
 	if len(lines) == 0 {
-		as := " are as they were\n"
+		as := " are unchanged\n"
 		if len(m.Files) == 1 {
-			as = " is as it was\n"
+			as = " is unchanged\n"
 		}
 		return a.print(files(len(m.Files)) + as)
 	}

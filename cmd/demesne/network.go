@@ -90,7 +90,7 @@ func checkRule(s string) error {
 	case s == "":
 		return errors.New("empty")
 	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
-		return hinted(errors.New("is a URL, not a name"), "the name alone, such as example.com or example.com:443")
+		return hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
 	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("has a space or a control character")
 	}
@@ -102,7 +102,7 @@ func (n *network) addPublish(s string) error {
 	listen, inside, found := cutLast(s, ':')
 	to, ok := parsePort(inside)
 	if !found || !ok {
-		return errors.New("does not end in a colon and a port inside (such as 127.0.0.1:8080:3000)")
+		return errors.New("does not end in a colon and the port in the sandbox (such as 127.0.0.1:8080:3000)")
 	}
 	listen, err := listenAt(listen)
 	if err != nil {
@@ -174,7 +174,7 @@ func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
 		w := egress.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Gateway: n.learn || n.ask || n.order != nil}
 		e, notes, err := egress.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
 		for _, line := range notes {
-			a.say(verb + ": mirror not understood: " + line)
+			a.say(verb + ": invalid mirror: " + line)
 		}
 		if e != nil && err == nil {
 			err = n.findSecrets(a)
@@ -190,7 +190,7 @@ func (n *network) explain(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return hinted(err, "demesne egress lint %s lists everything that is wrong with it", n.file)
+	return hinted(err, "demesne egress lint %s lists all errors in it", n.file)
 }
 
 // apply sets the egress settings in spec. Decisions are logged to a file of the given name, outside the

@@ -56,7 +56,7 @@ func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
 		stop(eng, id)
 	}
 	if errors.Is(err, quota.ErrFull) {
-		return hinted(err, "demesne rm ID removes one of those that demesne ls lists; $%s is how many there may be", quota.VarSandboxes)
+		return hinted(err, "demesne ls lists sandboxes, and demesne rm ID removes one; $%s sets the maximum", quota.VarSandboxes)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func ofKey(ctx context.Context, eng engine, key string) (string, error) {
 			return i.ID, nil
 		}
 	}
-	return "", hinted(fmt.Errorf("key %q: no sandbox has it", key), "demesne run --key %s makes one", key)
+	return "", hinted(fmt.Errorf("key %q: no sandbox has this key", key), "demesne run --key %s makes one", key)
 }
 
 // again returns a function that adds to a restarted sandbox what no file stores: the caller's upstream proxy,
@@ -91,11 +91,11 @@ func (a *app) again(o *options) (add func(*runner.Spec), err error) {
 // tellRestarted prints that a sandbox was restarted, and which secrets it lacks.
 func (a *app) tellRestarted(verb string, b *box) {
 	if b.Restarted {
-		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", verb, b.ID))
+		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", verb, b.ID))
 	}
 	if len(b.Lacks) > 0 {
 		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
-		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
+		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 

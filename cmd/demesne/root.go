@@ -27,7 +27,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 		name := imageref.Default(func(k string) string { v, _ := a.env(k); return v })
 		var err error
 		if r.ref, err = base.Parse(name); err != nil {
-			return nil, hinted(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")
+			return nil, hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 		}
 	}
 	if r.ref.Kind == imageref.Host && o.userName != "" {
@@ -65,7 +65,7 @@ func (r *root) argv(args []string) ([]string, error) {
 	c := r.config()
 	switch {
 	case r.o.shell != nil && r.o.entrypoint != nil:
-		return nil, errors.New("-c and --entrypoint: both name what to run")
+		return nil, errors.New("-c and --entrypoint: cannot be combined")
 	case r.o.shell != nil:
 		return append([]string{"/bin/sh", "-c", *r.o.shell}, args...), nil
 	case c == nil:

@@ -45,7 +45,7 @@ func TestReplaceRefused(t *testing.T) {
 		spec runner.Spec
 		want ipc.Code // empty: it is replaced
 	}{
-		{"too much", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
+		{"too large", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
 		{"a name in use", runner.Spec{Name: "taken"}, ipc.CodeExists},
 		{"its own name and room", runner.Spec{Name: "mine", Limits: runner.Limits{PIDs: 10}}, ""},
 	} {

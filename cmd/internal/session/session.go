@@ -84,7 +84,7 @@ func (d *Service) roomFor(ctx context.Context, box *client.Sandbox) error {
 		err = quota.Full(n, d.opts.Most)
 	}
 	if errors.Is(err, quota.ErrFull) {
-		err = &hinted{err, "sandbox_destroy ends one; demesne ls lists them"}
+		err = &hinted{err, "sandbox_destroy removes a sandbox; demesne ls lists them"}
 	}
 	if err != nil {
 		stop(box)

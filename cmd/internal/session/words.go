@@ -29,7 +29,7 @@ func explained(err error) error {
 	)
 	switch {
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
-		return &hinted{err, "leave out what differs to use the sandbox as it is; replace: true removes it with its files and makes it anew"}
+		return &hinted{err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one"}
 	case errors.As(err, &e) && e.Hint != "":
 		return &hinted{err, e.Hint}
 	case errors.As(err, &f) && f.Hint != "":

@@ -48,9 +48,9 @@ func CopyHint(err error) string {
 	case !errors.As(err, &e):
 		return ""
 	case e.Of == tarball.OfBytes:
-		return "$" + VarCopyBytes + " is how many bytes one copy may have"
+		return "$" + VarCopyBytes + " sets the maximum of bytes in one copy"
 	case e.Of == tarball.OfEntries:
-		return "$" + VarCopyFiles + " is how many files and directories one copy may have"
+		return "$" + VarCopyFiles + " sets the maximum of files and directories in one copy"
 	}
 	return ""
 }

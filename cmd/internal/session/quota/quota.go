@@ -48,7 +48,7 @@ func number(env func(string) string, variable string, fallback int) (int, error)
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s %q: not a number from 1 on", variable, v)
+		return 0, fmt.Errorf("%s %q: not a number of at least 1", variable, v)
 	}
 	return n, nil
 }
