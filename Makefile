@@ -16,7 +16,7 @@ LIGHT := -ldflags "-s -w"
 STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # Packages that compile without cgo, and therefore cross-compile from this machine.
-PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
+PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector. It needs cgo and threads of its own;
 # kernel tests of the other packages restrict themselves, and would fail with it.
@@ -29,6 +29,7 @@ build:
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
+	@bin/demesne help --man bin/man/man1 # man -M bin/man demesne-run
 
 demo: build
 	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'
@@ -43,7 +44,7 @@ check:
 	$(GO) test -count=1 ./integration/rules
 
 bench: build
-	$(GO) run ./integration/bench -bin $(BIN)
+	$(GO) run ./integration/bench -bin $(BIN) $(if $(PART),-part $(PART))
 
 # Runs every fuzz target of the tree.
 fuzz:
@@ -58,12 +59,11 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
-# Writes the program's own help into README.md as its reference.
+# Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
-	@bin/demesne help --markdown > bin/.reference
-	@sed -i -e '/^<!-- made by demesne help/,/^<!-- end of what demesne help/{/^<!--/!d}' \
-	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
-	@rm bin/.reference
+	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
+	@bin/demesne help --markdown >> docs/reference/cli.md
+	@$(GO) test ./mcp -run '^TestToolReference$$' -update
 
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
@@ -73,13 +73,15 @@ deps:
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 bin/demesne* $(DESTDIR)$(PREFIX)/bin/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 bin/man/man1/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:
 	rm -rf bin
 
 help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
-	@echo 'make bench   the figures, against bwrap and runc in the same run'
+	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

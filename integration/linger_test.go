@@ -103,7 +103,7 @@ func TestLingerEnds(t *testing.T) {
 			if err := os.Mkdir(libexec, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"demesne-runner", "demesne-init", "demesne-proxy", "demesne-egress"} {
+			for _, name := range []string{"demesne-runner", "demesne-init", "demesne-proxy"} {
 				text, err := os.ReadFile(filepath.Join(bin, name))
 				if err == nil {
 					err = os.WriteFile(libexec+"/"+name, text, 0o755)

@@ -169,7 +169,7 @@ func TestUsage(t *testing.T) {
 		{nil, events.CodeInvalid, "no command given"},
 		{[]string{"fly"}, events.CodeInvalid, `unknown command "fly"`},
 		{[]string{"pull", "--store", store}, events.CodeInvalid, "pull: 0 arguments, not 1"},
-		{[]string{"pull", "--wings", "a"}, events.CodeInvalid, "pull: flag provided but not defined"},
+		{[]string{"pull", "--wings", "a"}, events.CodeInvalid, "pull: flag --wings: unknown"},
 		{[]string{"pull", "--store", store, "UPPER"}, events.CodeInvalid, "upper"},
 		{[]string{"pull", "--store", store, "host"}, events.CodeInvalid, `"host"`},
 		{[]string{"pull", "--store", store, "--platform", "linux", "o/n"}, events.CodeInvalid, `"linux"`},

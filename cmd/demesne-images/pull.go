@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"runtime"
-
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -40,9 +37,4 @@ func pullImage(c *call) error {
 	}
 	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
-}
-
-func printVersion(*call) error {
-	_, err := fmt.Printf("demesne-images (%s, %s/%s)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/session/base"
 	"demesne/cmd/internal/session/egress"
 	"demesne/cmd/internal/session/quota"
-	"demesne/cmd/internal/version"
 	"demesne/images/imageref"
 	"demesne/internal/ticketlock"
 	"demesne/mcp"
@@ -99,7 +99,7 @@ func serverOptions(d *session.Service, tools string) (mcp.Options, error) {
 	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: network(), Sets: sets,
+		Version: cli.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: network(), Sets: sets,
 		Domain: names.decide, Ceilings: most,
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },

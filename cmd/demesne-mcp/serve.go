@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/manifest"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/session/egress"
 	"demesne/cmd/internal/session/quota"
@@ -25,13 +26,13 @@ import (
 const retention = 7 * 24 * time.Hour
 
 // serve answers clients until ctx ends, or the stdio client closes its end.
-func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser) error {
+func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
 	d, store, err := openDesk()
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	opts, err := serverOptions(d, o.tools)
+	opts, err := serverOptions(d, o.Tools)
 	if err != nil {
 		return err
 	}
@@ -48,18 +49,18 @@ func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser)
 	}
 	go pruneOutputs(ctx, d, most)
 	s := mcp.New(d, opts)
-	if o.http == "" {
+	if o.HTTP == "" {
 		return s.ServeStdio(ctx, in, out)
 	}
-	token, err := token(o.tokenFile)
+	token, err := token(o.TokenFile)
 	if err != nil {
 		return err
 	}
-	l, err := listen(o.http, token != "")
+	l, err := listen(o.HTTP, token != "")
 	if err != nil {
 		return err
 	}
-	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.hosts})
+	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.Hosts})
 }
 
 // pruneEvery is the interval between checks for too many output directories.

@@ -3,8 +3,24 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-proxy is the egress proxy of a runner's sandboxes; see package runner/network/proxyclient.
-// Only demesne-runner starts it.
+// Command demesne-proxy decides what sandboxes may reach. It has two uses.
+//
+// Without arguments it is the egress proxy of a runner's sandboxes; see package runner/network/proxyclient. Only
+// demesne-runner starts it so, and it confines itself before it reads anything.
+//
+// With a verb it works on policies and decision logs. demesne starts it, or executes it in its own place, because the
+// parsers would slow down every run without a network:
+//
+//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see package session/egress
+//	demesne-proxy list [--json] [MODE]                the modes, or what one allows here
+//	demesne-proxy lint FILE…                          the errors in policy files
+//	demesne-proxy log [--json] LOG                    a run's decisions, for reading
+//	demesne-proxy suggest [--json] LOG                the policy file that a run would have needed
+//	demesne-proxy replay [--json] POLICY LOG          what a policy would have blocked
+//	demesne-proxy toml                                whether stdin is TOML; if not, the first invalid line
+//
+// The verbs read files and the environment, and use no network. Like demesne they print the answer on stdout, and an
+// error as one line on stderr. They exit 1 if the answer is that something is wrong, and 125 if there is no answer.
 package main
 
 import (
@@ -13,21 +29,27 @@ import (
 	"io"
 	"os"
 
+	"demesne/internal/sigquit"
 	"demesne/runner/network/proxyclient"
 	"demesne/runner/network/proxyserver"
 )
 
 func main() {
-	if err := run(); err != nil {
+	if len(os.Args) > 1 {
+		sigquit.ByDefault()
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-proxy: %v\n", err)
-		os.Exit(125)
+		os.Exit(exitFailed)
 	}
 }
 
-func run() error {
+// serve serves the runner that started this process.
+func serve() error {
 	socket := os.NewFile(proxyclient.FDRunner, "runner")
-	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
-		return errors.New("demesne-runner starts this program; do not start it directly")
+	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return errors.New("demesne-runner starts this program; users call demesne egress")
 	}
 	if err := proxyserver.Confine(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
@@ -12,16 +13,21 @@ import (
 
 func attachCommand() command {
 	return command{
-		name: "attach", usage: []string{"ID | JOB"}, summary: "go back to a command's terminal, or to a job",
-		about: `Takes over the terminal of the command that demesne exec -t started last in a sandbox, when whoever had it
-has left it or was killed; what it wrote meanwhile is shown, the last 64 KiB. Where no command has a terminal a shell is
-started. Ctrl-P Ctrl-Q leaves the command running, as it does in demesne exec -t on a terminal; a command whose terminal
-nobody has goes on. Of a background job it prints the output from its beginning and exits as demesne wait does.`,
-		examples: []example{
-			{"start, leave with Ctrl-P Ctrl-Q, come back", "demesne exec -t build -- top; demesne attach build"},
-			{"watch a job", "demesne attach $(demesne run --background -- make)"},
+		Command: cli.Command{
+			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",
+			About: `Connects this terminal to the last command that demesne exec -t started in the sandbox ID. It first prints the last
+64 KiB that the command wrote. If no command has a terminal, it starts a shell. A command continues without a client.
+
+Ctrl-P Ctrl-Q leaves the command running, as in demesne exec -t.
+
+For a background job it prints the output from the beginning, and exits as demesne wait does.`,
+			Examples: []cli.Example{
+				{Says: "start a program, leave it with Ctrl-P Ctrl-Q, and return", Line: "demesne exec -t build -- top; demesne attach build"},
+				{Says: "watch a job", Line: "demesne attach $(demesne run --background -- make)"},
+			},
+			Operand: cli.Sandbox,
 		},
-		flags: noFlags, operand: aSandbox, run: cmdAttach,
+		flags: noFlags, run: cmdAttach,
 	}
 }
 

@@ -117,8 +117,8 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine := *a
 	mine.stdin = in
 	c, args := line.command()
-	o := &options{verb: c.name}
-	args, err = c.arguments(o, args)
+	o := &options{verb: c.Name}
+	args, err = c.bound(o).Parse(args)
 	if err == nil {
 		err = o.network.findSecrets(&mine)
 	}
@@ -132,7 +132,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, s.err
 	}
 	prepare := mine.newRun
-	if c.name == "exec" {
+	if c.Name == "exec" {
 		prepare = mine.newExec
 	}
 	r, err := prepare(o, args)

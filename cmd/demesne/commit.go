@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -16,25 +17,29 @@ import (
 
 func commitCommand() command {
 	return command{
-		name: "commit", usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, summary: "make an image of what a sandbox changed",
-		about: `Makes an image of a sandbox: the image it runs on, and over it what the sandbox changed of its files. What
-it wrote to /out or a --workspace is not in it, and neither are processes. The files of a sandbox that has processes are copied as by
-fork. CMD becomes the image's command; the rest of its configuration is the other image's
-unless flags say otherwise. A sandbox on the host's own files has no image to make another one of.`,
-		examples: []example{
-			{"what was installed", "demesne exec build -- pip install flask; demesne commit build local/flask"},
-			{"with a command of its own", "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
+		Command: cli.Command{
+			Name: "commit", Usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, Summary: "make an image from the changes of a sandbox",
+			About: `Makes an image from a sandbox: the image of the sandbox, with the changed files as a new layer. Processes, and files in
+/out or a --workspace, are not included. The files of a sandbox with processes are copied, as in demesne fork.
+
+CMD becomes the command of the new image. The rest of the configuration comes from the old image, unless flags override
+it. A sandbox on the host's own files has no image, and cannot be committed.`,
+			Examples: []cli.Example{
+				{Says: "install a package, and make an image", Line: "demesne exec build -- pip install flask; demesne commit build local/flask"},
+				{Says: "set a command and a variable", Line: "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
+			},
+			Operand: cli.Sandbox,
 		},
-		flags: commitFlags, operand: aSandbox, run: cmdCommit,
+		flags: commitFlags, run: cmdCommit,
 	}
 }
 
-func commitFlags(o *options) flagSet {
-	return join(flagSet{
-		{group: groupCommand, long: "env", arg: "NAME[=VALUE]", repeat: true, set: list(&o.env, checkEnv),
-			help: "variable of the image's commands; a NAME alone takes its value from here"},
-		{group: groupCommand, long: "workdir", arg: "PATH", set: o.setWorkdir, help: "directory that they start in"},
-		{group: groupCommand, long: "user", arg: "USER", set: o.setUser, help: "who they run as"},
+func commitFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{
+		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
+			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
+		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
+		{Group: groupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
 	}, entrypointFlag(o), importFlags(o))
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session/quota"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
@@ -16,20 +17,26 @@ import (
 
 func copyCommand() command {
 	return command{
-		name: "cp", usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"}, summary: "copy files into a sandbox, out of it, or to another one",
-		about: `Copies a file, or a directory with all that is in it. What is behind ID: is an absolute path in the
-sandbox. Where DST ends in a slash the copy goes into it under its own name, otherwise that is what the copy
-is called; a directory is added to one that is there. Copying out, it also goes into a DST that is a directory.
-Links are copied in as links, and not copied out. Set-user-ID bits, named pipes, sockets and devices are never copied;
-the command names each file that it left out. Between two sandboxes it is as copying in. Holes of a file stay holes.
-$DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES bound one copy; one that exceeds them leaves nothing.
-A path of this machine that has a colon is written ./like:this.`,
-		examples: []example{
-			{"in", "demesne cp data.csv build:/tmp/"},
-			{"out", "demesne cp build:/workspace/app ./app"},
-			{"across", "demesne cp build:/workspace/app test:/tmp/"},
+		Command: cli.Command{
+			Name: "cp", Usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"},
+			Summary: "copy files into, out of or between sandboxes",
+			About: `Copies a file, or a directory with its contents. The path after ID: is absolute in the sandbox. If DST ends in a slash,
+the copy keeps its name and goes into DST. Otherwise DST is the name of the copy. A directory is merged into an existing
+one. Copying out also goes into DST if that is a directory. Write ./like:this for a path of this machine with a colon.
+
+Symbolic links are copied in, and are skipped on the way out. Set-user-ID bits, named pipes, sockets and devices are
+never copied; stderr names each skipped file. Holes of sparse files are kept. Copying between sandboxes follows the
+rules for copying in.
+
+$DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that exceeds them leaves no files.`,
+			Examples: []cli.Example{
+				{Says: "copy in", Line: "demesne cp data.csv build:/tmp/"},
+				{Says: "copy out", Line: "demesne cp build:/workspace/app ./app"},
+				{Says: "copy between sandboxes", Line: "demesne cp build:/workspace/app test:/tmp/"},
+			},
+			Operand: cli.File,
 		},
-		flags: noFlags, operand: aFile, run: cmdCopy,
+		flags: noFlags, run: cmdCopy,
 	}
 }
 

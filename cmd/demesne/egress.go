@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session/egress"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -17,27 +18,32 @@ import (
 
 func egressCommand() command {
 	return command{
-		name: "egress", usage: []string{
-			"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
-			"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
+		Command: cli.Command{
+			Name: "egress", Usage: []string{
+				"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
+				"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
+			},
+			Summary: "show and change what sandboxes may connect to",
+			About: `list prints the modes of --egress, or the rules of one mode on this machine. These include the mirrors that its tools
+are configured to use. lint reports the errors in policy files.
+
+allow and deny change the rules of a sandbox that has a network, from now on.
+
+log prints the decisions about a run or a sandbox. suggest prints the policy file that allows everything that was allowed
+there. replay reports what a policy denies of it, and exits 1 if it denies anything.`,
+			Examples: []cli.Example{
+				{Says: "list what package-managers allows here", Line: "demesne egress list package-managers"},
+				{Says: "allow one more name in a sandbox", Line: "demesne egress allow build api.example.com:443"},
+				{Says: "make a policy from a run that could reach everything", Line: "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
+				{Says: "test this policy with the log of a sandbox", Line: "demesne egress replay policy.toml build"},
+			},
+			Operand: cli.Word, Words: egressVerbs(),
 		},
-		summary: "say what sandboxes may reach, and what they did",
-		about: `list names the modes of --egress, or what one of them allows on this machine, the mirrors that
-its tools are told to use included. lint says what is wrong with policy files. allow and deny
-change what a sandbox that lives may reach from now on, if it was given any network. log shows
-the decisions about a run or sandbox; suggest makes of them the policy file that would have allowed what
-was let through; replay says what a policy would have blocked, and exits 1 if that is anything.`,
-		examples: []example{
-			{"what package-managers means here", "demesne egress list package-managers"},
-			{"a name more for one that lives", "demesne egress allow build api.example.com:443"},
-			{"a policy out of one run that had everything", "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
-			{"and what it would have blocked in another", "demesne egress replay policy.toml build"},
-		},
-		flags: jsonFlag, operand: aWord, words: egressVerbs(), run: cmdEgress,
+		flags: jsonFlag, run: cmdEgress,
 	}
 }
 
-// egressVerb is a verb of demesne egress. If run is nil, demesne-egress is executed with the same arguments;
+// egressVerb is a verb of demesne egress. If run is nil, demesne-proxy is executed with the same arguments;
 // operand logAt, a sandbox, is first replaced by its log.
 type egressVerb struct {
 	name        string
@@ -74,7 +80,7 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
-	if err := oneOf(args[0], egressVerbs()); err != nil {
+	if err := cli.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
 	table := egressTable()
@@ -122,7 +128,7 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	return path, err
 }
 
-// becomeEgress executes demesne-egress in place of this program.
+// becomeEgress executes demesne-proxy in place of this program.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
 	path, err := client.FindProgram(egress.Program)
 	if err != nil {

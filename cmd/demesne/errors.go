@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -14,6 +15,7 @@ import (
 
 // Exit codes that are not the command's own.
 const (
+	exitUsage         = 2 // there is no such command
 	exitTimedOut      = 124
 	exitFailed        = 125
 	exitNotExecutable = 126
@@ -21,24 +23,14 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// problem is an error with a hint that the user can type.
-type problem struct {
-	error
-	hint string
-}
-
-func (p *problem) Unwrap() error { return p.error }
-
-func hinted(err error, format string, a ...any) error {
-	return &problem{err, fmt.Sprintf(format, a...)}
-}
+func hinted(err error, format string, a ...any) error { return cli.Hinted(err, format, a...) }
 
 // report prints err and its hint as one line each, and returns the exit code.
 func (a *app) report(verb string, err error) int {
 	code := codeOf(err)
 	text := err.Error()
 	// A missing command is the command's error, not the verb's. Shells print no verb either.
-	if verb != "" && code == exitFailed {
+	if verb != "" && (code == exitFailed || code == exitUsage) {
 		text = verb + ": " + text
 	}
 	a.say(text)
@@ -53,8 +45,12 @@ func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", termsafe
 
 // codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {
+	var unknown *cli.UnknownError
 	var e *ipc.Error
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &unknown):
+		return exitUsage
+	case errors.As(err, &e):
 		switch e.Code {
 		case ipc.CodeCommandNotFound:
 			return exitNotFound
@@ -76,9 +72,8 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.hint
+	if hint := cli.HintOf(err); hint != "" {
+		return hint
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"

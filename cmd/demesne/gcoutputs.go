@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/outputs"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -31,7 +32,7 @@ func (a *app) gcOutputs(o *options) (int, error) {
 	if o.json {
 		return a.printJSON(done)
 	}
-	return a.print(fmt.Sprintf("removed %d output directories, freed %s\n", done.Dirs, formatBytes(done.Bytes)))
+	return a.print(fmt.Sprintf("removed %d output directories, freed %s\n", done.Dirs, cli.FormatBytes(done.Bytes)))
 }
 
 // sandboxes returns all sandboxes, including stopped ones and snapshots.

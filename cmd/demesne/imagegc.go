@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/session/egress"
 	"demesne/images"
@@ -110,6 +111,6 @@ func freedText(f *images.Freed, trees int64) string {
 	for _, full := range f.Names {
 		fmt.Fprintf(&b, "removed %s\n", shortName(full))
 	}
-	fmt.Fprintf(&b, "freed %s\n", formatBytes(f.Bytes+trees))
+	fmt.Fprintf(&b, "freed %s\n", cli.FormatBytes(f.Bytes+trees))
 	return b.String()
 }

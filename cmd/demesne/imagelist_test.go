@@ -107,7 +107,7 @@ func TestArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest, err := cmd.arguments(&options{}, strings.Fields(c.args))
+		rest, err := cmd.bound(&options{}).Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest {
 			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
 		}

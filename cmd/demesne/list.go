@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/outputs"
 	"demesne/internal/termsafe"
 	"demesne/runner"
@@ -116,7 +117,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 		case o.json:
 			return a.printJSON(info)
 		}
-		return a.print(describe(info))
+		return a.print(describe(info, cli.TerminalOf(a.stdout, a.env)))
 	})
 }
 
@@ -182,7 +183,7 @@ func cmdCheck(a *app, o *options, args []string) (int, error) {
 				code = 1
 			}
 		}
-		show := func() (int, error) { return a.print(probeTable(probes)) }
+		show := func() (int, error) { return a.print(probeTable(probes, cli.TerminalOf(a.stdout, a.env))) }
 		if o.json {
 			show = func() (int, error) { return a.printJSON(append([]runner.Probe{}, probes...)) }
 		}

@@ -7,26 +7,32 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/manifest"
 )
 
 func manifestCommand() command {
 	return command{
-		name: "manifest", usage: []string{"verify [--write] DIR"}, summary: "compare an output directory with its manifest",
-		about: `Says which files of an output directory are not as they were when the run ended: a line for each that
-is changed, missing or new, and then the exit code is 1. The manifest, with the SHA-256 of each file, is
-beside the directory in .manifests; runs that agents start have one, background jobs of theirs, and runs with --manifest. --write
-makes one of what is there now; demesne gc removes those of fresh directories that are gone. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
-		examples: []example{
-			{"of a run", "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
-			{"of a directory that has none", "demesne manifest verify --write result"},
+		Command: cli.Command{
+			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",
+			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file that
+was changed, removed or added, and then exits 1.
+
+A manifest has the SHA-256 sum of each file, and is in .manifests beside the directory. Runs with --manifest have one, and
+runs and background jobs of agents. --write makes one from the present files. It covers up to 5000 files with 256 MiB,
+and counts links and special files. demesne gc removes the manifests of directories that no longer exist.`,
+			Examples: []cli.Example{
+				{Says: "check the output of a run", Line: "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
+				{Says: "make the manifest of a directory", Line: "demesne manifest verify --write result"},
+			},
+			Operand: cli.File,
 		},
-		flags: manifestFlags, operand: aFile, run: cmdManifest,
+		flags: manifestFlags, run: cmdManifest,
 	}
 }
 
-func manifestFlags(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "write", set: on(&o.write), help: "make the manifest of what is there now"}}
+func manifestFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "write", Set: cli.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
 func cmdManifest(a *app, o *options, args []string) (int, error) {

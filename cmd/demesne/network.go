@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session/egress"
 	"demesne/internal/termsafe"
 	"demesne/runner"
@@ -36,39 +37,39 @@ type network struct {
 }
 
 // networkFlags returns the network flags of run and create.
-func networkFlags(n *network) flagSet {
-	return flagSet{
-		{group: groupNetwork, long: "egress", arg: "MODE", complete: aWord, words: egressModes, set: n.setMode,
-			help: "what may be reached: none, package-managers or open; demesne egress list MODE says what that is here (default none)"},
-		{group: groupNetwork, long: "allow-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.allow, checkRule),
-			help: "allow a name besides, or *.NAME for all below it, an address or a range of them; ports may be 443,8000-8010 or *, and are 80,443 if none are given"},
-		{group: groupNetwork, long: "deny-domain", arg: "NAME[:PORT]", repeat: true, set: list(&n.deny, checkRule),
-			help: "deny a name, on every port unless some are given, whatever else allows it"},
-		{group: groupNetwork, long: "egress-file", arg: "FILE", complete: aFile, set: n.setFile,
-			help: "take mode and rules from a policy file, in TOML or YAML"},
-		{group: groupNetwork, long: "go-proxy", set: on(&n.goProxy),
-			help: "have a Go module proxy at the command's own 127.0.0.1:8087, which GOPROXY names, for public modules and checksums; package-managers has it anyway"},
-		{group: groupNetwork, long: "learn", set: on(&n.learn),
-			help: "let everything public through and write it down, for demesne egress suggest; never with inputs"},
-		{group: groupNetwork, long: "allow-open-with-inputs", set: on(&n.openWithInputs),
-			help: "let a command have --egress open and files of yours: it can send them to anybody"},
-		{group: groupNetwork, long: "publish", arg: "[ADDR:]PORT:INSIDE", repeat: true, set: n.addPublish,
-			help: "listen on this machine, and connect to the server on port INSIDE of the sandbox; ADDR is 127.0.0.1 unless given, and ADDR:PORT may be unix:PATH"},
+func networkFlags(n *network) cli.Flags {
+	return cli.Flags{
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Complete: cli.Word, Words: egressModes, Set: n.setMode,
+			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
+		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
+			Help: "also allow a name, *.NAME for all names below it, an address or a range; ports such as 443,8000-8010 or * (default 80,443)"},
+		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.deny, checkRule),
+			Help: "deny a name, even if another rule allows it (default on all ports)"},
+		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cli.File, Set: n.setFile,
+			Help: "take mode and rules from a policy file, in TOML"},
+		{Group: groupNetwork, Long: "go-proxy", Set: cli.On(&n.goProxy),
+			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
+		{Group: groupNetwork, Long: "learn", Set: cli.On(&n.learn),
+			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
+		{Group: groupNetwork, Long: "allow-open-with-inputs", Set: cli.On(&n.openWithInputs),
+			Help: "allow --egress open together with inputs: the command can send them anywhere"},
+		{Group: groupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
+			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
 	}
 }
 
-func askFlag(n *network) flagSet {
-	return flagSet{
-		{group: groupNetwork, long: "ask", set: on(&n.ask),
-			help: "ask on the terminal about each name and port that no rule is about; what the command writes waits meanwhile"},
-		{group: groupNetwork, long: "ask-timeout", arg: "DURATION", set: durationFlag(&n.askTime),
-			help: "how long a connection waits for the answer (default 1m); without one it is denied, and the next one asks again"},
+func askFlag(n *network) cli.Flags {
+	return cli.Flags{
+		{Group: groupNetwork, Long: "ask", Set: cli.On(&n.ask),
+			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
+		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cli.Duration(&n.askTime),
+			Help: "how long a connection waits for the answer before it is denied (default 1m); the next connection asks again"},
 	}
 }
 
 func (n *network) setMode(s string) error {
 	n.mode = s
-	return oneOf(s, egressModes)
+	return cli.OneOf(s, egressModes)
 }
 
 // setFile checks that the policy file exists. The file is read when it is used.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session/base"
 	"demesne/images"
 	"demesne/images/imageref"
-	"demesne/internal/suggest"
 	"demesne/runner"
 )
 
@@ -18,7 +18,6 @@ import (
 type options struct {
 	verb string
 	line []string // all arguments after the verb
-	help bool
 
 	image                imageref.Ref // zero: no image was named
 	pull                 images.PullPolicy
@@ -50,6 +49,7 @@ type options struct {
 	quiet    bool
 	follow   bool
 	markdown bool
+	man      string
 	print    bool
 	write    bool
 
@@ -125,30 +125,6 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 
 // The setters of flags check their values.
 
-func text(to *string) func(string) error {
-	return func(s string) error {
-		if s == "" {
-			return errors.New("empty")
-		}
-		*to = s
-		return nil
-	}
-}
-
-func on(to *bool) func(string) error {
-	return func(string) error { *to = true; return nil }
-}
-
-func list(to *[]string, check func(string) error) func(string) error {
-	return func(s string) error {
-		if err := check(s); err != nil {
-			return err
-		}
-		*to = append(*to, s)
-		return nil
-	}
-}
-
 func (o *options) setImage(s string) (err error) {
 	o.image, err = base.Parse(s)
 	return err
@@ -165,22 +141,22 @@ func (o *options) setEntrypoint(s string) error {
 
 func (o *options) setPull(s string) error {
 	o.pull = images.PullPolicy(s)
-	return oneOf(s, pullPolicies)
+	return cli.OneOf(s, pullPolicies)
 }
 
 func (o *options) setFormat(s string) error {
 	o.format = s
-	return oneOf(s, formats)
+	return cli.OneOf(s, formats)
 }
 
 func (o *options) setRequire(s string) error {
 	o.require = runner.Level(s)
-	return oneOf(s, levels)
+	return cli.OneOf(s, levels)
 }
 
 func (o *options) setShare(s string) error {
 	o.share = runner.Door(s)
-	return oneOf(s, shares)
+	return cli.OneOf(s, shares)
 }
 
 func (o *options) setShell(s string) error {
@@ -271,17 +247,4 @@ func isEnvName(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-func oneOf(s string, words []string) error {
-	for _, w := range words {
-		if s == w {
-			return nil
-		}
-	}
-	err := fmt.Errorf("unknown (known: %s)", strings.Join(words, ", "))
-	if n := suggest.Nearest(s, words); n != "" {
-		return hinted(err, "did you mean %s?", n)
-	}
-	return err
 }

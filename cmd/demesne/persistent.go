@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session/egress"
 	"demesne/cmd/internal/session/quota"
 	"demesne/images"
@@ -15,30 +16,30 @@ import (
 	"demesne/runner/client"
 )
 
-func removeFlags(o *options) flagSet {
-	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force), help: "ignore sandboxes that do not exist"}}
+func removeFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "ignore sandboxes that do not exist"}}
 }
 
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
-func keyFlag(o *options, help string) flagSet {
-	return flagSet{{group: groupSandbox, long: "key", arg: "KEY", set: text(&o.key), help: help}}
+func keyFlag(o *options, help string) cli.Flags {
+	return cli.Flags{{Group: groupSandbox, Long: "key", Arg: "KEY", Set: cli.Text(&o.key), Help: help}}
 }
 
 // replaceFlag is a flag of create and run.
-func replaceFlag(o *options) flagSet {
-	return flagSet{{group: groupSandbox, long: "replace", set: on(&o.replace),
-		help: "remove the sandbox that has the key, with its files, and make it anew"}}
+func replaceFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupSandbox, Long: "replace", Set: cli.On(&o.replace),
+		Help: "first remove the sandbox that has the key, with its files"}}
 }
 
 // lifeFlags returns the flags about the lifetime of a persistent sandbox.
-func lifeFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupSandbox, long: "ttl", arg: "DURATION", set: durationFlag(&o.ttl),
-			help: "how long it exists after the last command in it (default 48h)"},
-		{group: groupSandbox, long: "max-age", arg: "DURATION", set: durationFlag(&o.maxAge),
-			help: "how long it stays at the most, used or not (default for ever)"},
-		{group: groupSandbox, long: "pause-idle", arg: "DURATION", set: durationFlag(&o.pauseIdle),
-			help: "stop what runs in it (SIGSTOP) when there was no command for so long, until the next one; servers do not answer meanwhile (default never)"},
+func lifeFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupSandbox, Long: "ttl", Arg: "DURATION", Set: cli.Duration(&o.ttl),
+			Help: "how long the sandbox exists after its last command (default 48h)"},
+		{Group: groupSandbox, Long: "max-age", Arg: "DURATION", Set: cli.Duration(&o.maxAge),
+			Help: "how long the sandbox exists at most, even in use (default no limit)"},
+		{Group: groupSandbox, Long: "pause-idle", Arg: "DURATION", Set: cli.Duration(&o.pauseIdle),
+			Help: "pause its processes (SIGSTOP) after this time without a command, until the next command; paused servers do not answer (default never)"},
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"os"
 	"strconv"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/ticketlock"
 )
 
 // queueFlag is a flag of exec and, with --key, of run.
-func queueFlag(o *options) flagSet {
-	return flagSet{{group: groupCommand, long: "queue", set: on(&o.queue),
-		help: "wait for the commands with --queue that came earlier for this sandbox, calls of agents included, and go on one at a time, in order"}}
+func queueFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupCommand, Long: "queue", Set: cli.On(&o.queue),
+		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
 // within runs the command in a persistent sandbox. With --queue it first waits for its turn.

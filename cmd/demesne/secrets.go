@@ -9,17 +9,18 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/proxy/redact"
 	"demesne/runner"
 )
 
 // secretFlags are the flags for credentials that a command can use without seeing their values.
-func secretFlags(n *network) flagSet {
-	return flagSet{
-		{group: groupNetwork, long: "secret", arg: "NAME[=SOURCE]", repeat: true, hide: true, set: n.addSecret,
-			help: "credential that the command has a placeholder of in $NAME; SOURCE is env:VARIABLE (default env:NAME), file:PATH or cmd:TEXT for a shell of yours"},
-		{group: groupNetwork, long: "secret-for", arg: "NAME=HOST[:PORT][:HEADER]", repeat: true, set: n.addSecretFor,
-			help: "host that gets the credential in the placeholder's place, over TLS on port 443 or that one, in any header or that one"},
+func secretFlags(n *network) cli.Flags {
+	return cli.Flags{
+		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
+			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH or cmd:TEXT, which a shell here runs (default env:NAME)"},
+		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
+			Help: "replace the placeholder by the credential in HTTPS requests to this host, on port 443 or PORT, in all headers or HEADER"},
 	}
 }
 

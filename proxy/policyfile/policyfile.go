@@ -38,7 +38,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse parses text as TOML or YAML, depending on the extension of name.
+// Parse parses text as TOML. A name that does not end in .toml is an error, which says what to write.
 func Parse(name, text string) (File, error) {
 	r := &reader{name: name}
 	root, err := r.tree(text)
@@ -74,19 +74,13 @@ type reader struct {
 
 func (r *reader) tree(text string) (node, error) {
 	if len(text) > maxFile {
-		return node{}, &Error{File: r.name, Line: 0, Err: fmt.Errorf("more than %d bytes", maxFile)}
+		return node{}, &Error{File: r.name, Err: fmt.Errorf("more than %d bytes", maxFile)}
 	}
-	var root node
-	var line int
-	var err error
-	switch path.Ext(r.name) {
-	case ".toml":
-		root, line, err = tomlTree(text)
-	case ".yaml", ".yml":
-		root, line, err = yamlTree(text)
-	default:
-		err = errors.New("the name of a policy file ends in .toml, .yaml or .yml")
+	if ext := path.Ext(r.name); ext != ".toml" {
+		err := fmt.Errorf("not TOML: write `allow = [\"example.com\"]`, for instance, in %q", strings.TrimSuffix(path.Base(r.name), ext)+".toml")
+		return node{}, &Error{File: r.name, Err: err}
 	}
+	root, line, err := tomlTree(text)
 	if err != nil {
 		return node{}, &Error{File: r.name, Line: line, Err: err}
 	}

@@ -6,7 +6,7 @@
 // The existing content of a file is kept byte for byte; the new entry is inserted into it. A file is parsed
 // before it is changed, and the change is checked to be the entry and nothing else. Install refuses JSON with
 // comments, TOML that already has such an entry, and files in neither format. It names the line of a syntax
-// error. demesne-egress parses TOML, because linking its parser would slow down every run.
+// error. demesne-proxy parses TOML, because linking its parser would slow down every run.
 //
 // Install follows symbolic links; their target must exist. It replaces the file atomically and keeps the old
 // one beside it.

@@ -20,7 +20,7 @@ func codexTOML(program string) string {
 	return "[mcp_servers." + Server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
 }
 
-// checkTOML checks the syntax of text with demesne-egress.
+// checkTOML checks the syntax of text with demesne-proxy.
 func checkTOML(text string) error {
 	path, err := client.FindProgram(egress.Program)
 	if err != nil {

@@ -4,7 +4,7 @@
 //	spec.Egress = e                                    // nil: no network
 //	e.Log, err = egress.LogFile(root, name)
 //
-// The helper demesne-egress reads policy files and the mirrors that this host's tools are configured to use. It
+// The helper demesne-proxy reads policy files and the mirrors that this host's tools are configured to use. It
 // is a separate program because its parsers would slow down every run without a network. Rules of names alone
 // go to the runner as they are, and start no helper.
 package egress
@@ -22,7 +22,7 @@ import (
 )
 
 // Program is the name of the helper program.
-const Program = "demesne-egress"
+const Program = "demesne-proxy"
 
 // None is the mode without rules, and the default.
 const None = "none"
@@ -36,7 +36,7 @@ type Wants struct {
 	Gateway     bool     // set up egress though no rule allows anything yet: for --learn, questions and secrets
 }
 
-// Rules is the answer of demesne-egress: either what is wrong, or the effective rules.
+// Rules is the answer of demesne-proxy: either what is wrong, or the effective rules.
 type Rules struct {
 	Wrong []string `json:"wrong,omitempty"` // one line for each error
 	Mode  string   `json:"mode,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// helper installs a shell script in place of demesne-egress.
+// helper installs a shell script in place of demesne-proxy.
 func helper(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,10 +13,23 @@ import (
 func TestRulesTravel(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc": "registry=https://npm.corp.test/\n",
-		"/p.yaml": "rule:\n- allow: api.test:80\n  methods: [GET, HEAD]\n  path: /v1/*\n  max-bytes: 5\n  max-requests: 6\n  max-connections: 7\n" +
-			"- allow: corp.test\n  private: true\n  ech: true\n- deny: tcp://x.test:1-5,9\n",
+		"/p.toml": `
+[[rule]]
+allow = "api.test:80"
+methods = ["GET", "HEAD"]
+path = "/v1/*"
+max-bytes = 5
+max-requests = 6
+max-connections = 7
+[[rule]]
+allow = "corp.test"
+private = true
+ech = true
+[[rule]]
+deny = "tcp://x.test:1-5,9"
+`,
 	}, nil)
-	f, err := readPolicy(h.root + "/p.yaml")
+	f, err := readPolicy(h.root + "/p.toml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"math"
@@ -15,22 +15,22 @@ func TestParseSize(t *testing.T) {
 	}{
 		{"0", 0, ""}, {"1", 1, ""}, {"1b", 1, ""}, {"512m", 512 << 20, ""}, {"512M", 512 << 20, ""},
 		{"2g", 2 << 30, ""}, {"1GiB", 1 << 30, ""}, {"1.5g", 3 << 29, ""}, {"4kb", 4096, ""}, {"1t", 1 << 40, ""},
-		{"8388607t", 8388607 << 40, ""}, {"none", unlimited, ""}, {"9223372036854775807", math.MaxInt64, ""},
+		{"8388607t", 8388607 << 40, ""}, {"none", Unlimited, ""}, {"9223372036854775807", math.MaxInt64, ""},
 		{"", 0, "not a size"}, {"m", 0, "not a size"}, {"-1", 0, "not a size"}, {"1 m", 0, "not a size"},
 		{"1e3", 0, "not a size"}, {"1.2.3", 0, "not a size"}, {"None", 0, "not a size"}, {"0x10", 0, "not a size"},
 		{"8388608t", 0, "too large"}, {"9223372036854775808", 0, "too large"}, {"99999999999t", 0, "too large"},
 	} {
-		got, err := parseSize(c.in)
+		got, err := ParseSize(c.in)
 		if got != c.want || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
-			t.Errorf("parseSize(%q) = %d, %v; want %d, %q", c.in, got, err, c.want, c.why)
+			t.Errorf("ParseSize(%q) = %d, %v; want %d, %q", c.in, got, err, c.want, c.why)
 		}
 	}
 }
 
 func TestFormatSize(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 1: "1", 1024: "1k", 1536: "1536", 8 << 20: "8m", 1 << 40: "1t", 1 << 50: "1024t", -1: "none"} {
-		if got := formatSize(n); got != want {
-			t.Errorf("formatSize(%d) = %q, want %q", n, got, want)
+		if got := FormatSize(n); got != want {
+			t.Errorf("FormatSize(%d) = %q, want %q", n, got, want)
 		}
 	}
 }
@@ -41,43 +41,26 @@ func FuzzParseSize(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := parseSize(s)
+		n, err := ParseSize(s)
 		if err != nil {
 			return
 		}
 		if n < 0 && s != "none" {
-			t.Errorf("parseSize(%q) = %d", s, n)
+			t.Errorf("ParseSize(%q) = %d", s, n)
 		}
-		if again, err := parseSize(formatSize(n)); again != n || err != nil {
-			t.Errorf("parseSize(formatSize(%d)) = %d, %v", n, again, err)
+		if again, err := ParseSize(FormatSize(n)); again != n || err != nil {
+			t.Errorf("ParseSize(FormatSize(%d)) = %d, %v", n, again, err)
 		}
 	})
 }
 
-func TestLimitFlags(t *testing.T) {
-	for _, c := range []struct {
-		args string
-		ok   bool
-	}{
-		{"--memory 8m", true}, {"--memory none", true}, {"--memory 8388607", false},
-		{"--pids 16", true}, {"--pids none", true}, {"--pids 15", false}, {"--pids 1e3", false}, {"--pids 9999999999", false},
-		{"--cpus 0.5", true}, {"--cpus none", true}, {"--cpus 0", false}, {"--cpus Inf", false}, {"--cpus -1", false},
-		{"--disk 1m", true}, {"--disk 1023k", false},
-	} {
-		_, err := limitFlags(&options{}).parse(strings.Fields(c.args))
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.args, err)
-		}
-	}
-}
-
-func TestDurationFlag(t *testing.T) {
+func TestDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute, "48h": 48 * time.Hour,
 		"": 0, "0": 0, "-5s": 0, "soon": 0, "1e300": 0, "NaN": 0, "Inf": 0, "-1": 0,
 	} {
 		var got time.Duration
-		err := durationFlag(&got)(in)
+		err := Duration(&got)(in)
 		if got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %v, %v; want %v", in, got, err, want)
 		}
@@ -88,8 +71,8 @@ func TestFormatBytes(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1000 << 10: "1.0 MiB", 999 << 10: "999.0 KiB", 123 << 20: "123.0 MiB", 1 << 62: "4.0 EiB",
 	} {
-		if got := formatBytes(n); got != want {
-			t.Errorf("formatBytes(%d) = %q, want %q", n, got, want)
+		if got := FormatBytes(n); got != want {
+			t.Errorf("FormatBytes(%d) = %q, want %q", n, got, want)
 		}
 	}
 }

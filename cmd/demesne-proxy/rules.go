@@ -9,24 +9,34 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"demesne/cmd/internal/session/egress"
 	"demesne/internal/termsafe"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
 	"demesne/proxy/preset"
 )
 
-// giveRules prints the rules for package session/egress, as JSON.
+// effective is the answer of rules: either what is wrong, or the rules. It is egress.Rules of package session/egress,
+// which this program does not link: that package links the runner's client.
+type effective struct {
+	Wrong []string `json:"wrong,omitempty"`
+	Mode  string   `json:"mode,omitempty"`
+	Go    bool     `json:"go,omitempty"`
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+	Notes []string `json:"notes,omitempty"`
+}
+
+// giveRules prints the rules of a run, as JSON.
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
-		return c.encode(egress.Rules{Wrong: lines(err, error.Error)})
+		return c.encode(effective{Wrong: lines(err, error.Error)})
 	}
 	return c.encode(r)
 }
 
-func (c *call) rules() (egress.Rules, error) {
-	var r egress.Rules
+func (c *call) rules() (effective, error) {
+	var r effective
 	var mode preset.Mode
 	if c.file != "" {
 		f, err := readPolicy(c.file)

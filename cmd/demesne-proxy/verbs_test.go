@@ -101,7 +101,15 @@ func TestRules(t *testing.T) {
 		if c.file != "" {
 			k.file = h.root + c.file
 		}
-		got, err := k.rules()
+		var out bytes.Buffer
+		k.out = &out
+		var got egress.Rules
+		_, err := giveRules(k)
+		d := json.NewDecoder(&out)
+		d.DisallowUnknownFields()
+		if err == nil {
+			err = d.Decode(&got)
+		}
 		got.Allow = firstWords(got.Allow)
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%q %q: %+v, %v; want %+v", c.mode, c.file, got, err, c.want)
@@ -129,7 +137,7 @@ func TestUsage(t *testing.T) {
 		"nosuch":        `unknown command "nosuch"`,
 		"lint":          "0 arguments",
 		"replay a":      "1 arguments",
-		"list --nosuch": "not defined",
+		"list --nosuch": "flag --nosuch: unknown",
 		"list opne":     "unknown egress mode",
 	} {
 		var out, errs bytes.Buffer

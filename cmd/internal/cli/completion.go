@@ -1,27 +1,24 @@
-package main
+package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
 
-// shells are the shells with completion scripts.
-var shells = []string{"bash", "zsh", "fish"}
+// Shells are the shells with completion scripts.
+func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
-func cmdCompletion(a *app, _ *options, args []string) (int, error) {
-	if len(args) != 1 {
-		return 0, hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
-	}
-	switch args[0] {
+// Completion returns the completion script for a shell.
+func (p *Program) Completion(shell string) (string, error) {
+	switch shell {
 	case "bash":
-		return a.print(bashCompletion())
+		return p.bash(), nil
 	case "zsh":
-		return a.print(zshCompletion())
+		return p.zsh(), nil
 	case "fish":
-		return a.print(fishCompletion())
+		return p.fish(), nil
 	}
-	return 0, fmt.Errorf("shell %q: %w", args[0], oneOf(args[0], shells))
+	return "", fmt.Errorf("shell %q: %w", shell, OneOf(shell, Shells()))
 }
 
 const bashHead = `# bash completion for demesne:  source <(demesne completion bash)
@@ -46,20 +43,20 @@ const bashTail = `	esac
 complete -o default -F _demesne demesne
 `
 
-func bashCompletion() string {
+func (p *Program) bash() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, bashHead, strings.Join(verbs, " "))
-	for _, c := range commands() {
-		for _, f := range c.table(&options{}) {
-			if gen := bashWords(f.complete, f.words); f.arg != "" && !f.optional && gen != "" {
-				fmt.Fprintf(&b, "	%s/%s) COMPREPLY=($(compgen %s -- \"$cur\")) ;;\n", c.name, f.name(), gen)
+	fmt.Fprintf(&b, bashHead, strings.Join(p.Verbs(), " "))
+	for _, c := range p.Commands {
+		for _, f := range c.Table() {
+			if gen := bashWords(f.Complete, f.Words); f.Arg != "" && !f.Optional && gen != "" {
+				fmt.Fprintf(&b, "	%s/%s) COMPREPLY=($(compgen %s -- \"$cur\")) ;;\n", c.Name, f.name(), gen)
 			}
 		}
 	}
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "	%s/*)\n		if [[ $cur == -* ]]; then\n", c.name)
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "	%s/*)\n		if [[ $cur == -* ]]; then\n", c.Name)
 		fmt.Fprintf(&b, "			COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n", strings.Join(c.spellings(), " "))
-		if gen := bashWords(c.operand, c.words); gen != "" {
+		if gen := bashWords(c.Operand, c.Words); gen != "" {
 			fmt.Fprintf(&b, "		else\n			COMPREPLY=($(compgen %s -- \"$cur\"))\n", gen)
 		}
 		b.WriteString("		fi ;;\n")
@@ -68,54 +65,54 @@ func bashCompletion() string {
 }
 
 // spellings returns all ways to write the command's flags.
-func (c *command) spellings() []string {
+func (c *Command) spellings() []string {
 	var all []string
-	for _, f := range c.table(&options{}) {
-		if f.short != 0 {
-			all = append(all, "-"+string(f.short))
+	for _, f := range c.Table() {
+		if f.Short != 0 {
+			all = append(all, "-"+string(f.Short))
 		}
-		if f.long != "" {
-			all = append(all, "--"+f.long)
+		if f.Long != "" {
+			all = append(all, "--"+f.Long)
 		}
 	}
 	return all
 }
 
-func bashWords(w what, words []string) string {
+func bashWords(w Kind, words []string) string {
 	switch w {
-	case aFile:
+	case File:
 		return "-f"
-	case aDirectory:
+	case Directory:
 		return "-d"
-	case aCommand:
+	case Argv:
 		return "-c"
-	case aWord:
+	case Word:
 		return "-W '" + strings.Join(words, " ") + "'"
-	case aSandbox:
+	case Sandbox:
 		return `-W "$(demesne ls -q 2>/dev/null)"`
-	case anImage:
+	case Image:
 		return `-W "$(demesne images --all -q 2>/dev/null)"`
 	}
 	return ""
 }
 
-func zshCompletion() string {
+func (p *Program) zsh() string {
 	var b strings.Builder
 	b.WriteString("#compdef demesne\n# zsh completion for demesne:  source <(demesne completion zsh)\n")
 	b.WriteString("_demesne() {\n	if ((CURRENT == 2)); then\n		local -a verbs=(\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "			%s\n", quote(c.name+":"+c.summary))
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "			%s\n", quote(c.Name+":"+c.Summary))
 	}
 	b.WriteString("		)\n		_describe command verbs\n		return\n	fi\n")
 	b.WriteString("	local verb=$words[2]\n	words=(\"${(@)words[2,-1]}\")\n	((CURRENT--))\n	case $verb in\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "	%s)\n		_arguments -s -S", c.name)
-		for _, f := range c.table(&options{}) {
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "	%s)\n		_arguments -s -S", c.Name)
+		for _, f := range c.Table() {
 			b.WriteString(" \\\n			" + quote(f.zsh()))
 		}
-		if c.operand == aCommand {
+		if c.Operand == Argv {
 			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
-		} else if action := zshAction(c.operand, c.words); action != "" {
+		} else if action := zshAction(c.Operand, c.Words); action != "" {
 			b.WriteString(" \\\n			'*:argument:" + action + "'")
 		}
 		b.WriteString(" ;;\n")
@@ -125,54 +122,54 @@ func zshCompletion() string {
 }
 
 // zsh returns the flag as an argument of _arguments.
-func (f *flagDef) zsh() string {
-	says := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.help)
+func (f *Flag) zsh() string {
+	says := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.Help)
 	spec := f.name()
-	if f.repeat {
+	if f.Repeat {
 		spec = "*" + spec
 	}
 	switch {
-	case f.optional:
+	case f.Optional:
 		spec += "=-"
-	case f.arg != "" && f.long != "":
+	case f.Arg != "" && f.Long != "":
 		spec += "="
 	}
 	spec += "[" + says + "]"
 	switch {
-	case f.optional:
-		spec += "::" + f.arg + ":_files"
-	case f.arg != "":
-		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.arg) + ":" + zshAction(f.complete, f.words)
+	case f.Optional:
+		spec += "::" + f.Arg + ":_files"
+	case f.Arg != "":
+		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + zshAction(f.Complete, f.Words)
 	}
 	return spec
 }
 
-func zshAction(w what, words []string) string {
+func zshAction(w Kind, words []string) string {
 	switch w {
-	case aFile:
+	case File:
 		return "_files"
-	case aDirectory:
+	case Directory:
 		return "_files -/"
-	case aWord:
+	case Word:
 		return "(" + strings.Join(words, " ") + ")"
-	case aSandbox:
+	case Sandbox:
 		return "($(demesne ls -q 2>/dev/null))"
-	case anImage:
+	case Image:
 		return "($(demesne images --all -q 2>/dev/null))"
 	}
 	return ""
 }
 
-func fishCompletion() string {
+func (p *Program) fish() string {
 	var b strings.Builder
 	b.WriteString("# fish completion for demesne\ncomplete -c demesne -f\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "complete -c demesne -n __fish_use_subcommand -a %s -d %s\n", c.name, quote(c.summary))
-		seen := quote("__fish_seen_subcommand_from " + c.name)
-		for _, f := range c.table(&options{}) {
-			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.help))
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "complete -c demesne -n __fish_use_subcommand -a %s -d %s\n", c.Name, quote(c.Summary))
+		seen := quote("__fish_seen_subcommand_from " + c.Name)
+		for _, f := range c.Table() {
+			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.Help))
 		}
-		if gen := fishWords(c.operand, c.words); gen != "" {
+		if gen := fishWords(c.Operand, c.Words); gen != "" {
 			fmt.Fprintf(&b, "complete -c demesne -n %s %s\n", seen, gen)
 		}
 	}
@@ -180,38 +177,38 @@ func fishCompletion() string {
 }
 
 // fish returns the flag as arguments of complete.
-func (f *flagDef) fish() string {
+func (f *Flag) fish() string {
 	s := ""
-	if f.long != "" {
-		s += " -l " + f.long
+	if f.Long != "" {
+		s += " -l " + f.Long
 	}
-	if f.short != 0 {
-		s += " -s " + string(f.short)
+	if f.Short != 0 {
+		s += " -s " + string(f.Short)
 	}
-	if f.arg == "" || f.optional {
+	if f.Arg == "" || f.Optional {
 		return s
 	}
-	switch gen := fishWords(f.complete, f.words); f.complete {
-	case anything:
+	switch gen := fishWords(f.Complete, f.Words); f.Complete {
+	case Anything:
 		return s + " -x"
-	case aFile, aDirectory:
+	case File, Directory:
 		return s + " -r " + gen
 	default:
 		return s + " -x " + gen
 	}
 }
 
-func fishWords(w what, words []string) string {
+func fishWords(w Kind, words []string) string {
 	switch w {
-	case aFile, aDirectory:
+	case File, Directory:
 		return "-F"
-	case aCommand:
+	case Argv:
 		return "-a '(__fish_complete_command)' -F"
-	case aWord:
+	case Word:
 		return "-a " + quote(strings.Join(words, " "))
-	case aSandbox:
+	case Sandbox:
 		return "-a '(demesne ls -q 2>/dev/null)'"
-	case anImage:
+	case Image:
 		return "-a '(demesne images --all -q 2>/dev/null)'"
 	}
 	return ""
