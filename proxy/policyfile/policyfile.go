@@ -190,7 +190,7 @@ func (r *reader) rule(n node) {
 	})
 	switch {
 	case allow == deny:
-		r.wrong(n, "a rule has either allow or deny, not both")
+		r.wrong(n, "a rule needs exactly one of allow and deny")
 		return
 	case !ok: // already reported
 		return
