@@ -92,7 +92,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 		t.Errorf("create --replace: %+v", r)
 	}
 	if r := b.demesne("create", "--key", "new", "--replace", "--json"); r.code != 0 || strings.Contains(r.stdout, "replaced") {
-		t.Errorf("create --replace of what is not there: %+v", r)
+		t.Errorf("create --replace without an old sandbox: %+v", r)
 	}
 	b.must(append([]string{"rm"}, strings.Fields(b.must("ls", "-q"))...)...)
 }

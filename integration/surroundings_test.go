@@ -29,7 +29,7 @@ var surroundings = []struct {
 	{"few descriptors", `ulimit -n 128; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"too few descriptors", `ulimit -n 24; exec "$0" run -- echo ok`, 125, "too many open files"},
 	{"files of no size", `ulimit -f 0; exec "$0" run -- echo ok`, 125, "file too large"},
-	{"limits of somebody else", `(ulimit -f 1000; exec "$0" create --name a >/dev/null); "$0" run -c 'ulimit -f'; exec "$0" rm a`, 0, "4194304\n"},
+	{"limits of another caller", `(ulimit -f 1000; exec "$0" create --name a >/dev/null); "$0" run -c 'ulimit -f'; exec "$0" rm a`, 0, "4194304\n"},
 	{"core files", `ulimit -c unlimited; "$0" run -c 'kill -SEGV $$'; ls`, 0, ""},
 	{"no HOME", `unset HOME; exec "$0" run -- true`, 125, "hint: --out DIR"},
 	{"no HOME, and an output", `unset HOME; exec "$0" run --out o -- echo ok`, 0, "ok\n"},

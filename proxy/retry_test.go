@@ -156,7 +156,7 @@ func TestEscapeN31Order(t *testing.T) {
 					got <- append(head[:n], rest...)
 				}()
 				if c.reason == "" || c.then != nil {
-					// What the server asks for twice reaches the client when the first is answered.
+					// The second request of the server reaches the client when the first is answered.
 					io.ReadFull(conn, make([]byte, min(len(c.answer), max(len(again), len(c.answer)-len(again)-len(ccs)))))
 				}
 				conn.Write(c.then)

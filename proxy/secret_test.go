@@ -321,7 +321,7 @@ func TestSecretSurvives(t *testing.T) {
 		t.Errorf("%d %q", code, body)
 	}
 	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {
-		t.Error("a CA that is none was taken")
+		t.Error("an invalid CA was accepted")
 	}
 }
 

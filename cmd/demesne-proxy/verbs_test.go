@@ -68,7 +68,7 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("notes: %q", notes)
 	}
 	if all := strings.Join(append(notes, got...), " "); strings.Contains(all, "secret") {
-		t.Errorf("a credential is told: %s", all)
+		t.Errorf("a credential is shown: %s", all)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestSave(t *testing.T) {
 			}
 			contents(t, open(t, c.kind, path, "docker.io/o/n:1"))
 			if _, err := Open(context.Background(), c.kind, path, "other:2", t.TempDir()); err == nil {
-				t.Errorf("%s: a tag that is not there was found", c.format)
+				t.Errorf("%s: found a missing tag", c.format)
 			}
 		}
 	}

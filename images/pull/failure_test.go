@@ -101,7 +101,7 @@ func TestPullUnreachable(t *testing.T) {
 		ref  string
 		o    Options
 	}{
-		{"nobody listens", gone.host + "/o/n:1", r.options(t)},
+		{"no listener", gone.host + "/o/n:1", r.options(t)},
 		{"a certificate of a stranger", ref.Given, Options{Store: openStore(t, t.TempDir()), System: strange}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

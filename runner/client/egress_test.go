@@ -81,7 +81,7 @@ func TestOpenLocked(t *testing.T) {
 	mine, err1 := f.Stat()
 	there, err2 := os.Stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
-		t.Errorf("a log that is not there: %v, %v", err1, err2)
+		t.Errorf("a missing log: %v, %v", err1, err2)
 	}
 }
 

@@ -27,9 +27,9 @@ func TestAdmitEgress(t *testing.T) {
 		{"only denied", &runner.Egress{Deny: []string{"a.test"}}, false, true, false},
 		{"a secret", &runner.Egress{Secrets: []runner.Secret{{Name: "T"}}}, false, true, true},
 		{"one rule", &runner.Egress{Allow: []string{"a.test"}, Deny: []string{"b.test"}}, true, false, false},
-		{"somebody to ask", &runner.Egress{Ask: runner.Duration(time.Second)}, true, false, false},
+		{"with questions", &runner.Egress{Ask: runner.Duration(time.Second)}, true, false, false},
 		{"a mode", &runner.Egress{Mode: "open"}, true, false, false},
-		{"a mode that nobody knows", &runner.Egress{Mode: "some"}, true, false, false},
+		{"an unknown mode", &runner.Egress{Mode: "some"}, true, false, false},
 		{"learn", &runner.Egress{Learn: true}, true, false, false},
 	} {
 		for _, answer := range []error{nil, wrong} {

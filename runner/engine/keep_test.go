@@ -126,7 +126,7 @@ func TestTold(t *testing.T) {
 		}
 	}
 	if !told(nil, false, false).Truncated {
-		t.Error("what is not told of is not mentioned")
+		t.Error("an unreported secret is not mentioned")
 	}
 }
 

@@ -87,7 +87,7 @@ func TestAddGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Add(1 << 30); err == nil {
-		t.Error("added a process that is not there")
+		t.Error("added a missing process")
 	}
 }
 

@@ -151,7 +151,7 @@ func (p *Program) command(verb string) *Command {
 	return nil
 }
 
-// unknown returns an error for a word that is none of words.
+// unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
 	if n := suggest.Nearest(name, words); n != "" {
