@@ -38,7 +38,7 @@ func (c *call) asker() func(backend.Question) bool {
 
 // put asks the person at the client and reports whether the answer is yes.
 func (c *call) put(text string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, backend.AskTime)
+	ctx, cancel := context.WithTimeout(c.ctx, runner.AskTime)
 	defer cancel()
 	select {
 	case c.asking <- struct{}{}:

@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -94,7 +95,7 @@ func (c *call) announce(id string) {
 		ctx = context.WithoutCancel(c.ctx)
 	}
 	go func() {
-		j, err := c.engine.Wait(ctx, id, longest)
+		j, err := c.engine.Wait(ctx, id, runner.Longest)
 		if err != nil || !j.Status.Over() {
 			return
 		}

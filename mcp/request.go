@@ -146,7 +146,7 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 	}
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return fmt.Errorf("env %q is not a variable name", k)
+			return fmt.Errorf("env %q is not a variable name name", k)
 		}
 		if len(k)+1+len(v) > longestArg {
 			return fmt.Errorf("env %q is longer than %d bytes", k, longestArg)
@@ -167,14 +167,11 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 // MAX_ARG_STRLEN with 4 KiB pages, execve(2).
 const longestArg = 32*4096 - 1
 
-// seconds converts a number of seconds to a duration of at most [longest]. A positive number never becomes 0, which
+// seconds converts a number of seconds to a duration of at most [runner.Longest]. A positive number never becomes 0, which
 // means no limit.
 func seconds(n float64) time.Duration {
 	if !(n > 0) {
 		return 0
 	}
-	return max(time.Duration(min(n, longest.Seconds())*float64(time.Second)), time.Nanosecond)
+	return max(time.Duration(min(n, runner.Longest.Seconds())*float64(time.Second)), time.Nanosecond)
 }
-
-// longest is the maximum of every timeout and wait in this package.
-const longest = 48 * time.Hour

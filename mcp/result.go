@@ -95,7 +95,7 @@ var ranFields = []property{
 // outcome converts an Outcome. where is the directory with the complete logs, or empty.
 func outcome(o *backend.RunResult, where string) ran {
 	code := o.Result.ExitCode
-	stdout, stderr := marked(o.Stdout, "stdout", backend.StdoutMax, where), marked(o.Stderr, "stderr", backend.StderrMax, where)
+	stdout, stderr := marked(o.Stdout, "stdout", runner.OutputKept, where), marked(o.Stderr, "stderr", runner.StderrKept, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
 		news: newsOf(o.Result), StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,

@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
+	"demesne/runner"
 )
 
 // defaultWait is how long sandbox_wait waits by default.
@@ -62,7 +63,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
 	}
 	if j.Status.Over() && j.Outcome != nil {
-		result := marked(j.Outcome.Stdout, "stdout", backend.StdoutMax, "output_path")
+		result := marked(j.Outcome.Stdout, "stdout", runner.OutputKept, "output_path")
 		t.ResultText = &result
 		fmt.Fprintf(&text, "\n---\n%s", result)
 		t.Outputs = c.written(t.OutputPath)

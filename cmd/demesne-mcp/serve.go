@@ -14,41 +14,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
-	"demesne/cmd/internal/session/egress"
-	"demesne/cmd/internal/session/quota"
 	"demesne/mcp"
 )
 
-// retention is how long ended jobs and inactive logs are kept.
-const retention = 7 * 24 * time.Hour
-
 // serve answers clients until ctx ends, or the stdio client closes its end.
 func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
-	d, store, err := openDesk()
+	f, err := openFace()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	opts, err := serverOptions(d, o.Tools)
+	defer f.Close()
+	root, err := f.OutputRoot()
 	if err != nil {
 		return err
 	}
-	go func() { // ignore failures: the next start tries again
-		old := time.Now().Add(-retention)
-		store.Prune(old)
-		egress.PruneLogs(d.OutputRoot(), old)
-		d.PruneMarks()
-		manifest.Prune(d.OutputRoot(), old)
-	}()
-	most, err := quota.Outputs(os.Getenv)
+	opts, err := serverOptions(root, o.Tools)
 	if err != nil {
 		return err
 	}
-	go pruneOutputs(ctx, d, most)
-	s := mcp.New(d, opts)
+	go f.Tidy(time.Now().Add(-session.Retention)) // ignore failures: the next start tries again
+	go pruneOutputs(ctx, f)
+	s := mcp.New(f, opts)
 	if o.HTTP == "" {
 		return s.ServeStdio(ctx, in, out)
 	}
@@ -68,9 +56,9 @@ const pruneEvery = 10 * time.Minute
 
 // pruneOutputs removes surplus output directories until ctx ends. It ignores failures, because the next round
 // tries again.
-func pruneOutputs(ctx context.Context, d *session.Service, most int) {
+func pruneOutputs(ctx context.Context, f *face) {
 	for {
-		d.PruneOutputs(ctx, most)
+		f.PruneMost(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -81,12 +69,12 @@ func pruneOutputs(ctx context.Context, d *session.Service, most int) {
 
 // attend does one background job.
 func attend(ctx context.Context, id string) error {
-	d, _, err := openDesk()
+	f, err := openFace()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Attend(ctx, id)
+	defer f.Close()
+	return f.doJob(ctx, id)
 }
 
 // token returns the bearer token that HTTP clients must send; empty: no token.

@@ -13,30 +13,20 @@ import (
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
 	"demesne/proxy/preset"
+	"demesne/runner"
 )
 
-// effective is the answer of rules: either what is wrong, or the rules. It is egress.Rules of package session/egress,
-// which this program does not link: that package links the runner's client.
-type effective struct {
-	Wrong []string `json:"wrong,omitempty"`
-	Mode  string   `json:"mode,omitempty"`
-	Go    bool     `json:"go,omitempty"`
-	Allow []string `json:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty"`
-	Notes []string `json:"notes,omitempty"`
-}
-
-// giveRules prints the rules of a run, as JSON.
+// giveRules prints the rules for package session, as JSON.
 func giveRules(c *call) (int, error) {
 	r, err := c.rules()
 	if err != nil {
-		return c.encode(effective{Wrong: lines(err, error.Error)})
+		return c.encode(runner.EgressRules{Wrong: lines(err, error.Error)})
 	}
 	return c.encode(r)
 }
 
-func (c *call) rules() (effective, error) {
-	var r effective
+func (c *call) rules() (runner.EgressRules, error) {
+	var r runner.EgressRules
 	var mode preset.Mode
 	if c.file != "" {
 		f, err := readPolicy(c.file)
@@ -51,7 +41,7 @@ func (c *call) rules() (effective, error) {
 			return r, err
 		}
 	}
-	r.Mode, r.Go = mode.String(), mode.GoProxy()
+	r.Mode, r.GoProxy = mode.String(), mode.GoProxy()
 	if mode.Mirrored() {
 		found, notes := c.host.mirrors()
 		r.Notes = notes

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/runner"
 )
 
 // machine returns a host with the given files.
@@ -89,27 +89,19 @@ func TestRules(t *testing.T) {
 	}, nil)
 	for _, c := range []struct {
 		mode, file string
-		want       egress.Rules
+		want       runner.EgressRules
 	}{
-		{"", "", egress.Rules{Mode: "none"}},
-		{"open", "", egress.Rules{Mode: "open"}},
-		{"package-managers", "", egress.Rules{Mode: "package-managers", Go: true, Allow: []string{"npm.corp.test:443"}}},
-		{"", "/p.toml", egress.Rules{Mode: "package-managers", Go: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}},
-		{"none", "/p.toml", egress.Rules{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}},
+		{"", "", runner.EgressRules{Egress: runner.Egress{Mode: "none"}}},
+		{"open", "", runner.EgressRules{Egress: runner.Egress{Mode: "open"}}},
+		{"package-managers", "", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"npm.corp.test:443"}}}},
+		{"", "/p.toml", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}}},
+		{"none", "/p.toml", runner.EgressRules{Egress: runner.Egress{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}}},
 	} {
 		k := &call{host: h, mode: c.mode}
 		if c.file != "" {
 			k.file = h.root + c.file
 		}
-		var out bytes.Buffer
-		k.out = &out
-		var got egress.Rules
-		_, err := giveRules(k)
-		d := json.NewDecoder(&out)
-		d.DisallowUnknownFields()
-		if err == nil {
-			err = d.Decode(&got)
-		}
+		got, err := k.rules()
 		got.Allow = firstWords(got.Allow)
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%q %q: %+v, %v; want %+v", c.mode, c.file, got, err, c.want)
@@ -117,7 +109,7 @@ func TestRules(t *testing.T) {
 	}
 	var out bytes.Buffer
 	k := &call{host: h, out: &out, file: h.root + "/bad.toml"}
-	var r egress.Rules
+	var r runner.EgressRules
 	if code, err := giveRules(k); code != 0 || err != nil || json.Unmarshal(out.Bytes(), &r) != nil || len(r.Wrong) != 2 || !strings.Contains(r.Wrong[1], "bad.toml:2: ") {
 		t.Errorf("bad.toml: %d, %v, %s", code, err, out.String())
 	}

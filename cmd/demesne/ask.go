@@ -15,9 +15,6 @@ import (
 	"demesne/runner"
 )
 
-// askTime is how long a connection waits for an answer, unless --ask-timeout is given.
-const askTime = time.Minute
-
 // controlling is the controlling terminal of the user, whatever stdin and stdout are.
 const controlling = "/dev/tty"
 
@@ -41,7 +38,7 @@ func (a *app) canAsk(o *options) error {
 }
 
 // waits returns how long a connection waits for an answer.
-func (n *network) waits() time.Duration { return cmp.Or(n.askTime, askTime) }
+func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
 
 // floor serialises writes to the user's terminal. The command takes it for each write, and --ask until the
 // question is answered, so that the command's output cannot follow or overwrite the question. The writer holds
@@ -67,12 +64,12 @@ const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.
-func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
+func (a *app) asker(o *options) func(runner.Question, []string) (allow, answered bool) {
 	if !o.network.ask {
 		return nil
 	}
 	a.floor = make(floor, 1)
-	return func(q runner.Question) (allow, answered bool) {
+	return func(q runner.Question, _ []string) (allow, answered bool) {
 		late := time.Now().Add(o.network.waits())
 		defer a.floor.take(nil)()
 		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)

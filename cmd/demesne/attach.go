@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/cli"
-	"demesne/runner/client"
+	"demesne/cmd/internal/session"
+	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
 )
@@ -52,7 +53,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 
 // followJob is logs --follow with the exit code of wait.
 func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int, error) {
-	j, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+	j, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
@@ -61,23 +62,19 @@ func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	eng, err := j.app.connect(j.sig.ctx, client.Options{})
+	s := j.app.session(j.o)
+	defer s.Close()
+	b, err := s.Open(j.sig.ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
-	b, err := eng.Open(j.sig.ctx, id)
-	if err != nil {
-		return err
-	}
-	j.app.tellRestarted("attach", b)
-	p, recent, err := b.attach(j.sig.ctx)
+	p, recent, err := b.Attach(j.sig.ctx)
 	var e *ipc.Error
 	switch {
-	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox && j.term.fd < 0:
+	case lacks(err) && j.term.fd < 0:
 		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
-	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox:
-		return j.execute(b.exec, func() {})
+	case lacks(err):
+		return j.ended(s.Exec(j.sig.ctx, b.ID, j.runOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
 		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session/quota"
+	"demesne/cmd/internal/session"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -40,21 +40,6 @@ func (l jobLine) command() (command, []string) {
 	return runCommand(), l.Run
 }
 
-// jobKept bounds what is kept of each stream of a job, in bytes.
-const jobKept = 64 << 20
-
-func openJobs() (*jobs.Store, error) {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return nil, err
-	}
-	store, err := jobs.Open(dir)
-	if err == nil {
-		store.Slots, err = quota.Slots(os.Getenv, store.Slots)
-	}
-	return store, err
-}
-
 // startJob starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
 func (a *app) startJob(o *options) (int, error) {
@@ -72,7 +57,7 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := openJobs()
+	store, err := session.OpenJobs(a.getenv)
 	if err != nil {
 		return 0, err
 	}
@@ -89,9 +74,9 @@ func (a *app) startJob(o *options) (int, error) {
 
 // attend is the main function of a job's process.
 func (a *app) attend(id string) int {
-	store, err := openJobs()
+	store, err := session.OpenJobs(a.getenv)
 	if err == nil {
-		err = store.Attend(context.Background(), id, jobKept, a.doJob)
+		err = store.Attend(context.Background(), id, runner.JobKept, a.doJob)
 	}
 	if err != nil {
 		return a.report(attendVerb, err)

@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/runner"
 	"demesne/runner/client"
 )
 
@@ -106,7 +108,11 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	if err != nil {
 		return nil, err
 	}
-	defer stop(eng, snap.ID) // if this process dies, the runner removes it
+	defer func() { // if this process dies, the runner removes it
+		ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
+		defer cancel()
+		eng.Remove(ctx, snap.ID)
+	}()
 	layers, err := a.layersOf(ctx, eng, snap.ID)
 	defer func() {
 		for _, f := range layers {
@@ -124,11 +130,8 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 }
 
 // layersOf writes the layers to unnamed files, which need no removal.
-func (a *app) layersOf(ctx context.Context, eng engine, id string) (layers []*os.File, err error) {
-	dir, err := client.OutputRoot()
-	if err == nil {
-		err = os.MkdirAll(dir, ownerOnly)
-	}
+func (a *app) layersOf(ctx context.Context, eng session.Engine, id string) (layers []*os.File, err error) {
+	dir, err := a.session(&options{}).OutputRoot()
 	if err != nil {
 		return nil, err
 	}

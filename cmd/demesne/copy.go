@@ -1,17 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/quota"
-	"demesne/runner/client"
+	"demesne/cmd/internal/session"
 	"demesne/runner/tarball"
 )
 
@@ -58,7 +55,7 @@ func notRelative(arg string) error {
 	return hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
-func cmdCopy(a *app, _ *options, args []string) (int, error) {
+func cmdCopy(a *app, o *options, args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
@@ -72,106 +69,44 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	if from == "" && to == "" {
 		return 0, hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
-	limits, err := quota.Copy(func(k string) string { v, _ := a.env(k); return v })
-	if err != nil {
-		return 0, err
+	if from != "" && to == "" && path.Base(path.Clean(src)) == "/" {
+		return 0, hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
+	}
+	source, target := session.Place{Sandbox: from, Path: src}, session.Place{Sandbox: to, Path: dst}
+	if to == "" {
+		target.Path = args[1]
+	}
+	if from == "" {
+		var err error
+		if source.Path, target.Path, err = hostSource(args[0], dst); err != nil {
+			return 0, err
+		}
 	}
 	sig := a.signalsWatched()
-	eng, err := a.connect(sig.ctx, client.Options{})
-	if err != nil {
-		return 0, err
-	}
-	defer eng.Close()
-	switch {
-	case from == "":
-		err = a.withBox(sig.ctx, eng, to, func(b *box) error { return a.copyIn(sig.ctx, b, args[0], dst, limits) })
-	case to == "":
-		err = a.withBox(sig.ctx, eng, from, func(b *box) error { return a.copyOut(sig.ctx, b, src, args[1], limits) })
-	default:
-		err = a.withBox(sig.ctx, eng, from, func(b *box) error {
-			return a.withBox(sig.ctx, eng, to, func(other *box) error { return a.copyAcross(sig.ctx, b, src, other, dst, limits) })
-		})
-	}
+	s := a.session(o)
+	defer s.Close()
+	did, err := s.Copy(sig.ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
+	a.tellLeft(did)
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
-	}
-	if h := quota.CopyHint(err); h != "" {
-		err = hinted(err, "%s", h)
 	}
 	return 0, err
 }
 
-func (a *app) withBox(ctx context.Context, eng engine, id string, f func(*box) error) error {
-	b, err := eng.Open(ctx, id)
-	if err != nil {
-		return err
-	}
-	a.tellRestarted("cp", b)
-	return f(b)
-}
-
-func (a *app) copyAcross(ctx context.Context, from *box, src string, to *box, dst string, l tarball.Limits) error {
-	name := path.Base(path.Clean(src))
-	if name == "/" {
-		return errors.New("will not copy /")
-	}
-	if strings.HasSuffix(dst, "/") {
-		dst += name
-	}
-	did, err := from.CopyTo(ctx, src, to.Sandbox, dst, l)
-	a.tellLeft(did)
-	return err
-}
-
-// copyIn resolves symbolic links in src once, because the caller named it. If dst ends in a slash, the copy
-// keeps the name as given.
-func (a *app) copyIn(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
+// hostSource resolves symbolic links in src once, because the caller named it. If dst ends in a slash, the copy keeps
+// the name as given.
+func hostSource(src, dst string) (string, string, error) {
 	real, err := filepath.EvalSymlinks(src)
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
 	if err != nil {
-		return fmt.Errorf("source %q: %w", src, reason(err))
+		return "", "", fmt.Errorf("source %q: %w", src, reason(err))
 	}
 	if strings.HasSuffix(dst, "/") && filepath.Base(src) != "." && filepath.Base(src) != ".." {
 		dst += filepath.Base(src)
 	}
-	did, err := b.CopyIn(ctx, real, dst, l)
-	a.tellLeft(did)
-	return err
-}
-
-// copyOut copies src into an existing directory, or creates dst.
-func (a *app) copyOut(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
-	name := path.Base(path.Clean(src))
-	if name == "/" {
-		return hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
-	}
-	dir, as := filepath.Split(filepath.Clean(dst))
-	if info, err := os.Stat(dst); err == nil && info.IsDir() {
-		dir, as = dst, name
-	} else if strings.HasSuffix(dst, "/") {
-		return fmt.Errorf("destination %q: no such directory", dst)
-	}
-	root, err := os.OpenRoot(orElse(dir, "."))
-	if err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	defer root.Close()
-	p, err := tarball.NewPart(root)
-	if err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	defer p.Remove()
-	did, err := b.CopyOut(ctx, src, p.Dir, l)
-	a.tellLeft(did)
-	if err != nil {
-		return err
-	}
-	if err := p.Deliver(name, as); err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	return nil
+	return real, dst, nil
 }
 
 // tellLeft lists the entries that were not copied.

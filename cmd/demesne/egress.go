@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -107,7 +107,7 @@ func (a *app) changeEgress(c runner.EgressChange) (int, error) {
 			return 0, fmt.Errorf("rule %q: %w", rule, err)
 		}
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
 }
 
 // egressLog returns the path of the log that arg names: a file, or a sandbox's log.
@@ -115,7 +115,7 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	if strings.Contains(arg, "/") || exists(arg) {
 		return arg, nil
 	}
-	_, err = a.with(func(ctx context.Context, eng engine) (int, error) {
+	_, err = a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, arg)
 		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
 			err = fmt.Errorf("sandbox %q: has no network, so there is no log", arg)
@@ -130,11 +130,11 @@ func (a *app) egressLog(arg string) (path string, err error) {
 
 // becomeEgress executes demesne-proxy in place of this program.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
-	path, err := client.FindProgram(egress.Program)
+	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}
-	argv := []string{egress.Program, verb}
+	argv := []string{session.EgressProgram, verb}
 	if o.json {
 		argv = append(argv, "--json")
 	}

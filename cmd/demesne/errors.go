@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -23,7 +24,10 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-func hinted(err error, format string, a ...any) error { return cli.Hinted(err, format, a...) }
+// hinted adds a hint to an error: one line that the user can type.
+func hinted(err error, format string, a ...any) error {
+	return cli.Hinted(err, format, a...)
+}
 
 // report prints err and its hint as one line each, and returns the exit code.
 func (a *app) report(verb string, err error) int {
@@ -72,8 +76,11 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	if hint := cli.HintOf(err); hint != "" {
-		return hint
+	if h := cli.HintOf(err); h != "" {
+		return h
+	}
+	if errors.Is(err, session.ErrFull) {
+		return fmt.Sprintf("demesne ls lists sandboxes, and demesne rm ID removes one; $%s sets the maximum", session.VarSandboxes)
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
 )
@@ -83,20 +84,12 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
-		out, err := prepareOut(o.out)
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
 		if err != nil {
 			return 0, err
 		}
-		f, err := eng.Fork(ctx, from, o.name, out.path, o.network.publish...)
-		if err == nil {
-			err = a.roomFor(ctx, eng, f.ID)
-		}
-		if err != nil {
-			out.undo()
-			return 0, err
-		}
-		return a.tellForked(ctx, eng, "fork", f)
+		return a.tellForked(ctx, s, "fork", f)
 	})
 }
 
@@ -105,12 +98,13 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
-		f, err := eng.Snapshot(ctx, from, o.name)
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		var f runner.Forked
+		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
 		if err != nil {
 			return 0, err
 		}
-		return a.tellForked(ctx, eng, "snapshot", f)
+		return a.tellForked(ctx, s, "snapshot", f)
 	})
 }
 
@@ -119,7 +113,7 @@ const tellStill = 20 * time.Millisecond
 
 // tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
 // last: the runner removes a fork whose id was never acknowledged.
-func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.Forked) (int, error) {
+func (a *app) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
 		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
 	}
@@ -128,7 +122,7 @@ func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.
 	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {
-		eng.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
+		s.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
 	}
 	return code, err
 }
@@ -147,7 +141,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)
 		if err != nil {
 			return 0, err

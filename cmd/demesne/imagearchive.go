@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 )
@@ -72,7 +72,7 @@ func (a *app) writeImage(o *options, args []string, verb string, write func(cont
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		p := a.newProgress(o, fmt.Sprintf("%s %q", verb, ref.Given))
 		defer p.done()
-		fill := func(to *os.File) error { return base.Named(ref, write(ctx, c, ref, to, p)) }
+		fill := func(to *os.File) error { return session.NamedImage(ref, write(ctx, c, ref, to, p)) }
 		if toStdout {
 			return 0, fill(a.stdout)
 		}

@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
 )
 
 // freedInfo is the output of gc --json.
@@ -37,7 +35,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	case o.outputs:
 		return a.gcOutputs(o)
 	}
-	if err := pruneOld(time.Now().Add(-retention)); err != nil {
+	if err := a.session(o).Tidy(time.Now().Add(-session.Retention)); err != nil {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
@@ -77,33 +75,6 @@ func (a *app) retireRunner(o *options) (int, error) {
 		a.say(fmt.Sprintf("gc: the runner continues: %d running", n))
 	}
 	return 0, nil
-}
-
-// retention is how long ended jobs and inactive egress logs are kept, as in demesne-mcp.
-const retention = 7 * 24 * time.Hour
-
-func pruneOld(before time.Time) error {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return err
-	}
-	if exists(dir) {
-		store, err := jobs.Open(dir)
-		if err != nil {
-			return err
-		}
-		if _, err := store.Prune(before); err != nil {
-			return err
-		}
-	}
-	root, err := client.OutputRoot()
-	if err == nil {
-		_, err = egress.PruneLogs(root, before)
-	}
-	if err == nil {
-		_, err = manifest.Prune(root, before)
-	}
-	return err
 }
 
 func freedText(f *images.Freed, trees int64) string {

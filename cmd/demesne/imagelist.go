@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -60,7 +60,7 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 		infos := []imageInfo{}
 		for _, l := range list {
 			info := infoOf(l)
-			info.Unpacked, _ = base.Unpacked(c.Store, l.DiffIDs())
+			info.Unpacked, _ = session.Unpacked(c.Store, l.DiffIDs())
 			infos = append(infos, info)
 		}
 		if o.all {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
+	"demesne/cmd/internal/session"
 	"demesne/runner"
 )
 
@@ -60,7 +60,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		}
 		return runner.Input{}, reason(err)
 	}
-	if err := printable(real, name); err != nil {
+	if err := session.Printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
@@ -115,17 +115,6 @@ func checkInputName(name string) error {
 		return errors.New("name longer than 255 bytes")
 	case strings.ContainsAny(name, "/\x00\n"):
 		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
-	}
-	return nil
-}
-
-// printable rejects names that are not UTF-8: JSON, which carries them to the runner and in receipts, would
-// alter them. Names below a directory may have any bytes.
-func printable(names ...string) error {
-	for _, n := range names {
-		if !utf8.ValidString(n) {
-			return hinted(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
-		}
 	}
 	return nil
 }

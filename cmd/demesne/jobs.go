@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -72,7 +74,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := openJobs()
+	store, err := session.OpenJobs(a.getenv)
 	if err != nil {
 		return 0, err
 	}
@@ -126,7 +128,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := openJobs()
+	store, err := session.OpenJobs(a.getenv)
 	if err != nil {
 		return 0, err
 	}
@@ -191,14 +193,14 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	}
 	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {
-			_, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+			_, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
 			return 0, err
 		}
 		if _, err := store.Get(id); err != nil {
 			return 0, err
 		}
-		out, err1 := store.Tail(id, "stdout", jobKept)
-		errs, err2 := store.Tail(id, "stderr", jobKept)
+		out, err1 := store.Tail(id, "stdout", runner.JobKept)
+		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
 		_, err3 := a.stdout.WriteString(out)
 		_, err4 := a.stderr.WriteString(errs)
 		return 0, errors.Join(err1, err2, err3, err4)

@@ -43,7 +43,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/internal/rootenv"
 	"demesne/internal/sigquit"
@@ -57,8 +57,8 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:     os.LookupEnv,
-		connect: connectRunner,
-		images:  base.Images,
+		connect: session.Connect,
+		images:  session.OpenImages,
 		quit:    sigquit.ByDefault(),
 	}
 	os.Exit(a.main(os.Args[1:]))
@@ -68,7 +68,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context, client.Options) (engine, error)
+	connect               func(context.Context, client.Options) (session.Engine, error)
 	images                func() (*images.Client, error)
 	quit                  *sigquit.Action // SIGQUIT's disposition at the start
 	floor                 floor

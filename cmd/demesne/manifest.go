@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/manifest"
+	"demesne/cmd/internal/session"
 )
 
 func manifestCommand() command {
@@ -50,13 +50,13 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	}
 	defer root.Close()
 	if o.write {
-		m, err := writeManifest(root, dir)
+		m, path, err := session.WriteManifest(dir)
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), manifest.Path(dir)))
+		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), path))
 	}
-	m, err := manifest.Read(manifest.Path(dir))
+	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
@@ -67,7 +67,7 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 }
 
 // differences prints the differences from the manifest; the exit code is 1 if it finds any.
-func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
+func (a *app) differences(m *session.Manifest, root *os.Root) (int, error) {
 	lines, err := m.Differences(root)
 	if err != nil {
 		return 0, err
@@ -90,23 +90,4 @@ func files(n int) string {
 		return "1 file"
 	}
 	return fmt.Sprintf("%d files", n)
-}
-
-// record writes the manifest of an output directory that no sandbox uses any more, and returns its path.
-func record(dir string) (string, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", fmt.Errorf("make manifest of %q: %w", dir, reason(err))
-	}
-	defer root.Close()
-	_, err = writeManifest(root, dir)
-	return manifest.Path(dir), err
-}
-
-func writeManifest(root *os.Root, dir string) (*manifest.Manifest, error) {
-	m, err := manifest.Make(root)
-	if err != nil {
-		return nil, err
-	}
-	return m, m.Write(manifest.Path(dir))
 }

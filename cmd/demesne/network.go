@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,15 +11,14 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
-	"demesne/runner/client"
 )
 
 // egressModes repeats the names in package preset, which this program does not link: see package
-// session/egress. A test compares them.
-var egressModes = []string{egress.None, "package-managers", "open"}
+// session. A test compares them.
+var egressModes = []string{session.NoEgress, "package-managers", "open"}
 
 // network holds the network options of a command line.
 type network struct {
@@ -28,7 +26,7 @@ type network struct {
 	allow, deny    []string
 	openWithInputs bool
 	learn, ask     bool
-	askTime        time.Duration // 0: the default, the constant askTime
+	askTime        time.Duration // 0: runner.AskTime
 	goProxy        bool
 	publish        []runner.Port
 	secrets        map[string]*secret
@@ -63,7 +61,7 @@ func askFlag(n *network) cli.Flags {
 		{Group: groupNetwork, Long: "ask", Set: cli.On(&n.ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
 		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cli.Duration(&n.askTime),
-			Help: "how long a connection waits for the answer before it is denied (default 1m); the next connection asks again"},
+			Help: "how long a connection waits for the answer (default 2m); without one it is denied, and the next one asks again"},
 	}
 }
 
@@ -144,85 +142,22 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), err == nil && n != 0 && s[0] != '+'
 }
 
-// found is the result of find: the runner's egress settings, or an error.
-type found struct {
-	egress *runner.Egress
-	err    error
-}
-
-// restore adds the upstream proxy and the secrets to the spec of a restarted keyed sandbox, because no file
-// stores them. It must be called after f was received.
-func (f *found) restore(spec *runner.Spec) {
-	if f.egress != nil {
-		spec.Egress.Upstream, spec.Egress.Secrets = f.egress.Upstream, f.egress.Secrets
+// egress returns what the sandbox may reach, for package session.
+func (n *network) egress() session.Egress {
+	e := session.Egress{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.learn, OpenWithInputs: n.openWithInputs}
+	if n.ask {
+		e.Ask = n.waits()
 	}
+	return e
 }
 
-// wanted reports whether any option asks for egress.
-func (n *network) wanted() bool {
-	return n.mode != "" || n.file != "" || n.allow != nil || n.deny != nil || n.learn || n.ask || n.goProxy || n.order != nil
-}
-
-// find resolves the options in the background. Reading a policy file or this host's configuration takes some
-// milliseconds, in which the caller can do other work.
-func (n *network) find(ctx context.Context, a *app, verb string) <-chan found {
-	answer := make(chan found, 1)
-	if !n.wanted() {
-		answer <- found{}
-		return answer
-	}
-	go func() {
-		w := egress.Wants{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Gateway: n.learn || n.ask || n.order != nil}
-		e, notes, err := egress.Find(ctx, w, func(k string) string { v, _ := a.env(k); return v })
-		for _, line := range notes {
-			a.say(verb + ": invalid mirror: " + line)
-		}
-		if e != nil && err == nil {
-			err = n.findSecrets(a)
-			e.Secrets = n.found
-		}
-		answer <- found{e, n.explain(err)}
-	}()
-	return answer
-}
-
+// explain adds the hint to an error of a policy file.
 func (n *network) explain(err error) error {
-	var wrong *egress.Error
+	var wrong *session.PolicyError
 	if !errors.As(err, &wrong) {
 		return err
 	}
 	return hinted(err, "demesne egress lint %s lists all errors in it", n.file)
-}
-
-// apply sets the egress settings in spec. Decisions are logged to a file of the given name, outside the
-// sandbox's reach.
-func (n *network) apply(spec *runner.Spec, f found, name string) error {
-	spec.Publish = n.publish
-	if f.egress == nil || f.err != nil {
-		return f.err
-	}
-	root, err := client.OutputRoot()
-	if err != nil {
-		return err
-	}
-	log, err := egress.LogFile(root, name)
-	if err != nil {
-		return err
-	}
-	f.egress.OpenWithInputs, f.egress.Learn, f.egress.Log = n.openWithInputs, n.learn, log
-	if n.ask {
-		f.egress.Ask = runner.Duration(n.waits())
-	}
-	spec.Egress = f.egress
-	return nil
-}
-
-// tidyLog removes the log if it is empty; otherwise it returns its path.
-func tidyLog(path string) string {
-	if info, err := os.Lstat(path); err == nil && info.Size() == 0 && os.Remove(path) == nil {
-		return ""
-	}
-	return path
 }
 
 // blockedLines is how many denials are printed; the log has all of them.

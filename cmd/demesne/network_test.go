@@ -74,17 +74,3 @@ func TestTellBlocked(t *testing.T) {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }
-
-// TestTidyLog checks that a log is kept only if it is not empty.
-func TestTidyLog(t *testing.T) {
-	empty, full := t.TempDir()+"/empty", t.TempDir()+"/full"
-	if os.WriteFile(empty, nil, 0o600) != nil || os.WriteFile(full, []byte("{}\n"), 0o600) != nil {
-		t.Fatal("no files")
-	}
-	if got := tidyLog(empty); got != "" || exists(empty) {
-		t.Errorf("empty: %q", got)
-	}
-	if got := tidyLog(full); got != full || !exists(full) {
-		t.Errorf("full: %q", got)
-	}
-}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/runner"
@@ -74,7 +74,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
+		Workspace: o.workspace, Publish: o.network.publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
 		return s, errors.New("--replace: needs --key")
@@ -126,7 +126,7 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 // The setters of flags check their values.
 
 func (o *options) setImage(s string) (err error) {
-	o.image, err = base.Parse(s)
+	o.image, err = session.ParseImage(s)
 	return err
 }
 
@@ -170,22 +170,14 @@ func (o *options) setJSON(file string) error {
 }
 
 func (o *options) setName(s string) error {
-	if !isName(s) {
-		return errors.New("not a name (letters, digits, '_', '.', '-'; at most 63)")
+	if err := runner.CheckName(s); err != nil {
+		return fmt.Errorf("not a name: %w", err)
 	}
 	o.name = s
 	return nil
 }
 
-func isName(s string) bool {
-	for i, c := range []byte(s) {
-		plain := '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !plain && (i == 0 || !strings.ContainsRune("_.-", rune(c))) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 63
-}
+func isName(s string) bool { return runner.CheckName(s) == nil }
 
 var errUser = errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
 

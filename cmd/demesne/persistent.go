@@ -3,16 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session/egress"
-	"demesne/cmd/internal/session/quota"
 	"demesne/images"
 	"demesne/images/oci"
-	"demesne/runner"
 	"demesne/runner/client"
 )
 
@@ -43,61 +38,10 @@ func lifeFlags(o *options) cli.Flags {
 	}
 }
 
-// roomFor removes a new sandbox if the user now has more persistent sandboxes than allowed.
-func (a *app) roomFor(ctx context.Context, eng engine, id string) error {
-	most, err := quota.Sandboxes(func(k string) string { v, _ := a.env(k); return v })
-	n := 0
-	if err == nil {
-		n, err = eng.Count(ctx)
-	}
-	if err == nil {
-		err = quota.Full(n, most)
-	}
-	if err != nil {
-		stop(eng, id)
-	}
-	if errors.Is(err, quota.ErrFull) {
-		return hinted(err, "demesne ls lists sandboxes, and demesne rm ID removes one; $%s sets the maximum", quota.VarSandboxes)
-	}
-	return err
-}
-
-// ofKey returns the id of the sandbox with that key.
-func ofKey(ctx context.Context, eng engine, key string) (string, error) {
-	infos, err := eng.List(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, i := range infos {
-		if i.Spec.Key == key && i.Spec.Door == runner.DoorCLI && i.State != runner.Snapshot {
-			return i.ID, nil
-		}
-	}
-	return "", hinted(fmt.Errorf("key %q: no sandbox has this key", key), "demesne run --key %s makes one", key)
-}
-
-// again returns a function that adds to a restarted sandbox what no file stores: the caller's upstream proxy,
-// and the secrets that o names.
-func (a *app) again(o *options) (add func(*runner.Spec), err error) {
-	if err := o.network.checkSecrets(); err != nil {
-		return nil, err
-	}
-	err = o.network.findSecrets(a)
-	return func(spec *runner.Spec) {
-		spec.Egress.Upstream = egress.Upstream(func(k string) string { v, _ := a.env(k); return v })
-		spec.Egress.Secrets = o.network.found
-	}, err
-}
-
-// tellRestarted prints that a sandbox was restarted, and which secrets it lacks.
-func (a *app) tellRestarted(verb string, b *box) {
-	if b.Restarted {
-		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", verb, b.ID))
-	}
-	if len(b.Lacks) > 0 {
-		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", verb, b.ID, strings.Join(b.Lacks, ", ")))
-		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
-	}
+// queueFlag is a flag of exec and, with --key, of run.
+func queueFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupCommand, Long: "queue", Set: cli.On(&o.queue),
+		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
 // holdKept locks the images of stored sandboxes, which nothing else locks while they have no processes; they

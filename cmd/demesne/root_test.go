@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/session/base"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -54,10 +53,11 @@ func TestRootArgv(t *testing.T) {
 		{"python", &images.Image{}, options{}, "", "", "no command"},
 	} {
 		r := rootOf(t, k.image, &k.o)
+		c := r.config()
 		if k.found != nil {
-			r.ground = &base.Base{Ref: r.ref, Image: k.found}
+			c = &k.found.Config
 		}
-		argv, err := r.argv(strings.Fields(k.args))
+		argv, err := r.argv(c, strings.Fields(k.args))
 		if got := strings.Join(argv, " "); got != k.want || (err == nil) != (k.why == "") || err != nil && !strings.Contains(err.Error(), k.why) {
 			t.Errorf("%s %q: %q, %v; want %q, %s", k.image, k.args, got, err, k.want, k.why)
 		}

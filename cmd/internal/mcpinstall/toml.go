@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/runner/client"
 )
 
@@ -22,7 +22,7 @@ func codexTOML(program string) string {
 
 // checkTOML checks the syntax of text with demesne-proxy.
 func checkTOML(text string) error {
-	path, err := client.FindProgram(egress.Program)
+	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}
