@@ -61,7 +61,7 @@ func askFlag(n *network) cli.Flags {
 		{Group: groupNetwork, Long: "ask", Set: cli.On(&n.ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
 		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cli.Duration(&n.askTime),
-			Help: "how long a connection waits for the answer (default 2m); without one it is denied, and the next one asks again"},
+			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
 	}
 }
 

@@ -48,6 +48,8 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner"},
+	"go.yaml.in/":                            {}, // one language for one schema: TOML
+	"gopkg.in/yaml":                          {},
 	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // linked by another process
 }
 

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -100,32 +99,18 @@ func outName() string {
 	return fmt.Sprintf("%s-%08x", time.Now().UTC().Format("20060102-150405"), rand.Uint32())
 }
 
-// forms are the names of output directories: of a run, and of a sandbox's downloads. A d stands for a decimal digit, an x
-// for a hexadecimal one.
-var forms = []string{"dddddddd-dddddd-xxxxxxxx", "xxxxxxxxxxxx"}
-
-// isOutput reports whether name is that of an output directory.
-func isOutput(name string) bool {
-	return slices.ContainsFunc(forms, func(form string) bool { return hasForm(name, form) })
-}
-
-func hasForm(name, form string) bool {
-	if len(name) != len(form) {
-		return false
-	}
-	for i, c := range []byte(name) {
-		allowed := form[i : i+1]
-		switch form[i] {
-		case 'd':
-			allowed = "0123456789"
-		case 'x':
-			allowed = "0123456789abcdef"
-		}
-		if strings.IndexByte(allowed, c) < 0 {
+// isOurs reports whether name is that of an output directory, or of the directory of a sandbox's downloads: its id.
+func isOurs(name string) bool {
+	random, digits := name, 12
+	if stamp, rest, ok := strings.Cut(name, "-"); ok {
+		var clock string
+		clock, random, _ = strings.Cut(rest, "-")
+		if _, err := time.Parse("20060102150405", stamp+clock); err != nil || len(stamp) != 8 {
 			return false
 		}
+		digits = 8
 	}
-	return true
+	return len(random) == digits && strings.Trim(random, "0123456789abcdef") == ""
 }
 
 // hold opens the directory and marks it as in use. On a file system without locks only the sandbox itself does so.

@@ -35,7 +35,7 @@ type Removed struct {
 // removeEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
 // directly in root, and has a name of the known form.
 func removeEmpty(root, dir string) {
-	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOutput(filepath.Base(dir)) {
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
 		unix.Rmdir(dir)
 	}
 }
@@ -151,7 +151,7 @@ func (o PruneOptions) candidates(root *os.File) ([]candidate, error) {
 
 func examine(root *os.File, name string) (c candidate, ok bool) {
 	var st unix.Stat_t
-	if !isOutput(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if !isOurs(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return c, false
 	}
 	dir, err := openDir(root, name)
