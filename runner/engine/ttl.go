@@ -37,7 +37,7 @@ func (s *sandbox) tick() {
 	}
 	s.mu.Unlock()
 	if left <= 0 {
-		s.remove("its time to live was over")
+		s.remove("its time to live ended")
 	}
 }
 

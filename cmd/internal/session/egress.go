@@ -66,7 +66,7 @@ func (s *Service) resolve(ctx context.Context, e Egress, note func(string)) <-ch
 		to, notes, err := s.egress(ctx, e)
 		for _, line := range notes {
 			if note != nil {
-				note("mirror not understood: " + line)
+				note("invalid mirror: " + line)
 			}
 		}
 		answer <- resolved{to, err}
