@@ -85,7 +85,7 @@ func TestLingerRetired(t *testing.T) {
 	}
 	gone(t)
 	b.demesne("create", "--name", "n")
-	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "demesne: gc: the runner goes on: 1 running\n" {
+	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "demesne: gc: the runner continues: 1 running\n" {
 		t.Errorf("with a sandbox: %+v", r)
 	}
 	b.demesne("rm", "n")

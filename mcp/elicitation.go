@@ -55,7 +55,7 @@ const (
 	returnTime = runner.AskTime + time.Minute
 )
 
-var errState = errors.New("requestState: no call waits with this one, or not any more")
+var errState = errors.New("requestState: no waiting call has this requestState")
 
 // begin starts the operation and returns when it is done or has a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {

@@ -30,7 +30,7 @@ func pullImage(c *call) error {
 	case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
 		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
 	default:
-		err = usage("%q is not an image that can be pulled", ref)
+		err = usage("%q cannot be pulled from a registry or archive", ref)
 	}
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take(varDisk, func(s string) (err error) { c.Limits.Disk, err = session.ParseSize(s); return err })
 	take(varPIDs, func(s string) (err error) {
 		if c.Limits.PIDs, err = strconv.ParseInt(s, 10, 64); err != nil || c.Limits.PIDs < 1 {
-			return fmt.Errorf("not a number from 1 on")
+			return fmt.Errorf("not a number of at least 1")
 		}
 		return nil
 	})

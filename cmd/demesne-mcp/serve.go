@@ -87,12 +87,12 @@ func token(file string) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	if line = strings.TrimSpace(line); line == "" {
-		return "", fmt.Errorf("read token: %q has none in its first line", file)
+		return "", fmt.Errorf("read token: the first line of %q is empty", file)
 	}
 	return line, nil
 }
 
-var errToken = errors.New("others can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
+var errToken = errors.New("other users can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
 
 // listen opens host:port or unix:PATH. guarded means that clients must send a token. Without a token only
 // connections of this user and of root are accepted.
@@ -127,7 +127,7 @@ func listenUnix(given string) (net.Listener, error) {
 	}
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
-		return nil, fmt.Errorf("listen on %q: another server answers there", path)
+		return nil, fmt.Errorf("listen on %q: another server uses it", path)
 	} else if st, gone := os.Lstat(path); gone == nil && st.Mode()&os.ModeSocket != 0 && errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(path)
 	}

@@ -19,9 +19,9 @@ func explained(err error) error {
 	)
 	switch {
 	case errors.Is(err, session.ErrFull):
-		return session.WithHint(err, "sandbox_destroy ends one; demesne ls lists them")
+		return session.WithHint(err, "sandbox_destroy removes a sandbox; demesne ls lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
-		return session.WithHint(err, "leave out what differs to use the sandbox as it is; replace: true removes it with its files and makes it anew")
+		return session.WithHint(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
 	case errors.As(err, &e) && e.Hint != "":
 		return session.WithHint(err, e.Hint)
 	case errors.As(err, &f) && f.Hint != "":

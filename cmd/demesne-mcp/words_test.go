@@ -36,7 +36,7 @@ func TestExplained(t *testing.T) {
 
 func TestFetching(t *testing.T) {
 	if fetching("python", nil) != nil {
-		t.Error("nobody listens, and is told")
+		t.Error("an event arrived without a listener")
 	}
 	var said []string
 	tell := fetching("python", func(s string) { said = append(said, s) })

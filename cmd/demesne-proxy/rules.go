@@ -140,7 +140,7 @@ func list(c *call) (int, error) {
 		fmt.Fprintln(w, strings.TrimRight(r.For+"\t"+r.Rule+"\t"+r.From, "\t"))
 	}
 	for _, n := range notes {
-		fmt.Fprintf(w, "not understood: %s\n", n)
+		fmt.Fprintf(w, "invalid mirror: %s\n", n)
 	}
 	return 0, w.Flush()
 }

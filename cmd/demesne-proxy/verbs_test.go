@@ -68,7 +68,7 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("notes: %q", notes)
 	}
 	if all := strings.Join(append(notes, got...), " "); strings.Contains(all, "secret") {
-		t.Errorf("a credential is told: %s", all)
+		t.Errorf("a credential is shown: %s", all)
 	}
 }
 
@@ -126,10 +126,10 @@ func firstWords(rules []string) (all []string) {
 func TestUsage(t *testing.T) {
 	for line, want := range map[string]string{
 		"":              "no command given",
-		"nosuch":        `command "nosuch": not known`,
+		"nosuch":        `unknown command "nosuch"`,
 		"lint":          "0 arguments",
 		"replay a":      "1 arguments",
-		"list --nosuch": "flag --nosuch: not known",
+		"list --nosuch": "flag --nosuch: unknown",
 		"list opne":     "unknown egress mode",
 	} {
 		var out, errs bytes.Buffer

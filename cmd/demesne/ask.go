@@ -23,16 +23,16 @@ const controlling = "/dev/tty"
 func (a *app) canAsk(o *options) error {
 	if !o.network.ask {
 		if o.network.askTime > 0 {
-			return hinted(errors.New("--ask-timeout: nobody is asked"), "--ask --ask-timeout 5m")
+			return hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
 	if o.tty || o.interactive && isTerminal(a.stdin) {
-		return errors.New("--ask: the terminal is the command's")
+		return errors.New("--ask: the command uses the terminal (-t, or -i on a terminal)")
 	}
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without asking; --learn tells what would be asked")
+		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
 	}
 	return f.Close()
 }
@@ -79,10 +79,10 @@ func (a *app) asker(o *options) func(runner.Question, []string) (allow, answered
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: may it reach %s? [y/N] ", o.verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", o.verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			fmt.Fprintf(f, "no answer in %v: not now\n", o.network.waits())
+			fmt.Fprintf(f, "no answer in %v: denied for now\n", o.network.waits())
 			return false, false
 		}
 		if err != nil {

@@ -72,11 +72,11 @@ func (j *execution) attach(id string) error {
 	var e *ipc.Error
 	switch {
 	case lacks(err) && j.term.fd < 0:
-		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
+		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
 	case lacks(err):
 		return j.ended(s.Exec(j.sig.ctx, b.ID, j.runOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
-		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)
+		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}

@@ -44,9 +44,9 @@ func (l jobLine) command() (command, []string) {
 func (a *app) startJob(o *options) (int, error) {
 	switch {
 	case o.interactive || o.tty || o.network.ask:
-		return 0, errors.New("--background: nobody is there to talk to (-i, -t, --ask)")
+		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
 	case o.json && o.jsonFile == "":
-		return 0, hinted(errors.New("--background: there is no output yet"), "demesne wait --json tells of a job when it has ended")
+		return 0, hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	}
 	defer context.AfterFunc(ctx, r.job.abandon)()
 	if _, err = r.finish(); err == nil && r.job.result == nil {
-		err = errors.New("interrupted before it began")
+		err = errors.New("interrupted before the start")
 	}
 	return r.job.result, err
 }

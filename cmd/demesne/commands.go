@@ -90,7 +90,7 @@ func createCommand() command {
 			About: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or its time
 is up.
 
-With --key it prints the id of the sandbox that has the key, and makes one only if there is none. A flag that is left
+With --key it prints the id of the sandbox that has the key, and makes one only if it does not exist. A flag that is left
 out takes that sandbox's value. A flag that differs is an error that names the difference, unless --replace is given.`,
 			Examples: []cli.Example{
 				{Says: "make one with a name, on a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},

@@ -45,7 +45,7 @@ func commitFlags(o *options) cli.Flags {
 
 func cmdCommit(a *app, o *options, args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, hinted(errors.New("needs a sandbox and a name for the image"), "demesne commit build local/app")
+		return 0, hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}
 	refs, err := named(args[1:2])
 	if err != nil {
@@ -99,9 +99,9 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	root := info.Spec.Rootfs
 	switch {
 	case root == nil:
-		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, which are no image", id), "demesne create --image NAME makes one that can be committed")
+		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
 	case root.Digest == "" || root.Store != c.Store.Dir():
-		return nil, hinted(fmt.Errorf("sandbox %q: its image is not of the store %q", id, c.Store.Dir()), "demesne import makes a directory an image")
+		return nil, hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
 	}
 	snap, err := eng.EphemeralSnapshot(ctx, id)
 	if err != nil {

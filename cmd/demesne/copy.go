@@ -52,7 +52,7 @@ func notRelative(arg string) error {
 	if !found || !isName(id) || strings.HasPrefix(inside, "/") {
 		return nil
 	}
-	return hinted(fmt.Errorf("path %q: inside a sandbox a path is absolute", arg), "%s:/workspace/%s, or ./%s if it is a file of this machine", id, inside, arg)
+	return hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
 func cmdCopy(a *app, o *options, args []string) (int, error) {
@@ -67,7 +67,7 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])
 	if from == "" && to == "" {
-		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	if from != "" && to == "" && path.Base(path.Clean(src)) == "/" {
 		return 0, hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
@@ -112,9 +112,9 @@ func hostSource(src, dst string) (string, string, error) {
 // tellLeft lists the entries that were not copied.
 func (a *app) tellLeft(did tarball.Report) {
 	for _, l := range did.Left {
-		a.say(fmt.Sprintf("cp: %q: left out: %s", l.Path, l.Kind))
+		a.say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
 	}
 	if more := did.LeftAll - len(did.Left); more > 0 {
-		a.say(fmt.Sprintf("cp: %d more were left out", more))
+		a.say(fmt.Sprintf("cp: %d more were skipped", more))
 	}
 }

@@ -58,7 +58,7 @@ func (a *app) callbacks(o *options, sig *signals, st *stages, p *progress) sessi
 func (a *app) tellMade(o *options, b *session.Sandbox) {
 	if o.verb == "run" || o.verb == "create" {
 		if b.Replaced {
-			a.say(fmt.Sprintf("%s: the sandbox that had the key %q was removed with its files; %s replaced it", o.verb, o.key, b.ID))
+			a.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
 		}
 		a.warnMinimal(o.verb, b.Level)
 	}
@@ -66,11 +66,11 @@ func (a *app) tellMade(o *options, b *session.Sandbox) {
 		return
 	}
 	if b.Restarted {
-		a.say(fmt.Sprintf("%s: sandbox %s had ended; it was started again over its files, without its processes", o.verb, b.ID))
+		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
 	}
 	if len(b.MissingSecrets) > 0 {
 		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
-		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for gives them to it\n", b.ID)
+		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 
@@ -80,5 +80,5 @@ func (a *app) warnMinimal(verb string, level runner.Level) {
 		return
 	}
 	a.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
-	fmt.Fprintln(a.stderr, "hint: demesne check says what is missing; --require degraded refuses to run like this")
+	fmt.Fprintln(a.stderr, "hint: demesne check shows what is missing; --require degraded refuses such a run")
 }

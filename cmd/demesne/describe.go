@@ -26,7 +26,7 @@ func describe(i *runner.Info, on cli.Terminal) string {
 		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
 	}
 	if i.State == runner.Paused {
-		state += "; stopped (SIGSTOP) until the next command"
+		state += "; paused (SIGSTOP) until the next command"
 	}
 	add("state", state)
 	add("created", i.Created.Local().Format(time.DateTime))

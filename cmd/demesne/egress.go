@@ -78,7 +78,7 @@ func egressVerbs() (names []string) {
 
 func cmdEgress(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs to know what to do"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
+		return 0, hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
 	if err := cli.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -87,7 +87,7 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
 	rest := slices.Clone(args[1:])
 	if len(rest) < v.least || len(rest) > v.most {
-		return 0, hinted(fmt.Errorf("%s: takes other operands", v.name), "demesne egress --help shows them")
+		return 0, hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
 		return v.run(a, rest)
@@ -118,7 +118,7 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	_, err = a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, arg)
 		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
-			err = fmt.Errorf("sandbox %q: has no network, and so no log", arg)
+			err = fmt.Errorf("sandbox %q: has no network, so there is no log", arg)
 		}
 		if err == nil {
 			path = info.Spec.Egress.Log

@@ -66,12 +66,12 @@ func codeOf(err error) int {
 
 // hints are the hints for runner errors that carry none.
 var hints = map[ipc.Code]string{
-	ipc.CodeNoSuchSandbox: "demesne ls lists the sandboxes there are",
-	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees one",
-	ipc.CodeDiffers:       "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
-	ipc.CodeBusy:          "demesne stop ID ends its processes, and keeps its files",
-	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data, and demesne rm a sandbox's files",
-	ipc.CodeRequirement:   "demesne check names what is missing and the line that fixes it",
+	ipc.CodeNoSuchSandbox: "demesne ls lists sandboxes",
+	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees a name",
+	ipc.CodeDiffers:       "omit the flag to keep the sandbox's setting, or use --replace to remove the sandbox with its files and create a new one",
+	ipc.CodeBusy:          "demesne stop ID ends its processes and keeps its files",
+	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data; demesne rm removes sandboxes and their files",
+	ipc.CodeRequirement:   "demesne check names what is missing and how to fix it",
 }
 
 func hintOf(err error) string {
@@ -79,7 +79,7 @@ func hintOf(err error) string {
 		return h
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
-		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"
+		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"
 	}
 	var e *ipc.Error
 	if !errors.As(err, &e) {
@@ -99,13 +99,13 @@ func imageHint(err error) string {
 	case errors.As(err, &f):
 		return f.Hint
 	case errors.As(err, &unknown) && unknown.Near == "":
-		return fmt.Sprintf("a word is one of those; with a tag it is an image of Docker Hub: %s:latest", unknown.Name)
+		return fmt.Sprintf("a single word is a catalogue name; for an image of Docker Hub add a tag: %s:latest", unknown.Name)
 	case errors.As(err, &unknown):
 		return ""
 	case errors.Is(err, images.ErrCorrupt):
-		return "demesne images check removes what is damaged; then pull again"
+		return "run demesne images check to remove damaged data, then pull again"
 	case errors.Is(err, images.ErrNotFound):
-		return "demesne images --all lists names that are known, and demesne pull NAME fetches one"
+		return "demesne images --all lists known names; demesne pull NAME fetches an image"
 	}
 	return ""
 }

@@ -174,7 +174,7 @@ func (j *execution) patience() time.Duration {
 func (j *execution) finish(err error) (int, error) {
 	j.term.restore()
 	if j.left {
-		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
 		return 0, nil
 	}
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
@@ -208,7 +208,7 @@ func (j *execution) finish(err error) (int, error) {
 // tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
 	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
-		fmt.Fprintf(j.app.stderr, "hint: demesne egress suggest %s > policy.toml: what this run may be held to\n", termsafe.Line(j.result.EgressLog))
+		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", termsafe.Line(j.result.EgressLog))
 	}
 }
 

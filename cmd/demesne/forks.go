@@ -72,7 +72,7 @@ func forkFlags(o *options) cli.Flags {
 func oneSandbox(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
-		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}
@@ -115,10 +115,10 @@ const tellStill = 20 * time.Millisecond
 // last: the runner removes a fork whose id was never acknowledged.
 func (a *app) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, cli.FormatBytes(f.Copied), still))
+		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
-		a.say(verb + ": ports that are not published: " + listenersText(f.Unpublished) + "; --publish gives a fork its own")
+		a.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
 	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {

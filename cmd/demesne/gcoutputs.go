@@ -12,7 +12,7 @@ import (
 // gcOutputs removes unused output directories only.
 func (a *app) gcOutputs(o *options) (int, error) {
 	if o.all {
-		return 0, hinted(errors.New("--all: not with --outputs"), "demesne gc --outputs --older-than 1s removes every output directory that is not in use")
+		return 0, hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
 	}
 	var before time.Time
 	if o.olderThan > 0 {

@@ -13,7 +13,7 @@ import (
 
 func cmdImport(a *app, o *options, args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, hinted(errors.New("needs a tar or directory, and a name"), "demesne import rootfs.tar base")
+		return 0, hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
 	src, err := os.Stat(args[0])
 	if err != nil {

@@ -62,7 +62,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *options) (int, error) {
 	if o.all || o.olderThan != 0 || o.json || o.outputs {
-		return 0, errors.New("--runner: stands alone")
+		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := a.watchSignals(&terminal{fd: -1})
 	n, err := client.Retire(sig.ctx)
@@ -70,7 +70,7 @@ func (a *app) retireRunner(o *options) (int, error) {
 		return 0, err
 	}
 	if n > 0 {
-		a.say(fmt.Sprintf("gc: the runner goes on: %d running", n))
+		a.say(fmt.Sprintf("gc: the runner continues: %d running", n))
 	}
 	return 0, nil
 }

@@ -74,7 +74,7 @@ func TestImageHints(t *testing.T) {
 	}{
 		{fail(events.CodeDenied, "their own"), "their own", "denied"},
 		{fail(events.CodePlatform, ""), "", "platform"},
-		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images check", ipc.CodeInternal},
+		{fmt.Errorf("blob: %w", images.ErrCorrupt), "run demesne images check", ipc.CodeInternal},
 		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
 		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
 		{errors.New("anything"), "", ipc.CodeInternal},

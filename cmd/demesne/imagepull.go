@@ -22,7 +22,7 @@ func named(args []string) ([]imageref.Ref, error) {
 		case err != nil:
 			return nil, fmt.Errorf("image %q: %w", name, err)
 		case !ref.Stored():
-			return nil, fmt.Errorf("image %q: is not one that the store keeps", name)
+			return nil, fmt.Errorf("image %q: is not an image in a registry or archive", name)
 		}
 		refs = append(refs, ref)
 	}
@@ -98,7 +98,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		for _, ref := range refs {
 			_, err := c.Store.Remove(ctx, ref, o.force)
 			if errors.Is(err, images.ErrInUse) {
-				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force takes the names away all the same")
+				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
 			}
 			if err != nil {
 				code = a.report("rmi", session.NamedImage(ref, err))

@@ -29,7 +29,7 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 		}
 		if other, ok := taken[in.Name]; ok {
 			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
-				"%s PATH:NAME gives one of them another name", flag)
+				"use %s PATH:NAME to rename one of them", flag)
 		}
 		taken[in.Name] = in.Path
 		all = append(all, in)
@@ -50,7 +50,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); checkInputName(name) != nil {
-			return runner.Input{}, hinted(errors.New("its own name cannot be one in /in"), "--in PATH:NAME gives it another")
+			return runner.Input{}, hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -79,7 +79,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return hinted(errors.New("is not a regular file or directory"), "--socket gives a socket")
+		return hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}
@@ -110,7 +110,7 @@ func checkInputName(name string) error {
 	case name == "":
 		return errors.New("no name after the colon")
 	case name == "." || name == "..":
-		return fmt.Errorf("name %q: not a name for a file", name)
+		return fmt.Errorf("name %q: not a file name", name)
 	case len(name) > 255:
 		return errors.New("name longer than 255 bytes")
 	case strings.ContainsAny(name, "/\x00\n"):

@@ -139,7 +139,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 			return gave, nil
 		}
 		if errors.Is(err, jobs.ErrUnknown) {
-			err = hinted(fmt.Errorf("job %q: not known", id), "demesne jobs lists those there are")
+			err = hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
 			code = a.report(o.verb, err)

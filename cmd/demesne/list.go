@@ -109,7 +109,7 @@ func columns(rows [][]string) string {
 
 func cmdInspect(a *app, o *options, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists the sandboxes there are")
+		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, args[0])
@@ -147,7 +147,7 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 // eachSandbox calls do for each sandbox, and reports every failure.
 func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
 	if len(ids) == 0 {
-		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	}
 	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		for _, id := range ids {

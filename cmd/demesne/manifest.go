@@ -58,7 +58,7 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	}
 	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of what is there now", args[0])
+		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -73,9 +73,9 @@ func (a *app) differences(m *session.Manifest, root *os.Root) (int, error) {
 		return 0, err
 	}
 	if len(lines) == 0 {
-		as := " are as they were\n"
+		as := " are unchanged\n"
 		if len(m.Files) == 1 {
-			as = " is as it was\n"
+			as = " is unchanged\n"
 		}
 		return a.print(files(len(m.Files)) + as)
 	}

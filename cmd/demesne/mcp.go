@@ -69,7 +69,7 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	}
 	c, err := mcpinstall.Find(args[0])
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code shows an entry for other clients")
+		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	}
 	did, err := c.Install(mcpinstall.Here(), self)
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s shows the entry", c.Name)
+		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
 	return a.print(told(did))
 }
@@ -92,9 +92,9 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 func told(did mcpinstall.Did) string {
 	switch {
 	case did.Same:
-		return fmt.Sprintf("%s has it already\n", did.Path)
+		return fmt.Sprintf("%s already has the entry\n", did.Path)
 	case did.Backup != "":
-		return fmt.Sprintf("added to %s; what it was is in %s\n", did.Path, did.Backup)
+		return fmt.Sprintf("added to %s; backup in %s\n", did.Path, did.Backup)
 	}
 	return fmt.Sprintf("wrote %s\n", did.Path)
 }

@@ -89,7 +89,7 @@ func checkRule(s string) error {
 	case s == "":
 		return errors.New("empty")
 	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
-		return hinted(errors.New("is a URL, not a name"), "the name alone, such as example.com or example.com:443")
+		return hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
 	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("has a space or a control character")
 	}
@@ -101,7 +101,7 @@ func (n *network) addPublish(s string) error {
 	listen, inside, found := cutLast(s, ':')
 	to, ok := parsePort(inside)
 	if !found || !ok {
-		return errors.New("does not end in a colon and a port inside (such as 127.0.0.1:8080:3000)")
+		return errors.New("does not end in a colon and the port in the sandbox (such as 127.0.0.1:8080:3000)")
 	}
 	listen, err := listenAt(listen)
 	if err != nil {

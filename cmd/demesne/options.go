@@ -77,7 +77,7 @@ func (o *options) spec() (runner.Spec, error) {
 		Workspace: o.workspace, Publish: o.network.publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
-		return s, errors.New("--replace: is for the sandbox of a --key")
+		return s, errors.New("--replace: needs --key")
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {
@@ -109,7 +109,7 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 		}
 		value, ok := lookup(name)
 		if !ok {
-			return nil, hinted(fmt.Errorf("env %q: not set here", name), "--env %s=VALUE gives it one", name)
+			return nil, hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 		}
 		env = append(env, name+"="+value)
 	}
@@ -211,7 +211,7 @@ func isUserName(s string) bool { return isName(s) && strings.Trim(s, "0123456789
 
 func (o *options) setWorkdir(s string) error {
 	if !strings.HasPrefix(s, "/") {
-		return errors.New("not an absolute path (it is one inside the sandbox)")
+		return errors.New("not an absolute path inside the sandbox")
 	}
 	if strings.ContainsRune(s, 0) {
 		return errors.New("has a NUL byte")
@@ -223,7 +223,7 @@ func (o *options) setWorkdir(s string) error {
 func checkEnv(s string) error {
 	name, value, _ := strings.Cut(s, "=")
 	if !isEnvName(name) {
-		return errors.New("not a variable's name (letters, digits and '_', no digit first)")
+		return errors.New("not a variable name (letters, digits and '_', no digit first)")
 	}
 	if strings.ContainsRune(value, 0) {
 		return errors.New("has a NUL byte")

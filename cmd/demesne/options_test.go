@@ -73,7 +73,7 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"A=1", "SET", "EMPTY"}, false, "A=1 SET=value EMPTY=", ""},
 		{[]string{"A=1"}, true, "TERM=vt100 A=1", ""},
 		{[]string{"TERM=dumb"}, true, "TERM=vt100 TERM=dumb", ""}, // later ones win
-		{[]string{"UNSET"}, false, "", `env "UNSET": not set here`},
+		{[]string{"UNSET"}, false, "", `env "UNSET": not set in this environment`},
 	} {
 		env, err := (&options{env: c.env, tty: c.tty}).environment(lookup)
 		if err != nil && err.Error() != c.why || err == nil && strings.Join(env, " ") != c.want {

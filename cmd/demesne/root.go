@@ -43,7 +43,7 @@ func (r *root) config() *oci.Config {
 func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 	switch {
 	case r.o.shell != nil && r.o.entrypoint != nil:
-		return nil, errors.New("-c and --entrypoint: both name what to run")
+		return nil, errors.New("-c and --entrypoint: cannot be combined")
 	case r.o.shell != nil:
 		return append([]string{"/bin/sh", "-c", *r.o.shell}, args...), nil
 	case c == nil:

@@ -44,7 +44,7 @@ func TestRootArgv(t *testing.T) {
 		{"dir:/x", nil, options{}, "", "", "no command given"},
 		{"python", nil, options{}, "", "", ""}, // not found yet, so not known yet
 		{"python", nil, options{shell: &shell}, "", "/bin/sh -c text", ""},
-		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "both"},
+		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "cannot be combined"},
 		{"python", &images.Image{Config: c}, options{}, "", "entry e cmd", ""},
 		{"python", &images.Image{Config: c}, options{}, "mine", "entry e mine", ""},
 		{"python", &images.Image{Config: c}, options{entrypoint: &sh}, "", "sh", ""},

@@ -37,14 +37,14 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	case err != nil:
 		return nil, err
 	case o.key != "" && o.manifest:
-		return nil, errors.New("--manifest: with --key the output directory stays the sandbox's")
+		return nil, errors.New("--manifest: cannot be combined with --key")
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
 	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
 		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
 	if o.queue && o.key == "" {
-		return nil, hinted(errors.New("--queue: a run's sandbox is its own"), "--key KEY names a persistent sandbox")
+		return nil, hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {
@@ -80,7 +80,7 @@ func (j *execution) runOptions() session.RunOptions {
 func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, hinted(fmt.Errorf("unexpected argument %q", args[0]),
-			"create runs nothing: demesne exec ID -- %s does, afterwards", args[0])
+			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
 	}
 	spec, err := o.spec()
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 	id := ""
 	if o.key == "" {
 		if len(args) == 0 || args[0] == "" {
-			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
+			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
 		}
 		id, args = args[0], args[1:]
 	}
@@ -176,7 +176,7 @@ func (a *app) isThere(o *options, args []string) error {
 	}
 	i, err := s.Inspect(ctx, args[0])
 	if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
-		err = hinted(fmt.Errorf("sandbox %q: nothing can be executed in it: %s", args[0], i.State), "demesne ls lists the sandboxes there are")
+		err = hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
 	}
 	return err
 }

@@ -219,7 +219,7 @@ func TestLearnedTold(t *testing.T) {
 		log   string
 		want  string
 	}{
-		{true, "/logs/x.jsonl", "hint: demesne egress suggest /logs/x.jsonl > policy.toml: "},
+		{true, "/logs/x.jsonl", "hint: to allow only what this run used: demesne egress suggest /logs/x.jsonl > policy.toml"},
 		{true, "", "end"}, {false, "/logs/x.jsonl", "end"},
 	} {
 		p := &bareProcess{}

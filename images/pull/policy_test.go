@@ -40,7 +40,7 @@ func payload(kind, name string, d oci.Digest) []byte {
 // aKey returns a new key pair.
 func aKey(t *testing.T) *openpgp.Entity {
 	t.Helper()
-	key, err := openpgp.NewEntity("Somebody", "", "somebody@example.org", &packet.Config{
+	key, err := openpgp.NewEntity("Signer", "", "signer@example.org", &packet.Config{
 		Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return time.Now().Add(-2 * time.Hour) },
 	})
 	if err != nil {

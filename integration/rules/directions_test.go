@@ -156,7 +156,7 @@ func direction(dir, path string) string {
 	case from == "integration" && room(to) != from:
 		return "integration drives programs"
 	case room(to) == "cmd" && !(from == "cmd" && strings.HasPrefix(to, "cmd/internal/")):
-		return "nobody imports a program"
+		return "a program cannot be imported"
 	case room(to) != from && !slices.Contains(allowed, to) && !slices.Contains(allowed, room(to)+"/..."):
 		return may(from)
 	}
@@ -190,10 +190,10 @@ func TestRuleDirections(t *testing.T) {
 		{"images", "demesne/rootfs/layers", may("images")},
 		{"integration", "demesne/integration/fixture", ""},
 		{"integration", "demesne/runner", "integration drives programs"},
-		{"runner", "demesne/cmd/demesne", "nobody imports a program"},
-		{"cmd/demesne-images", "demesne/cmd/demesne", "nobody imports a program"},
+		{"runner", "demesne/cmd/demesne", "a program cannot be imported"},
+		{"cmd/demesne-images", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne", "demesne/cmd/internal/cli", ""},
-		{"mcp", "demesne/cmd/internal/cli", "nobody imports a program"},
+		{"mcp", "demesne/cmd/internal/cli", "a program cannot be imported"},
 		{"internal/suggest", "demesne/runner", "a leaf imports no package of demesne"},
 		{"images", "demesne/internal/suggest", ""},
 		{"extra", "demesne/runner", "extra is no room"},

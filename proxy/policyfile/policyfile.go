@@ -94,7 +94,7 @@ func (r *reader) wrong(n node, format string, args ...any) {
 // fields passes each value of a table to the function for its key.
 func (r *reader) fields(n node, known map[string]func(node)) {
 	if n.kind() != "table" {
-		r.wrong(n, "a table is wanted here, not %s", n.kind())
+		r.wrong(n, "expected a table, not %s", n.kind())
 		return
 	}
 	for _, f := range n.fields {
@@ -119,7 +119,7 @@ func sorted(m map[string]func(node)) (keys []string) {
 func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 	v, ok := n.value.(T)
 	if !ok {
-		r.wrong(n, "%s is wanted here, not %s", node{value: *into}.kind(), n.kind())
+		r.wrong(n, "expected %s, not %s", node{value: *into}.kind(), n.kind())
 		return false
 	}
 	*into = v
@@ -128,7 +128,7 @@ func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 
 func (r *reader) each(n node, read func(node)) {
 	if n.kind() != "list" {
-		r.wrong(n, "a list is wanted here, not %s", n.kind())
+		r.wrong(n, "expected a list, not %s", n.kind())
 		return
 	}
 	for _, e := range n.list {
@@ -190,7 +190,7 @@ func (r *reader) rule(n node) {
 	})
 	switch {
 	case allow == deny:
-		r.wrong(n, "a rule has an allow or a deny, and not both")
+		r.wrong(n, "a rule needs exactly one of allow and deny")
 		return
 	case !ok: // already reported
 		return
@@ -215,6 +215,6 @@ func (r *reader) rule(n node) {
 
 func (r *reader) bound(n node, into *int64) {
 	if scalar(r, n, into) && *into <= 0 {
-		r.wrong(n, "a bound is more than 0")
+		r.wrong(n, "a limit must be greater than 0")
 	}
 }

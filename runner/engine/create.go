@@ -66,7 +66,7 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 // launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
-		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: a sandbox of one command must be one-shot", req.Spec.Lifetime)
 	}
 	made, err := c.create(req.Spec, m)
 	if err != nil {

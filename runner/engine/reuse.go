@@ -54,7 +54,7 @@ func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	if diffs = append(differences(made, asked.Given), diffs...); len(diffs) == 0 {
 		return nil
 	}
-	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s differs from what was asked for: %s", asked.Key, h.id, strings.Join(diffs, "; "))
+	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s has other settings: %s", asked.Key, h.id, strings.Join(diffs, "; "))
 }
 
 // differences describes the arguments in asked that have another value in made. Defaults differ from no value. It
@@ -71,7 +71,7 @@ func differences(made, asked []runner.Argument) (diffs []string) {
 			}
 			was = "with " + strconv.Quote(clipped(made[i].Value))
 		}
-		diffs = append(diffs, fmt.Sprintf("%s: made %s, asked for %q", a.Name, was, clipped(a.Value)))
+		diffs = append(diffs, fmt.Sprintf("%s: created %s, requested %q", a.Name, was, clipped(a.Value)))
 	}
 	return diffs
 }

@@ -20,7 +20,7 @@ func TestReplaceRefused(t *testing.T) {
 		spec runner.Spec
 		want ipc.Code // empty: it is replaced
 	}{
-		{"too much", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
+		{"too large", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
 		{"a name in use", runner.Spec{Name: "taken"}, ipc.CodeExists},
 		{"its own name and room", runner.Spec{Name: "mine", Limits: runner.Limits{PIDs: 10}}, ""},
 	} {
@@ -63,17 +63,17 @@ func TestDifferences(t *testing.T) {
 		"a part":    {func(s *runner.Spec) { s.Egress = nil }, ""},
 		"order":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example", "b.example"} }, ""},
 		"log":       {func(s *runner.Spec) { s.Egress.Log, s.Out = "/m", "/o" }, ""},
-		"fewer":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example"} }, `allowed domains: made with "a.example b.example", asked for "a.example"`},
-		"mode":      {func(s *runner.Spec) { s.Egress.Mode = "open" }, `egress: made without it, asked for "open"`},
-		"limit":     {func(s *runner.Spec) { s.Limits.PIDs = 3 }, `pids: made with "100", asked for "3"`},
-		"no limit":  {func(s *runner.Spec) { s.Limits.PIDs = -1 }, `pids: made with "100", asked for "none"`},
-		"image":     {func(s *runner.Spec) { s.Image = "debian" }, `image: made with "host", asked for "debian"`},
-		"input":     {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "q"}} }, `inputs: made without it, asked for "/p:q"`},
-		"workspace": {func(s *runner.Spec) { s.Workspace = "/w" }, `workspace: made without it, asked for "/w"`},
-		"ports":     {func(s *runner.Spec) { s.Publish = []runner.Port{{Listen: "127.0.0.1:80", To: 8}} }, `published ports: made without it, asked for "127.0.0.1:80:8"`},
-		"times":     {func(s *runner.Spec) { s.TTL = runner.Duration(time.Hour) }, `ttl: made without it, asked for "1h0m0s"`},
-		"nesting":   {func(s *runner.Spec) { s.Nesting = true }, `nesting: made without it, asked for "yes"`},
-		"long":      {func(s *runner.Spec) { s.Image = strings.Repeat("x", 300) }, `image: made with "host", asked for "` + strings.Repeat("x", 200) + `…"`},
+		"fewer":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example"} }, `allowed domains: created with "a.example b.example", requested "a.example"`},
+		"mode":      {func(s *runner.Spec) { s.Egress.Mode = "open" }, `egress: created without it, requested "open"`},
+		"limit":     {func(s *runner.Spec) { s.Limits.PIDs = 3 }, `pids: created with "100", requested "3"`},
+		"no limit":  {func(s *runner.Spec) { s.Limits.PIDs = -1 }, `pids: created with "100", requested "none"`},
+		"image":     {func(s *runner.Spec) { s.Image = "debian" }, `image: created with "host", requested "debian"`},
+		"input":     {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "q"}} }, `inputs: created without it, requested "/p:q"`},
+		"workspace": {func(s *runner.Spec) { s.Workspace = "/w" }, `workspace: created without it, requested "/w"`},
+		"ports":     {func(s *runner.Spec) { s.Publish = []runner.Port{{Listen: "127.0.0.1:80", To: 8}} }, `published ports: created without it, requested "127.0.0.1:80:8"`},
+		"times":     {func(s *runner.Spec) { s.TTL = runner.Duration(time.Hour) }, `ttl: created without it, requested "1h0m0s"`},
+		"nesting":   {func(s *runner.Spec) { s.Nesting = true }, `nesting: created without it, requested "yes"`},
+		"long":      {func(s *runner.Spec) { s.Image = strings.Repeat("x", 300) }, `image: created with "host", requested "` + strings.Repeat("x", 200) + `…"`},
 	} {
 		asked := base()
 		row.asked(&asked)
@@ -86,7 +86,7 @@ func TestDifferences(t *testing.T) {
 	if got := differences(open, none); got != nil {
 		t.Errorf("a default: %q", got)
 	}
-	if got := differences(none, open); len(got) != 1 || got[0] != `egress: made with "none", asked for "open"` {
+	if got := differences(none, open); len(got) != 1 || got[0] != `egress: created with "none", requested "open"` {
 		t.Errorf("against a default: %q", got)
 	}
 }

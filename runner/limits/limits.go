@@ -128,7 +128,7 @@ func check(l runner.Limits) error {
 	case l.Disk != None && l.Disk < minDisk:
 		return ipc.Errorf(ipc.CodeInvalid, "set disk limit: %d bytes is below the 1 MiB a run needs", l.Disk)
 	case math.IsNaN(l.CPUs), math.IsInf(l.CPUs, 0):
-		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is no number of processors", l.CPUs)
+		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is not a number of processors", l.CPUs)
 	case l.CPUs != None && l.CPUs < minCPUs:
 		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is below the 0.01 the kernel can count", l.CPUs)
 	}

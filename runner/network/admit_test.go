@@ -83,7 +83,7 @@ func TestLeaks(t *testing.T) {
 		{"workspace", workspace, runner.Egress{}, true, `open egress and workspace "/w"`},
 		{"directory", dir, runner.Egress{}, true, `open egress and directory "/d"`},
 		{"lifted", inputs, runner.Egress{OpenWithInputs: true}, true, ""},
-		{"learning is never lifted", inputs, runner.Egress{OpenWithInputs: true, Learn: true}, true, `egress that learns and input "/home/me"`},
+		{"learning is never lifted", inputs, runner.Egress{OpenWithInputs: true, Learn: true}, true, `--learn and input "/home/me"`},
 	} {
 		if got := Leaks(&c.spec, &c.egress, c.open); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

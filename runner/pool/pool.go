@@ -111,7 +111,7 @@ func (p *Pool[S]) refill() {
 			break
 		}
 		if one.s, one.err = p.Make(one.shape.spec); one.err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: prepare sandbox: %v\n", one.err)
+			fmt.Fprintf(os.Stderr, "demesne-runner: prepare sandbox for the pool: %v\n", one.err)
 		}
 		p.finish(one)
 	}

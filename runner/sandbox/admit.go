@@ -30,7 +30,7 @@ func Admit(spec *runner.Spec) error {
 		return err
 	}
 	if spec.Share != "" && (!spec.Share.Known() || spec.Door != runner.DoorCLI || spec.Lifetime != runner.Persistent) {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: only persistent sandboxes of the command line can be shared, and only with mcp", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
@@ -49,10 +49,10 @@ const keyMax = 256
 // AdmitKey rejects an invalid key.
 func AdmitKey(spec runner.Spec) error {
 	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: key %.64q: longer than %d bytes, or the sandbox is not persistent", spec.Key, keyMax)
 	}
 	if spec.Replace && spec.Key == "" {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace is for a sandbox with a key")
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace needs a key")
 	}
 	return nil
 }
@@ -137,9 +137,9 @@ func (i *identity) SecretsUnlike(asked []runner.Secret) (diffs []string) {
 	for _, k := range asked {
 		switch at := slices.IndexFunc(has, func(h runner.Secret) bool { return h.Name == k.Name }); {
 		case at < 0:
-			diffs = append(diffs, "secret "+k.Name+": started without it")
+			diffs = append(diffs, "secret "+k.Name+": the sandbox was started without it")
 		case has[at] != k:
-			diffs = append(diffs, "secret "+k.Name+": started with another value, host or header")
+			diffs = append(diffs, "secret "+k.Name+": the sandbox was started with another value, host or header")
 		}
 	}
 	return diffs
@@ -153,9 +153,9 @@ func (i *identity) hasSecrets(asked []runner.Secret) error {
 		return nil
 	}
 	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", i.id, strings.Join(diffs, "; "))
-	err.Hint = "demesne stop " + i.id + " ends its processes; the next command starts it with the secrets that come with that"
+	err.Hint = "demesne stop " + i.id + " ends its processes; the next command starts it again with its own secrets"
 	if i.egress == nil {
-		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"
+		err.Hint = "it has no network: create a sandbox with --egress or --allow-domain to use a secret"
 	}
 	return err
 }

@@ -76,7 +76,7 @@ func (b *binds) look(own *persistent, closed bool) (err error) {
 	if err := given.Close(b.out); err != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement, Text: "nest sandboxes: " + err.Error(),
-			Hint: "name an output directory of your own: with nesting, others must not reach what is made there",
+			Hint: "use a private output directory: with nesting, other users must not reach the files in it",
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (m *Machine) DiffStopped(id, called string) (*runner.Diff, error) {
 }
 
 func noDiff(called string) error {
-	return ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", called)
+	return ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: this sandbox has no writable layer of its own", called)
 }
 
 func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*runner.Diff, error) {
@@ -82,7 +82,7 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	defer release()
 	did.Layers = max(len(uppers), 1)
 	if n < 0 || n >= did.Layers {
-		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: there are %d", n, did.Layers)
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
 	}
 	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
 		return did, nil

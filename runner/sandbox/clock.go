@@ -31,7 +31,7 @@ func (l *lease) start(remove func(why string)) {
 	l.renew()
 	l.timer = time.AfterFunc(time.Until(l.ends), func() {
 		if l.over() {
-			remove("its time to live was over")
+			remove("its time to live ended")
 		}
 	})
 	l.undo.add(func() { l.timer.Stop() })

@@ -38,7 +38,7 @@ func (m *Machine) ForkStopped(id string, t api.ForkRequest) (runner.Forked, erro
 
 func admitBases(id string, base []string) error {
 	if n := len(base) + 1; n > basesMax {
-		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
+		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: %dth fork in a chain; at most %d are possible", id, n, basesMax)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (s *state) endedErr(what string) error {
 	s.mu.Unlock()
 	<-s.finished // a restart is possible only after that
 	s.mu.Lock()
-	return ipc.Errorf(ipc.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
+	return ipc.Errorf(ipc.CodeStopped, "%s %q: it is stopped", what, s.id)
 }
 
 // alive returns an error if the sandbox is ending. The error begins with what.

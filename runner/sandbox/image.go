@@ -175,7 +175,7 @@ func (i *image) holdAgain() error {
 	now, err := inodesOf(held.FS)
 	held.CloseFS()
 	if err == nil && !slices.Equal(now, i.layers) {
-		err = errors.New("hold image: it is not the one that is mounted")
+		err = errors.New("hold image: another image is mounted")
 	}
 	if err != nil {
 		release()

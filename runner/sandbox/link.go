@@ -118,8 +118,8 @@ func (l *link) change(c runner.EgressChange) error {
 	w := l.whenBuilt()
 	if w == nil {
 		return &ipc.Error{
-			Code: ipc.CodeInvalid, Text: "change egress of sandbox " + l.id + ": it was made without a network",
-			Hint: "make it with --egress or --allow-domain",
+			Code: ipc.CodeInvalid, Text: "change egress of sandbox " + l.id + ": it has no network",
+			Hint: "create it with --egress or --allow-domain",
 		}
 	}
 	defer w.Changing()()

@@ -180,7 +180,7 @@ func (m *Machine) Store() (*store.Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.Boot.Kept == "" {
-		return nil, errors.New("there is no home directory")
+		return nil, errors.New("the user has no home directory")
 	}
 	var err error
 	if m.kept == nil {

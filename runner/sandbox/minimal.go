@@ -51,7 +51,7 @@ func (b *building) raiseMinimal() (err error) {
 	}
 	b.mark("guest")
 	if f := b.init.facts; f.LandlockABI == 0 || !f.LandlockFS {
-		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
+		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would confine it")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (p *persistent) takeUp(leave func()) error {
 	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.machine.History.Self().Boot
 	p.undo.add(leave)
 	if rec.Map != p.machine.idMap() {
-		return ipc.Errorf(ipc.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", p.id, rec.Map, p.machine.idMap())
+		return ipc.Errorf(ipc.CodeRequirement, "open sandbox %q: its files use the id map %q, and this runner uses %q", p.id, rec.Map, p.machine.idMap())
 	}
 	return waitEnd(rec.Init)
 }
@@ -152,7 +152,7 @@ func (p *persistent) keeps(what string) error {
 	case p.ending:
 		return p.endedErr(what)
 	}
-	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not kept: %v", what, p.id, p.why)
+	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not on disk: %v", what, p.id, p.why)
 }
 
 // takeNotice returns the notice, only once.

@@ -25,7 +25,7 @@ type pid1 struct {
 	mounts *os.File // its mount namespace
 	peer   *ipc.Peer
 
-	// What was verified while the sandbox was made, for the receipt.
+	// Facts that were verified while the sandbox was made, for the receipt.
 	start      receipt.Start
 	facts      pid1api.Facts
 	namespaces []runner.Layer

@@ -18,9 +18,9 @@ func TestSecretsUnlike(t *testing.T) {
 	}{
 		"none":  {nil, ""},
 		"same":  {[]runner.Secret{has}, ""},
-		"value": {[]runner.Secret{{Name: "T", Value: "other", Host: "a.example"}}, "secret T: started with another value, host or header"},
-		"host":  {[]runner.Secret{{Name: "T", Value: "hidden", Host: "b.example"}}, "secret T: started with another value, host or header"},
-		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: started without it"},
+		"value": {[]runner.Secret{{Name: "T", Value: "other", Host: "a.example"}}, "secret T: the sandbox was started with another value, host or header"},
+		"host":  {[]runner.Secret{{Name: "T", Value: "hidden", Host: "b.example"}}, "secret T: the sandbox was started with another value, host or header"},
+		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: the sandbox was started without it"},
 	} {
 		err := s.hasSecrets(row.asked)
 		if (err == nil) != (row.want == "") || err != nil && (ipc.AsError(err).Code != ipc.CodeInvalid || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden")) {

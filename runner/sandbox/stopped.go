@@ -26,7 +26,7 @@ func take(d *store.Store, id string) (*store.Dir, store.Record, error) {
 func waitEnd(init store.Process) error {
 	for deadline := time.Now().Add(initTimeout); init.Alive(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			return ipc.Errorf(ipc.CodeBusy, "take sandbox: its PID 1 is process %d", init.PID)
+			return ipc.Errorf(ipc.CodeBusy, "open sandbox: its PID 1 still runs as process %d", init.PID)
 		}
 	}
 	return nil
@@ -35,14 +35,14 @@ func waitEnd(init store.Process) error {
 // ErrStopped returns the error for using a sandbox that has no processes of this runner.
 func ErrStopped(rec store.Record) error {
 	if rec.Snapshot {
-		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
-		err.Hint = "demesne fork ID makes a sandbox of it"
+		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot: only its forks can run", rec.Info.ID)
+		err.Hint = "demesne fork ID makes a sandbox from it"
 		return err
 	}
 	if rec.Info.State == runner.Running {
 		return ipc.Errorf(ipc.CodeBusy, "open sandbox %q: %w", rec.Info.ID, store.ErrBusy)
 	}
-	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
+	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it is stopped", rec.Info.ID)
 }
 
 // StopOther ends the processes that a sandbox has in another runner, if any, and removes its files unless keepFiles is

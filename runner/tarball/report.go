@@ -20,7 +20,7 @@ const maxSizes = 1 << 44
 // Errors of a copy, besides those of the file system.
 var (
 	ErrTooLarge = errors.New("too large")
-	ErrBadName  = errors.New("name leads outside")
+	ErrBadName  = errors.New("name leads out of the directory")
 )
 
 // A LimitError is an [ErrTooLarge] that names the limit.

@@ -132,7 +132,7 @@ type Entry struct{ Name, Text string }
 // UnknownError means that a program has no such verb.
 type UnknownError struct{ Name string }
 
-func (e *UnknownError) Error() string { return fmt.Sprintf("command %q: not known", e.Name) }
+func (e *UnknownError) Error() string { return fmt.Sprintf("unknown command %q", e.Name) }
 
 // Find returns the command of a verb.
 func (p *Program) Find(verb string) (*Command, error) {
@@ -151,7 +151,7 @@ func (p *Program) command(verb string) *Command {
 	return nil
 }
 
-// unknown returns an error for a word that is none of words.
+// unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
 	if n := suggest.Nearest(name, words); n != "" {

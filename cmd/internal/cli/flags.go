@@ -127,7 +127,7 @@ func (fs Flags) find(is func(*Flag) bool) *Flag {
 }
 
 func (fs Flags) unknown(name string) error {
-	err := fmt.Errorf("flag %s: not known", name)
+	err := fmt.Errorf("flag %s: unknown", name)
 	var names []string
 	for _, f := range fs {
 		if f.Long != "" {

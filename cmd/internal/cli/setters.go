@@ -41,7 +41,7 @@ func OneOf(s string, words []string) error {
 	if slices.Contains(words, s) {
 		return nil
 	}
-	err := fmt.Errorf("not known (known: %s)", strings.Join(words, ", "))
+	err := fmt.Errorf("unknown (known: %s)", strings.Join(words, ", "))
 	if n := suggest.Nearest(s, words); n != "" {
 		return Hinted(err, "did you mean %s?", n)
 	}

@@ -110,7 +110,7 @@ func Duration(to *time.Duration) func(string) error {
 			return errors.New("not a duration (such as 30s, 5m, 1h30m)")
 		}
 		if d <= 0 {
-			return errors.New("not more than zero")
+			return errors.New("must be more than zero")
 		}
 		*to = d
 		return nil

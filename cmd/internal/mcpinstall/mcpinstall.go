@@ -22,7 +22,7 @@ import (
 )
 
 // ErrUnknown means that no client has the given name.
-var ErrUnknown = errors.New("not known")
+var ErrUnknown = errors.New("unknown")
 
 // Server is the name of demesne's entry.
 const Server = "demesne"
@@ -156,7 +156,7 @@ func read(path string) (real, text string, there bool, err error) {
 	real, err = filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if to, err := os.Readlink(path); err == nil {
-			return path, "", false, fmt.Errorf("%q is a link to %q, which is not there", path, to)
+			return path, "", false, fmt.Errorf("%q is a link to %q, which does not exist", path, to)
 		}
 		return path, "", false, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 // errTable is the reason for leaving a file unchanged: without a TOML editor the end of such an entry is
 // unknown.
-var errTable = errors.New("has mcp_servers in a form that nothing can be added to, or a server of that name: change it by hand")
+var errTable = errors.New("has mcp_servers as an inline table, or an entry of that name: edit it by hand")
 
 // codexTOML returns codex's entry. It raises the timeout of calls, whose default is some minutes.
 func codexTOML(program string) string {

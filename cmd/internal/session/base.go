@@ -160,7 +160,7 @@ func NamedImage(ref imageref.Ref, err error) error {
 	if unknown.Near != "" {
 		maybe = fmt.Sprintf("did you mean %q? ", unknown.Near)
 	}
-	return &unknownError{fmt.Sprintf("image %q: not known (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", ")), unknown}
+	return &unknownError{fmt.Sprintf("image %q: unknown (%sknown: %s)", ref.Given, maybe, strings.Join(unknown.Known, ", ")), unknown}
 }
 
 // unknownError is an images.UnknownError whose text lists the known names.

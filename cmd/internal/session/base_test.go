@@ -72,7 +72,7 @@ func TestFindUnknown(t *testing.T) {
 	open := func() (*images.Client, error) { return &images.Client{Store: store, Program: "/nonexistent"}, nil }
 	g, err := New(Options{Images: open}).findBase(t.Context(), parse(t, "pyhton"), "", nil)
 	g.release()
-	if err == nil || !strings.Contains(err.Error(), `image "pyhton": not known (did you mean "python"? known: host, `) {
+	if err == nil || !strings.Contains(err.Error(), `image "pyhton": unknown (did you mean "python"? known: host, `) {
 		t.Errorf("%v", err)
 	}
 	if _, err := New(Options{Images: open}).findBase(t.Context(), parse(t, "debian:12"), images.PullNever, nil); !errors.Is(err, images.ErrNotFound) {

@@ -194,7 +194,7 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 		return err
 	})
 	if err == nil && id == "" {
-		err = ipc.Errorf(ipc.CodeNoSuchSandbox, "key %q: no sandbox has it", key)
+		err = ipc.Errorf(ipc.CodeNoSuchSandbox, "key %q: no sandbox has this key", key)
 	}
 	return id, err
 }

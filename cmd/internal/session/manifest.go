@@ -121,7 +121,7 @@ func (m *manifestMaker) entry(e safewalk.Entry) (more bool) {
 }
 
 // errMuch means that a file is larger than the remaining bound.
-var errMuch = errors.New("too much")
+var errMuch = errors.New("too large")
 
 func sumFile(e safewalk.Entry, most int64) (manifestFile, error) {
 	f, err := e.Open()
@@ -225,7 +225,7 @@ func parseManifest(r io.Reader) (*Manifest, error) {
 		return nil, err
 	}
 	if m.Version != 1 {
-		return nil, fmt.Errorf("version %d is not known here", m.Version)
+		return nil, fmt.Errorf("unknown version %d", m.Version)
 	}
 	for _, f := range m.Files {
 		if !filepath.IsLocal(f.Path) || strings.ContainsRune(f.Path, 0) {
@@ -260,7 +260,7 @@ func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 		}
 	}
 	if now.Uncovered != m.Uncovered {
-		lines = append(lines, fmt.Sprintf("uncovered: %d, and there were %d", now.Uncovered, m.Uncovered))
+		lines = append(lines, fmt.Sprintf("uncovered files: %d, earlier %d", now.Uncovered, m.Uncovered))
 	}
 	return lines, nil
 }

@@ -91,7 +91,7 @@ func (s *Service) freshOut(o *outDir) error {
 
 // elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
-	return WithHint(err, "--out DIR names a directory for this one, $DEMESNE_OUTPUT_ROOT the place of all")
+	return WithHint(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
 }
 
 // outName returns a name for an output directory. It is unique, and sorts by time.
@@ -208,7 +208,7 @@ func writableDir(path string) (string, error) {
 func Printable(names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
-			return WithHint(fmt.Errorf("%q is not UTF-8", n), "name a directory above it; what is in that may have such names")
+			return WithHint(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ func (s *Service) roomFor(ctx context.Context, id string) error {
 	}
 	if err == nil && n > most {
 		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
-			"demesne rm ID removes one of those that demesne ls lists; $"+varSandboxes+" is how many there may be")
+			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
 	}
 	if err != nil {
 		s.conn.remove(id)
@@ -79,7 +79,7 @@ func number(getenv func(string) string, variable string, fallback int) (int, err
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s %q: not a number from 1 on", variable, v)
+		return 0, fmt.Errorf("%s %q: not a number of at least 1", variable, v)
 	}
 	return n, nil
 }
@@ -116,9 +116,9 @@ func withCopyHint(err error) error {
 	switch {
 	case !errors.As(err, &e):
 	case e.Of == tarball.OfBytes:
-		return WithHint(err, "$"+varCopyBytes+" is how many bytes one copy may have")
+		return WithHint(err, "$"+varCopyBytes+" sets the maximum of bytes in one copy")
 	case e.Of == tarball.OfEntries:
-		return WithHint(err, "$"+varCopyFiles+" is how many files and directories one copy may have")
+		return WithHint(err, "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
 	}
 	return err
 }

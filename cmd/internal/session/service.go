@@ -170,7 +170,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = WithHint(fmt.Errorf("image %q: %w", name, err), "$DEMESNE_DEFAULT_IMAGE named it")
+		err = WithHint(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }
