@@ -20,7 +20,7 @@ func TestSessionKey(t *testing.T) {
 	}
 	b.must("stop", id)
 	r := b.demesne("run", "--key", "my/key", "--", "cat", "/root/f")
-	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
+	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again with its files") {
 		t.Errorf("after a stop: %+v", r)
 	}
 	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
@@ -78,7 +78,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 	}
 	b.refused(t, "--key", "run", "--replace", "--", "true")
 	r := b.demesne("run", "--key", "k", "--pids", "90", "--replace", "--json", "-c", "cat /root/f; echo new > /root/f")
-	if r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) || !strings.Contains(r.stdout, `"stdout": ""`) || !strings.Contains(r.stderr, "was removed with its files") {
+	if r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) || !strings.Contains(r.stdout, `"stdout": ""`) || !strings.Contains(r.stderr, "removed the sandbox with the key") {
 		t.Errorf("run --replace: %+v", r)
 	}
 	other := strings.TrimSpace(b.must("ls", "-q"))
