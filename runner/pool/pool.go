@@ -13,7 +13,7 @@
 // keep the runner alive.
 //
 // A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
-// by one each time a request finds none, while the pool has room. A new shape takes its room from the least recently
+// by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the least recently
 // requested one. A pool makes one sandbox at a time, and none while that would delay a caller, see [Load].
 //
 // The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
@@ -29,8 +29,12 @@ import (
 	"demesne/runner"
 )
 
-// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
-const maxAge = 5 * time.Minute
+const (
+	// delay is the time between the end of a sandbox and the making of a prepared one. Its caller has left by then.
+	delay = 5 * time.Millisecond
+	// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
+	maxAge = 5 * time.Minute
+)
 
 // Callbacks are the functions of a pool's owner.
 type Callbacks[S any] struct {
@@ -50,7 +54,6 @@ type Pool[S any] struct {
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last
 	pending bool        // refill is scheduled
-	wanted  time.Time   // when pending was set
 	closed  bool
 }
 
@@ -92,13 +95,12 @@ func (p *Pool[S]) Take(shape string, rest runner.Spec) (s S, ok bool) {
 	}
 }
 
-// Refill schedules the making of prepared sandboxes, for the case that the runner lingers. It does not start at
-// once: beside a command it would cost that command more time than the next one gains.
+// Refill schedules the making of prepared sandboxes, for the case that the runner lingers.
 func (p *Pool[S]) Refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending && p.lacking() != nil {
-		p.pending, p.wanted = true, time.Now()
+		p.pending = true
 		time.AfterFunc(delay, p.refill)
 	}
 }
@@ -117,7 +119,7 @@ func (p *Pool[S]) refill() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending = p.Load.delays(time.Now(), p.wanted) && p.lacking() != nil; p.pending {
+	if p.pending = p.Load.delays() && p.lacking() != nil; p.pending {
 		time.AfterFunc(delay, p.refill)
 	}
 }
@@ -127,7 +129,7 @@ func (p *Pool[S]) begin() *prepared[S] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sh := p.lacking()
-	if p.closed || sh == nil || p.Load.delays(time.Now(), p.wanted) || p.Scarce() {
+	if p.closed || sh == nil || p.Load.delays() || p.Scarce() {
 		return nil
 	}
 	one := &prepared[S]{shape: sh, made: make(chan struct{})}
@@ -197,13 +199,24 @@ func (p *Pool[S]) take(key string, spec runner.Spec) (one, unfit *prepared[S]) {
 	}
 	if len(sh.list) > 0 {
 		one, sh.list = sh.list[0], sh.list[1:]
-	} else {
+	}
+	if one == nil || !one.isMade() {
 		unfit = p.grow(sh)
 	}
 	if sh.want > 0 {
 		p.shapes = append(p.shapes, sh)
 	}
 	return one, unfit
+}
+
+// isMade reports whether s and err are known.
+func (one *prepared[S]) isMade() bool {
+	select {
+	case <-one.made:
+		return true
+	default:
+		return false
+	}
 }
 
 // grow raises sh.want by one if the pool permits it. sh is not in the list.

@@ -4,15 +4,32 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"demesne/runner"
 )
 
-// fill adds the sandboxes that p lacks, as if they had been made.
-func (p *Pool[S]) fill() {
+// begun adds the sandboxes that p lacks, as if they were being made.
+func (p *Pool[S]) begun() {
 	for sh := p.lacking(); sh != nil; sh = p.lacking() {
 		sh.list = append(sh.list, &prepared[S]{shape: sh, made: make(chan struct{})})
+	}
+}
+
+// fill adds the sandboxes that p lacks, as if they had been made.
+func (p *Pool[S]) fill() {
+	had := map[*prepared[S]]bool{}
+	for _, sh := range p.shapes {
+		for _, one := range sh.list {
+			had[one] = true
+		}
+	}
+	p.begun()
+	for _, sh := range p.shapes {
+		for _, one := range sh.list {
+			if !had[one] {
+				close(one.made)
+			}
+		}
 	}
 }
 
@@ -31,12 +48,13 @@ func TestPoolTake(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		most  int
-		takes string // shapes to take; f is no shape but a call of fill
+		takes string // shapes to take; f and m are no shapes but calls of fill and begun
 		want  string
 		gone  int // number of sandboxes that made room
 	}{
 		{"a miss", 4, "a", "a 0/1", 0},
 		{"a hit", 4, "afa", "a 0/1", 0},
+		{"one in the making", 4, "ama", "a 0/2", 0},
 		{"two misses", 4, "aa", "a 0/2", 0},
 		{"many misses", 2, "aaaaaa", "a 0/2", 0},
 		{"two shapes", 4, "ab", "a 0/1, b 0/1", 0},
@@ -50,8 +68,12 @@ func TestPoolTake(t *testing.T) {
 	} {
 		p, gone := &Pool[int]{Max: c.most}, 0
 		for _, key := range strings.Split(c.takes, "") {
-			if key == "f" {
+			switch key {
+			case "f":
 				p.fill()
+				continue
+			case "m":
+				p.begun()
 				continue
 			}
 			if _, unfit := p.take(key, runner.Spec{}); unfit != nil {
@@ -69,7 +91,7 @@ func TestPoolOldestFirst(t *testing.T) {
 	p := &Pool[int]{Max: 2}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
-	p.fill()
+	p.begun()
 	first := p.shapes[0].list[0]
 	if sp, _ := p.take("a", runner.Spec{}); sp != first || fmt.Sprint(p) != "a 1/2" {
 		t.Errorf("%p of %v, not %p", sp, p, first)
@@ -82,7 +104,7 @@ func TestPoolEnd(t *testing.T) {
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.take("b", runner.Spec{})
-	p.fill()
+	p.begun()
 	a, b := p.shapes[0], p.shapes[1]
 	failed := b.list[0]
 	failed.err = fmt.Errorf("no")
@@ -103,26 +125,16 @@ func TestPoolEnd(t *testing.T) {
 	}
 }
 
-// TestPoolLoad checks that no sandbox is prepared while a caller waits, but that commands cannot postpone
-// it forever.
+// TestPoolLoad checks that no sandbox is prepared while a caller waits for one.
 func TestPoolLoad(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		name            string
-		busy            int
-		command, wanted time.Duration // time since then
-		want            bool
-	}{
-		{"nothing goes on", 0, time.Hour, delay, false},
-		{"a sandbox is being made", 1, time.Hour, delay, true},
-		{"a command was just started", 0, delay / 2, delay, true},
-		{"a command was started a while ago", 0, delay, delay, false},
-		{"commands come all the time", 0, 0, patience, false},
-		{"commands come all the time, and sandboxes", 1, 0, patience, true},
-	} {
-		l := &Load{busy: c.busy, command: now.Add(-c.command)}
-		if got := l.delays(now, now.Add(-c.wanted)); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+	var l Load
+	first, second := l.Building(), l.Building()
+	first()
+	if !l.delays() {
+		t.Error("a caller waits, and a sandbox is prepared")
+	}
+	second()
+	if l.delays() {
+		t.Error("no caller waits, and no sandbox is prepared")
 	}
 }

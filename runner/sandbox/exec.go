@@ -110,7 +110,6 @@ func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 	s.commands.running[x.id] = x
 	s.idle.wake()
 	s.lease.used()
-	s.machine.Load.Commanded()
 	s.env.Results.add(x)
 	return x, nil
 }
