@@ -135,7 +135,7 @@ func TestSessionKeyRace(t *testing.T) {
 			switch id, told := strings.TrimSpace(outs[i].String()), errs[i].String(); {
 			case id != "" && told == "":
 				ids[id], won[i%2] = true, won[i%2]+1
-			case id != "" || !strings.Contains(told, "pids: made with"):
+			case id != "" || !strings.Contains(told, "pids: created with"):
 				t.Errorf("caller %d: %q, %q", i, id, told)
 			}
 		}
