@@ -28,9 +28,9 @@ func TestEgressSecretLive(t *testing.T) {
 			}
 		}
 		bare := n.create("--share", "mcp", "--allow-domain", "vault.test")
-		refused("a secret for a live sandbox", "secret TOKEN: started without it", exec(secret, bare, "-c", "echo ran"))
-		refused("the same in turn", "secret TOKEN: started without it", exec(append([]string{"--queue"}, secret...), bare, "-c", "echo ran"))
-		refused("without a network", "secret TOKEN: started without it", exec(secret, n.create(), "-c", "echo ran"))
+		refused("a secret for a live sandbox", "secret TOKEN: the sandbox was started without it", exec(secret, bare, "-c", "echo ran"))
+		refused("the same in turn", "secret TOKEN: the sandbox was started without it", exec(append([]string{"--queue"}, secret...), bare, "-c", "echo ran"))
+		refused("without a network", "secret TOKEN: the sandbox was started without it", exec(secret, n.create(), "-c", "echo ran"))
 		os.RemoveAll(n.home + "/.demesne/turns") // directory of the line of waiting commands
 		// Follow the hint of the refusal.
 		n.must("stop", bare)
@@ -40,9 +40,9 @@ func TestEgressSecretLive(t *testing.T) {
 		if r := exec(secret, bare, "-c", "echo again"); r.stdout != "again\n" || r.stderr != "" {
 			n.Errorf("the same secret a second time: %+v", r)
 		}
-		refused("another value", "secret TOKEN: started with another value, host or header", exec([]string{"--secret", "TOKEN=env:OTHER", "--secret-for", "TOKEN=vault.test:Authorization"}, bare, "-c", "true"))
-		refused("another host", "secret TOKEN: started with another value, host or header", exec([]string{"--secret", "TOKEN", "--secret-for", "TOKEN=other.test"}, bare, "-c", "true"))
-		refused("one more", "secret OTHER: started without it", exec(append([]string{"--secret", "OTHER", "--secret-for", "OTHER=vault.test"}, secret...), bare, "-c", "true"))
+		refused("another value", "secret TOKEN: the sandbox was started with another value, host or header", exec([]string{"--secret", "TOKEN=env:OTHER", "--secret-for", "TOKEN=vault.test:Authorization"}, bare, "-c", "true"))
+		refused("another host", "secret TOKEN: the sandbox was started with another value, host or header", exec([]string{"--secret", "TOKEN", "--secret-for", "TOKEN=other.test"}, bare, "-c", "true"))
+		refused("one more", "secret OTHER: the sandbox was started without it", exec(append([]string{"--secret", "OTHER", "--secret-for", "OTHER=vault.test"}, secret...), bare, "-c", "true"))
 
 		kept := n.create(append([]string{"--share", "mcp", "--name", "kept", "--allow-domain", "vault.test"}, secret...)...)
 		n.must("fork", "--name", "twig", kept)
@@ -54,7 +54,7 @@ func TestEgressSecretLive(t *testing.T) {
 		if r := exec(nil, kept, "-c", "true"); r.stderr != "" {
 			n.Errorf("it is said twice: %+v", r)
 		}
-		refused("too late", "secret TOKEN: started without it", exec(secret, kept, "-c", "true"))
+		refused("too late", "secret TOKEN: the sandbox was started without it", exec(secret, kept, "-c", "true"))
 		n.must("stop", kept)
 		n.file("up", "x", 0o644)
 		if r := n.demesne("cp", n.dir+"/up", "kept:/tmp/"); !strings.Contains(r.stderr, lacks) {
@@ -75,7 +75,7 @@ func TestEgressSecretLive(t *testing.T) {
 		key := []string{"run", "--key", "k", "--allow-domain", "vault.test"}
 		n.must(append(key, "-c", "echo kept > /root/f")...)
 		withSecret := append(append([]string{}, key...), secret...)
-		refused("run --key", "secret TOKEN: started without it", n.demesne(append(withSecret, "-c", "true")...))
+		refused("run --key", "secret TOKEN: the sandbox was started without it", n.demesne(append(withSecret, "-c", "true")...))
 		n.must("stop", strings.Fields(n.must("ls", "-q"))[4])
 		if r := n.demesne(append(withSecret, "-c", "cat /root/f; "+use("Keyed"))...); !strings.HasPrefix(r.stdout, "kept\n") || !n.heard("vault.test got Keyed "+canary) {
 			n.Errorf("run --key after a stop: %+v, %q", r, n.seen)

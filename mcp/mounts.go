@@ -97,7 +97,7 @@ func (m Mounts) allows(real string) bool {
 		(m.outputs == "" || !m.touches(real, m.outputs))
 }
 
-// touches reports whether real overlaps place and the operator did not name place, or a directory inside it, as a
+// touches reports whether real overlaps place, unless the operator named place or a directory inside it as a
 // root.
 func (m Mounts) touches(real, place string) bool {
 	switch {

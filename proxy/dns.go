@@ -37,7 +37,7 @@ func (p *Proxy) serveDNS(c io.Closer, s *dns.Server) error {
 	return err
 }
 
-// closer hides that c is a net.Conn too, as a net.Conn counts against the connection limit.
+// closer wraps c without its other methods, because a net.Conn would count against the connection limit.
 type closer struct{ io.Closer }
 
 // resolver is a dns.Handler that answers from a proxy.

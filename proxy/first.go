@@ -62,8 +62,8 @@ func classify(b []byte, end bool) kind {
 	return httpKind // the HTTP server refuses it
 }
 
-// bytesIn is a set of bytes. A client may send a line byte by byte, and each of them has the whole line classified
-// again, so looking a byte up must be fast.
+// bytesIn is a set of bytes. A client may send a line byte by byte, and each byte makes the proxy classify the whole
+// line again. So a look-up must be fast.
 type bytesIn [256]bool
 
 func bytesOf(s string) (set bytesIn) {

@@ -56,7 +56,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && exists(abs) {
-			return runner.Input{}, errors.New("is a symbolic link to nothing")
+			return runner.Input{}, errors.New("is a dangling symbolic link")
 		}
 		return runner.Input{}, reason(err)
 	}

@@ -108,7 +108,7 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("parse manifest: blob %s: a size of %d bytes", d.Digest, d.Size)
 		}
 		if n, ok := sizes[d.Digest]; ok && n != d.Size {
-			return fmt.Errorf("parse manifest: blob %s: two sizes", d.Digest)
+			return fmt.Errorf("parse manifest: blob %s: listed with two sizes", d.Digest)
 		}
 		sizes[d.Digest] = d.Size
 	}

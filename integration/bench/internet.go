@@ -59,7 +59,7 @@ type findings struct {
 // onInternet is the process that internet starts in the namespaces.
 func onInternet(args []string) error {
 	if len(args) != 3 {
-		return fmt.Errorf("internet is for bench itself")
+		return fmt.Errorf("internet: only bench calls this command")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)

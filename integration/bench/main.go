@@ -38,7 +38,7 @@ func main() {
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
 	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, mcp or peers")
-	at := flag.String("at", "/var/tmp", "directory whose file system sandboxes are kept on")
+	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
 	if err == nil {

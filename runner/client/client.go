@@ -353,5 +353,5 @@ func (s *Sandbox) Account(ctx context.Context) error {
 	return err
 }
 
-// Stop ends all processes of the sandbox and removes its files.
+// Remove ends all processes of the sandbox and removes its files.
 func (s *Sandbox) Remove(ctx context.Context) error { return s.client.Remove(ctx, s.ID) }

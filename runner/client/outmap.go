@@ -45,8 +45,8 @@ func (o *outMap) accept(ns, self *os.File) {
 	o.ns = ns
 }
 
-// get returns the namespace, which stays the outMap's. hand is a descriptor of it for the runner, which the caller
-// closes, or nil if the runner has it.
+// get returns the namespace; the outMap still owns it. hand is a descriptor of the namespace for the runner, or nil if
+// the runner has one. The caller closes hand.
 func (o *outMap) get() (ns, hand *os.File, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

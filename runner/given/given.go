@@ -56,7 +56,7 @@ type Dir struct {
 	Since   time.Time `json:"since"` // by its file system's clock; zero: unknown
 	Access  []byte    `json:"access,omitempty"`
 	Default []byte    `json:"default,omitempty"`
-	// Restore requests that the mode be restored: it is changed while the sandbox lives.
+	// Restore means that the mode changes for the sandbox's lifetime and must be restored.
 	Restore bool `json:"restore,omitempty"`
 	// Shown says that ids inside equal ids on the host. Files of Owner may then be the sandbox's or not.
 	Shown bool `json:"shown,omitempty"`

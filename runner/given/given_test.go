@@ -130,8 +130,8 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestForged checks that records have no effect that real root's runner could make in its directory: one that the
-// caller does not own, a link to one that the caller does own, and a file of the caller's that is no record.
+// TestForged checks that forged records in a directory that real root's runner can write to have no effect: a record
+// that the caller does not own, a link to one that it owns, and a file of the caller that is not a record.
 func TestForged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // the test takes two users

@@ -96,7 +96,7 @@ func pidsMax(l runner.Limits) []write {
 
 func quota(cpus float64) int64 { return int64(math.Round(cpus * cpuPeriod)) }
 
-// plain returns a reader of a number that subtracts added, the amount added to the caller's value.
+// plain returns a reader of a setting. It subtracts added, which the runner added to the caller's value.
 func plain(file string, added int64) func(*cgroup.Dir) (string, error) {
 	return func(d *cgroup.Dir) (string, error) {
 		text, err := d.Read(file)

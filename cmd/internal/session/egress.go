@@ -16,8 +16,8 @@ import (
 )
 
 // EgressProgram reads policy files and the mirrors that this host's tools are configured to use. It is another
-// program because its parsers would slow down every run without a network. Rules of names alone go to the runner as
-// they are, and do not start it.
+// program because its parsers would slow down every run without a network. Plain allow and deny rules go to
+// the runner unchanged, without this program.
 const EgressProgram = "demesne-proxy"
 
 // NoEgress is the mode without rules, and the default.

@@ -260,7 +260,7 @@ func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 		}
 	}
 	if now.Uncovered != m.Uncovered {
-		lines = append(lines, fmt.Sprintf("uncovered files: %d, earlier %d", now.Uncovered, m.Uncovered))
+		lines = append(lines, fmt.Sprintf("uncovered files: %d, in the manifest %d", now.Uncovered, m.Uncovered))
 	}
 	return lines, nil
 }

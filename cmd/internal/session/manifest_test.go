@@ -91,8 +91,8 @@ func TestDifferences(t *testing.T) {
 		{func(d string) error { return os.WriteFile(d+"/a", []byte("One"), 0o644) }, `changed "a"`},
 		{func(d string) error { return os.Remove(d + "/sub/c") }, `missing "sub/c"`},
 		{func(d string) error { return os.WriteFile(d+"/new", nil, 0o644) }, `new "new"`},
-		{func(d string) error { return os.Symlink("a", d+"/link") }, `uncovered files: 1, earlier 0`},
-		{func(d string) error { return errors.Join(os.Remove(d+"/a"), os.Symlink("sub/b", d+"/a")) }, `missing "a", uncovered files: 1, earlier 0`},
+		{func(d string) error { return os.Symlink("a", d+"/link") }, `uncovered files: 1, in the manifest 0`},
+		{func(d string) error { return errors.Join(os.Remove(d+"/a"), os.Symlink("sub/b", d+"/a")) }, `missing "a", uncovered files: 1, in the manifest 0`},
 	} {
 		dir, root := directory(t)
 		m := made(t, root)
