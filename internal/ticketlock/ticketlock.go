@@ -152,8 +152,8 @@ func (t *Turn) Leave() {
 	t.fifo.Close()
 }
 
-// Count returns the number of turns of that name. It includes turns of killed processes that no process has waited
-// for since.
+// Count returns the number of turns of that name. The turn of a killed process counts until another process waits
+// behind it.
 func Count(dir, name string) (int, error) {
 	t := Turn{dir: dir, name: name}
 	all, err := t.all()
