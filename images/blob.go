@@ -65,7 +65,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 		return nil, err
 	}
 	if err = w.resume(); err == nil {
-		err = (&Space{Dir: s.dir}).Take(w.size - w.n)
+		err = (&Space{Dir: s.dir}).take(w.size - w.n)
 	}
 	if err != nil {
 		w.full = noSpace(err)
@@ -110,7 +110,7 @@ func (w *BlobWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.size-w.n {
 		return 0, fmt.Errorf("write blob %s: %w: longer than %d bytes", w.digest, ErrCorrupt, w.size)
 	}
-	n, err := 0, w.space.Take(int64(len(p)))
+	n, err := 0, w.space.take(int64(len(p)))
 	if err == nil {
 		n, err = w.f.Write(p)
 	}

@@ -21,8 +21,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ErrMirror is the error for a URL that does not name a server.
-var ErrMirror = errors.New("not the URL of a server")
+// errMirror is the error for a URL that does not name a server.
+var errMirror = errors.New("not the URL of a server")
 
 // Tool is a program whose configuration names servers.
 type Tool struct {
@@ -73,14 +73,14 @@ func (t Tool) rules(urls []string, err error) ([]policy.Rule, error) {
 func mirror(s string) (r policy.Rule, ok bool, err error) {
 	u, err := url.Parse(strings.TrimPrefix(s, "sparse+"))
 	if err != nil {
-		return r, false, ErrMirror // err would quote credentials
+		return r, false, errMirror // err would quote credentials
 	}
 	port := map[string]string{"https": "443", "http": "80", "mirror+http": "80", "mirror+https": "443"}[u.Scheme]
 	switch {
 	case u.Host == "" && u.Scheme != "":
 		return r, false, nil // file:/…, cdrom:…
 	case port == "":
-		return r, false, fmt.Errorf("%w: scheme %.20q", ErrMirror, u.Scheme)
+		return r, false, fmt.Errorf("%w: scheme %.20q", errMirror, u.Scheme)
 	case u.Port() != "":
 		port = u.Port()
 	}

@@ -24,8 +24,8 @@ import (
 const (
 	// RequestMax bounds a request, and so the size of a write, in bytes of JSON.
 	RequestMax = 48 << 20
-	// AnswerMax bounds an answer, in bytes of JSON.
-	AnswerMax = 4 << 20
+	// answerMax bounds an answer, in bytes of JSON.
+	answerMax = 4 << 20
 	// ReadMax bounds the text or the bytes of a file in one answer.
 	ReadMax = 256 << 10
 )
@@ -215,12 +215,12 @@ var ErrAnswer = errors.New("the sandbox sent no answer")
 
 // ReadAnswer reads an answer. It returns the answer's Error as an error.
 func ReadAnswer(r io.Reader) (*Answer, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, AnswerMax+1))
+	raw, err := io.ReadAll(io.LimitReader(r, answerMax+1))
 	if err != nil {
 		return nil, err
 	}
 	var a Answer
-	if len(raw) > AnswerMax || json.Unmarshal(raw, &a) != nil {
+	if len(raw) > answerMax || json.Unmarshal(raw, &a) != nil {
 		return nil, ErrAnswer
 	}
 	if a.Error != "" {

@@ -30,14 +30,14 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	if err != nil {
 		return err
 	}
-	lock := os.NewFile(FDLock, "lock")
+	lock := os.NewFile(fdLock, "lock")
 	if lock == nil {
 		return errors.New("attend job: not started by Start")
 	}
 	defer lock.Close()
-	unix.CloseOnExec(FDLock)
-	unix.CloseOnExec(FDTurn)
-	turn, err := ticketlock.Adopt(s.queue(), queueName, id, os.NewFile(FDTurn, "turn"))
+	unix.CloseOnExec(fdLock)
+	unix.CloseOnExec(fdTurn)
+	turn, err := ticketlock.Adopt(s.queue(), queueName, id, os.NewFile(fdTurn, "turn"))
 	if err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}

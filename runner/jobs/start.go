@@ -18,8 +18,8 @@ import (
 
 // Descriptors that a job's process inherits: its lock, and its place in the queue.
 const (
-	FDLock = 3
-	FDTurn = 4
+	fdLock = 3
+	fdTurn = 4
 )
 
 // Start writes a job to disk and starts its process: argv followed by the job's id. When Start returns, the job is
@@ -72,7 +72,7 @@ func (s *Store) room() error {
 		return fmt.Errorf("start job: %w", err)
 	}
 	if waiting >= s.Queue {
-		return fmt.Errorf("start job: %w (%d)", ErrFull, waiting)
+		return fmt.Errorf("start job: %w (%d)", errFull, waiting)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	return lock, nil
 }
 
-// launch starts a process in its own session, with files as descriptors from FDLock on. The process's stderr goes to
+// launch starts a process in its own session, with files as descriptors from fdLock on. The process's stderr goes to
 // DIR/log.
 func launch(argv []string, dir string, files ...*os.File) error {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

@@ -21,11 +21,11 @@ import (
 	"strings"
 )
 
-// ErrUnknown means that no client has the given name.
-var ErrUnknown = errors.New("not known")
+// errUnknown means that no client has the given name.
+var errUnknown = errors.New("not known")
 
-// Server is the name of demesne's entry.
-const Server = "demesne"
+// server is the name of demesne's entry.
+const server = "demesne"
 
 // suffix is the suffix of the backup file.
 const suffix = ".before-demesne"
@@ -96,7 +96,7 @@ func Find(name string) (Client, error) {
 			return c, nil
 		}
 	}
-	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, ErrUnknown, strings.Join(Names(), ", "))
+	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, errUnknown, strings.Join(Names(), ", "))
 }
 
 // Text returns the content of a file that holds nothing but the entry.

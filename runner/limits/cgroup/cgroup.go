@@ -109,11 +109,11 @@ func (d *Dir) Key(file, key string) int64 {
 	if err != nil {
 		return 0
 	}
-	return Keyed(text, key)
+	return keyed(text, key)
 }
 
-// Keyed works as [Dir.Key], on text already read.
-func Keyed(text, key string) int64 {
+// keyed works as [Dir.Key], on text already read.
+func keyed(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
 			n, _ := strconv.ParseInt(v, 10, 64)
