@@ -1,4 +1,7 @@
-// Command container is the half of floor that links libcontainer; see package floor.
+//go:build cgo
+
+// This file is the half of floor that links libcontainer: see main.go.
+
 package main
 
 import (
