@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // A BlobWriter writes one blob, and holds an exclusive lock against other processes. The bytes
@@ -50,7 +51,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	f, err := lockFile(ctx, s.partialPath(d.Encoded()), os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
+	f, err := flock.Open(ctx, s.partialPath(d.Encoded()), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +186,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := syncDir(s.path("blobs/sha256")); err != nil {
 		return err
 	}
-	if err := flock(f, syscall.LOCK_SH); err != nil {
+	if err := flock.Lock(f, flock.Shared); err != nil {
 		return err
 	}
 	s.addPin(d, f)
@@ -196,7 +197,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 // replaced: another process may have pinned it, and a pin is on a file, not on a name. The caller
 // has the store's lock.
 func (s *Store) twin(f *os.File, d oci.Digest) bool {
-	there, err := tryLockFile(s.blobPath(d), os.O_RDONLY, syscall.LOCK_SH)
+	there, err := flock.TryOpen(s.blobPath(d), os.O_RDONLY, flock.Shared)
 	if err != nil {
 		return false
 	}

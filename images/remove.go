@@ -8,11 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // Freed lists what a removal removed.
@@ -244,8 +244,8 @@ func (s *Store) eachFile(dir string, do func(name, path string) error) error {
 // removeUnlocked removes a file that no process has locked. It returns the file's size, or -1 if it
 // was not removed.
 func removeUnlocked(path string) (int64, error) {
-	f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_EX)
-	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+	f, err := flock.TryOpen(path, os.O_RDONLY, flock.Exclusive)
+	if errors.Is(err, flock.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
 		return -1, nil
 	}
 	if err != nil {

@@ -372,37 +372,6 @@ func TestLockWaits(t *testing.T) {
 	}
 }
 
-// TestLockReplaced checks that a lock on a removed file does not count.
-func TestLockReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	first, err := tryLockFile(path, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan *os.File)
-	go func() {
-		f, err := lockFile(t.Context(), path, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- f
-	}()
-	os.Remove(path)
-	first.Close()
-	f := <-done
-	defer f.Close()
-	if !isStill(f, path) {
-		t.Error("what is locked is not what the path leads to")
-	}
-	if err := errors.Join(os.Remove(path), os.Symlink("/etc/passwd", path)); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_SH); err == nil {
-		f.Close()
-		t.Error("a link is followed")
-	}
-}
-
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

@@ -13,7 +13,7 @@ import (
 	"demesne/cmd/internal/session/quota"
 	"demesne/cmd/internal/version"
 	"demesne/images/imageref"
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 	"demesne/mcp"
 	"demesne/proxy/preset"
 	"demesne/runner"
@@ -51,7 +51,7 @@ func openDesk() (*session.Service, *jobs.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	line, err := ticketlock.DefaultDir()
+	line, err := flock.QueueDir()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"os"
 	"strconv"
 
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 )
 
 // queueFlag is a flag of exec and, with --key, of run.
@@ -29,10 +29,10 @@ func (j *execution) within(b *box) error {
 }
 
 // joinLine joins the end of a sandbox's queue.
-func joinLine(id string) (*ticketlock.Turn, error) {
-	dir, err := ticketlock.DefaultDir()
+func joinLine(id string) (*flock.Turn, error) {
+	dir, err := flock.QueueDir()
 	if err != nil {
 		return nil, err
 	}
-	return ticketlock.Join(dir, id, strconv.Itoa(os.Getpid()))
+	return flock.JoinQueue(dir, id, strconv.Itoa(os.Getpid()))
 }

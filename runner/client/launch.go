@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/given"
@@ -119,8 +120,8 @@ func (l *launcher) tryLock() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock runner: %w", err)
 	}
-	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
+	switch err := flock.Try(f, flock.Exclusive); {
+	case errors.Is(err, flock.ErrLocked):
 		f.Close()
 		return nil, nil
 	case err != nil:
@@ -131,9 +132,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 			Hint: "XDG_RUNTIME_DIR names another directory, on a file system that has locks",
 		}
 	}
-	a, err1 := f.Stat()
-	b, err2 := os.Stat(path)
-	if err1 != nil || err2 != nil || !os.SameFile(a, b) {
+	if !flock.Leads(path, f) {
 		f.Close()
 		return nil, nil
 	}

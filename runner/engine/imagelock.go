@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/rootfs/layers"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -59,7 +60,7 @@ func (s *sandbox) use() *os.File {
 	if err != nil {
 		return nil
 	}
-	unix.Flock(int(used.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	flock.Try(used, flock.Shared)
 	return used
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 )
 
 // Descriptors that a job's process inherits: its lock, and its place in the queue.
@@ -48,7 +48,7 @@ func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error 
 		return err
 	}
 	defer lock.Close()
-	turn, err := ticketlock.Join(s.queue(), queueName, id)
+	turn, err := flock.JoinQueue(s.queue(), queueName, id)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ const queueName = "jobs"
 
 // room returns ErrFull if the queue is full.
 func (s *Store) room() error {
-	waiting, err := ticketlock.Count(s.queue(), queueName)
+	waiting, err := flock.CountTurns(s.queue(), queueName)
 	if err != nil {
 		return fmt.Errorf("start job: %w", err)
 	}
@@ -87,7 +87,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB),
+		flock.Try(lock, flock.Exclusive),
 		unix.Mkfifo(filepath.Join(dir, "control"), 0o600),
 		unix.Mkfifo(filepath.Join(dir, "alive"), 0o600),
 	)
@@ -134,7 +134,7 @@ func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, 
 		// Gone blocks while the job's process lives. It returns at once if the process has not opened the FIFO yet,
 		// or ended without a result.
 		began := time.Now()
-		ticketlock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
+		flock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
 		if time.Since(began) > pause && ctx.Err() == nil {
 			continue
 		}

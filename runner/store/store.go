@@ -29,8 +29,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/flock"
 	"demesne/runner"
 )
 
@@ -151,7 +150,7 @@ func (d *Store) Take(id string) (*Dir, Record, error) {
 
 // lock locks a directory and verifies that the name still refers to it.
 func (d *Store) lock(name string) (*Dir, error) {
-	f, err := d.open(name, unix.LOCK_EX)
+	f, err := d.open(name, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -163,13 +162,13 @@ func (d *Store) lock(name string) (*Dir, error) {
 	return &Dir{d: d, id: name, lock: f, root: root}, nil
 }
 
-func (d *Store) open(name string, how int) (*os.File, error) {
+func (d *Store) open(name string, how flock.Mode) (*os.File, error) {
 	f, err := d.root.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = flock.Try(f, how)
+	if errors.Is(err, flock.ErrLocked) {
 		err = ErrBusy
 	}
 	if err == nil {
@@ -232,7 +231,7 @@ func (d *Store) Others(ids map[string]bool) []Record {
 		if err != nil || d.expired(name) {
 			continue
 		}
-		f, err := d.open(name, unix.LOCK_SH)
+		f, err := d.open(name, flock.Shared)
 		switch {
 		case errors.Is(err, ErrBusy) && !r.Snapshot:
 			r.Info.State = runner.Running

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 )
 
 // A Part is a staging directory. Its complete content is moved by renames to its place in the parent directory, so a
@@ -55,7 +57,7 @@ func lockPart(parent *os.Root, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = flock.Try(f, flock.Exclusive)
 	var now, then fs.FileInfo
 	if err == nil {
 		now, err = parent.Lstat(name)

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/rootfs/layers"
 	"demesne/runner"
 )
@@ -56,7 +57,7 @@ func Hold(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("hold output directory: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), dir)
-	if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+	if err := flock.Try(f, flock.Shared); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("hold output directory: %w", err)
 	}
@@ -179,7 +180,7 @@ func removeOne(root *os.File, name string) (freed int64, err error) {
 		return 0, err
 	}
 	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Try(dir, flock.Exclusive); err != nil {
 		return 0, err
 	}
 	return layers.RemoveAll(root, name)

@@ -16,7 +16,7 @@ import (
 	"demesne/cmd/internal/session/egress"
 	"demesne/cmd/internal/session/quota"
 	"demesne/images/imageref"
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -137,7 +137,7 @@ func lookAgain(err error) bool {
 // within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
 func (d *Service) within(ctx context.Context, box *client.Sandbox, r backend.Request, w backend.Callbacks, s streams) (*backend.RunResult, error) {
 	if r.Queue {
-		turn, err := ticketlock.Join(d.opts.Turns, box.ID, newUUID())
+		turn, err := flock.JoinQueue(d.opts.Turns, box.ID, newUUID())
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package ticketlock
+package flock
 
 import (
 	"bufio"
@@ -24,9 +24,9 @@ func TestMain(m *testing.M) {
 	var t *Turn
 	var err error
 	if os.Getenv("ADOPT") != "" {
-		t, err = Adopt(dir, "x", "handed", os.NewFile(3, "turn"))
+		t, err = AdoptTurn(dir, "x", "handed", os.NewFile(3, "turn"))
 	} else {
-		t, err = Join(dir, "x", fmt.Sprint("p", os.Getpid()))
+		t, err = JoinQueue(dir, "x", fmt.Sprint("p", os.Getpid()))
 	}
 	if err == nil {
 		fmt.Println("joined")
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func join(t *testing.T, dir, name string) *Turn {
 	t.Helper()
-	n, err := Join(dir, name, "me")
+	n, err := JoinQueue(dir, name, "me")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestOrder(t *testing.T) {
 	for range 50 {
 		line = append(line, join(t, dir, "x"))
 	}
-	if n, err := Count(dir, "x"); n != 50 || err != nil {
+	if n, err := CountTurns(dir, "x"); n != 50 || err != nil {
 		t.Errorf("%d in line: %v", n, err)
 	}
 	other := join(t, dir, "y")
@@ -81,7 +81,7 @@ func TestOrder(t *testing.T) {
 			t.Fatalf("served %v", served)
 		}
 	}
-	if n, _ := Count(dir, "x"); n != 0 {
+	if n, _ := CountTurns(dir, "x"); n != 0 {
 		t.Errorf("%d left in line", n)
 	}
 }
@@ -133,7 +133,7 @@ func TestKilled(t *testing.T) {
 		t.Error(err)
 	}
 	first.Wait()
-	if n, _ := Count(dir, "x"); n != 1 {
+	if n, _ := CountTurns(dir, "x"); n != 1 {
 		t.Errorf("%d in line", n)
 	}
 }
@@ -142,7 +142,7 @@ func TestKilled(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	dir := t.TempDir()
 	first := join(t, dir, "x")
-	handed, err := Join(dir, "x", "handed")
+	handed, err := JoinQueue(dir, "x", "handed")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,21 +164,21 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 	p.Wait()
-	if _, err := Adopt(dir, "x", "nobody", nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := AdoptTurn(dir, "x", "nobody", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestJoinRefuses(t *testing.T) {
 	for _, word := range []string{"", "a.b", "../a", "a/b"} {
-		if _, err := Join(t.TempDir(), word, "w"); err == nil {
+		if _, err := JoinQueue(t.TempDir(), word, "w"); err == nil {
 			t.Errorf("name %q", word)
 		}
-		if _, err := Join(t.TempDir(), "n", word); err == nil {
+		if _, err := JoinQueue(t.TempDir(), "n", word); err == nil {
 			t.Errorf("who %q", word)
 		}
 	}
-	if n, err := Count(filepath.Join(t.TempDir(), "none"), "x"); n != 0 || err != nil {
+	if n, err := CountTurns(filepath.Join(t.TempDir(), "none"), "x"); n != 0 || err != nil {
 		t.Errorf("%d %v", n, err)
 	}
 }

@@ -1,13 +1,4 @@
-// Package ticketlock makes processes that want the same resource wait for each other, in order of arrival. It needs
-// no daemon: a turn is a FIFO in a directory that the processes share,
-//
-//	DIR/lock                    flock(2)ed while a process joins or looks at the others
-//	DIR/NAME.00000007.WHO       a turn, open in the process that has it
-//
-// A turn has come when no turn of that name with a lower number exists. A waiting process reads the FIFO of the
-// turn before its own: a FIFO reports end-of-file to its reader when its last writer exits, for whatever reason. So
-// the turn of a killed process blocks no other, waiting needs no polling, and it costs one descriptor.
-package ticketlock
+package flock
 
 import (
 	"context"
@@ -24,7 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Turn is a place in a queue. It ends with [Turn.Leave], or with the last process that has it open.
+// Turn is a place in a queue of processes that want the same resource. It ends with [Turn.Leave], or with the last
+// process that has it open. The queue needs no daemon: a turn is a FIFO in a directory that the processes share,
+//
+//	DIR/lock                    locked while a process joins or looks at the others
+//	DIR/NAME.00000007.WHO       a turn, open in the process that has it
+//
+// A turn has come when no turn of that name with a lower number exists. A waiting process reads the FIFO of the
+// turn before its own: a FIFO reports end-of-file to its reader when its last writer exits, for whatever reason. So
+// the turn of a killed process blocks no other, waiting needs no polling, and it costs one descriptor.
 type Turn struct {
 	dir, name string
 	number    uint64
@@ -32,8 +31,8 @@ type Turn struct {
 	fifo      *os.File
 }
 
-// DefaultDir returns ~/.demesne/turns.
-func DefaultDir() (string, error) {
+// QueueDir returns ~/.demesne/turns.
+func QueueDir() (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return "", fmt.Errorf("find line: %w", err)
@@ -41,9 +40,9 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".demesne", "turns"), nil
 }
 
-// Join takes the last place in the queue of that name. who identifies the turn, for [Adopt]. Both are one word
+// JoinQueue takes the last place in the queue of that name. who identifies the turn, for [AdoptTurn]. Both are one word
 // without dots and slashes.
-func Join(dir, name, who string) (*Turn, error) {
+func JoinQueue(dir, name, who string) (*Turn, error) {
 	for _, word := range []string{name, who} {
 		if word == "" || strings.ContainsAny(word, "./\x00") {
 			return nil, fmt.Errorf("join line: %q is not one word", word)
@@ -71,8 +70,8 @@ func Join(dir, name, who string) (*Turn, error) {
 	return t, nil
 }
 
-// Adopt returns the turn that another process joined as who, and whose file f it has passed to this process.
-func Adopt(dir, name, who string, f *os.File) (*Turn, error) {
+// AdoptTurn returns the turn that another process joined as who, and whose file f it has passed to this process.
+func AdoptTurn(dir, name, who string, f *os.File) (*Turn, error) {
 	t := &Turn{dir: dir, name: name, fifo: f}
 	err := t.locked(func(all []place) error {
 		for _, p := range all {
@@ -152,9 +151,9 @@ func (t *Turn) Leave() {
 	t.fifo.Close()
 }
 
-// Count returns the number of turns of that name. It includes turns of killed processes that no process has waited
+// CountTurns returns the number of turns of that name. It includes turns of killed processes that no process has waited
 // for since.
-func Count(dir, name string) (int, error) {
+func CountTurns(dir, name string) (int, error) {
 	t := Turn{dir: dir, name: name}
 	all, err := t.all()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -195,10 +194,7 @@ func (t *Turn) locked(f func([]place) error) error {
 		return err
 	}
 	defer lock.Close()
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
+	if err := Lock(lock, Exclusive); err != nil {
 		return err
 	}
 	all, err := t.all()
