@@ -13,6 +13,7 @@ import (
 
 	"demesne/images/oci"
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // A BlobWriter writes one blob, and holds an exclusive lock against other processes. The bytes
@@ -183,7 +184,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
 		return err
 	}
-	if err := syncDir(s.path("blobs/sha256")); err != nil {
+	if err := fsutil.SyncDir(s.path("blobs/sha256")); err != nil {
 		return err
 	}
 	if err := flock.Lock(f, flock.Shared); err != nil {

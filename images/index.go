@@ -12,6 +12,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 const (
@@ -136,7 +137,7 @@ func (s *Store) writeIndex(entries []entry) error {
 	if err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
-	if err := writeFile(s.path(indexFile), b, 0o644); err != nil {
+	if err := fsutil.WriteFile(s.path(indexFile), b, 0o644); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // Errors of a store, for [errors.Is].
@@ -105,7 +106,7 @@ func (s *Store) create() error {
 			return err
 		}
 	}
-	return writeFile(s.path(layoutFile), []byte(layout), 0o644)
+	return fsutil.WriteFile(s.path(layoutFile), []byte(layout), 0o644)
 }
 
 // makeDir makes a directory with mode, and missing parents with 0755, independent of the umask. It
@@ -149,37 +150,3 @@ func (s *Store) path(name string) string        { return filepath.Join(s.dir, na
 func (s *Store) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
 func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
 func (s *Store) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
-
-// writeFile replaces a file atomically. A reader sees the old content or the new, even after a power
-// failure.
-func writeFile(path string, b []byte, mode fs.FileMode) (err error) {
-	dir, name := filepath.Split(path)
-	tmp, err := os.CreateTemp(dir, "."+name+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp.Name())
-		}
-	}()
-	_, err = tmp.Write(b)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes renames and removals in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -369,30 +368,5 @@ func TestLockWaits(t *testing.T) {
 	lock.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	for _, text := range []string{"one", "two"} {
-		if err := writeFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _ := io.ReadAll(f)
-		f.Close()
-		if string(got) != text {
-			t.Errorf("got %q", got)
-		}
-	}
-	if err := writeFile(filepath.Join(dir, "none", "f"), nil, 0o600); err == nil {
-		t.Error("a file without a directory")
-	}
-	if list, _ := os.ReadDir(dir); len(list) != 1 {
-		t.Errorf("left behind: %v", list)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"demesne/cmd/internal/session/egress"
 	"demesne/images"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 	"demesne/runner/client"
 	"demesne/runner/jobs"
 )
@@ -86,7 +87,7 @@ func pruneOld(before time.Time) error {
 	if err != nil {
 		return err
 	}
-	if exists(dir) {
+	if fsutil.Exists(dir) {
 		store, err := jobs.Open(dir)
 		if err != nil {
 			return err

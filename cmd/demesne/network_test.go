@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/internal/fsutil"
 	"demesne/proxy/preset"
 	"demesne/runner"
 )
@@ -81,10 +82,10 @@ func TestTidyLog(t *testing.T) {
 	if os.WriteFile(empty, nil, 0o600) != nil || os.WriteFile(full, []byte("{}\n"), 0o600) != nil {
 		t.Fatal("no files")
 	}
-	if got := tidyLog(empty); got != "" || exists(empty) {
+	if got := tidyLog(empty); got != "" || fsutil.Exists(empty) {
 		t.Errorf("empty: %q", got)
 	}
-	if got := tidyLog(full); got != full || !exists(full) {
+	if got := tidyLog(full); got != full || !fsutil.Exists(full) {
 		t.Errorf("full: %q", got)
 	}
 }

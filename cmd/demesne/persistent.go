@@ -11,6 +11,7 @@ import (
 	"demesne/cmd/internal/session/quota"
 	"demesne/images"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -111,7 +112,7 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 		}
 	}
 	dir, err := client.SandboxRoot()
-	if err != nil || !exists(dir) {
+	if err != nil || !fsutil.Exists(dir) {
 		return release, nil, err
 	}
 	eng, err := a.connect(ctx, client.Options{})

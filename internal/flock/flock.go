@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -91,6 +92,31 @@ func TryOpen(path string, flags int, how Mode) (*os.File, error) {
 		}
 		f.Close()
 	}
+}
+
+// TryDir opens and locks a directory of root. It returns [ErrLocked] if that is locked, and
+// [fs.ErrNotExist] if name leads to another directory by then.
+func TryDir(root *os.Root, name string, how Mode) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = Try(f, how)
+	var now, then fs.FileInfo
+	if err == nil {
+		now, err = root.Lstat(name)
+	}
+	if err == nil {
+		then, err = f.Stat()
+	}
+	if err == nil && !os.SameFile(now, then) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Leads reports whether path leads to f.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // A dir is an open directory of the cache.
@@ -80,4 +81,16 @@ func (d dir) write(name, text string) error {
 	f := os.NewFile(uintptr(fd), d.Name()+"/"+name)
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
+}
+
+// removeLocked removes the directory name of at, which is open as tree and locked by the caller.
+func removeLocked(at dir, name string, tree dir) (freed int64, err error) {
+	freed, err = fsutil.Empty(tree.File)
+	if err != nil {
+		return freed, err
+	}
+	if err := unix.Unlinkat(at.fd(), name, unix.AT_REMOVEDIR); err != nil {
+		return freed, fmt.Errorf("remove %q: %w", name, err)
+	}
+	return freed, nil
 }

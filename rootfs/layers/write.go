@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // poll is the interval at which a writer checks whether another writer of the same layer has finished. A wait in
@@ -87,7 +88,7 @@ func (w *Writer) take() error {
 
 // clear empties the directory and makes the subdirectory for the layer's files.
 func (w *Writer) clear() error {
-	if _, err := empty(w.tree); err != nil {
+	if _, err := fsutil.Empty(w.tree.File); err != nil {
 		return errors.Join(err, w.tree.Close())
 	}
 	err := unix.Mkdirat(w.tree.fd(), fsDir, 0o755)

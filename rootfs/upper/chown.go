@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // settleMost bounds how many changed files one directory may have. Each costs a few microseconds of a walk, and
@@ -201,7 +201,7 @@ func (s *settling) change(fd int, st *unix.Statx_t, d todo) (err error) {
 		err = errors.Join(err, chmod(fd, mode))
 	}
 	for _, key := range d.attrs {
-		if rerr := unix.Removexattr(openat.Path(fd), key); rerr != nil && rerr != unix.ENODATA {
+		if rerr := unix.Removexattr(fsutil.FDPath(fd), key); rerr != nil && rerr != unix.ENODATA {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", key, rerr))
 		}
 	}
@@ -213,7 +213,7 @@ func chmod(fd int, mode uint16) error {
 	bits := uint32(mode &^ unix.S_IFMT)
 	err := unix.Fchmodat(fd, "", bits, unix.AT_EMPTY_PATH)
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL { // before 6.6
-		err = unix.Chmod(openat.Path(fd), bits)
+		err = unix.Chmod(fsutil.FDPath(fd), bits)
 	}
 	if err != nil {
 		return fmt.Errorf("chmod: %w", err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/given"
@@ -84,7 +85,7 @@ func sockaddr(d *runDir) (*unix.SockaddrUnix, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), d.key)}, dir, nil
+	return &unix.SockaddrUnix{Name: fsutil.FDPath(int(dir.Fd())) + "/" + d.key + ".sock"}, dir, nil
 }
 
 func dialRunner(d *runDir) (*os.File, error) {

@@ -163,34 +163,11 @@ func (d *Store) lock(name string) (*Dir, error) {
 }
 
 func (d *Store) open(name string, how flock.Mode) (*os.File, error) {
-	f, err := d.root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	err = flock.Try(f, how)
+	f, err := flock.TryDir(d.root, name, how)
 	if errors.Is(err, flock.ErrLocked) {
-		err = ErrBusy
+		return nil, ErrBusy
 	}
-	if err == nil {
-		err = d.leads(name, f)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func (d *Store) leads(name string, f *os.File) error {
-	a, err := d.root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	b, err := f.Stat()
-	if err == nil && !os.SameFile(a, b) {
-		err = fs.ErrNotExist
-	}
-	return err
+	return f, err
 }
 
 // read returns a sandbox's record, in the state without processes.

@@ -26,7 +26,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/internal/safewalk"
+	"demesne/internal/fsutil"
 )
 
 // Bounds of a manifest's coverage; Uncovered counts the rest.
@@ -76,13 +76,13 @@ func Make(root *os.Root) (*Manifest, error) {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}
 	m := &maker{Manifest: Manifest{Version: 1, Files: []File{}}}
-	missed := safewalk.Walk(root, visitMax, m.entry)
+	missed := fsutil.Walk(root, visitMax, m.entry)
 	m.Uncovered += missed
 	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return &m.Manifest, nil
 }
 
-func (m *maker) entry(e safewalk.Entry) (more bool) {
+func (m *maker) entry(e fsutil.WalkEntry) (more bool) {
 	err := fs.ErrInvalid
 	switch {
 	case e.IsDir():
@@ -102,7 +102,7 @@ func (m *maker) entry(e safewalk.Entry) (more bool) {
 // errMuch means that a file is larger than the remaining bound.
 var errMuch = errors.New("too much")
 
-func sum(e safewalk.Entry, most int64) (File, error) {
+func sum(e fsutil.WalkEntry, most int64) (File, error) {
 	f, err := e.Open()
 	if err != nil {
 		return File{}, err

@@ -19,6 +19,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"demesne/internal/fsutil"
 )
 
 // errUnknown means that no client has the given name.
@@ -183,17 +185,7 @@ func (c Client) changed(p Place, old, program string) (string, error) {
 
 // replace writes the whole content of path atomically, or leaves the file unchanged.
 func replace(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("write configuration: %w", err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if err := fsutil.WriteFile(path, content, mode); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	return nil

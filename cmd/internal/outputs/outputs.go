@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
-	"demesne/rootfs/layers"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -183,5 +183,5 @@ func removeOne(root *os.File, name string) (freed int64, err error) {
 	if err := flock.Try(dir, flock.Exclusive); err != nil {
 		return 0, err
 	}
-	return layers.RemoveAll(root, name)
+	return fsutil.RemoveAll(int(root.Fd()), name)
 }

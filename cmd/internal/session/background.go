@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"demesne/cmd/internal/manifest"
+	"demesne/internal/fsutil"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -93,7 +93,7 @@ func (d *Service) told(j *jobs.Job, err error) (*backend.Job, error) {
 	o := &backend.RunResult{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
-		if path := manifest.Path(o.OutputDir); exists(path) {
+		if path := manifest.Path(o.OutputDir); fsutil.Exists(path) {
 			o.Manifest = path
 		}
 	}
@@ -102,11 +102,6 @@ func (d *Service) told(j *jobs.Job, err error) (*backend.Job, error) {
 	}
 	t.Outcome = o
 	return t, err
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 func (d *Service) tail(id, stream string, most int, all int64) (backend.Tail, error) {

@@ -12,6 +12,7 @@ import (
 
 	"demesne/cmd/internal/manifest"
 	"demesne/cmd/internal/outputs"
+	"demesne/internal/fsutil"
 )
 
 // ownerOnly is the mode of output directories. If other users could reach /out, a sandbox on an image could not
@@ -58,7 +59,7 @@ func (o *outDir) close() { o.dir.Close() }
 // record writes the directory's manifest and returns its path. The sandbox must be gone. record returns "" if
 // it fails, because a result is valid without a manifest (the disk may be full).
 func (o *outDir) record() string {
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", o.dir.Fd()))
+	root, err := os.OpenRoot(fsutil.FDPath(int(o.dir.Fd())))
 	if err != nil {
 		return ""
 	}
@@ -116,7 +117,7 @@ func aside(dir int, name string) error {
 
 // linkOrCopy links f into dir as name. If the file systems do not allow that, it copies f.
 func linkOrCopy(f *os.File, dir int, name string) error {
-	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), dir, name, unix.AT_SYMLINK_FOLLOW)
+	err := unix.Linkat(unix.AT_FDCWD, fsutil.FDPath(int(f.Fd())), dir, name, unix.AT_SYMLINK_FOLLOW)
 	if err == nil || err == unix.EEXIST {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"demesne/cmd/internal/session/quota"
 	"demesne/images/imageref"
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -250,7 +251,7 @@ func (d *Service) Upload(ctx context.Context, id, src, dst string) (backend.Copi
 		return backend.Copied{}, fmt.Errorf("upload %q: %w", src, err)
 	}
 	defer dir.Close()
-	src = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(src))
+	src = fsutil.FDPath(int(dir.Fd())) + "/" + filepath.Base(src)
 	did, err := box.CopyIn(ctx, src, dst, d.opts.Copy)
 	return backend.Copied{Report: did, Path: dst}, explainedCopy(err)
 }

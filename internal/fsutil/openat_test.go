@@ -1,4 +1,4 @@
-package openat
+package fsutil
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ func FuzzEntries(f *testing.F) {
 	f.Add(append(dirent(".", 24, unix.DT_DIR), dirent("long name", 32, unix.DT_LNK)...))
 	f.Add(dirent("short", 3, 0))
 	f.Fuzz(func(t *testing.T, buf []byte) {
-		for _, e := range Entries(buf) {
+		for _, e := range ParseDirents(buf) {
 			if e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "\x00") {
 				t.Errorf("name %q", e.Name)
 			}
@@ -34,7 +34,7 @@ func dirent(name string, size uint16, typ byte) []byte {
 
 func TestEntries(t *testing.T) {
 	buf := append(dirent("..", 24, unix.DT_DIR), dirent("name", 32, unix.DT_REG)...)
-	if got := Entries(buf); len(got) != 1 || got[0] != (Entry{"name", unix.DT_REG, 77}) {
+	if got := ParseDirents(buf); len(got) != 1 || got[0] != (Dirent{"name", unix.DT_REG, 77}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package safewalk
+package fsutil
 
 import (
 	"errors"
@@ -36,7 +36,7 @@ func open(t *testing.T, names ...string) (string, *os.Root) {
 }
 
 func walked(root *os.Root, most int) (paths []string, missed int) {
-	missed = Walk(root, most, func(e Entry) bool {
+	missed = Walk(root, most, func(e WalkEntry) bool {
 		paths = append(paths, e.Path)
 		return true
 	})
@@ -56,7 +56,7 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	seen := 0
-	if missed := Walk(root, 100, func(Entry) bool { seen++; return seen < 3 }); seen != 3 || missed != 0 {
+	if missed := Walk(root, 100, func(WalkEntry) bool { seen++; return seen < 3 }); seen != 3 || missed != 0 {
 		t.Errorf("enough: %d seen, %d missed", seen, missed)
 	}
 }
@@ -64,8 +64,8 @@ func TestWalk(t *testing.T) {
 // TestWalkBounded checks that an endless tree is walked to a limited depth, and a very wide directory up to the
 // requested number of entries.
 func TestWalkBounded(t *testing.T) {
-	_, deep := open(t, strings.Repeat("d/", 2*Depth))
-	if paths, missed := walked(deep, 10_000); len(paths) != Depth+1 || missed != 1 {
+	_, deep := open(t, strings.Repeat("d/", 2*WalkDepth))
+	if paths, missed := walked(deep, 10_000); len(paths) != WalkDepth+1 || missed != 1 {
 		t.Errorf("deep: %d visited, %d missed", len(paths), missed)
 	}
 	var names []string
@@ -84,7 +84,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	Walk(root, 100, func(e Entry) bool {
+	Walk(root, 100, func(e WalkEntry) bool {
 		if info, err := e.Info(); err != nil || info.Name() != e.Name() {
 			t.Errorf("%s: %v, %v", e.Path, info, err)
 		}
@@ -107,7 +107,7 @@ func TestOpen(t *testing.T) {
 func TestWalkSwapped(t *testing.T) {
 	dir, root := open(t, "a/mine", "b/other")
 	var seen []string
-	missed := Walk(root, 100, func(e Entry) bool {
+	missed := Walk(root, 100, func(e WalkEntry) bool {
 		seen = append(seen, e.Path)
 		if e.Path == "a" {
 			if err := errors.Join(os.Rename(dir+"/a", dir+"/moved"), os.Symlink("b", dir+"/a")); err != nil {

@@ -1,16 +1,4 @@
-// Package safewalk walks a directory that a sandbox wrote. Its content is untrusted: millions of names, endless
-// levels, links, fifos.
-//
-//	missed := safewalk.Walk(root, 2000, func(e safewalk.Entry) bool {
-//		f, err := e.Open()     // for a regular file; follows no link, never blocks
-//		…
-//		return true            // go on
-//	})
-//
-// Each directory is opened from its parent, so a deep tree costs no more than a wide one. It is read no further
-// than the walk goes. The package changes nothing. A sandbox may write meanwhile: the walk stays below root
-// (os.Root) even if files and directories are moved.
-package safewalk
+package fsutil
 
 import (
 	"cmp"
@@ -23,11 +11,11 @@ import (
 	"syscall"
 )
 
-// Depth is the maximum number of levels that Walk visits; each takes a descriptor.
-const Depth = 100
+// WalkDepth is the maximum number of levels that Walk visits; each takes a descriptor.
+const WalkDepth = 100
 
-// Entry is a name in the directory or below it.
-type Entry struct {
+// WalkEntry is a name in the directory or below it.
+type WalkEntry struct {
 	fs.DirEntry
 	Path string // relative to the top
 
@@ -36,7 +24,7 @@ type Entry struct {
 
 // Open opens a file for reading. An os.Root follows a link whose target lies below it, even with O_NOFOLLOW. So
 // Open compares the opened file with the entry of that name.
-func (e Entry) Open() (*os.File, error) {
+func (e WalkEntry) Open() (*os.File, error) {
 	has, err := e.Info()
 	if err != nil {
 		return nil, err
@@ -53,19 +41,32 @@ func (e Entry) Open() (*os.File, error) {
 }
 
 // Info looks the entry up by descriptor, while that of a DirEntry uses a path.
-func (e Entry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
+func (e WalkEntry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
 
 // Walk visits up to most entries below root, until visit returns false. It visits the entries of a directory in
 // order of name, and each directory before its contents. It returns the number of directories that it did not read,
 // or read only in part.
-func Walk(root *os.Root, most int, visit func(Entry) (more bool)) (missed int) {
+//
+// The directory's content is untrusted, for example an output directory: millions of names, endless levels, links,
+// fifos.
+//
+//	missed := fsutil.Walk(root, 2000, func(e fsutil.WalkEntry) bool {
+//		f, err := e.Open()     // for a regular file; follows no link, never blocks
+//		…
+//		return true            // go on
+//	})
+//
+// Each directory is opened from its parent, so a deep tree costs no more than a wide one. It is read no further
+// than the walk goes. Walk changes nothing. A sandbox may write meanwhile: the walk stays below root (os.Root) even
+// if files and directories are moved.
+func Walk(root *os.Root, most int, visit func(WalkEntry) (more bool)) (missed int) {
 	w := &walk{most: most, visit: visit}
 	w.dir(root, "", 0)
 	return w.missed
 }
 
 type walk struct {
-	visit        func(Entry) bool
+	visit        func(WalkEntry) bool
 	most, missed int
 	enough       bool
 }
@@ -85,7 +86,7 @@ func (w *walk) dir(at *os.Root, name string, depth int) {
 		}
 		w.most--
 		full := path.Join(name, e.Name())
-		w.enough = !w.visit(Entry{e, full, at})
+		w.enough = !w.visit(WalkEntry{e, full, at})
 		if e.IsDir() && !w.enough {
 			w.down(at, e.Name(), full, depth+1)
 		}
@@ -93,7 +94,7 @@ func (w *walk) dir(at *os.Root, name string, depth int) {
 }
 
 func (w *walk) down(at *os.Root, name, full string, depth int) {
-	if depth > Depth {
+	if depth > WalkDepth {
 		w.missed++
 		return
 	}
