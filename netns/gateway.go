@@ -1,7 +1,7 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"os"
@@ -38,7 +38,7 @@ func NewGateway() (*Gateway, error) {
 	g := &Gateway{}
 	making.Lock()
 	defer making.Unlock()
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		w := &wiring{}
 		defer w.close()
 		err := w.build()

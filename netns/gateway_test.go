@@ -1,7 +1,7 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +35,7 @@ func gateway(t *testing.T) *Gateway {
 // within runs f on a thread in the sandbox.
 func within(t *testing.T, g *Gateway, f func() error) {
 	t.Helper()
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		if err := unix.Setns(int(g.Sandbox.File.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}

@@ -2,7 +2,7 @@ package netns
 
 import (
 	"context"
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"net"
@@ -26,7 +26,7 @@ type NS struct {
 // It verifies the namespace; see [NS.Verify].
 func New() (*NS, error) {
 	var n *NS
-	err := lockedthread.Run(func() (err error) {
+	err := procself.OnDisposableThread(func() (err error) {
 		if n, err = enter(); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func plainSocket(at netip.AddrPort) (fd int, err error) {
 
 // within runs f on a thread in the namespace.
 func (n *NS) within(f func() error) error {
-	return lockedthread.Run(func() error {
+	return procself.OnDisposableThread(func() error {
 		if n.File == nil {
 			return os.ErrClosed
 		}

@@ -1,7 +1,7 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +27,7 @@ func TestNew(t *testing.T) {
 		if own, err := os.Readlink("/proc/self/ns/net"); err != nil || own == nsName(t, n) {
 			t.Errorf("the process is in the namespace: %v %v", own, err)
 		}
-		err = lockedthread.Run(func() error {
+		err = procself.OnDisposableThread(func() error {
 			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func TestSysfs(t *testing.T) {
 
 func TestVerifySeesMore(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
-		err := lockedthread.Run(func() error {
+		err := procself.OnDisposableThread(func() error {
 			w := &wiring{}
 			defer w.close()
 			if err := errors.Join(w.enterSandbox(), w.enterGateway()); err != nil {

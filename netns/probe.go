@@ -1,7 +1,7 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"fmt"
 	"net/netip"
 	"time"
@@ -39,7 +39,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 // ProbeEgress leaves nothing behind, except that a thread outlives the call if the kernel does not answer in time.
 func ProbeEgress() error {
 	done := make(chan error, 1)
-	go func() { done <- lockedthread.Run(probeEgress) }()
+	go func() { done <- procself.OnDisposableThread(probeEgress) }()
 	var err error
 	select {
 	case err = <-done:

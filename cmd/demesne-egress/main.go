@@ -27,7 +27,7 @@ import (
 	"os"
 	"slices"
 
-	"demesne/internal/sigquit"
+	"demesne/internal/procself"
 	"demesne/internal/termsafe"
 )
 
@@ -38,7 +38,7 @@ const (
 )
 
 func main() {
-	sigquit.ByDefault()
+	procself.DefaultSIGQUIT()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -46,12 +46,12 @@ import (
 	"syscall"
 
 	"demesne/cmd/internal/version"
-	"demesne/internal/rootenv"
+	"demesne/internal/procself"
 	"demesne/internal/termsafe"
 )
 
 func main() {
-	rootenv.Own()
+	procself.OwnHome()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/sigquit"
+	"demesne/internal/procself"
 )
 
 // forwarded lists the signals that are passed on to the command. Ctrl-Z is not among them: it stops this
@@ -29,7 +29,7 @@ type signals struct {
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
-	quit   *sigquit.Action
+	quit   *procself.SIGQUITAction
 
 	watched chan struct{} // closed once handlers are installed: until then signals have their default actions
 

@@ -10,7 +10,7 @@
 package procmask
 
 import (
-	"demesne/internal/lockedthread"
+	"demesne/internal/procself"
 	"fmt"
 	"os"
 
@@ -31,7 +31,7 @@ var (
 // Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed; here it runs in
 // parallel with PID 1's own start, which takes longer.
 func Proc(mounts *os.File) error {
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		if err := enterMounts(mounts); err != nil {
 			return err
 		}

@@ -1,11 +1,4 @@
-// Package rootenv keeps root out of other users' home directories.
-//
-// sudo -E, and some configurations of sudo, leave $HOME and $XDG_RUNTIME_DIR as those of the calling user. Files
-// that root creates there would get in that user's way later, and that user could replace files that root's runner
-// trusts. So for root, and for no other user, the owner of the directory decides. If another user owns $HOME, root
-// uses the home of /etc/passwd, provided that root owns it, with the run directory inside it. In a container whose
-// root has no home of its own, $HOME stays unchanged.
-package rootenv
+package procself
 
 import (
 	"os"
@@ -13,8 +6,15 @@ import (
 	"syscall"
 )
 
-// Own sets $HOME and $XDG_RUNTIME_DIR as described, for this process and its children.
-func Own() {
+// OwnHome keeps root out of other users' home directories. It sets $HOME and $XDG_RUNTIME_DIR for this process and
+// its children.
+//
+// sudo -E, and some configurations of sudo, leave $HOME and $XDG_RUNTIME_DIR as those of the calling user. Files
+// that root creates there would get in that user's way later, and that user could replace files that root's runner
+// trusts. So for root, and for no other user, the owner of the directory decides. If another user owns $HOME, root
+// uses the home of /etc/passwd, provided that root owns it, with the run directory inside it. In a container whose
+// root has no home of its own, $HOME stays unchanged.
+func OwnHome() {
 	if os.Geteuid() != 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package rootenv
+package procself
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package sigquit
+package procself
 
 import (
 	"os"
@@ -13,7 +13,7 @@ import (
 // TestQuit is also the program it tests: one that sends itself SIGQUIT, and prints the signal if a handler gets it.
 func TestQuit(t *testing.T) {
 	if how := os.Getenv("DEMESNE_QUIT"); how != "" {
-		before := ByDefault()
+		before := DefaultSIGQUIT()
 		if how == "watched" {
 			told := make(chan os.Signal, 1)
 			signal.Notify(told, syscall.SIGQUIT)
@@ -41,6 +41,6 @@ func TestQuit(t *testing.T) {
 			t.Errorf("%s: said %q, %v", how, said, err)
 		}
 	}
-	var none *Action
+	var none *SIGQUITAction
 	none.Restore()
 }

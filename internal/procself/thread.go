@@ -1,5 +1,6 @@
-// Package lockedthread runs functions on threads that run nothing else afterwards.
-package lockedthread
+// Package procself changes properties of the calling process that Go's runtime does not manage: the state of a thread,
+// the disposition of SIGQUIT, and the home directory of a process that sudo started.
+package procself
 
 import (
 	"os"
@@ -8,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs f on a thread that ends afterwards, so f may leave it in any state: in other namespaces, restricted,
+// OnDisposableThread runs f on a thread that ends afterwards, so f may leave it in any state: in other namespaces, restricted,
 // without capabilities. It returns f's error.
-func Run(f func() error) error {
+func OnDisposableThread(f func() error) error {
 	done := make(chan error, 1)
 	go runAndEnd(f, done)
 	return <-done
@@ -18,13 +19,13 @@ func Run(f func() error) error {
 
 // runAndEnd never unlocks its thread: the runtime ends a locked thread when its goroutine returns. The process's
 // first thread is the exception: the runtime would keep it, idle, in whatever namespace it is in. While this
-// goroutine holds that thread, the nested Run gets another one.
+// goroutine holds that thread, the nested call gets another one.
 func runAndEnd(f func() error, done chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
 		done <- f()
 		return
 	}
-	done <- Run(f)
+	done <- OnDisposableThread(f)
 	runtime.UnlockOSThread()
 }
