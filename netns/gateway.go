@@ -1,11 +1,12 @@
 package netns
 
 import (
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
+
+	"demesne/internal/procself"
 )
 
 // Gateway is the egress of one sandbox: the sandbox's namespace, a second namespace joined to it by a veth pair,

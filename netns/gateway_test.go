@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 func gateway(t *testing.T) *Gateway {

@@ -2,7 +2,6 @@ package netns
 
 import (
 	"context"
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 // NS is a network namespace with a loopback and nothing else. It lives as long as a process, a descriptor or a

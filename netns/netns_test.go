@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 func TestNew(t *testing.T) {

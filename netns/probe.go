@@ -1,12 +1,13 @@
 package netns
 
 import (
-	"demesne/internal/procself"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 // Step is a part of [ProbeEgress]; a kernel can lack each of them independently.

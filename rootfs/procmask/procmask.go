@@ -10,11 +10,12 @@
 package procmask
 
 import (
-	"demesne/internal/procself"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 // maskPaths are hidden and readonlyPaths made read-only in every sandbox. They are the usual lists of the OCI

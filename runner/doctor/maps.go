@@ -2,13 +2,13 @@ package doctor
 
 import (
 	"context"
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 )

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"demesne/internal/procself"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 )

@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 	"unsafe"
 
-	"demesne/runner/seccomp"
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/psx"
+
+	"demesne/runner/seccomp"
 )
 
 // readable lists the paths for resolving names (hosts, resolv.conf, nsswitch.conf, which may link to generated files)

@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/proxy/hostaddr"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"demesne/proxy/hostaddr"
 )
 
 // TestConfine confines a separate process and tests what it may still do.
