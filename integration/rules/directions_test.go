@@ -20,7 +20,7 @@ import (
 var rooms = map[string][]string{
 	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
 	"mcp":         {"runner/...", "internal/..."},
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "rootfs/autorun", "rootfs/procmask", "netns/...", "proxy/...", "internal/..."}, // demesne-images does the unpacking
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "proxy/...", "internal/..."}, // demesne-images does the unpacking
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},

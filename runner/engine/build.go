@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/rootfs/procmask"
+	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
@@ -191,7 +191,7 @@ func (s *sandbox) mask(st started) <-chan error {
 		close(done)
 		return done
 	}
-	go func() { done <- procmask.Proc(s.mounts) }()
+	go func() { done <- rootfs.MaskProc(s.mounts) }()
 	return done
 }
 

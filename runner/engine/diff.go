@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"demesne/rootfs"
-	"demesne/rootfs/autorun"
-	"demesne/rootfs/layers"
 	"demesne/rootfs/upper"
+	"demesne/rootfs/layers"
+	
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/store"
@@ -133,7 +133,7 @@ func told(changes []upper.Change, all, image bool) *runner.Diff {
 		}
 		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = autorun.By(c.Path)
+			change.Executes = upper.ExecutedBy(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

@@ -1,18 +1,15 @@
-// Package autorun names the programs of a host that execute files they find: a git hook, a shell's start-up file,
-// an editor's task.
-//
-// A sandbox may write such a file. A user who takes it out and works beside it then runs what the sandbox wrote
-// (F5, F6). The table helps to review a sandbox's files; it does not mean that all other files are safe.
-// The package looks only at the path.
-package autorun
+package upper
 
 import (
 	"path"
 	"strings"
 )
 
-// table lists the ends of paths. A pattern is as for path.Match, and matches as many components as it has.
-var table = []struct{ pattern, by string }{
+// executors names the programs of a host that execute files they find: a git hook, a shell's start-up file, an
+// editor's task. A sandbox may write such a file. A user who takes it out and works beside it then runs what the
+// sandbox wrote (F5, F6). The table helps to review a sandbox's files; it does not mean that all other files are safe.
+// It lists the ends of paths. A pattern is as for path.Match, and matches as many components as it has.
+var executors = []struct{ pattern, by string }{
 	{".git/hooks/*", "git"},
 	{".git/config", "git"},
 	{".git/modules/*/hooks/*", "git"},
@@ -91,10 +88,10 @@ var table = []struct{ pattern, by string }{
 	{".gitlab-ci.yml", "GitLab"},
 }
 
-// By returns the program that would execute the file at that path, or "" if no such program is known.
-func By(file string) (by string) {
+// ExecutedBy returns the program that would execute the file at that path, or "" if no such program is known.
+func ExecutedBy(file string) (by string) {
 	parts := strings.Split(strings.TrimPrefix(path.Clean("/"+file), "/"), "/")
-	for _, h := range table {
+	for _, h := range executors {
 		n := strings.Count(h.pattern, "/") + 1
 		if n > len(parts) {
 			continue

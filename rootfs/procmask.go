@@ -1,13 +1,4 @@
-// Package procmask covers the parts of /proc that a sandbox must not see or write: details of the machine's
-// hardware and keys, and settings that apply to the whole machine.
-//
-// It works in the mount namespace of a sandbox in which no command has run yet. It uses descriptors, so it follows
-// no file that an image put at /proc. The system calls are open_tree(2), mount_setattr(2) and move_mount(2). The
-// package does not verify that the covers hold: PID 1 does (package pid1), and TestEscapeF14Proc tests it.
-//
-// In a sandbox with a masked /proc, a nested sandbox may not mount a new one (mount_too_revealing in the kernel).
-// So a sandbox that allows nesting gets no mask.
-package procmask
+package rootfs
 
 import (
 	"fmt"
@@ -29,9 +20,17 @@ var (
 	readonlyPaths = []string{"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"}
 )
 
-// Proc masks /proc in a mount namespace. libcontainer would do it before PID 1 is executed; here it runs in
+// MaskProc covers the parts of /proc that a sandbox must not see or write: details of the machine's hardware and keys,
+// and settings that apply to the whole machine. libcontainer would do it before PID 1 is executed; here it runs in
 // parallel with PID 1's own start, which takes longer.
-func Proc(mounts *os.File) error {
+//
+// It works in the mount namespace of a sandbox in which no command has run yet. It uses descriptors, so it follows
+// no file that an image put at /proc. The system calls are open_tree(2), mount_setattr(2) and move_mount(2). It does
+// not verify that the covers hold: PID 1 does (package pid1), and TestEscapeF14Proc tests it.
+//
+// In a sandbox with a masked /proc, a nested sandbox may not mount a new one (mount_too_revealing in the kernel).
+// So a sandbox that allows nesting gets no mask.
+func MaskProc(mounts *os.File) error {
 	err := procself.OnDisposableThread(func() error {
 		if err := enterMounts(mounts); err != nil {
 			return err
@@ -42,12 +41,12 @@ func Proc(mounts *os.File) error {
 		}
 		defer unix.Close(proc)
 		for _, name := range maskPaths {
-			if err := cover(proc, name, hidden); err != nil {
+			if err := maskOne(proc, name, hidden); err != nil {
 				return fmt.Errorf("hide %q: %w", name, err)
 			}
 		}
 		for _, name := range readonlyPaths {
-			if err := cover(proc, name, readOnly); err != nil {
+			if err := maskOne(proc, name, readOnly); err != nil {
 				return fmt.Errorf("make %q read-only: %w", name, err)
 			}
 		}
@@ -87,8 +86,8 @@ func openProc() (int, error) {
 	return fd, nil
 }
 
-// cover mounts the result of make over name; it ignores a missing name.
-func cover(proc int, name string, make func(at int) (int, error)) error {
+// maskOne mounts the result of make over name; it ignores a missing name.
+func maskOne(proc int, name string, make func(at int) (int, error)) error {
 	at, err := unix.Openat2(proc, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,

@@ -1,4 +1,4 @@
-package autorun
+package upper
 
 import "testing"
 
@@ -9,7 +9,7 @@ func TestHostExecutes(t *testing.T) {
 		"/a/tasks.json": "", "/a/hooks/pre-commit": "", "/a/.git/hooks": "", "/": "", "": "", "/a/package.json/b": "",
 		"/a/../.envrc": "direnv", "/\xff/.envrc": "direnv", "/a/[": "",
 	} {
-		if got := By(path); got != want {
+		if got := ExecutedBy(path); got != want {
 			t.Errorf("%q: %q, want %q", path, got, want)
 		}
 	}
