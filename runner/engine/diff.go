@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"demesne/rootfs"
-	"demesne/rootfs/upper"
 	"demesne/rootfs/layers"
-	
+	"demesne/rootfs/upper"
+
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/store"
