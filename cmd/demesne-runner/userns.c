@@ -1,4 +1,4 @@
-// The C half of package userns; the drawing is in ../userns.go. Everything here runs
+// The C half of package userns; the drawing is in runner/userns/userns.go. Everything here runs
 // in a process with one thread. It answers every failure
 // with an 'e' message or, where nobody listens, by exiting.
 
@@ -30,7 +30,7 @@
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
-// As in ../userns.go.
+// As in runner/userns/userns.go.
 #define FD_LIFE 7
 enum step { USER = 1, MOUNTS, GROUP_ID, USER_ID, GROUPS, JOIN, NETWORK };
 

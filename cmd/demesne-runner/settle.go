@@ -1,4 +1,4 @@
-package reap
+package main
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func settle(run, key string) error {
 	return given.TakeBack(run, key, given.Inherited(descriptor(userns.EnvClock)).Set() > 0)
 }
 
-// settleInside runs [Settle] in a user namespace.
+// settleInside runs settleChild in a user namespace.
 func settleInside(ns int) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -58,11 +58,11 @@ func settleInside(ns int) error {
 	return cmd.Run()
 }
 
-// Settle settles the directories, as the child of settleInside, and returns an exit code.
-func Settle() int { return report(settle(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
+// settleChild settles the directories, as the child of settleInside, and returns an exit code.
+func settleChild() int { return report(settle(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
-// Tidy removes the sockets of ended sandboxes that a live runner may not remove itself. It returns an exit code.
-func Tidy() int { return report(given.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
+// tidy removes the sockets of ended sandboxes that a live runner may not remove itself. It returns an exit code.
+func tidy() int { return report(given.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
 func report(err error) int {
 	if err == nil {

@@ -1,4 +1,4 @@
-package reap
+package main
 
 import (
 	"errors"

@@ -1,11 +1,4 @@
-// Package reap cleans up after a killed runner: it removes what the kernel does not remove by itself.
-//
-// It runs with the caller's rights in the process that package userns calls A. That process still holds the
-// runner's lock, so no new runner starts before reap has finished. Reap works in this order: it kills the processes
-// that it inherited as child subreaper; it settles the directories of sandboxes and removes their sockets; it
-// records the end of the runner's sandboxes; it removes the trees of sandboxes without namespaces and the remains
-// of a check; it removes the paths that A was given, the lock last. Mounts and namespaces ended with the runner.
-package reap
+package main
 
 import (
 	"errors"
@@ -25,8 +18,14 @@ import (
 	"demesne/runner/userns"
 )
 
-// Run cleans up and returns an exit code.
-func Run() int {
+// reap cleans up after a killed runner, and returns an exit code. It removes what the kernel does not remove by itself.
+//
+// It runs with the caller's rights in the process that package userns calls A. That process still holds the
+// runner's lock, so no new runner starts before reap has finished. Reap works in this order: it kills the processes
+// that it inherited as child subreaper; it settles the directories of sandboxes and removes their sockets; it
+// records the end of the runner's sandboxes; it removes the trees of sandboxes without namespaces and the remains
+// of a check; it removes the paths that A was given, the lock last. Mounts and namespaces ended with the runner.
+func reap() int {
 	killOrphans()
 	run, key := os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey)
 	code := report(takeBack(run, key))
