@@ -1,4 +1,4 @@
-package inside
+package files
 
 import (
 	"bufio"
@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
-
-	"demesne/runner/files"
 )
 
 const (
@@ -46,13 +44,13 @@ func binary(r *bufio.Reader) bool {
 	return bytes.IndexByte(head, 0) >= 0
 }
 
-func read(r files.Read) (*files.Content, error) {
+func read(r Read) (*Content, error) {
 	f, info, err := open(r.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	c := &files.Content{Size: info.Size()}
+	c := &Content{Size: info.Size()}
 	from := max(r.Offset, 1)
 	if r.Bytes {
 		return c, readBytes(f, c, from, r.Limit)
@@ -68,9 +66,9 @@ func read(r files.Read) (*files.Content, error) {
 	return c, readText(in, c, from, limit)
 }
 
-func readBytes(f *os.File, c *files.Content, from, limit int64) error {
-	if limit <= 0 || limit > files.ReadMax {
-		limit = files.ReadMax
+func readBytes(f *os.File, c *Content, from, limit int64) error {
+	if limit <= 0 || limit > readMax {
+		limit = readMax
 	}
 	// Files below /proc have a size of 0 in spite of their content.
 	b := make([]byte, limit+1)
@@ -85,7 +83,7 @@ func readBytes(f *os.File, c *files.Content, from, limit int64) error {
 	return nil
 }
 
-func readText(in *bufio.Reader, c *files.Content, from, limit int64) error {
+func readText(in *bufio.Reader, c *Content, from, limit int64) error {
 	var text strings.Builder
 	for n := int64(1); ; n++ {
 		line, cut, err := nextLine(in)
@@ -98,7 +96,7 @@ func readText(in *bufio.Reader, c *files.Content, from, limit int64) error {
 		if n < from {
 			continue
 		}
-		if n == from+limit || text.Len()+len(line) > files.ReadMax {
+		if n == from+limit || text.Len()+len(line) > readMax {
 			c.Cut, c.Next = true, n
 			break
 		}

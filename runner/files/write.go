@@ -1,4 +1,4 @@
-package inside
+package files
 
 import (
 	"errors"
@@ -7,13 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"demesne/runner/files"
 )
 
-func write(w files.Write) (*files.Written, error) {
+func write(w Write) (*Written, error) {
 	created, err := replace(w.Path, w.Content)
-	return &files.Written{Bytes: int64(len(w.Content)), Created: created}, err
+	return &Written{Bytes: int64(len(w.Content)), Created: created}, err
 }
 
 // replace sets the content of the file at path and keeps its mode. It follows a link to the target. For a new
@@ -86,7 +84,7 @@ func inPlace(path string, content []byte) error {
 // editMax bounds the size of an edited file, in bytes.
 const editMax = 16 << 20
 
-func edit(e files.Edit) (*files.Edited, error) {
+func edit(e Edit) (*Edited, error) {
 	f, info, err := open(e.Path)
 	if err != nil {
 		return nil, err

@@ -1,11 +1,9 @@
-package inside
+package files
 
 import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"demesne/runner/files"
 )
 
 // span is a passage of a text, as byte offsets.
@@ -25,7 +23,7 @@ var looks = []struct {
 }
 
 // substitute replaces e.Old in text. Several occurrences require e.All.
-func substitute(text string, e files.Edit) (string, *files.Edited, error) {
+func substitute(text string, e Edit) (string, *Edited, error) {
 	switch {
 	case e.Old == "":
 		return "", nil, errors.New("old_string is empty")
@@ -47,7 +45,7 @@ func substitute(text string, e files.Edit) (string, *files.Edited, error) {
 		end = s.to
 	}
 	out.WriteString(text[end:])
-	return out.String(), &files.Edited{Replaced: len(found), Line: lineOf(text, found[0].from), Ignored: ignored}, nil
+	return out.String(), &Edited{Replaced: len(found), Line: lineOf(text, found[0].from), Ignored: ignored}, nil
 }
 
 // likeWhat returns fresh with the line ends of old.

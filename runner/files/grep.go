@@ -1,4 +1,4 @@
-package inside
+package files
 
 import (
 	"bufio"
@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"demesne/runner/files"
 )
 
 const (
@@ -23,13 +21,13 @@ const (
 // search is the state of a grep.
 type search struct {
 	re      *regexp.Regexp
-	mode    files.Mode
+	mode    Mode
 	context int
-	found   *files.Matches
+	found   *Matches
 	bytes   int // of text in found
 }
 
-func grep(g files.Grep) (*files.Matches, error) {
+func grep(g Grep) (*Matches, error) {
 	pattern := g.Pattern
 	if g.IgnoreCase {
 		pattern = "(?i)" + pattern
@@ -38,8 +36,8 @@ func grep(g files.Grep) (*files.Matches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", g.Pattern, err)
 	}
-	if g.Mode != "" && !slices.Contains(files.Modes(), g.Mode) {
-		return nil, fmt.Errorf("output mode %q: not one of %v", g.Mode, files.Modes())
+	if g.Mode != "" && !slices.Contains(Modes(), g.Mode) {
+		return nil, fmt.Errorf("output mode %q: not one of %v", g.Mode, Modes())
 	}
 	match := func(string) bool { return true }
 	if g.Glob != "" {
@@ -47,7 +45,7 @@ func grep(g files.Grep) (*files.Matches, error) {
 			return nil, err
 		}
 	}
-	s := &search{re: re, mode: g.Mode, context: min(max(g.Context, 0), contextMax), found: &files.Matches{}}
+	s := &search{re: re, mode: g.Mode, context: min(max(g.Context, 0), contextMax), found: &Matches{}}
 	if info, err := os.Stat(g.Path); err == nil && !info.IsDir() {
 		return s.found, ended(s.file(g.Path))
 	}
@@ -84,7 +82,7 @@ func (s *search) file(path string) error {
 		s.found.Binary++
 		return nil
 	}
-	if s.mode == files.Names || s.mode == files.Counts {
+	if s.mode == Names || s.mode == Counts {
 		return s.count(in, path)
 	}
 	return s.lines(in, path)
@@ -93,7 +91,7 @@ func (s *search) file(path string) error {
 // count searches a file in the modes without lines.
 func (s *search) count(in *bufio.Reader, path string) error {
 	n := 0
-	for n == 0 || s.mode == files.Counts {
+	for n == 0 || s.mode == Counts {
 		line, _, err := nextLine(in)
 		if errors.Is(err, io.EOF) {
 			break
@@ -112,8 +110,8 @@ func (s *search) count(in *bufio.Reader, path string) error {
 		s.found.Cut = true
 		return enough
 	}
-	c := files.Count{Path: path}
-	if s.mode == files.Counts {
+	c := Count{Path: path}
+	if s.mode == Counts {
 		c.Count = n
 	}
 	s.found.Files, s.found.Total = append(s.found.Files, c), s.found.Total+n
@@ -123,7 +121,7 @@ func (s *search) count(in *bufio.Reader, path string) error {
 // lines searches a file in the mode Lines. It keeps the last few lines as context before a match, and the
 // number of context lines still to show after one.
 func (s *search) lines(in *bufio.Reader, path string) error {
-	var before []files.Line
+	var before []Line
 	after := 0
 	for n := 1; ; n++ {
 		text, _, err := nextLine(in)
@@ -133,10 +131,10 @@ func (s *search) lines(in *bufio.Reader, path string) error {
 		if err != nil {
 			return err
 		}
-		l := files.Line{Path: path, Line: n, Text: short(strings.ToValidUTF8(text, "\uFFFD"), shownMax)}
+		l := Line{Path: path, Line: n, Text: short(strings.ToValidUTF8(text, "\uFFFD"), shownMax)}
 		switch {
 		case s.re.MatchString(text):
-			if s.found.Total == matchesMax || s.bytes > files.ReadMax {
+			if s.found.Total == matchesMax || s.bytes > readMax {
 				s.found.Cut = true
 				return enough
 			}
@@ -157,7 +155,7 @@ func (s *search) lines(in *bufio.Reader, path string) error {
 	}
 }
 
-func (s *search) show(lines ...files.Line) {
+func (s *search) show(lines ...Line) {
 	for _, l := range lines {
 		s.bytes += len(l.Text)
 		s.found.Lines = append(s.found.Lines, l)

@@ -1,4 +1,4 @@
-package inside
+package files
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"demesne/runner/files"
 )
 
 // tree makes files below a new directory: name → content, links as "→ target".
@@ -37,17 +35,17 @@ func tree(t *testing.T, content map[string]string) string {
 }
 
 // do sends a request as a caller does, through JSON.
-func do(t *testing.T, r files.Request) (*files.Answer, error) {
+func do(t *testing.T, r Request) (*Answer, error) {
 	t.Helper()
 	raw, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if code := Main(bytes.NewReader(raw), &out); code != 0 {
+	if code := Serve(bytes.NewReader(raw), &out); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	return files.ReadAnswer(&out)
+	return ReadAnswer(&out)
 }
 
 func TestRead(t *testing.T) {
@@ -59,25 +57,25 @@ func TestRead(t *testing.T) {
 	syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600)
 	for _, c := range []struct {
 		name string
-		read files.Read
-		want files.Content
+		read Read
+		want Content
 		err  string
 	}{
-		{"all", files.Read{Path: "three"}, files.Content{Text: "     1\tone\n     2\ttwo\n     3\tthree\n", Size: 14}, ""},
-		{"through a link", files.Read{Path: "link", Offset: 3}, files.Content{Text: "     3\tthree\n", Size: 14}, ""},
-		{"some", files.Read{Path: "three", Offset: 2, Limit: 1}, files.Content{Text: "     2\ttwo\n", Size: 14, Cut: true, Next: 3}, ""},
-		{"beyond", files.Read{Path: "three", Offset: 9}, files.Content{Size: 14}, ""},
-		{"empty", files.Read{Path: "empty"}, files.Content{}, ""},
-		{"binary", files.Read{Path: "binary"}, files.Content{Size: 3, Binary: true}, ""},
-		{"bytes", files.Read{Path: "binary", Bytes: true, Offset: 2}, files.Content{Size: 3, Bytes: []byte("\x00b")}, ""},
-		{"some bytes", files.Read{Path: "binary", Bytes: true, Limit: 1}, files.Content{Size: 3, Bytes: []byte("a"), Cut: true, Next: 2}, ""},
-		{"not UTF-8", files.Read{Path: "latin"}, files.Content{Text: "     1\tcaf\uFFFD\n", Size: 5}, ""},
-		{"a directory", files.Read{Path: "sub"}, files.Content{}, "sub: is a directory"},
-		{"a FIFO", files.Read{Path: "fifo"}, files.Content{}, "fifo: is no regular file"},
-		{"nothing", files.Read{Path: "none"}, files.Content{}, "none: no such file or directory"},
+		{"all", Read{Path: "three"}, Content{Text: "     1\tone\n     2\ttwo\n     3\tthree\n", Size: 14}, ""},
+		{"through a link", Read{Path: "link", Offset: 3}, Content{Text: "     3\tthree\n", Size: 14}, ""},
+		{"some", Read{Path: "three", Offset: 2, Limit: 1}, Content{Text: "     2\ttwo\n", Size: 14, Cut: true, Next: 3}, ""},
+		{"beyond", Read{Path: "three", Offset: 9}, Content{Size: 14}, ""},
+		{"empty", Read{Path: "empty"}, Content{}, ""},
+		{"binary", Read{Path: "binary"}, Content{Size: 3, Binary: true}, ""},
+		{"bytes", Read{Path: "binary", Bytes: true, Offset: 2}, Content{Size: 3, Bytes: []byte("\x00b")}, ""},
+		{"some bytes", Read{Path: "binary", Bytes: true, Limit: 1}, Content{Size: 3, Bytes: []byte("a"), Cut: true, Next: 2}, ""},
+		{"not UTF-8", Read{Path: "latin"}, Content{Text: "     1\tcaf\uFFFD\n", Size: 5}, ""},
+		{"a directory", Read{Path: "sub"}, Content{}, "sub: is a directory"},
+		{"a FIFO", Read{Path: "fifo"}, Content{}, "fifo: is no regular file"},
+		{"nothing", Read{Path: "none"}, Content{}, "none: no such file or directory"},
 	} {
 		c.read.Path = filepath.Join(dir, c.read.Path)
-		a, err := do(t, files.Request{Read: &c.read})
+		a, err := do(t, Request{Read: &c.read})
 		switch {
 		case c.err != "":
 			if err == nil || err.Error() != filepath.Join(dir, c.err) {
@@ -92,9 +90,9 @@ func TestRead(t *testing.T) {
 	for name, want := range map[string]struct {
 		next  int64
 		bytes int
-	}{"long": {2001, 2000 * 9}, "wide": {0, 7 + lineMax + 1 + 7 + 5}, "big": {1 + files.ReadMax/1007, 260000}} {
-		a, err := do(t, files.Request{Read: &files.Read{Path: filepath.Join(dir, name)}})
-		if err != nil || !a.Content.Cut || a.Content.Next != want.next || len(a.Content.Text) > files.ReadMax || len(a.Content.Text) < want.bytes {
+	}{"long": {2001, 2000 * 9}, "wide": {0, 7 + lineMax + 1 + 7 + 5}, "big": {1 + readMax/1007, 260000}} {
+		a, err := do(t, Request{Read: &Read{Path: filepath.Join(dir, name)}})
+		if err != nil || !a.Content.Cut || a.Content.Next != want.next || len(a.Content.Text) > readMax || len(a.Content.Text) < want.bytes {
 			t.Errorf("%s: %v, next %d, %d bytes, want %+v", name, err, a.Content.Next, len(a.Content.Text), want)
 		}
 	}
@@ -112,7 +110,7 @@ func TestWrite(t *testing.T) {
 		{"dangling", false, "is a link to what is not there"}, {"d", false, "is no regular file"}, {"f/x", false, "not a directory"},
 	} {
 		path := filepath.Join(dir, c.path)
-		a, err := do(t, files.Request{Write: &files.Write{Path: path, Content: []byte("new " + c.path)}})
+		a, err := do(t, Request{Write: &Write{Path: path, Content: []byte("new " + c.path)}})
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %s", c.path, err, c.err)
@@ -137,18 +135,18 @@ func TestWrite(t *testing.T) {
 func TestEdit(t *testing.T) {
 	dir := tree(t, map[string]string{"f": "a\nb\n"})
 	path := filepath.Join(dir, "f")
-	a, err := do(t, files.Request{Edit: &files.Edit{Path: path, Old: "b", New: "c"}})
+	a, err := do(t, Request{Edit: &Edit{Path: path, Old: "b", New: "c"}})
 	got, _ := os.ReadFile(path)
-	if err != nil || *a.Edited != (files.Edited{Replaced: 1, Line: 2}) || string(got) != "a\nc\n" {
+	if err != nil || *a.Edited != (Edited{Replaced: 1, Line: 2}) || string(got) != "a\nc\n" {
 		t.Errorf("%+v %v: %q", a, err, got)
 	}
-	if _, err := do(t, files.Request{Edit: &files.Edit{Path: path, Old: "b", New: "c"}}); err == nil || err.Error() != path+": old_string is not in it" {
+	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "b", New: "c"}}); err == nil || err.Error() != path+": old_string is not in it" {
 		t.Errorf("again: %v", err)
 	}
 	if err := os.Truncate(path, editMax+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := do(t, files.Request{Edit: &files.Edit{Path: path, Old: "a", New: "c"}}); err == nil || !strings.Contains(err.Error(), "more than can be edited") {
+	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "a", New: "c"}}); err == nil || !strings.Contains(err.Error(), "more than can be edited") {
 		t.Errorf("too large: %v", err)
 	}
 }
@@ -176,7 +174,7 @@ func TestSubstitute(t *testing.T) {
 		{"overlap", "aaa", "aa", "b", true, "ba", "", ""},
 		{"last line without end", "a\n  b", "b\n", "c\n", false, "a\nc\n", "indentation", ""},
 	} {
-		got, did, err := substitute(c.text, files.Edit{Old: c.old, New: c.fresh, All: c.all})
+		got, did, err := substitute(c.text, Edit{Old: c.old, New: c.fresh, All: c.all})
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %s", c.name, err, c.err)
@@ -197,22 +195,22 @@ func TestListAndGlob(t *testing.T) {
 		at := time.Unix(int64(1000+i), 0)
 		os.Chtimes(filepath.Join(dir, name), at, at)
 	}
-	rel := func(a *files.Answer) (names []string) {
+	rel := func(a *Answer) (names []string) {
 		for _, e := range a.Entries.Entries {
 			names = append(names, e.Type[:1]+" "+strings.TrimPrefix(e.Path, dir+"/")+strings.TrimPrefix(" → "+e.Target, " → "))
 		}
 		return names
 	}
 	for _, c := range []struct {
-		r    files.Request
+		r    Request
 		want string
 	}{
-		{files.Request{List: &files.List{Path: dir}}, "[d .git f .hidden.go f a.go f b.txt l link/etc d sub]"},
-		{files.Request{List: &files.List{Path: dir + "/sub", Depth: 2}}, "[f sub/c.go d sub/deep f sub/deep/d.go]"},
-		{files.Request{Glob: &files.Glob{Path: dir, Pattern: "*.go"}}, "[f .hidden.go f sub/deep/d.go f a.go f sub/c.go]"},
-		{files.Request{Glob: &files.Glob{Path: dir, Pattern: "sub/*.go"}}, "[f sub/c.go]"},
-		{files.Request{Glob: &files.Glob{Path: dir, Pattern: "sub/**/*.go"}}, "[f sub/deep/d.go f sub/c.go]"},
-		{files.Request{Glob: &files.Glob{Path: dir, Pattern: "*.py"}}, "[]"},
+		{Request{List: &List{Path: dir}}, "[d .git f .hidden.go f a.go f b.txt l link/etc d sub]"},
+		{Request{List: &List{Path: dir + "/sub", Depth: 2}}, "[f sub/c.go d sub/deep f sub/deep/d.go]"},
+		{Request{Glob: &Glob{Path: dir, Pattern: "*.go"}}, "[f .hidden.go f sub/deep/d.go f a.go f sub/c.go]"},
+		{Request{Glob: &Glob{Path: dir, Pattern: "sub/*.go"}}, "[f sub/c.go]"},
+		{Request{Glob: &Glob{Path: dir, Pattern: "sub/**/*.go"}}, "[f sub/deep/d.go f sub/c.go]"},
+		{Request{Glob: &Glob{Path: dir, Pattern: "*.py"}}, "[]"},
 	} {
 		a, err := do(t, c.r)
 		if err != nil {
@@ -221,7 +219,7 @@ func TestListAndGlob(t *testing.T) {
 			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
-	for _, r := range []files.Request{{List: &files.List{Path: dir + "/a.go"}}, {Glob: &files.Glob{Path: dir + "/none", Pattern: "*"}}, {Glob: &files.Glob{Path: dir, Pattern: "{a"}}} {
+	for _, r := range []Request{{List: &List{Path: dir + "/a.go"}}, {Glob: &Glob{Path: dir + "/none", Pattern: "*"}}, {Glob: &Glob{Path: dir, Pattern: "{a"}}} {
 		if a, err := do(t, r); err == nil {
 			t.Errorf("%+v", a)
 		}
@@ -238,20 +236,20 @@ func TestGrep(t *testing.T) {
 		"a.txt": "one\ntwo\nthree\nTWO\n", "b.md": "two\ntwo\n", "bin": "two\x00", ".git/x": "two\n", "wide": strings.Repeat("z", 5000) + "two\n", "link": "→ a.txt",
 	})
 	for _, c := range []struct {
-		g    files.Grep
+		g    Grep
 		want string
 	}{
-		{files.Grep{Pattern: "^two$"}, "a.txt:2:two b.md:1:two b.md:2:two total 3 binary 1"},
-		{files.Grep{Pattern: "^two$", IgnoreCase: true, Glob: "*.txt"}, "a.txt:2:two a.txt:4:TWO total 2"},
-		{files.Grep{Pattern: "three", Context: 1}, "a.txt-2-two a.txt:3:three a.txt-4-TWO total 1 binary 1"},
-		{files.Grep{Pattern: "two", Glob: "*.md", Context: 3}, "b.md:1:two b.md:2:two total 2"},
-		{files.Grep{Pattern: "^two$", Mode: files.Names}, "a.txt 0 b.md 0 total 2 binary 1"},
-		{files.Grep{Pattern: "^two$", Mode: files.Counts}, "a.txt 1 b.md 2 total 3 binary 1"},
-		{files.Grep{Pattern: "one", Path: "link"}, "link:1:one total 1"},
-		{files.Grep{Pattern: "none"}, "total 0 binary 1"},
+		{Grep{Pattern: "^two$"}, "a.txt:2:two b.md:1:two b.md:2:two total 3 binary 1"},
+		{Grep{Pattern: "^two$", IgnoreCase: true, Glob: "*.txt"}, "a.txt:2:two a.txt:4:TWO total 2"},
+		{Grep{Pattern: "three", Context: 1}, "a.txt-2-two a.txt:3:three a.txt-4-TWO total 1 binary 1"},
+		{Grep{Pattern: "two", Glob: "*.md", Context: 3}, "b.md:1:two b.md:2:two total 2"},
+		{Grep{Pattern: "^two$", Mode: Names}, "a.txt 0 b.md 0 total 2 binary 1"},
+		{Grep{Pattern: "^two$", Mode: Counts}, "a.txt 1 b.md 2 total 3 binary 1"},
+		{Grep{Pattern: "one", Path: "link"}, "link:1:one total 1"},
+		{Grep{Pattern: "none"}, "total 0 binary 1"},
 	} {
 		c.g.Path = filepath.Join(dir, c.g.Path)
-		a, err := do(t, files.Request{Grep: &c.g})
+		a, err := do(t, Request{Grep: &c.g})
 		if err != nil {
 			t.Errorf("%s: %v", c.want, err)
 			continue
@@ -275,18 +273,18 @@ func TestGrep(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", c.g, s, c.want)
 		}
 	}
-	a, err := do(t, files.Request{Grep: &files.Grep{Path: dir, Pattern: "two", Glob: "wide"}})
+	a, err := do(t, Request{Grep: &Grep{Path: dir, Pattern: "two", Glob: "wide"}})
 	if err != nil || len(a.Matches.Lines) != 1 || len(a.Matches.Lines[0].Text) != shownMax {
 		t.Errorf("a wide line: %+v %v", a, err)
 	}
-	for _, mode := range files.Modes() {
-		a, err := do(t, files.Request{Grep: &files.Grep{Path: full, Pattern: "hit", Mode: mode}})
+	for _, mode := range Modes() {
+		a, err := do(t, Request{Grep: &Grep{Path: full, Pattern: "hit", Mode: mode}})
 		if err != nil || a.Matches.Total != matchesMax || !a.Matches.Cut {
 			t.Errorf("%s, too many: %+v %v", mode, a, err)
 		}
 	}
-	for _, g := range []files.Grep{{Pattern: "("}, {Pattern: "x", Mode: "other"}, {Pattern: "x", Glob: "{"}, {Pattern: "x", Path: "/none"}} {
-		if a, err := do(t, files.Request{Grep: &g}); err == nil {
+	for _, g := range []Grep{{Pattern: "("}, {Pattern: "x", Mode: "other"}, {Pattern: "x", Glob: "{"}, {Pattern: "x", Path: "/none"}} {
+		if a, err := do(t, Request{Grep: &g}); err == nil {
 			t.Errorf("%+v: %+v", g, a)
 		}
 	}
@@ -295,7 +293,7 @@ func TestGrep(t *testing.T) {
 // TestGrepBounded: an answer with any amount of context remains readable.
 func TestGrepBounded(t *testing.T) {
 	dir := tree(t, map[string]string{"f": strings.Repeat(strings.Repeat("x", 3000)+"\n", 5000)})
-	a, err := do(t, files.Request{Grep: &files.Grep{Path: dir, Pattern: "x", Context: 1000}})
+	a, err := do(t, Request{Grep: &Grep{Path: dir, Pattern: "x", Context: 1000}})
 	if err != nil || !a.Matches.Cut {
 		t.Errorf("%v", err)
 	}
@@ -362,7 +360,7 @@ func FuzzSubstitute(f *testing.F) {
 	f.Add("a\n b\r\nc", "b\n", "x", true)
 	f.Add(" a\n\ta\n", "a", "", false)
 	f.Fuzz(func(t *testing.T, text, old, fresh string, all bool) {
-		got, did, err := substitute(text, files.Edit{Old: old, New: fresh, All: all})
+		got, did, err := substitute(text, Edit{Old: old, New: fresh, All: all})
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package inside
+package files
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"demesne/runner/files"
 )
 
 const (
@@ -61,7 +59,7 @@ func walk(root string, f func(path, rel string, d fs.DirEntry) error) (cut bool,
 	return false, err
 }
 
-func list(l files.List) (*files.Entries, error) {
+func list(l List) (*Entries, error) {
 	root := filepath.Clean(l.Path)
 	if info, err := os.Stat(root); err != nil {
 		return nil, err
@@ -69,14 +67,14 @@ func list(l files.List) (*files.Entries, error) {
 		return nil, fmt.Errorf("%s: is no directory", l.Path)
 	}
 	depth := min(max(l.Depth, 1), deepest)
-	e := &files.Entries{Entries: []files.Entry{}}
+	e := &Entries{Entries: []Entry{}}
 	var err error
 	e.Cut, err = descend(root, depth, e)
 	return e, err
 }
 
 // descend lists dir, each directory before its entries.
-func descend(dir string, depth int, to *files.Entries) (cut bool, err error) {
+func descend(dir string, depth int, to *Entries) (cut bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return false, err
@@ -100,8 +98,8 @@ func descend(dir string, depth int, to *files.Entries) (cut bool, err error) {
 	return false, nil
 }
 
-func entry(at string, info fs.FileInfo) files.Entry {
-	e := files.Entry{Path: at, Type: "other", Size: info.Size(), Mode: info.Mode().String(), Modified: info.ModTime().Unix()}
+func entry(at string, info fs.FileInfo) Entry {
+	e := Entry{Path: at, Type: "other", Size: info.Size(), Mode: info.Mode().String(), Modified: info.ModTime().Unix()}
 	switch {
 	case info.Mode().IsRegular():
 		e.Type = "file"
@@ -115,7 +113,7 @@ func entry(at string, info fs.FileInfo) files.Entry {
 }
 
 // glob returns the matching files, newest first.
-func glob(g files.Glob) (*files.Entries, error) {
+func glob(g Glob) (*Entries, error) {
 	match, err := matcher(g.Pattern)
 	if err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func glob(g files.Glob) (*files.Entries, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return b.info.ModTime().Compare(a.info.ModTime()) })
-	e := &files.Entries{Entries: []files.Entry{}, Cut: cut || len(all) > globbedMax}
+	e := &Entries{Entries: []Entry{}, Cut: cut || len(all) > globbedMax}
 	for _, f := range all[:min(len(all), globbedMax)] {
 		e.Entries = append(e.Entries, entry(f.path, f.info))
 	}
