@@ -45,7 +45,7 @@ type Request struct {
 type Read struct {
 	Path   string `json:"path"`
 	Offset int64  `json:"offset,omitempty"` // the first line or byte, from 1; 0 means 1
-	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or at most ReadMax bytes
+	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or at most readMax bytes
 	Bytes  bool   `json:"bytes,omitempty"`
 }
 
