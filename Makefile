@@ -43,7 +43,7 @@ check:
 	$(GO) test -count=1 ./integration/rules
 
 bench: build
-	$(GO) run ./integration/bench -bin $(BIN)
+	$(GO) run ./integration/bench -bin $(BIN) $(if $(PART),-part $(PART))
 
 # Runs every fuzz target of the tree.
 fuzz:
@@ -58,12 +58,11 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
-# Writes the program's own help into README.md as its reference.
+# Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
-	@bin/demesne help --markdown > bin/.reference
-	@sed -i -e '/^<!-- made by demesne help/,/^<!-- end of what demesne help/{/^<!--/!d}' \
-	  -e '/^<!-- made by demesne help/r bin/.reference' README.md
-	@rm bin/.reference
+	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
+	@bin/demesne help --markdown >> docs/reference/cli.md
+	@$(GO) test ./mcp -run '^TestToolReference$$' -update
 
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
@@ -79,7 +78,7 @@ clean:
 
 help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
-	@echo 'make bench   the figures, against bwrap and runc in the same run'
+	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

@@ -1,73 +1,166 @@
 package integration
 
 import (
+	"crypto/tls"
+	"fmt"
+	"io/fs"
+	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"demesne/integration/fixture"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-const (
-	referenceStart = "<!-- made by demesne help --markdown; make docs writes it anew -->\n"
-	referenceEnd   = "<!-- end of what demesne help --markdown made -->"
-)
+// referenceStart is the line of docs/reference/cli.md after which the generated text begins.
+const referenceStart = "<!-- made by make docs: the rest is the output of demesne help --markdown -->\n"
 
-func readme(t *testing.T) string {
+func document(t *testing.T, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile("../README.md")
+	raw, err := os.ReadFile("../" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(raw)
 }
 
-// TestDocsReference checks that the README's reference is the output of demesne help --markdown.
+// TestDocsReference checks that docs/reference/cli.md is the output of demesne help --markdown.
 func TestDocsReference(t *testing.T) {
 	b := newBox(t)
-	_, rest, ok := strings.Cut(readme(t), referenceStart)
-	got, _, ok2 := strings.Cut(rest, referenceEnd)
-	if !ok || !ok2 {
-		t.Fatal("README.md has no marked reference")
+	_, got, ok := strings.Cut(document(t, "docs/reference/cli.md"), referenceStart)
+	if !ok {
+		t.Fatal("docs/reference/cli.md has no marked reference")
 	}
 	if want := b.demesne("help", "--markdown").stdout; strings.TrimSpace(got) != strings.TrimSpace(want) {
-		t.Error("README.md's reference is not what demesne help --markdown says: make docs")
+		t.Error("docs/reference/cli.md is not what demesne help --markdown says: make docs")
 	}
 }
 
-// TestDocsTranscripts runs the README's console blocks: each "$ command" runs as written, and must print the text
-// below it. "…" matches any text.
-func TestDocsTranscripts(t *testing.T) {
-	b := newBox(t)
-	b.keepsJobs()
-	work := b.mkdir("work")
-	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(readme(t), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("%d transcripts in README.md", len(blocks))
+// documents lists README.md and every document under docs.
+func documents(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md"}
+	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			all = append(all, strings.TrimPrefix(path, "../"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, block := range blocks {
-		for _, step := range strings.Split("\n"+block[1], "\n$ ")[1:] {
-			command, want, _ := strings.Cut(step, "\n")
+	return all
+}
+
+// online lists the documents whose transcripts reach servers or a registry.
+var online = []string{"docs/tutorial.md", "docs/guide/network.md", "docs/guide/secrets.md"}
+
+// TestDocsTranscripts runs the console blocks of README.md and of each document under docs. See transcript.
+func TestDocsTranscripts(t *testing.T) {
+	total := 0
+	for _, name := range documents(t) {
+		steps := stepsOf(document(t, name))
+		if total += len(steps); len(steps) > 0 && !slices.Contains(online, name) {
+			t.Run(name, func(t *testing.T) { transcript(newBox(t), name, steps) })
+		}
+	}
+	if total < 100 {
+		t.Errorf("the documents have %d commands in transcripts; are they gone?", total)
+	}
+}
+
+// TestDocsOnline runs the console blocks of the documents that reach servers, on the simulated internet.
+func TestDocsOnline(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "curl")
+		n.examples()
+		g := n.hub()
+		g.push("docker/library/alpine:latest", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(),
+			[]fixture.Entry{fixture.Dir("etc"), fixture.File("etc/os-release", "NAME=\"Alpine Linux\"\n")})
+		for _, name := range online {
+			b := newBox(t)
+			b.extra = g.extra
+			transcript(b, name, stepsOf(document(t, name)))
+		}
+	})
+}
+
+// examples starts the servers that the documents name. Each answers with its name, and /user also with the
+// credential that it received.
+func (n *internet) examples() {
+	n.Helper()
+	cert := n.trusted("127.0.0.1 localhost\n8.5.5.5 example.com api.example.com\n8.6.6.6 www.example.org\n")
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/user" {
+			fmt.Fprintf(w, "you sent: %s\n", r.Header.Get("Authorization"))
+			return
+		}
+		n.answer(w, r)
+	})}
+	n.Cleanup(func() { web.Close() })
+	for _, at := range []string{"8.5.5.5:443", "8.6.6.6:443"} {
+		go web.Serve(tls.NewListener(n.listen(at), &tls.Config{Certificates: []tls.Certificate{cert}}))
+	}
+}
+
+// hub starts a registry that takes the place of Docker Hub.
+func (n *internet) hub() *gallery {
+	n.Helper()
+	reg, err := fixture.NewRegistry(n.dir+"/registry", fixture.Options{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(reg.Close)
+	n.extra = append(n.extra, "CONTAINERS_REGISTRIES_CONF="+n.file("registries.conf", reg.Conf(), 0o644))
+	return &gallery{box: n.box, reg: reg}
+}
+
+// step is one command of a transcript, and the output that the document shows for it.
+type step struct{ command, want string }
+
+// stepsOf returns the commands in a document's console blocks. A command is a line after "$ ", and continues on the
+// next line after a backslash.
+func stepsOf(text string) (all []step) {
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for _, lines := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+			command, want, _ := strings.Cut(lines, "\n")
 			for strings.HasSuffix(command, "\\") {
 				var more string
 				more, want, _ = strings.Cut(want, "\n")
 				command += "\n" + more
 			}
-			cmd := b.command("/bin/bash", "-c", command)
-			cmd.Dir = work
-			cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs")
-			both, _ := output(cmd)
-			if !matches(both, want) {
-				t.Errorf("$ %s\nsays:\n%s\nand README.md says:\n%s", command, both, want)
-			}
+			all = append(all, step{command, want})
+		}
+	}
+	return all
+}
+
+// transcript runs the commands of a document as written, all in one shell. Each must print the text that the
+// document shows. "…" matches any text.
+func transcript(b *box, name string, steps []step) {
+	b.Helper()
+	b.keepsJobs()
+	said := b.mkdir("said")
+	var script strings.Builder
+	for i, s := range steps {
+		fmt.Fprintf(&script, "exec > %s/%d 2>&1 < /dev/null\n%s\n", said, i, s.command)
+	}
+	cmd := b.command("/bin/bash", b.file("transcript", script.String(), 0o644))
+	cmd.Dir = b.mkdir("work")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs")
+	b.finish(cmd)
+	for i, s := range steps {
+		got, err := os.ReadFile(fmt.Sprintf("%s/%d", said, i))
+		if err != nil || !matches(string(got), s.want) {
+			b.Errorf("$ %s\nsays:\n%s\nand %s says:\n%s", s.command, got, name, s.want)
 		}
 	}
 	b.demesne("ls", "-q")
-}
-
-func output(cmd *exec.Cmd) (string, error) {
-	raw, err := cmd.CombinedOutput()
-	return string(raw), err
 }
 
 // matches reports whether text matches a pattern in which "…" stands for any text.

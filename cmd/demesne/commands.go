@@ -86,7 +86,7 @@ missing, why, and the exact line that fixes it. Exits 1 if something is missing.
 		{
 			name: "help", usage: []string{"[--markdown] [COMMAND]"}, summary: "explain a command",
 			about:    "Explains a command, or lists them.",
-			examples: []example{{"all about run", "demesne help run"}, {"the README's reference", "demesne help --markdown"}},
+			examples: []example{{"all about run", "demesne help run"}, {"the reference in Markdown", "demesne help --markdown"}},
 			flags:    helpFlags, operand: aWord, words: verbs, run: cmdHelp,
 		},
 	})

@@ -7,7 +7,7 @@ import (
 	"demesne/internal/suggest"
 )
 
-// flagDef is one flag of one command. Parsing, --help, the completion scripts and the reference in the README
+// flagDef is one flag of one command. Parsing, --help, the completion scripts and docs/reference/cli.md
 // are all generated from these.
 type flagDef struct {
 	group    string // heading in --help

@@ -121,7 +121,7 @@ func wrap(text string, width int) []string {
 func markdown() string {
 	var b strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "### demesne %s\n\n", c.name)
+		fmt.Fprintf(&b, "## demesne %s\n\n", c.name)
 		fmt.Fprintf(&b, "```\n%s```\n\n%s\n\n", c.usageLines("", ""), c.about)
 		b.WriteString("| flag | |\n|---|---|\n")
 		for _, f := range c.table(&options{}) {

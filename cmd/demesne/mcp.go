@@ -18,7 +18,7 @@ func mcpCommand() command {
 		name: "mcp", usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
 		summary: "serve MCP tools, or tell a client to",
 		about: `Serves the tools that agents run commands with, over stdin and stdout, or over HTTP at /mcp. It is
-the program demesne-mcp, whose environment the README lists. install writes an entry that
+the program demesne-mcp, whose environment docs/reference/environment.md lists. install writes an entry that
 starts it into the configuration of a client, and keeps what was there beside it; --print only shows it.
 CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
 		examples: []example{

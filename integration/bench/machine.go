@@ -29,6 +29,7 @@ type machine struct {
 	env      []string
 	rows     []row
 	bounds   []bound
+	table    comparison
 
 	elsewhere *fixture.Elsewhere // network namespace of the servers of internet
 }

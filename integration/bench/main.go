@@ -11,7 +11,8 @@
 // and their rounds are interleaved. Egress is measured between real sandboxes and servers in
 // namespaces that the bench creates; MCP is measured by a client of demesne-mcp. The bench reports
 // progress on stderr, and prints medians, 99th percentiles and ratios. Then it prints each bound
-// with ok or OVER, and exits 1 if one is over. The tests measure no time; only the bench does.
+// with ok or OVER, and exits 1 if one is over. Part peers prints README.md's comparison in Markdown.
+// The tests measure no time; only the bench does.
 //
 // The bench drives the programs and imports no package of demesne except fixture. It builds
 // package floor, so it must run in the source tree.
@@ -36,7 +37,7 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress or mcp")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, mcp or peers")
 	at := flag.String("at", "/var/tmp", "directory whose file system sandboxes are kept on")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -71,7 +72,7 @@ func bench(bin, at string, n int, only string) error {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images},
-		{"egress", internet}, {"mcp", mcp}} {
+		{"egress", internet}, {"mcp", mcp}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}

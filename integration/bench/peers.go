@@ -114,13 +114,13 @@ func goBuild(cgo, flags, to, from string) error {
 	return nil
 }
 
-// srt returns the start of a command line that runs a command in Anthropic's sandbox-runtime with one domain
-// allowed. It returns nil where srt is not installed.
-func (m *machine) srt() ([]string, error) {
+// srt returns the command line that runs a command in Anthropic's sandbox-runtime with one domain allowed. It returns
+// nil where srt is not installed.
+func (m *machine) srt(argv ...string) ([]string, error) {
 	p := find("srt")
 	if p == "" {
 		return nil, nil
 	}
 	settings := filepath.Join(m.dir, "srt.json")
-	return []string{p, "-s", settings}, os.WriteFile(settings, []byte(`{"network":{"allowedDomains":["good.test"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["/tmp"],"denyWrite":[]}}`), 0o644)
+	return append([]string{p, "-s", settings}, argv...), os.WriteFile(settings, []byte(`{"network":{"allowedDomains":["good.test"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["/tmp"],"denyWrite":[]}}`), 0o644)
 }

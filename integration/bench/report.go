@@ -64,6 +64,7 @@ func (m *machine) report() error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\n", b.Name, b.Want, b.Got, b.verdict())
 	}
 	w.Flush()
+	fmt.Print(m.table.String())
 	if over > 0 {
 		return fmt.Errorf("%d of %d bounds over", over, len(m.bounds))
 	}

@@ -42,6 +42,7 @@ var homes = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
+	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/policyfile", "integration"}, // tests
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},

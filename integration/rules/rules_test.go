@@ -89,29 +89,29 @@ func TestRuleErrors(t *testing.T) {
 	})
 }
 
-// TestRuleDocumented checks that README.md names every environment variable that the programs read, and gives the
-// reason for every direct dependency in go.mod. It also checks where README.md says that a module is used.
+// TestRuleDocumented checks that docs/reference/environment.md names every environment variable that the programs
+// read, and that docs/explanation/dependencies.md gives the reason for every direct dependency in go.mod. It also
+// checks where that document says that a module is used.
 func TestRuleDocumented(t *testing.T) {
-	readme := text(t, "README.md")
-	_, dependencies, _ := strings.Cut(readme, "\n## Dependencies\n")
+	dependencies := text(t, "docs/explanation/dependencies.md")
 	version := regexp.MustCompile(`/v\d+$`)
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(text(t, "go.mod"), -1) { // lines of indirect modules end in a comment and do not match
 		if name := filepath.Base(version.ReplaceAllString(m[1], "")); !strings.Contains(dependencies, name) {
-			t.Errorf("README.md does not say what %s is for", m[1])
+			t.Errorf("dependencies.md does not say what %s is for", m[1])
 		}
 	}
 	onlyIn(t, dependencies)
-	variable := regexp.MustCompile(`"(DEMESNE_[A-Z_]+)"`)
+	environment, variable := text(t, "docs/reference/environment.md"), regexp.MustCompile(`"(DEMESNE_[A-Z_]+)"`)
 	programs(t, func(path, src string) {
 		for _, m := range variable.FindAllStringSubmatch(src, -1) {
-			if !strings.Contains(readme, "| `"+m[1]+"` |") && !strings.HasPrefix(m[1], "DEMESNE_TEST_") {
-				t.Errorf("README.md does not say what %s does, which %s reads", m[1], path)
+			if !strings.Contains(environment, "| `"+m[1]+"` |") && !strings.HasPrefix(m[1], "DEMESNE_TEST_") {
+				t.Errorf("environment.md does not say what %s does, which %s reads", m[1], path)
 			}
 		}
 	})
 }
 
-// onlyIn checks README.md's statements of where a module is used.
+// onlyIn checks the statements of dependencies.md of where a module is used.
 func onlyIn(t *testing.T, dependencies string) {
 	t.Helper()
 	all := sources(t)
@@ -129,7 +129,7 @@ func onlyIn(t *testing.T, dependencies string) {
 			for dir, p := range all {
 				for path := range p.imports {
 					if strings.HasPrefix(path, name) && room(dir) != "integration" && !within(dir, homes) {
-						t.Errorf("README.md says that %s is only in %q, and %s imports it", name, homes, dir)
+						t.Errorf("dependencies.md says that %s is only in %q, and %s imports it", name, homes, dir)
 					}
 				}
 			}
@@ -145,36 +145,6 @@ func text(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(raw)
-}
-
-// TestRuleSecurityClaims checks that each row of SECURITY.md's tables names an existing test, or says that the
-// thing is not defended.
-func TestRuleSecurityClaims(t *testing.T) {
-	have := map[string]bool{}
-	for _, p := range sources(t) {
-		for name := range p.tests {
-			have[name] = true
-		}
-	}
-	rows, test := 0, regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
-	for n, line := range strings.Split(text(t, "SECURITY.md"), "\n") {
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| claim") {
-			continue
-		}
-		rows++
-		named := test.FindAllString(line, -1)
-		if len(named) == 0 && !strings.Contains(line, "not defended") {
-			t.Errorf("SECURITY.md:%d names no test and does not say %q", n+1, "not defended")
-		}
-		for _, name := range named {
-			if !have[name] {
-				t.Errorf("SECURITY.md:%d names %s, which does not exist", n+1, name)
-			}
-		}
-	}
-	if rows < 20 {
-		t.Errorf("SECURITY.md has %d claims; is its table gone?", rows)
-	}
 }
 
 // TestRuleNoIgnoredNeeded checks that a clean clone compiles: no source embeds a file that git ignores.

@@ -63,7 +63,8 @@ func Now(dir *os.File) (time.Time, error) {
 	return changed(st), nil
 }
 
-func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)) }
+// changed returns a UTC time: to encode a local one would load the machine's time zone.
+func changed(st *unix.Statx_t) time.Time { return time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)).UTC() }
 
 // Settle hands what a sandbox wrote in a directory over to the caller. The process becomes the owner of the files.
 // Files lose setuid, setgid and sticky bits and capabilities, and directories lose setuid and setgid bits. Both

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner"
+	"demesne/runner/userns"
 )
 
 // Boot is the configuration that a caller sends to a runner it starts. It is one line of JSON after the 'g' in the
@@ -46,6 +47,10 @@ func size(m []runner.IDRange) (n uint32) {
 	return n
 }
 
+// RecordsGrants reports whether a runner in this mode may write the record of a sandbox's grants (package given): its
+// user id is the caller's, and it sees all ids of the files as the reaper does, which joins its user namespace.
+func RecordsGrants(mode string) bool { return mode == userns.ModeUser }
+
 // NSID identifies a namespace; see namespaces(7).
 type NSID struct {
 	Dev uint64 `json:"dev"`
@@ -56,6 +61,10 @@ type NSID struct {
 // cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (SECURITY.md
 // P9).
 const FileUserNS = "userns"
+
+// FileOutMap names the descriptor of a user namespace that real root's clients use for the id map of an /out. The client
+// that makes it sends it with a call, and the runner sends it with its greeting to each later client.
+const FileOutMap = "out-map"
 
 // Identify returns the identity of the namespace that f refers to.
 func Identify(f *os.File) (NSID, error) {

@@ -51,7 +51,7 @@ type Client struct {
 	ends  endings
 	types sync.Once // see learnTypes
 
-	outIDs   func() (*os.File, error) // see outMaps
+	outMap   *outMap // real root's
 	siblings siblings
 	retire   bool           // the runner is not to linger
 	linger   *time.Duration // how long the runner stays after this client; nil: [runner.DefaultLinger]
@@ -91,8 +91,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals}
-		c.outIDs = sync.OnceValues(func() (*os.File, error) { return holdUserns(progs.runner, outMaps()) })
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // the runner was already ending
@@ -117,7 +116,7 @@ func (c *Client) serve(conn *ipc.Conn) {
 // that this client started, whose content is already known. That runner accepts the connection, and finds the first
 // call when it is ready.
 func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l *launcher) error {
-	ns, err := os.Open("/proc/self/ns/user")
+	ns, err := openAt("/proc/self/ns/user")
 	if err != nil {
 		return err
 	}
@@ -140,6 +139,7 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 		return err
 	}
 	defer m.Close()
+	c.outMap.accept(m.File(api.FileOutMap), ns)
 	return m.Decode(&c.hello)
 }
 

@@ -77,14 +77,15 @@ func mappedUserns(program string) (*os.File, error) {
 	return ns, err
 }
 
-func holdUserns(program string, plan *idPlan) (*os.File, error) {
+// holdUserns makes a user namespace with the id map of plan. owner is empty or sets [userns.EnvOwner].
+func holdUserns(program string, plan *idPlan, owner ...string) (*os.File, error) {
 	ctl, theirs, err := controlPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
 	h := exec.Command(program)
-	h.Env = control(0, userns.ModeHold)
+	h.Env = append(control(0, userns.ModeHold), owner...)
 	h.ExtraFiles = []*os.File{theirs}
 	if err := h.Start(); err != nil {
 		ctl.Close()

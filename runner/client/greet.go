@@ -29,7 +29,6 @@ const (
 // greeting reads the first message of the runner at the other end of sock.
 func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message, error) {
 	defer conn.SetReadDeadline(time.Time{})
-	pid := runnerAt(sock)
 	stopped := 0
 	for began := time.Now(); ; {
 		if err := conn.SetReadDeadline(time.Now().Add(greetLook)); err != nil {
@@ -42,6 +41,7 @@ func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		pid := runnerAt(sock)
 		if stopped++; !isStopped(pid) {
 			stopped = 0
 		}

@@ -73,7 +73,7 @@ func planMaps(root, single bool) *idPlan {
 
 // outMaps maps host ids for the mount of an /out that belongs to real root. Root's files appear as the sandbox
 // root's. All other sandbox ids map to the sandbox's own range on the host. So the sandbox cannot change other users'
-// files there, and nothing needs to be settled afterwards.
+// files there, and nothing needs to be settled afterwards. See [outMap].
 func outMaps() *idPlan {
 	m := []runner.IDRange{{Inside: 0, Host: rootBase, Size: 1}, {Inside: rootBase + 1, Host: rootBase + 1, Size: rangeSize - 1}}
 	return &idPlan{idMaps: idMaps{UID: m, GID: m}, fixed: true}

@@ -107,7 +107,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 func (c *Client) toSibling(dir *runDir) *Client {
 	return &Client{
 		dir: dir, root: c.root, init: c.init, proxy: c.proxy, door: c.door, linger: c.linger, totals: c.totals,
-		ask: c.ask, again: c.again, outIDs: c.outIDs,
+		ask: c.ask, again: c.again, outMap: c.outMap,
 	}
 }
 

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 func TestToSibling(t *testing.T) {
 	c := &Client{
 		dir: &runDir{path: "/run", key: "a-1"}, root: true, init: "init", proxy: "proxy", door: runner.DoorMCP,
-		linger: new(time.Duration), totals: &runner.Limits{PIDs: 1}, outIDs: func() (*os.File, error) { return nil, nil },
+		linger: new(time.Duration), totals: &runner.Limits{PIDs: 1}, outMap: &outMap{},
 	}
 	dir := *c.dir
 	dir.key = "a-2"
@@ -24,7 +23,7 @@ func TestToSibling(t *testing.T) {
 	if s.totals != c.totals {
 		t.Error("the sum of limits is not bounded")
 	}
-	if s.outIDs == nil {
+	if s.outMap == nil {
 		t.Error("an /out of real root has no id map")
 	}
 }

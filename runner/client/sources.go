@@ -87,8 +87,12 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	return s, c.record(s, spec)
 }
 
-// record writes down which of the caller's files the sandbox may change, see package given.
+// record writes down which of the caller's files the sandbox may change, see package given. A runner with the
+// caller's own rights does it itself, unless the record has sockets.
 func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
+	if api.RecordsGrants(c.hello.Mode) && len(s.given.Sockets) == 0 {
+		return nil
+	}
 	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
 		f := s.byName[api.FileSame+name]
 		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // such a workspace is not settled
@@ -206,14 +210,18 @@ func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error
 			return nil, os.NewSyscallError("fstat", err)
 		}
 		if st.Uid == 0 {
-			return c.outIDs()
+			ns, hand, err := c.outMap.get()
+			if hand != nil {
+				s.byName[api.FileOutMap] = hand
+			}
+			return ns, err
 		}
 	}
 	if s.ids != nil {
 		return s.ids, nil
 	}
 	var err error
-	if s.ids, err = os.Open(procFile(c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
+	if s.ids, err = openAt(procFile(c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
 		err = ipc.Errorf(ipc.CodeGone, "talk to runner: it ended")
 	}
 	return s.ids, err

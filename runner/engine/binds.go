@@ -10,6 +10,7 @@ import (
 	"demesne/rootfs"
 	"demesne/rootfs/upper"
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/given"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
@@ -38,6 +39,9 @@ func (s *sandbox) openShared() (err error) {
 		}
 	}
 	if err := s.lookAtShared(); err != nil {
+		return err
+	}
+	if err := s.recordShared(); err != nil {
 		return err
 	}
 	s.lendOut()
@@ -75,6 +79,25 @@ func (s *sandbox) lookAtShared() (err error) {
 	return nil
 }
 
+// recordShared writes the record of the grants if the client left that to the runner, see [api.RecordsGrants].
+func (s *sandbox) recordShared() (err error) {
+	if !api.RecordsGrants(s.e.boot.Mode) || s.spec.Granted != "" || s.spec.Out == "" {
+		return nil
+	}
+	dirs := []given.Dir{s.shared.was}
+	dirs[0].Path = s.spec.Out
+	if s.shared.work != nil && s.settlesWork() {
+		dirs = append(dirs, s.shared.workWas)
+		dirs[1].Path = s.spec.Workspace
+	}
+	s.spec.Granted, err = given.Record{Dirs: dirs}.Write(s.e.boot.RunDir, s.e.boot.Key)
+	return err
+}
+
+// settlesWork reports whether /workspace is settled at the end. An image's uid 0 can give files there to another
+// user, and a nested sandbox can give them more rights.
+func (s *sandbox) settlesWork() bool { return s.spec.Rootfs != nil || s.spec.Nesting }
+
 // lendOut grants write access to /out to a user other than uid 0, if possible. With real root and an /out of
 // another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
 // those ids.
@@ -89,8 +112,7 @@ func (s *sandbox) lendOut() {
 
 // giveBack returns /out and /workspace to the caller. All processes of the sandbox have ended.
 func (s *sandbox) giveBack() {
-	// An image's uid 0 can give files in /workspace to another user. A nested sandbox can give them more rights.
-	err := s.shared.giveBack(s.terms, s.spec.Rootfs != nil || s.spec.Nesting)
+	err := s.shared.giveBack(s.terms, s.settlesWork())
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", s.id, err)
 	}

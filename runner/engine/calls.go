@@ -30,6 +30,7 @@ func (c *caller) dispatch(m *ipc.Message) (any, ipc.Files, error) {
 	if err := c.hold(m); err != nil {
 		return nil, nil, err
 	}
+	c.e.outMap.keep(m.File(api.FileOutMap))
 	return h(c, m)
 }
 

@@ -63,6 +63,7 @@ type Engine struct {
 	ready  chan struct{} // closed when setUp has set the fields above, or broken
 	broken error
 	ahead  ahead
+	outMap outMap // real root's
 
 	mu          sync.Mutex
 	sandboxes   map[string]*sandbox

@@ -91,10 +91,38 @@ func (e *Engine) greet(conn *ipc.Conn) {
 	c := &caller{e: e, door: intro.Door, own: map[*sandbox]bool{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
 	hello := api.Hello{PID: os.Getpid(), Mode: e.boot.Mode}
-	if err := c.peer.Event(api.OpHello, hello); err != nil {
+	if err := conn.Send(ipc.Message{Op: api.OpHello}, hello, e.outMap.files()); err != nil {
 		conn.Close()
 	}
 	go c.run()
+}
+
+// outMap keeps the namespace that [api.FileOutMap] describes for later callers.
+type outMap struct {
+	mu sync.Mutex
+	ns *os.File // nil: none yet; open until the runner's end
+}
+
+func (o *outMap) keep(ns *os.File) {
+	if ns == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ns != nil {
+		ns.Close()
+		return
+	}
+	o.ns = ns
+}
+
+func (o *outMap) files() ipc.Files {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ns == nil {
+		return nil
+	}
+	return ipc.Files{api.FileOutMap: o.ns}
 }
 
 // run serves until the caller disconnects, then ends the caller's sandboxes.

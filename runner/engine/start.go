@@ -15,6 +15,7 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/given"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
 	"demesne/runner/store"
@@ -133,7 +134,7 @@ func (s *sandbox) startOn(r fallback, ns *netns.NS, tree *laying) error {
 // waits for the process it starts. This saves 2 to 5 % of a cold run in a runner's first sandbox.
 func learnTypes() {
 	ipc.Prewarm(libcontainer.State{}, pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{},
-		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{})
+		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{}, given.Record{})
 }
 
 // serveGuest serves PID 1's messages and ends the sandbox when PID 1 ends by itself.

@@ -4,24 +4,25 @@
 //	RUN/given/KEY-ID        the grants of a sandbox of runner KEY, while it may use them
 //	RUN/given/KEY-ID.over   the same after its end, if the runner may not remove the sockets (real root's)
 //
-// The client writes a record with the caller's rights before the sandbox exists. The runner removes it after the
-// directories are settled (package rootfs/upper). The reaper acts on a record with its own rights, which may be
+// A record is written with the caller's rights before the sandbox can write: by an ordinary user's runner, which has
+// these rights, and otherwise by the client. The runner removes it after the directories are settled (package
+// rootfs/upper). The reaper acts on a record with its own rights, which may be
 // root's, so a record counts only if the caller owns it. Real root's runner is not root. It owns the directory, so
 // it can remove records, and link or move files of root into it. So each record of real root also has an extended
 // attribute that only real root can set. A directory is identified by device and inode, not by its path alone.
 package given
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -110,18 +111,22 @@ func (r Record) Write(run, key string) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var id [8]byte
-	rand.Read(id[:])
-	name = key + "-" + hex.EncodeToString(id[:])
-	f, err := os.OpenFile(filepath.Join(run, Subdir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	// Unique is enough: the directory is closed to all but the caller and the runner.
+	name = key + "-" + strconv.FormatUint(rand.Uint64(), 16)
+	dir := filepath.Join(run, Subdir)
+	// os.OpenFile would ask the poller first, in four more calls.
+	fd, err := unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("record what is given: %w", err)
 	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = mark(f, filepath.Dir(f.Name()))
+	n, err := unix.Write(fd, b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err == nil {
+		err = mark(fd, dir, name)
+	}
+	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		Remove(run, name)
 		return "", fmt.Errorf("record what is given: %w", err)
 	}
@@ -137,12 +142,12 @@ func ofAnother(dir fs.FileInfo) bool { return int(dir.Sys().(*syscall.Stat_t).Ui
 
 // mark marks a record if its directory needs it. On a file system without such attributes the record stays unmarked,
 // and only the runner itself can take back its grants.
-func mark(f *os.File, dir string) error {
+func mark(fd int, dir, name string) error {
 	st, err := os.Stat(dir)
 	if err != nil || !ofAnother(st) {
 		return err
 	}
-	err = unix.Fsetxattr(int(f.Fd()), markKey, []byte(filepath.Base(f.Name())), 0)
+	err = unix.Fsetxattr(fd, markKey, []byte(name), 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}

@@ -9,6 +9,7 @@ package receipt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"demesne/rootfs"
@@ -115,19 +116,18 @@ func level(r *runner.Receipt, mode string) runner.Level {
 }
 
 // Meets checks that the receipt reaches the required level. Its error is an [ipc.Error] with CodeRequirement.
-// The error lists every layer and limit that falls short, and hints at the first fix.
+// The error lists every layer and limit that falls short, and hints at every fix: one alone may not be enough.
 func Meets(r *runner.Receipt, want runner.Level) error {
 	rank := map[runner.Level]int{"": 0, runner.LevelMinimal: 0, runner.LevelDegraded: 1, runner.LevelFull: 2}
 	if rank[r.Level] >= rank[want] {
 		return nil
 	}
-	var short []string
-	hint := ""
+	var short, fixes []string
 	note := func(name string, st runner.Status, fix string) {
 		if st == runner.Degraded || st == runner.Missing {
 			short = append(short, name+" "+string(st))
-			if hint == "" {
-				hint = fix
+			if fix != "" && !slices.Contains(fixes, fix) {
+				fixes = append(fixes, fix)
 			}
 		}
 	}
@@ -140,6 +140,6 @@ func Meets(r *runner.Receipt, want runner.Level) error {
 	return &ipc.Error{
 		Code: ipc.CodeRequirement,
 		Text: fmt.Sprintf("require %q: this machine gives %q: %s", want, r.Level, strings.Join(short, ", ")),
-		Hint: hint,
+		Hint: strings.Join(fixes, "; and: "),
 	}
 }

@@ -40,6 +40,7 @@ func TestMeets(t *testing.T) {
 	r := &runner.Receipt{
 		Level:  runner.LevelDegraded,
 		Layers: []runner.Layer{{Name: "id-map", Status: runner.Degraded, Fix: "type this"}, {Name: "proc", Status: runner.Held}},
+		Limits: []runner.LimitReceipt{{Name: "memory", Status: runner.Degraded, Fix: "type this"}, {Name: "disk", Status: runner.Degraded, Fix: "and that"}},
 	}
 	for want, ok := range map[runner.Level]bool{"": true, runner.LevelMinimal: true, runner.LevelDegraded: true, runner.LevelFull: false} {
 		err := Meets(r, want)
@@ -48,7 +49,7 @@ func TestMeets(t *testing.T) {
 		}
 	}
 	var e *ipc.Error
-	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this" || e.Code != ipc.CodeRequirement {
+	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this; and: and that" || e.Code != ipc.CodeRequirement {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -54,6 +54,7 @@ const (
 	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace that C joins, or B's former namespace for the reaper
 	EnvClock   = "_DEMESNE_CLOCK"   // descriptor: the reaper's clock, a timerfd that is canceled when the clock is set
 	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: the program that C executes
+	EnvOwner   = "_DEMESNE_OWNER"   // user id: the owner of the namespace that H makes; only real root may choose one
 )
 
 // FDLife is B's end of the pipe on which A waits. Its number follows the descriptors that the caller passes; see

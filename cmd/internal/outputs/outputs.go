@@ -15,9 +15,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,10 +26,35 @@ import (
 	"demesne/runner"
 )
 
-// ours matches the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads.
-var ours = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([0-9]{8}-[0-9]{6}-[0-9a-f]{8}|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}|[0-9a-f]{12})$`)
-})
+// forms are the names of output directories: of the CLI, of the MCP server, and of a sandbox's downloads. A d stands
+// for a decimal digit, an x for a hexadecimal one, a v for the variant of a UUID (RFC 9562: 8, 9, a or b).
+var forms = []string{"dddddddd-dddddd-xxxxxxxx", "xxxxxxxx-xxxx-4xxx-vxxx-xxxxxxxxxxxx", "xxxxxxxxxxxx"}
+
+// isOutput reports whether name is that of an output directory.
+func isOutput(name string) bool {
+	return slices.ContainsFunc(forms, func(form string) bool { return hasForm(name, form) })
+}
+
+func hasForm(name, form string) bool {
+	if len(name) != len(form) {
+		return false
+	}
+	for i, c := range []byte(name) {
+		allowed := form[i : i+1]
+		switch form[i] {
+		case 'd':
+			allowed = "0123456789"
+		case 'x':
+			allowed = "0123456789abcdef"
+		case 'v':
+			allowed = "89ab"
+		}
+		if strings.IndexByte(allowed, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // settle is how long a directory may stay empty before it counts as unused.
 const settle = time.Minute
@@ -67,7 +91,7 @@ func Hold(dir string) (*os.File, error) {
 // RemoveEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
 // directly in root, and has a name of the known form.
 func RemoveEmpty(root, dir string) {
-	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && ours().MatchString(filepath.Base(dir)) {
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOutput(filepath.Base(dir)) {
 		unix.Rmdir(dir)
 	}
 }
@@ -127,7 +151,7 @@ func (o Options) candidates(root *os.File) ([]candidate, error) {
 
 func look(root *os.File, name string) (c candidate, ok bool) {
 	var st unix.Stat_t
-	if !ours().MatchString(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if !isOutput(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return c, false
 	}
 	dir, err := open(root, name)

@@ -1,0 +1,36 @@
+package rules
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const variablesPage = "docs/reference/environment.md"
+
+// TestRuleEnvironment checks that environment.md lists every variable that a program reads by a literal name, and
+// no variable of demesne's own that no program reads or sets.
+func TestRuleEnvironment(t *testing.T) {
+	page := text(t, variablesPage)
+	read := regexp.MustCompile(`(?:Getenv|LookupEnv|getenv)\("([A-Za-z_]+)"\)`)
+	own := regexp.MustCompile(`"(DEMESNE_[A-Z_]+)["=]`)
+	known := map[string]bool{}
+	programs(t, func(path, src string) {
+		for _, m := range read.FindAllStringSubmatch(src, -1) {
+			if name := m[1]; name != "GODEBUG" && name != "CI" && !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("%s does not say what %s does, which %s reads", variablesPage, name, path)
+			}
+		}
+		for _, m := range own.FindAllStringSubmatch(src, -1) {
+			known[m[1]] = true
+		}
+	})
+	for _, row := range rows(page) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for _, name := range regexp.MustCompile(`DEMESNE_[A-Z_]+`).FindAllString(names, -1) {
+			if !known[name] {
+				t.Errorf("%s has a row for %s, which no program reads", variablesPage, name)
+			}
+		}
+	}
+}

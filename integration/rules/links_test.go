@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestRuleLinks checks that every relative link in the documents leads to a file of the tree, and to a heading where
+// it has an anchor. It also checks that documents and sources name no document that is not in the tree.
+func TestRuleLinks(t *testing.T) {
+	link, named := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`(?:docs/[\w/-]+|\b[A-Z]{4,})\.md\b`)
+	found := 0
+	tree(t, func(path string) {
+		source := filepath.Ext(path) == ".go" || filepath.Base(path) == "Makefile"
+		if !source && filepath.Ext(path) != ".md" {
+			return
+		}
+		body := text(t, path)
+		for _, name := range named.FindAllString(body, -1) {
+			if !inTree(name) && !inTree(filepath.Join(filepath.Dir(path), name)) {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
+		}
+		if source {
+			return
+		}
+		for _, m := range link.FindAllStringSubmatch(prose(body), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			found++
+			target, anchor, _ := strings.Cut(m[1], "#")
+			to := path
+			if target != "" {
+				to = filepath.Join(filepath.Dir(path), target)
+			}
+			if !inTree(to) {
+				t.Errorf("%s links to %s, which does not exist", path, m[1])
+			} else if anchor != "" && !anchors(text(t, to))[anchor] {
+				t.Errorf("%s links to %s, and that document has no such heading", path, m[1])
+			}
+		}
+	})
+	if found < 50 {
+		t.Errorf("the documents have %d links; are they gone?", found)
+	}
+}
+
+// tree calls f with the path of each file of the tree, relative to its root.
+func tree(t *testing.T, f func(path string)) {
+	t.Helper()
+	const root = "../.."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (d.Name() == "bin" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			f(strings.TrimPrefix(path, root+"/"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inTree reports whether a path relative to the tree's root exists and stays in the tree.
+func inTree(path string) bool {
+	if !filepath.IsLocal(path) {
+		return false
+	}
+	_, err := os.Stat("../../" + path)
+	return err == nil
+}
+
+// prose returns a document without its fenced blocks and code spans.
+func prose(text string) string {
+	return regexp.MustCompile("(?s)```.*?```|`[^`\n]*`").ReplaceAllStringFunc(text, func(code string) string {
+		return strings.Repeat("\n", strings.Count(code, "\n"))
+	})
+}
+
+// anchors returns the anchors of a document's headings, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	all, drop := map[string]bool{}, regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	fences := regexp.MustCompile("(?s)```.*?```")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
+		all[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return all
+}
+
+// TestRuleReadme checks that README.md is short enough to be read to its end.
+func TestRuleReadme(t *testing.T) {
+	if n := len(text(t, "README.md")); n > 10_000 {
+		t.Errorf("README.md has %d bytes, more than 10000", n)
+	}
+}
