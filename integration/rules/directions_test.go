@@ -60,6 +60,7 @@ type aPackage struct {
 	lines     map[string]int
 	tests     map[string]bool // names of Test and Fuzz functions
 	loose     []string        // violations that TestRuleShape reports, outside test files
+	size      size
 }
 
 // sources parses the tree that contains this test, keyed by directory relative to its root.
@@ -82,7 +83,8 @@ func sources(t *testing.T) map[string]*aPackage {
 		}
 		dir, _ := filepath.Rel(root, filepath.Dir(path))
 		if all[dir] == nil {
-			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{}}
+			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{},
+				size: size{exported: map[string]bool{}, fields: map[string]int{}, methods: map[string]map[string]bool{}}}
 		}
 		return all[dir].read(path)
 	})
@@ -116,6 +118,7 @@ func (p *aPackage) read(path string) error {
 		p.name = f.Name.Name
 		p.doc += f.Doc.Text()
 		p.loose = append(p.loose, loose(set, f)...)
+		p.size.add(f)
 	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&
@@ -193,6 +196,8 @@ func TestRuleDirections(t *testing.T) {
 		{"cmd/demesne", "demesne/cmd/internal/version", ""},
 		{"mcp", "demesne/cmd/internal/version", "nobody imports a program"},
 		{"internal/suggest", "demesne/runner", "a leaf imports no package of demesne"},
+		{"internal/suggest", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
+		{"integration/rules", "demesne/internal/suggest", "integration drives programs"},
 		{"images", "demesne/internal/suggest", ""},
 		{"extra", "demesne/runner", "extra is no room"},
 	} {
