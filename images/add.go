@@ -94,7 +94,7 @@ func (s *Store) Whole(img *Image) error {
 }
 
 // touch sets the time of an image's last use to now.
-func (s *Store) touch(d oci.Digest) error {
+func (s files) touch(d oci.Digest) error {
 	path, now := s.usedPath(d), time.Now()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Store) reviveUsed(ctx context.Context, d oci.Digest) error {
 }
 
 // ensureUsed makes the used file of an image if it does not exist.
-func (s *Store) ensureUsed(d oci.Digest) error {
+func (s files) ensureUsed(d oci.Digest) error {
 	if _, err := os.Lstat(s.usedPath(d)); err == nil {
 		return nil
 	}

@@ -54,7 +54,7 @@ func (img *Image) layerSizes() map[oci.Digest]int64 {
 	return m
 }
 
-func (s *Store) inUse(d oci.Digest) bool {
+func (s files) inUse(d oci.Digest) bool {
 	f, err := flock.TryOpen(s.usedPath(d), os.O_RDONLY, flock.Exclusive)
 	if err == nil {
 		f.Close()

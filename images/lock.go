@@ -9,7 +9,7 @@ import (
 )
 
 // lock takes the lock that guards index.json and the removal of blobs.
-func (s *Store) lock(ctx context.Context) (*os.File, error) {
+func (s files) lock(ctx context.Context) (*os.File, error) {
 	f, err := flock.Open(ctx, s.path("locks/index"), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	if err != nil {
 		return nil, fmt.Errorf("lock store: %w", err)

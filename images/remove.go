@@ -217,7 +217,7 @@ func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
 }
 
 // removeTemps removes the temporary files that a killed writeFile left, after an hour.
-func (s *Store) removeTemps(now time.Time) error {
+func (s files) removeTemps(now time.Time) error {
 	return s.eachFile("", func(name, path string) error {
 		st, err := os.Lstat(path)
 		if err != nil || !strings.HasPrefix(name, ".") || !st.Mode().IsRegular() || now.Sub(st.ModTime()) < time.Hour {
@@ -229,7 +229,7 @@ func (s *Store) removeTemps(now time.Time) error {
 
 // eachFile calls do for each name in a directory of the store. It treats a missing directory as
 // empty.
-func (s *Store) eachFile(dir string, do func(name, path string) error) error {
+func (s files) eachFile(dir string, do func(name, path string) error) error {
 	list, err := os.ReadDir(s.path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

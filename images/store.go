@@ -24,7 +24,7 @@ var (
 // A Store is a directory of images. It is safe for concurrent use by goroutines and by processes. A
 // process that only reads may open a store that it cannot write to.
 type Store struct {
-	dir string
+	files
 
 	mu   sync.Mutex
 	pins map[oci.Digest]*os.File // blobs that no image names yet, each with a shared flock
@@ -68,7 +68,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %q: %w", dir, err)
 	}
-	s := &Store{dir: abs, pins: map[oci.Digest]*os.File{}}
+	s := &Store{files: files{abs}, pins: map[oci.Digest]*os.File{}}
 	st, err := os.Stat(abs)
 	if err == nil && st.Mode().Perm()&0o002 != 0 {
 		return nil, fmt.Errorf("open store %q: everybody may write to it", dir)
@@ -82,9 +82,12 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
+// files is the directory of a store: the names of its files, and the operations that need no pins.
+type files struct{ dir string }
+
 // made reports whether create has completed here. An image layout that another tool made has no trees
 // directory.
-func (s *Store) made() bool {
+func (s files) made() bool {
 	_, err1 := os.Lstat(s.path("trees"))
 	_, err2 := os.Lstat(s.path(layoutFile))
 	return err1 == nil && err2 == nil
@@ -92,7 +95,7 @@ func (s *Store) made() bool {
 
 // create makes the directories, trees last, and then the file oci-layout. If both exist, the store is
 // complete. Any number of processes may call create at once.
-func (s *Store) create() error {
+func (s files) create() error {
 	// The unpacker of root's runner has another uid and must read the blobs.
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -146,7 +149,7 @@ func (s *Store) Close() {
 	}
 }
 
-func (s *Store) path(name string) string        { return filepath.Join(s.dir, name) }
-func (s *Store) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
-func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
-func (s *Store) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
+func (s files) path(name string) string        { return filepath.Join(s.dir, name) }
+func (s files) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
+func (s files) partialPath(name string) string { return s.path("partial/" + name) }
+func (s files) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
