@@ -3,8 +3,12 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-proxy is the egress proxy of a runner's sandboxes; see package runner/network/proxyclient.
-// Only demesne-runner starts it.
+// Command demesne-proxy is the egress proxy of a runner's sandboxes, as the diagram in package
+// runner/network/proxyclient shows. Only demesne-runner starts it. Each sandbox has its own proxy (package proxy). The
+// sockets identify the sandbox.
+//
+// The process is in the host's network namespace and in the runner's user namespace. It has no capability and writes
+// only to descriptors that it receives. It reads only what resolving names and verifying certificates need: see confine.
 package main
 
 import (
@@ -14,7 +18,6 @@ import (
 	"os"
 
 	"demesne/runner/network/proxyclient"
-	"demesne/runner/network/proxyserver"
 )
 
 func main() {
@@ -29,10 +32,10 @@ func run() error {
 	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
 		return errors.New("to be started by demesne-runner, not by hand")
 	}
-	if err := proxyserver.Confine(); err != nil {
+	if err := confine(); err != nil {
 		return err
 	}
-	if err := proxyserver.Run(socket); !errors.Is(err, io.EOF) {
+	if err := serveRunner(socket); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 var rooms = map[string][]string{
 	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
 	"mcp":         {"runner/...", "internal/..."},
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "proxy/...", "internal/..."}, // demesne-images does the unpacking
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},
@@ -39,7 +39,7 @@ var homes = map[string][]string{
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner", "integration/bench/floor"},
-	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack"},
+	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
 	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/policyfile", "integration"}, // tests
@@ -48,7 +48,7 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner"},
-	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // linked by another process
+	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner
 }
 
 // aPackage describes the sources of one directory, as go/parser reads them. The output of `go list` is cached,
@@ -180,8 +180,8 @@ func TestRuleDirections(t *testing.T) {
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
-		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/network/proxyserver, cmd"},
-		{"runner/network/proxyserver", "demesne/proxy/policy", ""},
+		{"runner/engine", "demesne/proxy/policy", "lives in proxy, cmd"},
+		{"cmd/demesne-proxy", "demesne/proxy/policy", ""},
 		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", may("rootfs")},

@@ -1,4 +1,4 @@
-package proxyserver
+package main
 
 import "golang.org/x/sys/unix"
 

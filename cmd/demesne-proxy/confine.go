@@ -1,4 +1,4 @@
-package proxyserver
+package main
 
 import (
 	"fmt"
@@ -28,14 +28,14 @@ var linked = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
 }
 
-// Confine irrevocably restricts the process. It drops all capabilities and forbids new privileges. Only the system
+// confine irrevocably restricts the process. It drops all capabilities and forbids new privileges. Only the system
 // calls in [seccomp.Server] remain, and only the readable files. Landlock forbids listening on TCP ports (it does not
 // cover MPTCP), signals to other processes, and abstract sockets of others.
 //
 // Other processes in the user namespace cannot read its memory. The namespace's owner, the caller on the host, still
 // can (user_namespaces(7)). Parts of Landlock that this kernel lacks are not enforced. The user namespace then limits
 // the process: it has no rights there that the caller lacks. Open descriptors remain open.
-func Confine() error {
+func confine() error {
 	os.WriteFile("/proc/self/comm", []byte("demesne-proxy"), 0) // it was executed through /proc/self/fd
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("confine: %w", err)

@@ -1,4 +1,4 @@
-package proxyserver
+package main
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestConfine(t *testing.T) {
 		}
 		return
 	}
-	if err := Confine(); err != nil {
+	if err := confine(); err != nil {
 		t.Fatal(err)
 	}
 	status, err := os.ReadFile("/proc/thread-self/status")

@@ -1,4 +1,4 @@
-package proxyserver
+package main
 
 import (
 	"fmt"

@@ -1,14 +1,4 @@
-// Package proxyserver is the work of demesne-proxy: it serves the egress of all sandboxes of one runner, as the
-// diagram in package proxyclient shows. Each sandbox has its own proxy (package proxy). The sockets identify the
-// sandbox.
-//
-//	err := proxyserver.Confine()  // irrevocable
-//	err = proxyserver.Run(socket) // until the runner ends
-//
-// The process is in the host's network namespace and in the runner's user namespace. It has no capability and writes
-// only to descriptors that it receives. It reads only what resolving names and verifying certificates need: see
-// [Confine].
-package proxyserver
+package main
 
 import (
 	"context"
@@ -48,8 +38,8 @@ type box struct {
 	waits  []int32 // numbers of sockets with the doorman
 }
 
-// Run serves the runner at the other end of socket, and returns when the runner ends.
-func Run(socket *os.File) error {
+// serveRunner serves the runner at the other end of socket, and returns when the runner ends.
+func serveRunner(socket *os.File) error {
 	d, err := newDoorman()
 	if err != nil {
 		return err
