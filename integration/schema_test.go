@@ -12,7 +12,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// schema returns a published schema of docs/reference/schema, ready to validate.
+// schema returns a published schema of docs/reference/schema, ready to validate. It also rejects fields that the
+// schema does not name. The published schema permits them, because later versions may add some.
 func schema(t testing.TB, name string) *jsonschema.Resolved {
 	t.Helper()
 	load := func(uri *url.URL) (*jsonschema.Schema, error) {
@@ -21,7 +22,12 @@ func schema(t testing.TB, name string) *jsonschema.Resolved {
 			return nil, err
 		}
 		s := &jsonschema.Schema{}
-		return s, json.Unmarshal(raw, s)
+		err = json.Unmarshal(raw, s)
+		closed(s)
+		for _, d := range s.Defs {
+			closed(d)
+		}
+		return s, err
 	}
 	root, err := load(&url.URL{Path: name})
 	if err != nil {
@@ -32,6 +38,13 @@ func schema(t testing.TB, name string) *jsonschema.Resolved {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// closed makes a schema of an object reject other properties.
+func closed(s *jsonschema.Schema) {
+	if s.Properties != nil {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	}
 }
 
 // validate checks one document against a schema, and returns it decoded.
@@ -68,8 +81,12 @@ func TestSchemaResult(t *testing.T) {
 		if strings.HasSuffix(c.args[1], file) {
 			text = readFile(b, file)
 		}
-		if d := validate(t, s, text); d[c.has] == nil {
+		d := validate(t, s, text)
+		if d[c.has] == nil {
 			t.Errorf("%q: no %s: %s", c.args, c.has, text)
+		}
+		if path, ok := d["manifest"].(string); ok {
+			validate(t, schema(t, "manifest.json"), readFile(t, path))
 		}
 	}
 	id := strings.TrimSpace(b.demesne("ls", "-q").stdout)
@@ -134,6 +151,19 @@ func TestSchemaPolicy(t *testing.T) {
 		validate(t, policy, asJSON(t, text))
 		if r := b.demesne("egress", "lint", b.file("policy.toml", text, 0o644)); r.code != 0 {
 			t.Errorf("lint: %+v\n%s", r, text)
+		}
+	}
+}
+
+// TestJSONLists checks that empty lists are encoded as [] and never as null.
+func TestJSONLists(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	id := b.create()
+	for _, command := range []string{"diff --json " + id, "ls --json", "jobs --json", "images --json", "images check --json", "gc --json", "inspect --json " + id} {
+		r := b.demesne(strings.Fields(command)...)
+		if r.code != 0 || !json.Valid([]byte(r.stdout)) || strings.Contains(r.stdout, "null") {
+			t.Errorf("%s: %+v", command, r)
 		}
 	}
 }

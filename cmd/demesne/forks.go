@@ -141,6 +141,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		if o.json {
+			d.Changes = append([]runner.Change{}, d.Changes...) // never null
 			return a.printJSON(d)
 		}
 		return a.print(diffText(d))

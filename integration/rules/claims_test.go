@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -126,32 +124,18 @@ func casesOf(test string) []string {
 func casesUsed(t *testing.T) map[string][]string {
 	t.Helper()
 	used, comment := map[string][]string{}, regexp.MustCompile(`(?m)//.*$`)
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata") {
-			return filepath.SkipDir
-		}
+	tree(t, func(path string) {
 		kind := filepath.Ext(path)
-		if d.IsDir() || kind != ".go" && kind != ".c" && kind != ".md" {
-			return nil
+		if kind != ".go" && kind != ".c" && kind != ".md" {
+			return
 		}
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		text := string(raw)
+		body := text(t, path)
 		if kind == ".go" {
-			text = strings.Join(comment.FindAllString(text, -1), "\n")
+			body = strings.Join(comment.FindAllString(body, -1), "\n")
 		}
-		if ids := caseID.FindAllString(text, -1); ids != nil {
+		if ids := caseID.FindAllString(body, -1); ids != nil {
 			used[path] = ids
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return used
 }

@@ -58,8 +58,7 @@ type NSID struct {
 }
 
 // FileUserNS names the descriptor of a caller's user namespace, with which it identifies itself. A sandboxed process
-// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (SECURITY.md
-// P9).
+// cannot produce one of the host's namespaces. So it could not use the socket even if it could reach it (P9).
 const FileUserNS = "userns"
 
 // FileOutMap names the descriptor of a user namespace that real root's clients use for the id map of an /out. The client
