@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"demesne/proxy/audit"
-	"demesne/proxy/hostaddr"
+
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -38,7 +38,7 @@ type Config struct {
 	Resolver Resolver                           // nil: the host's resolver
 	Dialer   Dialer                             // nil: plain TCP
 	Upstream *Upstream                          // nil: no upstream proxy
-	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: hostaddr.Own
+	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: OwnAddress
 	Secrets  []Secret                           // credentials that the proxy inserts into requests
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
 	Roots    *x509.CertPool                     // roots that verify the hosts of secrets; nil: the host's roots
@@ -112,7 +112,7 @@ func New(c Config) (*Proxy, error) {
 		c.Dialer = d
 	}
 	if c.Own == nil {
-		c.Own = hostaddr.Own
+		c.Own = OwnAddress
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{Config: c, connections: connections{ctx: ctx, most: c.Limits.Connections, held: map[io.Closer]bool{}}, cancel: cancel}

@@ -15,7 +15,7 @@ import (
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
-	"demesne/proxy/hostaddr"
+	"demesne/proxy"
 )
 
 // TestConfine confines a separate process and tests what it may still do.
@@ -79,7 +79,7 @@ func TestConfine(t *testing.T) {
 		t.Error("how many descriptors there may be is not known")
 	}
 	for _, at := range []string{"127.0.0.1:1", "[::1]:1"} {
-		if own, err := hostaddr.Own(netip.MustParseAddrPort(at)); err != nil || !own {
+		if own, err := proxy.OwnAddress(netip.MustParseAddrPort(at)); err != nil || !own {
 			t.Errorf("%s is this machine's: %v, %v", at, own, err)
 		}
 	}

@@ -1,18 +1,4 @@
-// Package hostaddr asks the kernel whether an address belongs to this machine.
-//
-//	own, err := hostaddr.Own(netip.MustParseAddrPort("192.0.2.1:443"))
-//
-// A machine can have more addresses than its interfaces. A route of type local (AnyIP, virtual addresses of load
-// balancers, `ip route add local`) adds any range. So the package asks what connect(2) would do: it sends
-// RTM_GETROUTE for TCP to that address and port, rtnetlink(7). The answer has the type of the route. Only a
-// unicast route leads to another machine.
-//
-// A route lookup does not see a packet filter that redirects later. An address that this machine's NAT rules
-// redirect to itself is not recognized.
-//
-// Each call takes one netlink socket and no privilege. Answers are not cached, since an address may be added at
-// any time.
-package hostaddr
+package proxy
 
 import (
 	"encoding/binary"
@@ -24,9 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own reports whether a connection to at would end on this machine. Every route that is not unicast counts as
-// own. An address without a route does not: nothing can be sent there.
-func Own(at netip.AddrPort) (bool, error) {
+// OwnAddress asks the kernel whether a connection to at would end on this machine. Every route that is not unicast
+// counts as own. An address without a route does not: nothing can be sent there.
+//
+// A machine can have more addresses than its interfaces. A route of type local (AnyIP, virtual addresses of load
+// balancers, `ip route add local`) adds any range. So OwnAddress asks what connect(2) would do: it sends
+// RTM_GETROUTE for TCP to that address and port, rtnetlink(7). The answer has the type of the route. Only a
+// unicast route leads to another machine.
+//
+// A route lookup does not see a packet filter that redirects later. An address that this machine's NAT rules
+// redirect to itself is not recognized.
+//
+// Each call takes one netlink socket and no privilege. Answers are not cached, since an address may be added at
+// any time.
+func OwnAddress(at netip.AddrPort) (bool, error) {
 	kind, err := routeType(at)
 	switch {
 	case errors.Is(err, errNoRoute):
@@ -60,7 +57,7 @@ func routeType(at netip.AddrPort) (kind byte, err error) {
 	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
 		return 0, errors.New("an answer that is not the kernel's")
 	}
-	return understand(answer[:n])
+	return routeOf(answer[:n])
 }
 
 // question returns an RTM_GETROUTE message: a header, a struct rtmsg, and attributes.
@@ -94,8 +91,8 @@ func attribute(b []byte, kind uint16, value []byte) []byte {
 
 var errMalformed = errors.New("an answer that cannot be read")
 
-// understand parses the answer.
-func understand(b []byte) (kind byte, err error) {
+// routeOf parses the answer.
+func routeOf(b []byte) (kind byte, err error) {
 	if len(b) < unix.NLMSG_HDRLEN {
 		return 0, errMalformed
 	}

@@ -1,38 +1,14 @@
-package hostaddr
+package proxy
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
-
-// TestMain runs the tests in their own network namespace.
-func TestMain(m *testing.M) {
-	if os.Getenv("DEMESNE_TEST_INSIDE") != "" {
-		os.Exit(m.Run())
-	}
-	c := exec.Command("/proc/self/exe", os.Args[1:]...)
-	c.Env = append(os.Environ(), "DEMESNE_TEST_INSIDE=1")
-	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-	c.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	err := c.Run()
-	if c.ProcessState != nil {
-		os.Exit(c.ProcessState.ExitCode())
-	}
-	fmt.Fprintf(os.Stderr, "needs user namespaces: %v\n", err)
-	os.Exit(map[bool]int{true: 1}[os.Getenv("CI") != ""])
-}
 
 // configure runs lines of ip(8).
 func configure(t testing.TB, lines string) {
@@ -98,7 +74,7 @@ func TestEscapeN34Routes(t *testing.T) {
 		{"[2a00:1450:4::1]:1", false, false},
 		{"9.6.0.1:1", false, true},
 	} {
-		own, err := Own(netip.MustParseAddrPort(c.at))
+		own, err := OwnAddress(netip.MustParseAddrPort(c.at))
 		if own != c.own || (err != nil) != c.unknown {
 			t.Errorf("%s: %v, %v; want %v, unknown %v", c.at, own, err, c.own, c.unknown)
 		}
@@ -116,7 +92,7 @@ func TestUnknown(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	own, err := Own(netip.MustParseAddrPort("127.0.0.1:1"))
+	own, err := OwnAddress(netip.MustParseAddrPort("127.0.0.1:1"))
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +115,7 @@ func TestUnderstand(t *testing.T) {
 		"a short error":  message(unix.NLMSG_ERROR, sequence, 0, 0, 0),
 		"no error":       message(unix.NLMSG_ERROR, sequence, 0, 0, 0, 0),
 	} {
-		if kind, err := understand(b); err == nil {
+		if kind, err := routeOf(b); err == nil {
 			t.Errorf("%s: %d", name, kind)
 		}
 	}
@@ -149,7 +125,7 @@ func BenchmarkOwn(b *testing.B) {
 	configure(b, "link set lo up")
 	at := netip.MustParseAddrPort("127.0.0.1:1")
 	for b.Loop() {
-		if _, err := Own(at); err != nil {
+		if _, err := OwnAddress(at); err != nil {
 			b.Fatal(err)
 		}
 	}
