@@ -9,6 +9,8 @@
 // package imports nothing of demesne, so the program that starts a runner stays small.
 //
 // The package does not choose limits (package limits does) and does not change groups that it did not make.
+//
+// It is apart from package limits because demesne links it (package client), and must not link what talks to systemd.
 package cgroup
 
 import (
