@@ -16,7 +16,7 @@ LIGHT := -ldflags "-s -w"
 STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # Packages that compile without cgo, and therefore cross-compile from this machine.
-PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-egress ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
+PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector. It needs cgo and threads of its own;
 # kernel tests of the other packages restrict themselves, and would fail with it.
@@ -29,6 +29,7 @@ build:
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
+	@bin/demesne help --man bin/man/man1 # man -M bin/man demesne-run
 
 demo: build
 	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'
@@ -72,6 +73,8 @@ deps:
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 bin/demesne* $(DESTDIR)$(PREFIX)/bin/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 bin/man/man1/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:
 	rm -rf bin

@@ -29,7 +29,7 @@ type Record struct {
 // same image again is no error.
 func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 	if k := r.Ref.Kind; k == imageref.Pinned || !r.Ref.Stored() {
-		return nil, fmt.Errorf("add image %q: it is no name that an image may have", r.Ref)
+		return nil, fmt.Errorf("add image %q: not a valid name for an image", r.Ref)
 	}
 	var img *Image
 	err := s.update(ctx, func(entries []entry) (after []entry, changed bool, err error) {

@@ -68,7 +68,7 @@ func TestBlobResume(t *testing.T) {
 		{"nothing", nil, 0, true},
 		{"some", b[:20_000], 20_000, true},
 		{"all", b, 50_000, true},
-		{"too much", append(bytes.Clone(b), 1), 0, true},
+		{"too large", append(bytes.Clone(b), 1), 0, true},
 		{"wrong", make([]byte, 20_000), 20_000, false},
 	} {
 		s := newStore(t)

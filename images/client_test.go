@@ -147,7 +147,7 @@ func TestEnsureStartsNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := c.Pull(t.Context(), mustParse(t, "mine"), nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a program that is not there: %v", err)
+		t.Errorf("a missing program: %v", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestEnsureFile(t *testing.T) {
 		t.Error("one from after the pull is fresh")
 	}
 	if fresh(mustParse(t, "oci:"+path), img) || fresh(mustParse(t, "oci-archive:/nonexistent"), img) {
-		t.Error("one that is not there is fresh")
+		t.Error("a missing image is fresh")
 	}
 	if !fresh(mustParse(t, "o/n:1"), img) {
 		t.Error("a registry's image depends on a file")

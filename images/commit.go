@@ -24,7 +24,7 @@ type Change struct {
 // files, each a tar archive, lowest first. Its configuration is that of the base with the change applied.
 func (c *Client) Commit(ctx context.Context, base oci.Digest, layers []*os.File, change Change, name imageref.Ref) (*Image, error) {
 	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
-		return nil, fmt.Errorf("commit image %q: no name that an image can be given", name)
+		return nil, fmt.Errorf("commit image %q: not a valid name for an image", name)
 	}
 	held, err := c.Store.Hold(ctx, base)
 	if err != nil {

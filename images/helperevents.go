@@ -77,9 +77,9 @@ func verdict(ctx context.Context, last events.Event, read, wait error, said stri
 	case read != nil:
 		return read
 	case wait != nil && said != "":
-		return fmt.Errorf("ended without a word: %w: %s", wait, said)
+		return fmt.Errorf("ended without a message: %w: %s", wait, said)
 	case wait != nil:
-		return fmt.Errorf("ended without a word: %w", wait)
+		return fmt.Errorf("ended without a message: %w", wait)
 	}
 	return nil
 }

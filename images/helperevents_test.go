@@ -45,7 +45,7 @@ func TestVerdict(t *testing.T) {
 		{"told", t.Context(), failed, nil, broken, "denied"},
 		{"told, and exits well", t.Context(), failed, nil, nil, "denied"},
 		{"nonsense", t.Context(), events.Event{}, io.ErrNoProgress, broken, io.ErrNoProgress.Error()},
-		{"died", t.Context(), events.Event{}, nil, broken, "ended without a word: broken: tail"},
+		{"died", t.Context(), events.Event{}, nil, broken, "ended without a message: broken: tail"},
 		{"stopped", gone, events.Event{}, nil, broken, "the cause"},
 		{"stopped, and told", gone, failed, nil, nil, "the cause"},
 		{"stopped too late", gone, events.Event{Event: events.Result}, nil, nil, ""},

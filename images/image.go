@@ -55,7 +55,7 @@ func (e *UnknownError) Unwrap() error { return ErrNotFound }
 // them.
 func (s *Store) Lookup(ref imageref.Ref) (*Image, error) {
 	if !ref.Stored() {
-		return nil, fmt.Errorf("image %q: it is not one of a store", ref)
+		return nil, fmt.Errorf("image %q: it is not in an image store", ref)
 	}
 	entries, err := s.readIndex()
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Store) readBlob(d oci.Descriptor) ([]byte, error) {
 		return nil, fmt.Errorf("read blob %s: %w: %w", d.Digest, ErrCorrupt, err)
 	}
 	if int64(len(b)) != d.Size || oci.DigestOf(b) != d.Digest {
-		return nil, fmt.Errorf("read blob %s: %w: it has another content", d.Digest, ErrCorrupt)
+		return nil, fmt.Errorf("read blob %s: %w: its content does not match its digest", d.Digest, ErrCorrupt)
 	}
 	return b, nil
 }

@@ -174,7 +174,7 @@ func find(entries []entry, ref imageref.Ref) (int, error) {
 	}
 	i := slices.IndexFunc(entries, match)
 	if i >= 0 && ref.Kind == imageref.Pinned && slices.ContainsFunc(entries[i+1:], match) {
-		return -1, errors.New("more than one image starts with these digits")
+		return -1, errors.New("more than one image digest starts with these digits")
 	}
 	return i, nil
 }

@@ -71,7 +71,7 @@ func Open(dir string) (*Store, error) {
 	s := &Store{files: files{abs}, pins: map[oci.Digest]*os.File{}}
 	st, err := os.Stat(abs)
 	if err == nil && st.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("open store %q: everybody may write to it", dir)
+		return nil, fmt.Errorf("open store %q: every user may write to it", dir)
 	}
 	if s.made() {
 		return s, nil

@@ -51,7 +51,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ dir, why string }{{shared, "everybody"}, {file, "not a directory"}, {filepath.Join(file, "x"), "not a directory"}} {
+	for _, c := range []struct{ dir, why string }{{shared, "every user"}, {file, "not a directory"}, {filepath.Join(file, "x"), "not a directory"}} {
 		_, err := Open(c.dir)
 		if err == nil {
 			t.Errorf("%s is opened", c.dir)
@@ -176,12 +176,12 @@ func TestAddRefuses(t *testing.T) {
 		manifest oci.Descriptor
 		why      string
 	}{
-		{"host", good, "no name"},
-		{"dir:/", good, "no name"},
-		{someHex, good, "no name"},
+		{"host", good, "not a valid name"},
+		{"dir:/", good, "not a valid name"},
+		{someHex, good, "not a valid name"},
 		{"a:1", oci.Descriptor{Digest: oci.DigestOf([]byte("elsewhere")), Size: 9}, "missing"},
 		{"a:1", oci.Descriptor{Digest: good.Digest, Size: good.Size - 1}, "more than"},
-		{"a:1", oci.Descriptor{Digest: good.Digest, Size: good.Size + 1}, "another content"},
+		{"a:1", oci.Descriptor{Digest: good.Digest, Size: good.Size + 1}, "does not match its digest"},
 		{"a:1", bad(`{"schemaVersion":1}`), "schema version"},
 		{"a:1", bad(`{"schemaVersion":2,"config":{"digest":"sha256:` + someHex + `","size":2}}`), "missing"},
 	} {

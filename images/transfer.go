@@ -40,7 +40,7 @@ func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err
 // format of `docker save`.
 func (c *Client) Import(ctx context.Context, src string, name imageref.Ref, progress func(events.Event)) (*Image, error) {
 	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
-		return nil, fmt.Errorf("import image %q: no name that an image can be given", name)
+		return nil, fmt.Errorf("import image %q: not a valid name for an image", name)
 	}
 	abs, err := filepath.Abs(src)
 	if err != nil {

@@ -148,7 +148,7 @@ func compare(ctx context.Context, f *os.File, d oci.Digest, size int64) error {
 	case size >= 0 && n != size:
 		return fmt.Errorf("%d bytes, not %d", n, size)
 	case oci.DigestFrom(h.Sum(nil)) != d:
-		return errors.New("it has another content")
+		return errors.New("its content does not match its digest")
 	}
 	return nil
 }

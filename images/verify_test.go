@@ -24,7 +24,7 @@ func TestVerifyRepair(t *testing.T) {
 			b := append([]byte{}, base...)
 			b[500_000] ^= 1
 			return os.WriteFile(s.blobPath(img.Layers[0].Digest), b, 0o644)
-		}, "another content", "docker.io/library/a:1 docker.io/library/b:1"},
+		}, "does not match its digest", "docker.io/library/a:1 docker.io/library/b:1"},
 		{"too short", func(s *Store, img *Image) error { return os.Truncate(s.blobPath(img.Layers[1].Digest), 0) }, "0 bytes, not 1", "docker.io/library/a:1"},
 		{"no layer", func(s *Store, img *Image) error { return os.Remove(s.blobPath(img.Layers[1].Digest)) }, "missing", "docker.io/library/a:1"},
 		{"no manifest", func(s *Store, img *Image) error { return os.Remove(s.blobPath(img.Digest)) }, "missing", "docker.io/library/a:1"},
@@ -32,7 +32,7 @@ func TestVerifyRepair(t *testing.T) {
 		{"no index", func(s *Store, _ *Image) error { return os.WriteFile(s.path(indexFile), []byte("nonsense"), 0o644) }, "damaged", ""},
 		{"a stray blob", func(s *Store, _ *Image) error {
 			return os.WriteFile(s.path("blobs/sha256/"+someHex), []byte("x"), 0o644)
-		}, "another content", ""},
+		}, "does not match its digest", ""},
 		{"a stray name", func(s *Store, _ *Image) error { return os.WriteFile(s.path("blobs/sha256/README"), nil, 0o644) }, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ func TestAttach(t *testing.T) {
 	first.typ("one\r")
 	first.expect("got <one>")
 	first.typ("\x10\x11")
-	first.expect("left the command running")
+	first.expect("detached, the command runs on")
 	if code := first.wait(); code != 0 {
 		t.Errorf("leaving it exits %d", code)
 	}

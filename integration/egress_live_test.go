@@ -38,14 +38,14 @@ func TestEgressLive(t *testing.T) {
 			n.Errorf("a malformed rule: %+v", r)
 		}
 		log := n.demesne("egress", "log", "live").stdout
-		for _, want := range []string{`rule "dark.test" allows from now on`, `rule "dark.test" denies from now on`} {
+		for _, want := range []string{`rule "dark.test" was added to the allowed`, `rule "dark.test" was added to the denied`} {
 			if strings.Count(log, want) != 1 {
 				n.Errorf("the log has no %q:\n%s", want, log)
 			}
 		}
 		n.demesne("create", "--name", "shut")
 		defer n.demesne("rm", "shut")
-		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "made without a network") {
+		if r := n.demesne("egress", "allow", "shut", "good.test"); r.code == 0 || !strings.Contains(r.stderr, "has no network") {
 			n.Errorf("without a gateway: %+v", r)
 		}
 	})
@@ -195,17 +195,17 @@ func TestEgressAsk(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		term := n.terminal("run", "--ask", "--", "sh", "-c",
 			"curl -sS http://good.test/; curl -sS http://good.test/; curl -sS --noproxy '*' -m 20 http://dark.test/; curl -sS http://dark.test/")
-		term.expect("may it reach good.test:80? [y/N]")
+		term.expect("allow access to good.test:80? [y/N]")
 		if n.heard("good.test") {
 			n.Error("good.test was asked before the question was answered")
 		}
 		term.typ("y\n")
 		term.expect("hello from good.test")
-		term.expect("may it reach dark.test:80? [y/N]")
+		term.expect("allow access to dark.test:80? [y/N]")
 		term.typ("n\n")
 		term.expect(`denied by rule "dark.test:80"`)
 		term.wait()
-		if k := strings.Count(term.screen(), "may it reach"); k != 2 || strings.Count(term.screen(), "hello from good.test") != 2 || n.heard("dark.test") {
+		if k := strings.Count(term.screen(), "allow access to"); k != 2 || strings.Count(term.screen(), "hello from good.test") != 2 || n.heard("dark.test") {
 			n.Errorf("%d questions, seen %q:\n%s", k, n.seen, term.screen())
 		}
 	})
@@ -217,9 +217,9 @@ func TestEscapeAskDisguised(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		dir, out := n.mkdir("told"), n.mkdir("out")
 		term := n.terminal("run", "--ask", "--in", dir, "--out", out, "--", "sh", "-c", `printf '\033]0;'
-			{ until test -e /in/told/asked; do sleep 0.1; done; printf '\r\033[2Kdemesne: run: may it reach good.test:80? [y/N] '; touch /out/wrote; } &
+			{ until test -e /in/told/asked; do sleep 0.1; done; printf '\r\033[2Kdemesne: run: allow access to good.test:80? [y/N] '; touch /out/wrote; } &
 			curl -sS http://dark.test/; wait`)
-		term.expect("\x18\x0f\x1b[!p\x1b[0m\r\ndemesne: run: may it reach dark.test:80? [y/N] ")
+		term.expect("\x18\x0f\x1b[!p\x1b[0m\r\ndemesne: run: allow access to dark.test:80? [y/N] ")
 		if err := os.WriteFile(dir+"/asked", nil, 0o644); err != nil {
 			n.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestEgressAskUnanswered(t *testing.T) {
 		dir := n.mkdir("typed")
 		term := n.terminal("run", "--ask", "--ask-timeout", "1s", "--in", dir, "--", "sh", "-c",
 			"curl -sS http://good.test/; until test -e /in/typed/late; do sleep 0.1; done; curl -sS http://dark.test/; curl -sS http://good.test/")
-		term.expect("may it reach good.test:80? [y/N]")
+		term.expect("allow access to good.test:80? [y/N]")
 		term.expect("no answer in 1s: not now")
 		term.expect("blocked by demesne: good.test:80: no rule")
 		term.typ("y\n")
@@ -249,7 +249,7 @@ func TestEgressAskUnanswered(t *testing.T) {
 		}
 		term.wait()
 		screen := term.screen()
-		if strings.Count(screen, "may it reach good.test") != 2 || strings.Count(screen, "may it reach dark.test") != 1 || strings.Count(screen, ": no rule") < 3 || n.heard("dark.test") || n.heard("good.test") {
+		if strings.Count(screen, "allow access to good.test") != 2 || strings.Count(screen, "allow access to dark.test") != 1 || strings.Count(screen, ": no rule") < 3 || n.heard("dark.test") || n.heard("good.test") {
 			n.Errorf("seen %q:\n%s", n.seen, screen)
 		}
 	})

@@ -68,7 +68,7 @@ echo up; until test -e /workspace/go; do sleep 0.05; done`)
 		}
 		r := n.demesne("exec", id, "--", "sh", "-c", `curl -sS http://good.test/3 http://good.test/4
 python3 -c 'import socket; socket.create_connection(("db.test", 5432)).recv(1)' 2>/dev/null || echo refused; touch /workspace/go`)
-		want := "hello from good.test\nblocked by demesne: good.test:80: rule \"good.test:80\": its budget of 3 requests is spent\nrefused\n"
+		want := "hello from good.test\nblocked by demesne: good.test:80: rule \"good.test:80\": its budget of 3 requests is used up\nrefused\n"
 		if r.stdout != want {
 			n.Errorf("after the kill: %+v\nwant %q", r, want)
 		}

@@ -128,6 +128,6 @@ func TestEscapeOtherUsers(t *testing.T) {
 	stranger := b.command("/bin/bash", "-c", ask)
 	stranger.SysProcAttr.Credential = &syscall.Credential{Uid: 54321, Gid: 54321}
 	if r := b.finish(stranger); r.stdout != "" {
-		t.Errorf("somebody else's: %+v", r)
+		t.Errorf("another user's: %+v", r)
 	}
 }

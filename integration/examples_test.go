@@ -12,7 +12,7 @@ func TestExamples(t *testing.T) {
 	b.keepsJobs()
 	for _, c := range []struct{ script, want string }{
 		{"hello-script/cli.sh", `^hello, Ada\nhello, Grace\nroot\non the host: 2 greetings\n$`},
-		{"hello-script/run.sh", `^hello, Ada\nhello, Grace\nroot\non the host: 2 greetings, in .*/\.demesne/out/[0-9a-f-]{36}\n$`},
+		{"hello-script/run.sh", `^hello, Ada\nhello, Grace\nroot\non the host: 2 greetings, in .*/\.demesne/out/[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\n$`},
 		{"persistent-session/cli.sh", `^still running: sleep\nrows,sum\n2,7\n$`},
 		{"persistent-session/run.sh", `^uploaded: data.csv -.u003e /srv/data.csv\nrows,sum\n2,7\ndestroyed: [0-9a-f]+\n$`},
 	} {

@@ -38,7 +38,7 @@ func TestSocket(t *testing.T) {
 	if err != nil || len(own) != 1 {
 		t.Fatalf("the runner's socket: %q, %v", own, err)
 	}
-	if r := b.demesne("run", "--socket", own[0], "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "demesne's own run directory") {
+	if r := b.demesne("run", "--socket", own[0], "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "demesne's run directory") {
 		t.Errorf("--socket of the runner: %+v", r)
 	}
 	b.demesne("stop", "with")

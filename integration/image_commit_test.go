@@ -46,7 +46,7 @@ func TestImageCommitRefused(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
 	g.ok("create", "--name", "host")
-	g.told(t, "this machine's own files, which are no image", "commit", "host", "local/x")
+	g.told(t, "this machine's own files, not on an image", "commit", "host", "local/x")
 	g.told(t, "no such sandbox", "commit", "nosuch", "local/x")
 	g.told(t, "needs a sandbox and a name", "commit", "host")
 	g.ok("create", "--name", "box", "--image", ref)

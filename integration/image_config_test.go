@@ -44,7 +44,7 @@ func TestImageCommand(t *testing.T) {
 	}
 	g.told(t, "command", "run", "--image", g.reg.Ref("none:1"))
 	if r := g.do("run", "--image", g.reg.Ref("none:1"), "--", "nosuch"); r.code != 127 {
-		t.Errorf("a command that is not there: %+v", r)
+		t.Errorf("a missing command: %+v", r)
 	}
 }
 

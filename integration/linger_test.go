@@ -85,7 +85,7 @@ func TestLingerRetired(t *testing.T) {
 	}
 	gone(t)
 	b.demesne("create", "--name", "n")
-	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "demesne: gc: the runner goes on: 1 running\n" {
+	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stderr != "demesne: gc: the runner continues: 1 running\n" {
 		t.Errorf("with a sandbox: %+v", r)
 	}
 	b.demesne("rm", "n")
@@ -103,7 +103,7 @@ func TestLingerEnds(t *testing.T) {
 			if err := os.Mkdir(libexec, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"demesne-runner", "demesne-init", "demesne-proxy", "demesne-egress"} {
+			for _, name := range []string{"demesne-runner", "demesne-init", "demesne-proxy"} {
 				text, err := os.ReadFile(filepath.Join(bin, name))
 				if err == nil {
 					err = os.WriteFile(libexec+"/"+name, text, 0o755)

@@ -120,7 +120,7 @@ func TestEscapeM6Keys(t *testing.T) {
 	b := newBox(t)
 	mine := b.cli("create", "--key", "k")
 	lent := b.cli("create", "--key", "lent")
-	if r := b.demesne("create", "--key", "lent", "--share", "mcp"); r.code != 125 || !strings.Contains(r.stderr, `share: made without it, asked for "mcp"`) {
+	if r := b.demesne("create", "--key", "lent", "--share", "mcp"); r.code != 125 || !strings.Contains(r.stderr, `share: created without it, requested "mcp"`) {
 		t.Errorf("%s was not shared, and is used though that was asked for: %+v", lent, r)
 	}
 	if again := b.cli("create", "--key", "lent", "--share", "mcp", "--replace"); again == lent {

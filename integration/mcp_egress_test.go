@@ -30,7 +30,7 @@ func TestMCPDenied(t *testing.T) {
 		t.Errorf("egress none: %v", r.Fields)
 	}
 	if r := c.call("sandbox_script", args{"command": "true", "allowed_domains": []string{"not a name"}}); !r.IsError || !strings.Contains(r.Text, "not a name") {
-		t.Errorf("a domain that is none: %+v", r)
+		t.Errorf("an invalid domain: %+v", r)
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }

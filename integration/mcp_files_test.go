@@ -21,18 +21,18 @@ func TestMCPFileTools(t *testing.T) {
 		isError bool
 	}{
 		{"sandbox_write", args{"path": "sub/main.go", "content": "package main\n\nfunc main() {\n\tprintln(1)\n}\n"}, "wrote: sub/main.go (42 bytes)", false},
-		{"sandbox_edit", args{"path": "/out/sub/main.go", "old_string": "    println(1)\n", "new_string": "\tprintln(2)\n"}, "edited: /out/sub/main.go (1 replaced, line 4)\nfound by leaving out indentation", false},
-		{"sandbox_read", args{"path": "sub/main.go", "offset": "4", "limit": 1}, "     4\t\tprintln(2)\n[truncated; go on with offset=5]\n", false},
+		{"sandbox_edit", args{"path": "/out/sub/main.go", "old_string": "    println(1)\n", "new_string": "\tprintln(2)\n"}, "edited: /out/sub/main.go (1 replaced, line 4)\nfound by ignoring indentation", false},
+		{"sandbox_read", args{"path": "sub/main.go", "offset": "4", "limit": 1}, "     4\t\tprintln(2)\n[truncated; continue with offset=5]\n", false},
 		{"sandbox_glob", args{"pattern": "*.go", "path": "/out"}, "-rw-r--r--         42 /out/sub/main.go\n", false},
 		{"sandbox_grep", args{"pattern": `println\(\d`, "path": "/out"}, "/out/sub/main.go:4:\tprintln(2)\n", false},
 		{"sandbox_grep", args{"pattern": "needle", "path": "/srv", "output_mode": "count"}, "/srv/deep/hay:1\n", false},
-		{"sandbox_read", args{"path": "bin"}, "[binary, 3 bytes; encoding=base64 reads it]\n", false},
+		{"sandbox_read", args{"path": "bin"}, "[binary, 3 bytes; read it with encoding=base64]\n", false},
 		{"sandbox_read", args{"path": "bin", "encoding": "base64"}, "YQBi\n", false},
-		{"sandbox_read", args{"path": "fifo"}, "fifo: is no regular file", true},
+		{"sandbox_read", args{"path": "fifo"}, "fifo: is not a regular file", true},
 		{"sandbox_read", args{"path": "/none"}, "/none: no such file or directory", true},
 		{"sandbox_write", args{"path": "/usr/bin/env", "content": "x"}, "/usr/bin/env: read-only file system", true},
 		{"sandbox_write", args{"path": "/usr/new", "content": "x"}, "/usr/new: read-only file system", true},
-		{"sandbox_edit", args{"path": "sub/main.go", "old_string": "\n", "new_string": ""}, "sub/main.go: old_string is in it 5 times (lines 1, 2, 3, 4, 5): say more of what is around it, or replace_all", true},
+		{"sandbox_edit", args{"path": "sub/main.go", "old_string": "\n", "new_string": ""}, "sub/main.go: old_string is in the file 5 times (lines 1, 2, 3, 4, 5): include more surrounding text, or set replace_all", true},
 		{"sandbox_read", args{"sandbox_id": "nope", "path": "x"}, "attach to sandbox nope: ", true},
 	} {
 		if step.args["sandbox_id"] == nil {

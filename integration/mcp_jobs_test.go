@@ -87,7 +87,7 @@ func TestMCPJobFailed(t *testing.T) {
 	}{
 		{"runner killed", args{"command": "sleep 3333"}, func() { kill(runners(true)) }, "the runner "}, // was killed; or ended, if it had not yet reported that the command runs
 		{"its process killed", args{"command": "sleep 3333"}, func() { kill(jobProcesses()) }, "the process that ran the job was killed"},
-		{"directory that is not there", args{"command": "true", "cwd": "/nowhere", "files": []string{gone}}, nil, "/nowhere"},
+		{"missing directory", args{"command": "true", "cwd": "/nowhere", "files": []string{gone}}, nil, "/nowhere"},
 	} {
 		id := c.must("sandbox_script", with(step.args, "background", true)).field("job_id")
 		if step.do != nil {
@@ -191,7 +191,7 @@ func TestMCPKilled(t *testing.T) {
 		}
 	}
 	eventually(t, "jobs to end", func() bool { return len(jobProcesses()) == 0 })
-	eventually(t, "the sandboxes that nobody knows of to be gone", func() bool {
+	eventually(t, "sandboxes with an unknown id to be gone", func() bool {
 		listed := strings.Fields(b.demesne("ls", "-q").stdout)
 		return len(listed) == len(boxes) && len(named("demesne-init")) == len(listed) && sleepers("3222") == 0
 	})
@@ -278,7 +278,7 @@ func TestMCPKilledUntold(t *testing.T) {
 	io.WriteString(in, greeting+full+"\n")
 	eventually(t, "its stdout to be full", func() bool { n, _ := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ); return n > 60000 })
 	io.WriteString(in, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sandbox_create","arguments":{}}}`+"\n")
-	eventually(t, "a third sandbox that nobody else knows of", func() bool {
+	eventually(t, "a third sandbox with an unknown id", func() bool {
 		for _, id := range ids() {
 			if left := until(id); left > 0 && left < time.Minute {
 				return true
@@ -289,7 +289,7 @@ func TestMCPKilledUntold(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // until the runner has answered
 	cmd.Process.Kill()
 	cmd.Wait()
-	eventually(t, "what nobody knows of to be gone", func() bool { return len(ids()) == 2 })
+	eventually(t, "the sandbox with an unknown id to be gone", func() bool { return len(ids()) == 2 })
 	for _, id := range known {
 		b.must("exec", id, "--", "true")
 	}

@@ -24,14 +24,14 @@ func TestMCPScript(t *testing.T) {
 		{"in /out", args{"command": "pwd; touch f; ls"}, "0", "/out\nf\n", ""},
 		{"comment and parenthesis", args{"command": "echo ')' # ("}, "0", ")\n", ""},
 		{"stdin", args{"command": "cat", "stdin": "fed"}, "0", "fed", ""},
-		{"stdin that nobody reads", args{"command": "true", "stdin": strings.Repeat("x", 1<<20)}, "0", "", ""},
+		{"unread stdin", args{"command": "true", "stdin": strings.Repeat("x", 1<<20)}, "0", "", ""},
 		{"environment", args{"command": "echo $A$B", "env": args{"A": "x", "B": 2}}, "0", "x2\n", ""},
 		{"directory", args{"command": "pwd", "cwd": "/tmp"}, "0", "/tmp\n", ""},
 		{"inputs", args{"command": "cat /in/in.txt /in/data/in.txt", "files": []string{in}, "directories": []string{filepath.Dir(in)}}, "0", "input\ninput\n", ""},
 		{"not UTF-8", args{"command": `printf '\377x'`}, "0", "\uFFFDx", ""},
 		{"time", args{"command": "sleep 3222", "timeout_seconds": "0.3"}, "124", "", ""},
 		{"limits", args{"command": "head -c 3000000 /dev/zero > /tmp/f || echo full", "limits": args{"disk": "1048576"}}, "0", "full\n", "head: error writing 'standard output': No space left on device\n"},
-		{"nobody's environment", args{"command": "env | grep -c " + canary + "; true"}, "0", "0\n", ""},
+		{"no environment of the host", args{"command": "env | grep -c " + canary + "; true"}, "0", "0\n", ""},
 	} {
 		r := c.must("sandbox_script", step.args)
 		if r.field("exit_code") != step.code || r.field("stdout") != step.stdout || r.field("stderr") != step.stderr {
@@ -72,7 +72,7 @@ func TestMCPManifest(t *testing.T) {
 	if want := filepath.Join(b.out, ".manifests", filepath.Base(dir)+".json"); r.field("manifest") != want || !strings.Contains(readFile(t, want), `"path": "sub/made"`) {
 		t.Errorf("manifest %q, want %q", r.field("manifest"), want)
 	}
-	if r := b.demesne("manifest", "verify", dir); r.code != 0 || r.stdout != "3 files are as they were\n" {
+	if r := b.demesne("manifest", "verify", dir); r.code != 0 || r.stdout != "3 files are unchanged\n" {
 		t.Errorf("at first: %+v", r)
 	}
 	// A sandbox that gets the directory again can change the files, but not their manifest.

@@ -169,9 +169,9 @@ func TestMCPKey(t *testing.T) {
 		t.Errorf("by a script: %v", r.Fields)
 	}
 	for says, a := range map[string]args{
-		`pids: made without it, asked for "100"`:                 {"limits": args{"pids": 100}},
-		`egress: made with "none", asked for "package-managers"`: {"egress": "package-managers"},
-		`allowed domains: made without it, asked for "`:          {"allowed_domains": []string{"a.test"}},
+		`pids: created without it, requested "100"`:                 {"limits": args{"pids": 100}},
+		`egress: created with "none", requested "package-managers"`: {"egress": "package-managers"},
+		`allowed domains: created without it, requested "`:          {"allowed_domains": []string{"a.test"}},
 	} {
 		a["key"] = "my project"
 		for _, tool := range []string{"sandbox_create", "sandbox_script"} {

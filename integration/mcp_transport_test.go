@@ -359,7 +359,7 @@ func TestMCPArguments(t *testing.T) {
 		}
 	}
 	b.extra = append(b.extra, "DEMESNE_MAX_JOBS=none")
-	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_MAX_JOBS "none": not a number from 1 on`) {
+	if r := b.finish(b.command("demesne-mcp")); r.code != 1 || !strings.Contains(r.stderr, `DEMESNE_MAX_JOBS "none": not a number of at least 1`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -177,7 +177,7 @@ func TestSessionReboot(t *testing.T) {
 		t.Errorf("ls: %s", ls)
 	}
 	r := b.demesne("exec", "box", "-c", "cat /root/f; ls /etc/services 2>/dev/null; pgrep sleep; true")
-	if r.code != 0 || r.stdout != "kept\n" || !strings.Contains(r.stderr, "without its processes") {
+	if r.code != 0 || r.stdout != "kept\n" || !strings.Contains(r.stderr, "without its earlier processes") {
 		t.Errorf("after a reboot: %+v", r)
 	}
 	// gc removes sandboxes that expired meanwhile, whichever runner created them.

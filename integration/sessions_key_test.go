@@ -48,18 +48,18 @@ func TestSessionKeyDiffers(t *testing.T) {
 	b.must("exec", id, "-c", "echo kept > /root/f")
 	for _, state := range []string{"live", "stopped"} {
 		for what, flags := range map[string][]string{
-			`pids: made with "100", asked for "90"`:            {"--pids", "90"},
-			`image: made with "host", asked for "dir:/usr"`:    {"--image", "dir:/usr"},
-			`egress: made with "none", asked for "open"`:       {"--egress", "open"},
-			"allowed domains: made without it":                 {"--allow-domain", "a.test"},
-			"egress file: made without it":                     {"--egress-file", policy},
-			"workspace: made without it":                       {"--workspace", "w"},
-			"output directory: made without it":                {"--out", "o"},
-			"inputs: made without it":                          {"--in", policy},
-			"ttl: made without it":                             {"--ttl", "1h"},
-			"memory: made without it":                          {"--memory", "200m"},
-			"published ports: made without it":                 {"--publish", "unix:s:80"},
-			`pids: made with "100", asked for "none"; require`: {"--pids", "none", "--require", "minimal"},
+			`pids: created with "100", requested "90"`:            {"--pids", "90"},
+			`image: created with "host", requested "dir:/usr"`:    {"--image", "dir:/usr"},
+			`egress: created with "none", requested "open"`:       {"--egress", "open"},
+			"allowed domains: created without it":                 {"--allow-domain", "a.test"},
+			"egress file: created without it":                     {"--egress-file", policy},
+			"workspace: created without it":                       {"--workspace", "w"},
+			"output directory: created without it":                {"--out", "o"},
+			"inputs: created without it":                          {"--in", policy},
+			"ttl: created without it":                             {"--ttl", "1h"},
+			"memory: created without it":                          {"--memory", "200m"},
+			"published ports: created without it":                 {"--publish", "unix:s:80"},
+			`pids: created with "100", requested "none"; require`: {"--pids", "none", "--require", "minimal"},
 		} {
 			for _, verb := range [][]string{{"create"}, {"run", "-c", "true"}} {
 				args := append([]string{verb[0], "--key", "k"}, append(flags, verb[1:]...)...)
@@ -92,7 +92,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 		t.Errorf("create --replace: %+v", r)
 	}
 	if r := b.demesne("create", "--key", "new", "--replace", "--json"); r.code != 0 || strings.Contains(r.stdout, "replaced") {
-		t.Errorf("create --replace of what is not there: %+v", r)
+		t.Errorf("create --replace without an old sandbox: %+v", r)
 	}
 	b.must(append([]string{"rm"}, strings.Fields(b.must("ls", "-q"))...)...)
 }

@@ -86,7 +86,7 @@ END
 python3 /root/serve.py %s >/dev/null 2>&1 &`
 	b.must("exec", "web", "-c", fmt.Sprintf(serve, "web"))
 	r := b.demesne("fork", "--name", "plain", "web")
-	if r.code != 0 || !strings.Contains(r.stderr, "127.0.0.1:"+port) || !strings.Contains(r.stderr, "unix:"+sock) || !strings.Contains(r.stderr, "ports that are not published") {
+	if r.code != 0 || !strings.Contains(r.stderr, "127.0.0.1:"+port) || !strings.Contains(r.stderr, "unix:"+sock) || !strings.Contains(r.stderr, "ports not published by the fork") {
 		t.Errorf("fork: %+v", r)
 	}
 	if got := b.must("exec", "plain", "--", "echo", "starts"); got != "starts\n" {

@@ -146,7 +146,7 @@ func TestSessionMany(t *testing.T) {
 func TestSessionTotals(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_MEMORY=256m", "DEMESNE_MAX_TOTAL_PIDS=200")
-	const much = "the sum of memory limits is bounded to 268435456 bytes"
+	const much = "all memory limits together may be at most 268435456 bytes"
 	first := b.create("--memory", "128m", "--pids", "50")
 	var wg sync.WaitGroup
 	var made atomic.Int64
@@ -168,8 +168,8 @@ func TestSessionTotals(t *testing.T) {
 	b.refused(t, much, "run", "--", "true") // by default it may use half of the machine's memory
 	b.must("stop", first)
 	b.must("run", "--memory", "128m", "--pids", "50", "--", "true")
-	b.refused(t, "the sum of pids limits is bounded to 200 processes: with 1 others it would be 201", "run", "--memory", "64m", "--pids", "151", "--", "true")
-	b.refused(t, "it has none", "run", "--memory", "none", "--pids", "50", "--", "true")
+	b.refused(t, "all pids limits together may be at most 200 processes: with 1 other sandboxes it would be 201", "run", "--memory", "64m", "--pids", "151", "--", "true")
+	b.refused(t, "this sandbox sets no limit", "run", "--memory", "none", "--pids", "50", "--", "true")
 	b.create("--memory", "128m", "--pids", "50")
 	b.refused(t, much, "exec", first, "--", "true") // needs a restart of the sandbox
 	b.extra = append(b.extra, "DEMESNE_MAX_TOTAL_CPUS=many")

@@ -58,7 +58,7 @@ func TestSessionQueue(t *testing.T) {
 	if left := names(line); len(left) != 1 {
 		t.Errorf("left in line: %v", left)
 	}
-	b.refused(t, "--queue: a run's sandbox is its own", "run", "--queue", "--", "true")
+	b.refused(t, "--queue: a sandbox of one command has no queue", "run", "--queue", "--", "true")
 	b.must("rm", box)
 	os.RemoveAll(line)
 }

@@ -50,7 +50,7 @@ func TestSpareImage(t *testing.T) {
 	if !onSpare(warm) || warm.Stdout != cold.Stdout || receiptText(warm) != receiptText(cold) {
 		t.Errorf("in a spare: %v\nmade on demand:  %s\n%s\nmade in advance: %s\n%s", onSpare(warm), cold.Stdout, receiptText(cold), r.stdout, receiptText(warm))
 	}
-	eventually(t, "the layers to be gone, one under a sandbox that nobody has", func() bool {
+	eventually(t, "the layers to be gone, one under an unused sandbox", func() bool {
 		g.ok("gc", "--all")
 		return len(g.trees()) == 0
 	})

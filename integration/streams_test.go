@@ -139,7 +139,7 @@ func TestStreamsUnreadOutput(t *testing.T) {
 	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
 	r := startUnread(t, cmd)
 	me := cmd.Process.Pid
-	eventually(t, "the sandbox to end though nobody reads", func() bool {
+	eventually(t, "the sandbox to end without a reader", func() bool {
 		for _, p := range descendants() {
 			if p.pid != me && p.name == "yes" {
 				return false

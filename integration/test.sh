@@ -19,7 +19,7 @@ trap 'rm -rf "$stage"' EXIT
 trap 'kill 0' INT # Ctrl-C does not reach background processes
 chmod 755 "$stage"
 mkdir "$stage/bin" "$stage/src"
-install -m 755 bin/* "$stage/bin/"
+install -m 755 bin/demesne* "$stage/bin/"
 tar --exclude=./.git --exclude=./bin -cf - . | tar -C "$stage/src" -xf -
 chmod -R a+rX "$stage/src"
 export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"demesne/runner"
 )
 
 // FuzzArgs checks that no arguments of a client yield a request that the engine must not receive.
@@ -40,7 +42,7 @@ func FuzzArgs(f *testing.F) {
 				t.Errorf("%q", s)
 			}
 		}
-		if r.Timeout < 0 || r.Timeout > longest || r.Dir != "" && r.Dir[0] != '/' {
+		if r.Timeout < 0 || r.Timeout > runner.Longest || r.Dir != "" && r.Dir[0] != '/' {
 			t.Errorf("%+v", r)
 		}
 	})

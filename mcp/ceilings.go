@@ -50,7 +50,7 @@ func (c Ceilings) timeout(n float64) (time.Duration, error) {
 	switch {
 	case c.Timeout > 0 && n > c.Timeout.Seconds():
 		return 0, fmt.Errorf("timeout_seconds: %s is more than %s, the ceiling (DEMESNE_MAX_TIMEOUT)", plainNumber(n), plainNumber(c.Timeout.Seconds()))
-	case !(n > 0) && c.Timeout > 0 && c.Timeout < longest:
+	case !(n > 0) && c.Timeout > 0 && c.Timeout < runner.Longest:
 		return c.Timeout, nil
 	}
 	return seconds(n), nil

@@ -18,12 +18,12 @@ type made struct {
 func (s *Server) create() tool {
 	return tool{
 		name: "sandbox_create",
-		description: "Make a sandbox that stays, with its files and its background processes, for sandbox_exec, sandbox_upload and sandbox_download. " +
-			"It outlives this server; unused, it is removed after 48 h. End it with sandbox_destroy.",
+		description: "Create a persistent sandbox for sandbox_exec, sandbox_upload and sandbox_download. It keeps its files and background processes between calls. " +
+			"It outlives this server, and is removed after 48 h without use. Remove it with sandbox_destroy.",
 		in: arguments(s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
 			limitsField, domainsField, askField, nameField, keyField, replaceField),
 		out: results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
-			field("expires", "string", "RFC 3339; each sandbox_exec puts it off"), replacedField, property{name: "receipt", schema: receiptSchema}),
+			field("expires", "string", "RFC 3339; each sandbox_exec extends it"), replacedField, property{name: "receipt", schema: receiptSchema}),
 		hints:  hints{openWorld: true},
 		handle: (*call).makeSandbox,
 	}

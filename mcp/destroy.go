@@ -9,7 +9,7 @@ import (
 func (s *Server) destroy() tool {
 	return tool{
 		name:        "sandbox_destroy",
-		description: "End a sandbox, with every process in it, and remove its files. output_dir stays, unless it is empty.",
+		description: "Remove a sandbox: end its processes and delete its files. output_dir remains unless it is empty.",
 		in:          arguments(field("sandbox_id", "string", "").must()),
 		hints:       hints{destructive: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {

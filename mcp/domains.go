@@ -60,9 +60,9 @@ func (c *call) consent(rules, inputs []string) error {
 	if !c.canAsk() {
 		return fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what)
 	}
-	text, ok := framed("A model wants to start a command in a sandbox that may reach "+what+", which no operator listed. Accept, and it may.", inputs)
+	text, ok := framed("A model wants to start a command in a sandbox with network access to "+what+", which the operator did not list. Accept to allow it.", inputs)
 	if !ok {
-		return fmt.Errorf("allowed_domains: a question with %d rules and %d inputs is too long for a person", len(rules), len(inputs))
+		return fmt.Errorf("allowed_domains: the question about %d rules and %d inputs is too long to show", len(rules), len(inputs))
 	}
 	if !c.put(text) {
 		return fmt.Errorf("allowed_domains: %s: the person at the client did not allow it", what)

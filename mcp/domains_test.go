@@ -69,7 +69,7 @@ func TestEscapeM1Asked(t *testing.T) {
 		}
 		want := ""
 		if c.asked != "" {
-			want = "A model wants to start a command in a sandbox that may reach " + c.asked + `, which no operator listed. Accept, and it may. It can read "` + secret + `".`
+			want = "A model wants to start a command in a sandbox with network access to " + c.asked + `, which the operator did not list. Accept to allow it. It can read "` + secret + `".`
 		}
 		if message != want {
 			t.Errorf("%+v: asked %q, want %q", c, message, want)

@@ -11,12 +11,12 @@ import (
 func (s *Server) edit() tool {
 	return tool{
 		name: "sandbox_edit",
-		description: "Replace a passage of a text file in a sandbox. old_string has to be in it once, or replace_all be set; " +
-			"where it is not in it as it stands, whole lines are compared without their spaces.",
+		description: "Replace text in a file of a sandbox. old_string must occur exactly once, unless replace_all is set. " +
+			"Without an exact match, whole lines are compared with white space ignored.",
 		in: arguments(boxField, pathField.must(), field("old_string", "string", "").must(), field("new_string", "string", "").must(),
 			field("replace_all", "boolean", "").with("default", false)),
-		out: results(field("replaced", "integer", "passages").must(), field("line", "integer", "of the first").must(),
-			field("ignored", "string", "what had to be left out of account to find it")),
+		out: results(field("replaced", "integer", "number of replacements").must(), field("line", "integer", "line of the first replacement").must(),
+			field("ignored", "string", "differences that were ignored to find old_string")),
 		hints:  hints{destructive: true},
 		handle: (*call).editFile,
 	}
@@ -41,7 +41,7 @@ func (c *call) editFile() (*sdk.CallToolResult, error) {
 	}
 	text := fmt.Sprintf("edited: %s (%d replaced, line %d)", e.Path, did.Replaced, did.Line)
 	if did.Ignored != "" {
-		text += "\nfound by leaving out " + did.Ignored
+		text += "\nfound by ignoring " + did.Ignored
 	}
 	return answer(text, did), nil
 }

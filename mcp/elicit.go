@@ -13,8 +13,8 @@ import (
 	"demesne/runner"
 )
 
-var askField = field("ask", "boolean", "Have the person at the client decide about names that nothing allows, while the command waits. "+
-	"A client that cannot ask (elicitation) says no.").with("default", false)
+var askField = field("ask", "boolean", "Ask the person at the client about each host that no rule allows, while the command waits. "+
+	"Without client support (elicitation) such hosts are denied.").with("default", false)
 
 const (
 	// askedMost is the number of questions that a person is asked at once. Further questions wait, and are answered
@@ -38,7 +38,7 @@ func (c *call) asker() func(backend.Question) bool {
 
 // put asks the person at the client and reports whether the answer is yes.
 func (c *call) put(text string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, backend.AskTime)
+	ctx, cancel := context.WithTimeout(c.ctx, runner.AskTime)
 	defer cancel()
 	select {
 	case c.asking <- struct{}{}:
@@ -74,7 +74,7 @@ func wording(q backend.Question) (text string, ok bool) {
 	if q.Port != 0 {
 		what = fmt.Sprintf("%s:%d", q.Name, q.Port)
 	}
-	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which nothing allows. Accept, and it may from now on.", quoted(what)), q.Inputs)
+	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which no rule allows. Accept to allow it from now on.", quoted(what)), q.Inputs)
 }
 
 // framed appends to a question what the sandbox can read. ok is false if the result is too long for a person.

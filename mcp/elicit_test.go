@@ -47,7 +47,7 @@ func TestAsk(t *testing.T) {
 		if isError || len(a.allowed) != 1 || a.allowed[0] != c.want {
 			t.Errorf("%+v: %v %s", c, a.allowed, text)
 		}
-		want := `A command in a sandbox wants to reach "x.test:443", which nothing allows. Accept, and it may from now on. It can read "` + root + `".`
+		want := `A command in a sandbox wants to reach "x.test:443", which no rule allows. Accept to allow it from now on. It can read "` + root + `".`
 		if c.answer != "" && message != want {
 			t.Errorf("asked %q, want %q", message, want)
 		}
@@ -60,7 +60,7 @@ func TestAskRefused(t *testing.T) {
 	if err != nil || !r.IsError {
 		t.Errorf("%+v %v", r, err)
 	}
-	if got, _ := wording(backend.Question{Name: "a\nb"}); got != `A command in a sandbox wants to reach "a\nb", which nothing allows. Accept, and it may from now on.` {
+	if got, _ := wording(backend.Question{Name: "a\nb"}); got != `A command in a sandbox wants to reach "a\nb", which no rule allows. Accept to allow it from now on.` {
 		t.Errorf("%s", got)
 	} // The name of a directory that a sandbox made cannot add text to the question.
 	if got, _ := wording(backend.Question{Name: "a.test", Port: 1, Inputs: []string{"/out/x.\n\nIt is safe\u202e"}}); !strings.HasSuffix(got, `It can read "/out/x.\n\nIt is safe\u202e".`) {

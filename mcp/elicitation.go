@@ -10,7 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
+	"demesne/runner"
 )
 
 // A talk is a call that may take several rounds. A client of protocol 2026-07-28 or later cannot be
@@ -52,10 +52,10 @@ const (
 	// mostRounds is the maximum number of rounds with questions: some clients abort at the tenth.
 	mostRounds = 9
 	// returnTime is how long a call waits for a client to return with answers.
-	returnTime = backend.AskTime + time.Minute
+	returnTime = runner.AskTime + time.Minute
 )
 
-var errState = errors.New("requestState: no call waits with this one, or not any more")
+var errState = errors.New("requestState: no waiting call has this requestState")
 
 // begin starts the operation and returns when it is done or has a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {

@@ -11,15 +11,15 @@ import (
 func (s *Server) exec() tool {
 	return tool{
 		name: "sandbox_exec",
-		description: "Run a shell command in a sandbox made by sandbox_create. Files and background processes stay for the next call. " +
+		description: "Run a shell command in a sandbox from sandbox_create. Files and background processes remain for the next call. " +
 			"Renews the sandbox's time to live.",
 		in: arguments(
-			field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must(),
+			field("sandbox_id", "string", "sandbox_id from sandbox_create, or the sandbox's name").must(),
 			field("command", "string", "Shell text for /bin/sh -c.").must(),
 			timeoutField, envField, cwdField("/out"), stdinField, queueField,
 		),
 		out: results(append([]property{
-			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n").must(),
+			field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n").must(),
 			field("stdout", "string", "").must(), field("stderr", "string", "the last 16 KiB").must(),
 		}, ranFields...)...),
 		hints:  hints{destructive: true, openWorld: true},

@@ -14,11 +14,11 @@ import (
 func (s *Server) upload() tool {
 	return tool{
 		name:        "sandbox_upload",
-		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links; named pipes, sockets and devices are left out, and named.",
+		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links. Named pipes, sockets and devices are skipped and listed.",
 		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path on the host. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".").must(),
-			field("dst", "string", "Path in the sandbox, absolute, of the copy itself.").must(),
+			field("dst", "string", "Absolute path in the sandbox of the copy itself (not of its directory).").must(),
 		),
 		out:    copiedFields,
 		hints:  hints{destructive: true, idempotent: true},
@@ -45,8 +45,8 @@ func (c *call) copyIn() (*sdk.CallToolResult, error) {
 func (s *Server) download() tool {
 	return tool{
 		name: "sandbox_download",
-		description: "Copy a file or directory out of a sandbox, to a place of its own beside the sandbox's output_dir. " +
-			"What is in /out needs no download: it is in output_dir already. Links, named pipes, sockets and devices are left out, and named.",
+		description: "Copy a file or directory out of a sandbox, into a new directory beside the sandbox's output_dir. " +
+			"Files in /out need no download: they are in output_dir already. Links, named pipes, sockets and devices are skipped and listed.",
 		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path in the sandbox, absolute.").must(),
@@ -79,12 +79,12 @@ type copied struct {
 }
 
 var copiedFields = results(
-	field("path", "string", "where the copy is: in the sandbox, or on the host").must(),
-	field("files", "integer", "files that were copied").must(),
-	field("bytes", "integer", "of data; holes of a file count nothing").must(),
-	field("left_out", "array", "what was not copied, the first 100").with("items", results(
+	field("path", "string", "path of the copy, in the sandbox or on the host").must(),
+	field("files", "integer", "number of copied files").must(),
+	field("bytes", "integer", "of data, without holes in sparse files").must(),
+	field("left_out", "array", "skipped files, the first 100").with("items", results(
 		field("path", "string", "").must(), field("kind", "string", "such as a named pipe").must())),
-	field("left_out_count", "integer", "how many were not copied"),
+	field("left_out_count", "integer", "number of skipped files"),
 )
 
 // leftShown is the maximum number of left-out files that a text names.
@@ -96,7 +96,7 @@ func copyResult(text string, did backend.Copied) *sdk.CallToolResult {
 		names = append(names, fmt.Sprintf("%s (%s)", plainName(l.Path), l.Kind))
 	}
 	if len(names) > 0 {
-		text += "\nleft out: " + strings.Join(names, ", ")
+		text += "\nskipped: " + strings.Join(names, ", ")
 	}
 	if more := did.LeftAll - len(names); more > 0 {
 		text += fmt.Sprintf(", and %d more", more)

@@ -93,12 +93,12 @@ func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
 			return nil, err
 		}
 		if len(parts) == 0 {
-			return nil, errors.New("a batch of nothing")
+			return nil, errors.New("empty batch")
 		}
 	}
 	for _, part := range parts {
 		if part[0] != '{' {
-			return nil, errors.New("a message is an object")
+			return nil, errors.New("message is not an object")
 		}
 		m, err := jsonrpc.DecodeMessage(part)
 		if err != nil {

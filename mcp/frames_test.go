@@ -69,12 +69,12 @@ func TestFrames(t *testing.T) {
 		{strings.Repeat("[", 20000) + "\n" + ping, "ping", "-32700 invalid character '[' exceeded max depth"},
 		{"hello", "", "-32700 invalid character 'h' looking for beginning of value"},
 		{`{"jsonrpc":`, "", "-32700 unexpected EOF"},
-		{"5\n\"x\"\nnull\n" + ping, "ping", strings.Repeat("-32600 a message is an object|", 3)},
+		{"5\n\"x\"\nnull\n" + ping, "ping", strings.Repeat("-32600 message is not an object|", 3)},
 		{"{}\n" + ping, "ping", `-32600 invalid message version tag ""; expected "2.0"`},
 		{`{"jsonrpc":"2.0","id":true,"method":"ping"}` + "\n" + ping, "ping", "-32600 parse error: invalid ID type bool"},
-		{"[]\n" + ping, "ping", "-32600 a batch of nothing"},
+		{"[]\n" + ping, "ping", "-32600 empty batch"},
 		{"[" + ping + "," + ping + "]\n" + ping, "ping ping ping", ""},
-		{"[" + ping + ",[]]\n" + ping, "ping", "-32600 a message is an object"},
+		{"[" + ping + ",[]]\n" + ping, "ping", "-32600 message is not an object"},
 		{`{"jsonrpc":"2.0","id":1,"result":{}}`, "answer", ""},
 	} {
 		for _, r := range []io.Reader{strings.NewReader(c.in), iotest.OneByteReader(strings.NewReader(c.in)), iotest.DataErrReader(strings.NewReader(c.in))} {

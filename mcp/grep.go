@@ -20,9 +20,9 @@ func (s *Server) grep() tool {
 			field("output_mode", "string", "").with("enum", files.Modes()).with("default", files.Lines)),
 		out: results(
 			property{name: "lines", schema: map[string]any{"type": "array", "items": results(field("path", "string", "").must(),
-				field("line", "integer", "").must(), field("text", "string", "").must(), field("context", "boolean", "it is a neighbour of one that matched"))}},
+				field("line", "integer", "").must(), field("text", "string", "").must(), field("context", "boolean", "a context line, not a match"))}},
 			property{name: "files", schema: map[string]any{"type": "array", "items": results(field("path", "string", "").must(), field("count", "integer", ""))}},
-			field("matches", "integer", "found until it stopped").must(), field("binary_files", "integer", "that were not searched"), cutField),
+			field("matches", "integer", "number of matches until the search stopped").must(), field("binary_files", "integer", "files that were not searched"), cutField),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).grepFiles,
 	}

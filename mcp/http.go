@@ -41,9 +41,9 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !o.ours(r.Host):
-			http.Error(w, "this Host is not served here", http.StatusForbidden)
+			http.Error(w, "this Host is not served", http.StatusForbidden)
 		case !o.fromUs(r.Header.Values("Origin")):
-			http.Error(w, "this Origin may not call here", http.StatusForbidden)
+			http.Error(w, "this Origin is not allowed", http.StatusForbidden)
 		case o.Token != "" && !authorized(r, want):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="demesne"`)
 			http.Error(w, "a bearer token is required", http.StatusUnauthorized)

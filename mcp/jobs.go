@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -30,10 +31,10 @@ type told struct {
 }
 
 var (
-	jobField     = field("job_id", "string", "what sandbox_script answered with background=true").must()
+	jobField     = field("job_id", "string", "job_id from sandbox_script with background=true").must()
 	statusField  = field("status", "string", "").with("enum", []jobs.Status{jobs.Queued, jobs.Running, jobs.Succeeded, jobs.Failed, jobs.Cancelled}).must()
-	messageField = field("message", "string", "why it failed or how it ended, if not by itself")
-	exitField    = field("exit_code", "integer", "once it has ended")
+	messageField = field("message", "string", "why it failed, or what ended it")
+	exitField    = field("exit_code", "integer", "after its end")
 )
 
 // tell returns the fields that status and wait share.
@@ -72,7 +73,7 @@ func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*back
 func (s *Server) cancel() tool {
 	return tool{
 		name:        "sandbox_cancel",
-		description: "End a background job and everything it started. May be repeated.",
+		description: "End a background job and all its processes. Repeated calls are harmless.",
 		in:          arguments(jobField),
 		out:         results(jobField, statusField),
 		hints:       hints{destructive: true, idempotent: true},
@@ -94,7 +95,7 @@ func (c *call) announce(id string) {
 		ctx = context.WithoutCancel(c.ctx)
 	}
 	go func() {
-		j, err := c.engine.Wait(ctx, id, longest)
+		j, err := c.engine.Wait(ctx, id, runner.Longest)
 		if err != nil || !j.Status.Over() {
 			return
 		}

@@ -11,7 +11,7 @@ func (s *Server) list() tool {
 		name:        "sandbox_list",
 		description: "List a directory of a sandbox.",
 		in: arguments(boxField, pathField.with("default", "/out"),
-			field("depth", "integer", "How many levels.").with("default", 1)),
+			field("depth", "integer", "Number of levels to list.").with("default", 1)),
 		out:   results(entryFields...),
 		hints: hints{readOnly: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
@@ -23,9 +23,9 @@ func (s *Server) list() tool {
 func (s *Server) glob() tool {
 	return tool{
 		name:        "sandbox_glob",
-		description: "Find files of a sandbox by name, the newest first, at most 100.",
+		description: "Find files of a sandbox by name, newest first, at most 100.",
 		in: arguments(boxField, pathField.with("default", "/out"),
-			field("pattern", "string", "* ? [a-z] {a,b} within a name, ** across directories; without a slash it is for names at any depth.").must()),
+			field("pattern", "string", "* ? [a-z] {a,b} within a name, ** across directories. A pattern without a slash matches names at any depth.").must()),
 		out:   results(entryFields...),
 		hints: hints{readOnly: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {

@@ -77,7 +77,7 @@ func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS", path)
 	default:
 		if place, found := m.credential(real, info); found {
-			return "", nil, fmt.Errorf("mount path %s: %s holds credentials: only an operator who names it in DEMESNE_ALLOWED_PATHS opens it", path, place)
+			return "", nil, fmt.Errorf("mount path %s: %s holds credentials: the operator must list it in DEMESNE_ALLOWED_PATHS", path, place)
 		}
 	}
 	return real, info, nil

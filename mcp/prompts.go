@@ -20,16 +20,16 @@ type prompt struct {
 // prompts lists all prompts.
 var prompts = []prompt{
 	{
-		name: "run_in_sandbox", description: "Do a task in a sandbox, with files of this machine to read",
+		name: "run_in_sandbox", description: "Do a task in a sandbox that can read chosen files of this machine",
 		args: []*sdk.PromptArgument{
-			{Name: "task", Description: "what is to be done", Required: true},
-			{Name: "paths", Description: "files or directories it needs, separated by commas"},
+			{Name: "task", Description: "the task", Required: true},
+			{Name: "paths", Description: "files or directories that the task needs, separated by commas"},
 		},
 		text: (*Server).runPrompt,
 	},
 	{
-		name: "explain_job", description: "Find out why a background job ended as it did",
-		args: []*sdk.PromptArgument{{Name: "job_id", Description: "what sandbox_script answered", Required: true}},
+		name: "explain_job", description: "Explain how a background job ended",
+		args: []*sdk.PromptArgument{{Name: "job_id", Description: "job_id from sandbox_script", Required: true}},
 		text: (*Server).explainPrompt,
 	},
 }
@@ -60,8 +60,8 @@ func (s *Server) runPrompt(_ context.Context, args map[string]string) (string, e
 	if paths := strings.TrimSpace(args["paths"]); paths != "" {
 		fmt.Fprintf(&b, "It needs, read-only below /in by their last names (arguments files and directories): %s.\n", paths)
 	}
-	b.WriteString("sandbox_script is enough for one command; sandbox_create, sandbox_exec and sandbox_destroy keep state between several. " +
-		"Give it only the network it needs (egress). Have results written to /out, and tell me where output_dir is.")
+	b.WriteString("Use sandbox_script for one command, and sandbox_create, sandbox_exec and sandbox_destroy to keep state between commands. " +
+		"Allow only the network access it needs (egress). Write results to /out, and tell me where output_dir is.")
 	return b.String(), nil
 }
 
@@ -82,7 +82,7 @@ func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (str
 	if o.Result != nil {
 		fmt.Fprintf(&b, "Exit code %d (%s), output in %s.\n", o.Result.ExitCode, o.Result.Reason, o.OutputDir)
 	}
-	fmt.Fprintf(&b, "\nThe end of its stdout:\n\n%s\n\nThe end of its stderr:\n\n%s\n\nSay what went wrong, and what to do about it.",
+	fmt.Fprintf(&b, "\nThe end of its stdout:\n\n%s\n\nThe end of its stderr:\n\n%s\n\nExplain what went wrong and how to fix it.",
 		lastLines(o.Stdout.Text, explained), lastLines(o.Stderr.Text, explained))
 	return b.String(), nil
 }

@@ -15,11 +15,11 @@ func (s *Server) read() tool {
 		description: "Read a text file of a sandbox, with line numbers, or with encoding=base64 the bytes of any file.",
 		in: arguments(boxField, pathField.must(),
 			field("offset", "integer", "The first line, or byte, from 1.").with("default", 1),
-			field("limit", "integer", "How many lines, or bytes. Default: 2000 lines, or as many bytes as an answer has room for."),
+			field("limit", "integer", "Number of lines or bytes. Default: 2000 lines, or as many bytes as fit into a reply."),
 			field("encoding", "string", "").with("enum", []string{"text", "base64"}).with("default", "text")),
 		out: results(field("text", "string", "each line with its number and a tab in front").must(), field("base64", "string", ""),
-			field("binary", "boolean", "it is no text; encoding=base64 reads it"), field("size", "integer", "of the file, in bytes").must(),
-			field("next_offset", "integer", "where to go on"), cutField),
+			field("binary", "boolean", "the file is not text; read it with encoding=base64"), field("size", "integer", "of the file, in bytes").must(),
+			field("next_offset", "integer", "offset of the next call"), cutField),
 		hints: hints{readOnly: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			a, err := c.ask(files.Request{Read: &files.Read{
@@ -43,12 +43,12 @@ func contentText(c *files.Content) string {
 	case c.Bytes != nil:
 		text = base64.StdEncoding.EncodeToString(c.Bytes) + "\n"
 	case c.Binary:
-		return fmt.Sprintf("[binary, %d bytes; encoding=base64 reads it]\n", c.Size)
+		return fmt.Sprintf("[binary, %d bytes; read it with encoding=base64]\n", c.Size)
 	case c.Size == 0 && text == "":
 		return "[empty file]\n"
 	}
 	if c.Next > 0 {
-		text += fmt.Sprintf("[truncated; go on with offset=%d]\n", c.Next)
+		text += fmt.Sprintf("[truncated; continue with offset=%d]\n", c.Next)
 	}
 	return text
 }

@@ -36,15 +36,15 @@ var (
 	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
 	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Names the sandbox may reach besides what egress allows: name (ports 80 and 443), *.name, or name:port. "+
-		"The person at the client is asked about those that the operator did not list.")
-	nameField    = field("name", "string", "A name for the sandbox, for people and for later calls.")
-	keyField     = field("key", "string", "The same key gives the same sandbox again, with its files. Arguments that are left out are the sandbox's own; one that differs is an error.")
-	replaceField = field("replace", "boolean", "Remove the sandbox that has the key, with its files, and make it anew.").with("default", false)
-	queueField   = field("queue", "boolean", "Wait for the calls with queue that came earlier for this sandbox, and go on one at a time, in order.").with("default", false)
+	domainsField = listOf("allowed_domains", "Hosts the sandbox may reach in addition to egress: name (ports 80 and 443), *.name, or name:port. "+
+		"The person at the client must accept hosts that the operator did not list.")
+	nameField    = field("name", "string", "A readable name, usable as sandbox_id in later calls.")
+	keyField     = field("key", "string", "The same key finds the same sandbox again, with its files. Omitted arguments keep its settings; a different setting is an error.")
+	replaceField = field("replace", "boolean", "Remove the sandbox with this key and its files, and create a new one.").with("default", false)
+	queueField   = field("queue", "boolean", "Wait for earlier calls with queue on this sandbox; such calls run one at a time, in order.").with("default", false)
 	limitsField  = property{name: "limits", schema: arguments(
 		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
-		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes, of /, /out and /workspace each"),
+		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes that may be written to each of /, /out and /workspace"),
 	)}
 )
 
@@ -59,7 +59,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
 	r.OwnImage, r.OwnEgress = r.Image != "", r.Egress != ""
 	if r.Spec.Replace && r.Spec.Key == "" {
-		return r, fmt.Errorf("replace: is for the sandbox of a key")
+		return r, fmt.Errorf("replace: needs a key")
 	}
 	if r.Image == "" {
 		r.Image = c.opts.Image
@@ -82,7 +82,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 		return r, err
 	}
 	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {
-		return r, fmt.Errorf("ask: nobody waits for a background job who could be asked")
+		return r, fmt.Errorf("ask: not possible with background")
 	}
 	if r.Spec.Limits, err = c.limits(); err != nil {
 		return r, err
@@ -138,7 +138,7 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 		return fmt.Errorf("command has a NUL byte")
 	}
 	if len(r.Command) > longestArg {
-		return fmt.Errorf("command is longer than %d bytes: what is long can be its stdin, or a file", longestArg)
+		return fmt.Errorf("command is longer than %d bytes: pass long text on stdin or in a file", longestArg)
 	}
 	env, err := c.args.table("env")
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 	}
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return fmt.Errorf("env %q is not a variable", k)
+			return fmt.Errorf("env %q is not a variable name name", k)
 		}
 		if len(k)+1+len(v) > longestArg {
 			return fmt.Errorf("env %q is longer than %d bytes", k, longestArg)
@@ -167,14 +167,11 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 // MAX_ARG_STRLEN with 4 KiB pages, execve(2).
 const longestArg = 32*4096 - 1
 
-// seconds converts a number of seconds to a duration of at most [longest]. A positive number never becomes 0, which
+// seconds converts a number of seconds to a duration of at most [runner.Longest]. A positive number never becomes 0, which
 // means no limit.
 func seconds(n float64) time.Duration {
 	if !(n > 0) {
 		return 0
 	}
-	return max(time.Duration(min(n, longest.Seconds())*float64(time.Second)), time.Nanosecond)
+	return max(time.Duration(min(n, runner.Longest.Seconds())*float64(time.Second)), time.Nanosecond)
 }
-
-// longest is the maximum of every timeout and wait in this package.
-const longest = 48 * time.Hour

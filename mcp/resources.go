@@ -19,7 +19,7 @@ func (s *Server) addResources() {
 	s.outputs = outputs{s.opts.Outputs, s.opts.Mine}
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "output", URITemplate: outputScheme + "{dir}/{+path}",
-		Description: "A file that a sandbox wrote to /out: dir is the last name of its output_dir, path is what follows /out/.",
+		Description: "A file that a sandbox wrote to /out: dir is the last element of its output_dir, path is relative to /out.",
 	}, s.readOutput)
 	s.sdk.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {

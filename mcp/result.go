@@ -39,9 +39,9 @@ type news struct {
 func newsOf(r *runner.Result) news { return news{r.Restarted, r.MissingSecrets, r.Replaced} }
 
 var (
-	replacedField = field("replaced", "boolean", "the sandbox that had the key was removed with its files, and this one made")
-	restartField  = field("restarted", "boolean", "the sandbox had lost its processes and was started again over its files")
-	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without: the command has no placeholder of them")
+	replacedField = field("replaced", "boolean", "the old sandbox of the key was removed with its files, and this one created")
+	restartField  = field("restarted", "boolean", "the sandbox was started again with its files, without its earlier processes")
+	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without; their placeholders are not set")
 )
 
 // receipt is the part of a runner.Receipt that a model needs. The full receipt is in the result's
@@ -75,19 +75,19 @@ func receiptOf(r *runner.Receipt) *receipt {
 var receiptSchema = results(
 	field("level", "string", "full, degraded or minimal").must(),
 	field("image", "string", "").must(), field("image_digest", "string", ""),
-	field("network", "string", "what the sandbox could reach").must(),
-	listOf("degraded", "what held less than it could; demesne check says why"),
+	field("network", "string", "network access of the sandbox").must(),
+	listOf("degraded", "weaker or missing isolation; demesne check explains it"),
 )
 
 // ranFields are the schema of the fields of ran that describe how a command ended.
 var ranFields = []property{
-	field("stdout_truncated", "boolean", "stdout is the end of a longer stream"),
-	field("stderr_truncated", "boolean", "stderr is the end of a longer stream"),
+	field("stdout_truncated", "boolean", "stdout is only the end of the stream"),
+	field("stderr_truncated", "boolean", "stderr is only the end of the stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
 	restartField, missingField, replacedField,
-	field("reason", "string", "how it ended, unless by itself: signaled, timed-out, oom, disk, pids, lost"),
-	field("message", "string", "one line about reason"),
+	field("reason", "string", "why it ended early: signaled, timed-out, oom, disk, pids, lost"),
+	field("message", "string", "explanation of reason, one line"),
 	listOf("denied", "connections that were refused, one line each"),
 	{name: "receipt", schema: receiptSchema},
 }
@@ -95,7 +95,7 @@ var ranFields = []property{
 // outcome converts an Outcome. where is the directory with the complete logs, or empty.
 func outcome(o *backend.RunResult, where string) ran {
 	code := o.Result.ExitCode
-	stdout, stderr := marked(o.Stdout, "stdout", backend.StdoutMax, where), marked(o.Stderr, "stderr", backend.StderrMax, where)
+	stdout, stderr := marked(o.Stdout, "stdout", runner.OutputKept, where), marked(o.Stderr, "stderr", runner.StderrKept, where)
 	r := ran{
 		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
 		news: newsOf(o.Result), StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,

@@ -12,17 +12,17 @@ func (s *Server) script() tool {
 	return tool{
 		name: "sandbox_script",
 		description: "Run one shell command or script in a fresh sandbox and get its output. " +
-			"Use it for anything that needs no state afterwards, or with a key for what does; write results to /out, which stays on the host as output_dir. " +
-			"With background=true it answers at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
+			"Use it for work that needs no later state, or with a key to keep state. Write results to /out, which remains on the host as output_dir. " +
+			"With background=true it returns at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
 		in: arguments(
 			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
 			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
-			field("background", "boolean", "Answer at once; the command goes on as a job.").with("default", false),
+			field("background", "boolean", "Return at once; the command runs on as a job.").with("default", false),
 			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, nameField,
-			keyField.with("description", "Run it in the sandbox of this key, which is made if it is not there, and stays: see sandbox_create."), replaceField, queueField,
+			keyField.with("description", "Run in the persistent sandbox with this key, and create it if necessary: see sandbox_create."), replaceField, queueField,
 		),
 		out: results(append([]property{
-			field("exit_code", "integer", "the command's own; 124: timed out; 128+n: signal n"),
+			field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n"),
 			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
 			field("job_id", "string", "").must(),
 			field("status", "string", "running or queued, when background"),

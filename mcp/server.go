@@ -103,8 +103,8 @@ func New(e backend.Backend, o Options) *Server {
 }
 
 const instructions = "Runs shell commands and scripts in sandboxes on this machine. " +
-	"sandbox_script is for one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
-	"Inputs are read-only at /in, results belong in /out, which is output_dir on the host."
+	"Use sandbox_script for one command, and sandbox_create, sandbox_exec and sandbox_destroy to keep a sandbox between commands. " +
+	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host."
 
 // tools returns the tools that the server offers.
 func (s *Server) tools() []tool {
@@ -202,7 +202,7 @@ var levels = []sdk.LoggingLevel{"debug", "info", "notice", "warning", "error", "
 func refuseLevel(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if p, ok := req.GetParams().(*sdk.SetLoggingLevelParams); ok && !slices.Contains(levels, p.Level) {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("level %q is not one", p.Level)}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown level %q", p.Level)}
 		}
 		return next(ctx, method, req)
 	}

@@ -219,7 +219,7 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_script", `{"command":"x","limits":{"cpus":"NaN"}}`, `limits.cpus must be a positive number`},
 		{"sandbox_script", `[]`, `arguments must be an object`},
 		{"sandbox_script", `"{}"`, `arguments must be an object`},
-		{"sandbox_script", `{"command":"` + strings.Repeat("x", longestArg+1) + `"}`, `command is longer than 131071 bytes: what is long can be its stdin, or a file`},
+		{"sandbox_script", `{"command":"` + strings.Repeat("x", longestArg+1) + `"}`, `command is longer than 131071 bytes: pass long text on stdin or in a file`},
 		{"sandbox_script", `{"command":"x","env":{"A":"` + strings.Repeat("x", longestArg) + `"}}`, `env "A" is longer than 131071 bytes`},
 		{"sandbox_exec", `{"sandbox_id":"s","command":"x","cwd":"rel"}`, `cwd "rel" is not absolute`},
 	} {
@@ -246,7 +246,7 @@ func TestTextForms(t *testing.T) {
 		{"sandbox_create", `{}`, "sandbox_id: s1\noutput_dir: /o/s1"},
 		{"sandbox_exec", `{"sandbox_id":"s1","command":"x","unknown":1}`, "exit_code: 3\n---\nhi\n\n---stderr---\noops"},
 		{"sandbox_upload", `{"sandbox_id":"s1","src":"` + root + `/f","dst":"/x"}`, "uploaded: f -> /x"},
-		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x\nleft out: x/l (a link), x/p (a named pipe), and 1 more"},
+		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x\nskipped: x/l (a link), x/p (a named pipe), and 1 more"},
 		{"sandbox_destroy", `{"sandbox_id":"s1"}`, "destroyed: s1"},
 		{"sandbox_status", `{"job_id":"job-1","include_stdout_tail":true}`, "job_id: job-1\nstatus: succeeded\nelapsed_seconds: 1.5\n---stdout_tail---\nout\n"},
 		{"sandbox_wait", `{"job_id":"job-1","timeout_seconds":"5"}`, "job_id: job-1\nstatus: succeeded\n---\nout\n"},

@@ -14,13 +14,13 @@ const statusTail = 16 << 10
 func (s *Server) status() tool {
 	return tool{
 		name:        "sandbox_status",
-		description: "How a background job is doing, without waiting; with include_stdout_tail also what it wrote last.",
+		description: "Get the status of a background job without waiting; with include_stdout_tail also the end of its stdout.",
 		in: arguments(jobField,
 			field("include_stdout_tail", "boolean", "Include the last 16 KiB of stdout.").with("default", false)),
 		out: results(jobField, statusField,
-			field("elapsed_seconds", "number", "since it was started, until it ended").must(),
+			field("elapsed_seconds", "number", "from start to end, or to now").must(),
 			field("stdout_tail", "string", ""), exitField, messageField,
-			field("output_path", "string", "/out, on the host, once it has ended"), manifestField,
+			field("output_path", "string", "/out, on the host, after its end"), manifestField,
 			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),

@@ -13,9 +13,9 @@ import (
 // run inside the sandbox; see package files.
 
 var (
-	boxField  = field("sandbox_id", "string", "what sandbox_create answered, or the sandbox's name").must()
+	boxField  = field("sandbox_id", "string", "sandbox_id from sandbox_create, or the sandbox's name").must()
 	pathField = field("path", "string", "Path in the sandbox, absolute or below /out.")
-	cutField  = field("truncated", "boolean", "there is more than this")
+	cutField  = field("truncated", "boolean", "the result is incomplete")
 )
 
 // ask performs a file operation in the sandbox that sandbox_id names.
@@ -65,7 +65,7 @@ func (a args) whole(name string) int64 {
 var entryFields = []property{
 	{name: "entries", required: true, schema: map[string]any{"type": "array", "items": results(
 		field("path", "string", "").must(), field("type", "string", "").with("enum", []string{"file", "directory", "link", "other"}).must(),
-		field("size", "integer", "bytes").must(), field("mode", "string", "as ls -l has it").must(),
+		field("size", "integer", "bytes").must(), field("mode", "string", "permissions as in ls -l").must(),
 		field("modified_unix", "integer", "seconds").must(), field("target", "string", "of a link"))}},
 	cutField,
 }

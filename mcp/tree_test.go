@@ -35,12 +35,12 @@ func TestFileTools(t *testing.T) {
 		answer     files.Answer
 		want       string
 	}{
-		{"sandbox_read", `{"path":"a","offset":"2"}`, files.Answer{Content: &files.Content{Text: "     2\tx\n", Size: 9, Next: 3, Cut: true}}, "     2\tx\n[truncated; go on with offset=3]\n"},
-		{"sandbox_read", `{"path":"a"}`, files.Answer{Content: &files.Content{Binary: true, Size: 9}}, "[binary, 9 bytes; encoding=base64 reads it]\n"},
+		{"sandbox_read", `{"path":"a","offset":"2"}`, files.Answer{Content: &files.Content{Text: "     2\tx\n", Size: 9, Next: 3, Cut: true}}, "     2\tx\n[truncated; continue with offset=3]\n"},
+		{"sandbox_read", `{"path":"a"}`, files.Answer{Content: &files.Content{Binary: true, Size: 9}}, "[binary, 9 bytes; read it with encoding=base64]\n"},
 		{"sandbox_read", `{"path":"a"}`, files.Answer{Content: &files.Content{}}, "[empty file]\n"},
 		{"sandbox_read", `{"path":"a","encoding":"base64"}`, files.Answer{Content: &files.Content{Bytes: []byte("x\x00"), Size: 2}}, "eAA=\n"},
 		{"sandbox_write", `{"path":"a","content":"x"}`, files.Answer{Written: &files.Written{Bytes: 1, Created: true}}, "wrote: a (1 bytes)"},
-		{"sandbox_edit", `{"path":"a","old_string":"x","new_string":"y"}`, files.Answer{Edited: &files.Edited{Replaced: 1, Line: 7, Ignored: "indentation"}}, "edited: a (1 replaced, line 7)\nfound by leaving out indentation"},
+		{"sandbox_edit", `{"path":"a","old_string":"x","new_string":"y"}`, files.Answer{Edited: &files.Edited{Replaced: 1, Line: 7, Ignored: "indentation"}}, "edited: a (1 replaced, line 7)\nfound by ignoring indentation"},
 		{"sandbox_list", `{}`, files.Answer{Entries: &files.Entries{Entries: []files.Entry{entry}}}, "Lrwxrwxrwx          3 /out/a -> b\n"},
 		{"sandbox_glob", `{"pattern":"*"}`, files.Answer{Entries: &files.Entries{Cut: true}}, "[truncated]\n"},
 		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{Total: 1, Lines: []files.Line{{Path: "/a", Line: 1, Text: "w", Context: true}, {Path: "/a", Line: 2, Text: "x"}}}}, "/a-1-w\n/a:2:x\n"},
@@ -76,7 +76,7 @@ func TestFileToolsRefused(t *testing.T) {
 		{"sandbox_write", `{"sandbox_id":"s","path":"a","content":"!","encoding":"base64"}`, `content is not base64: illegal base64 data at input byte 0`},
 		{"sandbox_edit", `{"sandbox_id":"s","path":"a","old_string":"x"}`, `required argument "new_string" not found`},
 		{"sandbox_glob", `{"sandbox_id":"s"}`, `pattern is required`},
-		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no answer`}, // an empty answer
+		{"sandbox_grep", `{"sandbox_id":"s","pattern":"x"}`, `the sandbox sent no reply`}, // an empty answer
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.args, text, c.want)

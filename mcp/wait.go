@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
+	"demesne/runner"
 )
 
 // defaultWait is how long sandbox_wait waits by default.
@@ -17,11 +18,11 @@ const defaultWait = 30 * time.Minute
 func (s *Server) wait() tool {
 	return tool{
 		name:        "sandbox_wait",
-		description: "Wait until a background job has ended, and get its result. When the time is over first, it tells the job's status and can be called again.",
+		description: "Wait for a background job to end, and get its result. If the timeout comes first, it returns the status; call it again to go on waiting.",
 		in: arguments(jobField,
-			field("timeout_seconds", "number", "How long to wait: at most 172800.").with("default", defaultWait.Seconds())),
+			field("timeout_seconds", "number", "Seconds to wait, at most 172800.").with("default", defaultWait.Seconds())),
 		out: results(jobField, statusField, messageField,
-			field("result_text", "string", "stdout, once it has ended"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
+			field("result_text", "string", "stdout, after its end"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
 			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
 			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
@@ -62,7 +63,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
 	}
 	if j.Status.Over() && j.Outcome != nil {
-		result := marked(j.Outcome.Stdout, "stdout", backend.StdoutMax, "output_path")
+		result := marked(j.Outcome.Stdout, "stdout", runner.OutputKept, "output_path")
 		t.ResultText = &result
 		fmt.Fprintf(&text, "\n---\n%s", result)
 		t.Outputs = c.written(t.OutputPath)

@@ -12,10 +12,10 @@ import (
 func (s *Server) write() tool {
 	return tool{
 		name:        "sandbox_write",
-		description: "Make a file in a sandbox, or replace its content. Directories above it are made.",
+		description: "Create a file in a sandbox, or replace its content. Missing parent directories are created.",
 		in: arguments(boxField, pathField.must(), field("content", "string", "").must(),
 			field("encoding", "string", "of content").with("enum", []string{"text", "base64"}).with("default", "text")),
-		out:    results(field("bytes", "integer", "written").must(), field("created", "boolean", "it was not there").must()),
+		out:    results(field("bytes", "integer", "written").must(), field("created", "boolean", "the file did not exist").must()),
 		hints:  hints{destructive: true, idempotent: true},
 		handle: (*call).writeFile,
 	}

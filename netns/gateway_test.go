@@ -277,7 +277,7 @@ func TestVerify(t *testing.T) {
 				return fmt.Errorf("arrived at %q: %v", got, err)
 			}
 			if _, err := dial("tcp", "198.19.0.7:8444"); !errors.Is(err, unix.ECONNREFUSED) {
-				return fmt.Errorf("a port that nobody listens on: %v", err)
+				return fmt.Errorf("a port without a listener: %v", err)
 			}
 			return nil
 		})

@@ -68,7 +68,7 @@ func TestServersInside(t *testing.T) {
 		}
 		at := netip.MustParseAddrPort("127.0.0.1:80")
 		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("nobody listens: %v", err)
+			t.Errorf("a port without a listener: %v", err)
 		}
 		l, err := n.Listen(at)
 		if err != nil {

@@ -111,7 +111,7 @@ func (p *probe) connect() error {
 	}
 	got, ok := local.(*unix.SockaddrInet4)
 	if !ok || got.Addr != target.Addr().As4() || got.Port != int(target.Port()) {
-		return fmt.Errorf("arrived at %v, not at %v", local, target)
+		return fmt.Errorf("connection arrived with destination %v, not %v", local, target)
 	}
 	return nil
 }

@@ -43,11 +43,11 @@ func (g *Gateway) Verify() error {
 		return fmt.Errorf("verify gateway: %w", err)
 	}
 	if names != nil {
-		g.NamedErr = fmt.Errorf("reach an address that stands for a name: %w", names)
+		g.NamedErr = fmt.Errorf("reach an address assigned to a name: %w", names)
 		g.closeNamed()
 	}
 	if six != nil {
-		g.IPv6Err = fmt.Errorf("reach an IPv6 address that stands for a name: %w", six)
+		g.IPv6Err = fmt.Errorf("reach an IPv6 address assigned to a name: %w", six)
 		g.closeNamed6()
 	}
 	return nil
@@ -104,7 +104,7 @@ func arrives(at *os.File, to netip.AddrPort, kind int, patience time.Duration) e
 	defer unix.Close(fd)
 	return control(at, func(listener int) error {
 		if err := arrival(listener, fd, patience); err != nil {
-			return fmt.Errorf("wait for what was sent to %v: %w", to, err)
+			return fmt.Errorf("wait for data sent to %v: %w", to, err)
 		}
 		return take(listener, to, kind)
 	})
@@ -118,7 +118,7 @@ func refuses(to netip.AddrPort, patience time.Duration) error {
 	}
 	defer unix.Close(fd)
 	if err := arrival(-1, fd, patience); !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("wait for a refusal of %v: %w", to, err)
+		return fmt.Errorf("wait for the refusal of a connection to %v: %w", to, err)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func take(fd int, to netip.AddrPort, kind int) error {
 	defer unix.Close(c)
 	local, err := unix.Getsockname(c)
 	if err == nil && addrPort(local) != to {
-		err = fmt.Errorf("what was sent to %v arrived as for another", to)
+		err = fmt.Errorf("data sent to %v arrived with another destination", to)
 	}
 	return err
 }

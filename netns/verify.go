@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNotAlone is wrapped by Verify's error when the namespace has more than a loopback.
-var ErrNotAlone = errors.New("more than a loopback")
+var ErrNotAlone = errors.New("namespace has more than a loopback")
 
 // Verify reads the namespace's interfaces and routes from the kernel. It fails unless lo is the only interface that
 // is up and every route ends at lo. The result holds for the moment of the call; a later change needs CAP_NET_ADMIN
@@ -77,14 +77,14 @@ func (v *view) route(m syscall.NetlinkMessage) error {
 		switch a.Attr.Type &^ unix.NLA_F_NESTED {
 		case unix.RTA_OIF:
 			if out := binary.NativeEndian.Uint32(a.Value); out != v.lo && (!byPair || out != v.pair) {
-				return fmt.Errorf("one leads to interface %d: %w", out, ErrNotAlone)
+				return fmt.Errorf("route to interface %d: %w", out, ErrNotAlone)
 			}
 		case unix.RTA_GATEWAY:
 			if !byPair || !isGateway(a.Value) {
-				return fmt.Errorf("one has a gateway: %w", ErrNotAlone)
+				return fmt.Errorf("route with a gateway: %w", ErrNotAlone)
 			}
 		case unix.RTA_VIA, unix.RTA_MULTIPATH:
-			return fmt.Errorf("one has a gateway: %w", ErrNotAlone)
+			return fmt.Errorf("route with a gateway: %w", ErrNotAlone)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (p *Proxy) approve(q policy.Query) bool {
 func (p *Proxy) resolves(name policy.Name) policy.Decision {
 	d := p.policy.Load().Resolves(name)
 	if d.Unknown && p.Approve != nil {
-		return policy.Decision{Allowed: true, Unknown: true, Reason: "no rule: asked about when it is connected to"}
+		return policy.Decision{Allowed: true, Unknown: true, Reason: "no rule: asked when a connection opens"}
 	}
 	return d
 }

@@ -73,7 +73,7 @@ func TestApproveByName(t *testing.T) {
 	r := newRig(t, Config{Approve: o.approve}, "ask.test")
 	o.proxy.Store(r.proxy)
 	if r.address("secret.evil.test"); o.asked.Load() != 0 || len(r.world.names()) != 0 {
-		t.Error("DNS alone asked somebody")
+		t.Error("a DNS query alone asked a question")
 	}
 	c := r.named("ask.test", 7)
 	fmt.Fprint(c, "x")

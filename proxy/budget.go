@@ -126,9 +126,9 @@ func (s *budgets) charge(r policy.Rule, request bool) (why string) {
 	}
 	switch {
 	case b.exhausted():
-		return fmt.Sprintf("rule %q: its budget of %d bytes is spent", r, b.limit.Bytes)
+		return fmt.Sprintf("rule %q: its budget of %d bytes is used up", r, b.limit.Bytes)
 	case limit > 0 && used.Add(1) > limit:
-		return fmt.Sprintf("rule %q: its budget of %d %s is spent", r, limit, what)
+		return fmt.Sprintf("rule %q: its budget of %d %s is used up", r, limit, what)
 	case limit > 0 && b.tell != nil:
 		b.tell(b.spent(b.bytes.Load()))
 	}

@@ -119,7 +119,7 @@ func TestEscapeN33Spent(t *testing.T) {
 			t.Errorf("HTTP/%s: taken for whole", version)
 		}
 		r.idle()
-		if rec := r.records(1)[0]; rec.Error != "the answer was cut: budget of bytes is spent" {
+		if rec := r.records(1)[0]; rec.Error != "the response was cut short: byte budget is used up" {
 			t.Errorf("HTTP/%s: %+v", version, rec)
 		}
 	}

@@ -106,7 +106,7 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 		return at
 	}
 	if whose := p.whose(to); whose != "" {
-		return policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), to.Addr(), whose)}
+		return policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), to.Addr(), whose)}
 	}
 	return at
 }
@@ -149,7 +149,7 @@ func (p *Proxy) dialAny(ctx context.Context, to []netip.AddrPort) (net.Conn, err
 func (p *Proxy) whose(at netip.AddrPort) string {
 	switch own, err := p.Own(at); {
 	case err != nil:
-		return fmt.Sprintf("perhaps this host, which is not known: %v", err)
+		return fmt.Sprintf("possibly this host; own addresses are unknown: %v", err)
 	case own:
 		return "this host"
 	}

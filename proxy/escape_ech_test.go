@@ -46,7 +46,7 @@ func TestEscapeN9ECH(t *testing.T) {
 	if got, _ := io.ReadAll(c); !bytes.Equal(got, unrecognizedName) {
 		t.Errorf("%x", got)
 	}
-	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
+	r.blocked("TLS with an encrypted ClientHello: its server name is hidden, and no rule has ech = true")
 }
 
 // TestECHRule checks that a rule with ech allows such a ClientHello if the outer name is the rule's. The server
@@ -81,8 +81,8 @@ func TestECHRule(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	r.blocked(`TLS is for "allowed.test", not for "other.test"`)
-	r.blocked("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
+	r.blocked(`TLS names server "allowed.test", not "other.test"`)
+	r.blocked("TLS with an encrypted ClientHello: its server name is hidden, and no rule has ech = true")
 
 	keys := newRig(t, Config{Policy: allow(t, "allowed.test ech")}, "none.test", "allowed.test")
 	c, _, _ := keys.connect("allowed.test:443")

@@ -41,7 +41,7 @@ func TestEscapeN34LocalByRoute(t *testing.T) {
 			t.Errorf("%s: %s %s", target, resp.Status, body)
 		}
 	}
-	r.blocked("v4.test leads to 9.8.7.6 (this host), which no rule names")
+	r.blocked("v4.test resolves to 9.8.7.6 (this host), which no rule lists")
 	r.proxy.SetPolicy(allow(t, "v4.test:77", "9.8.7.6:77", "[2a00:1450:9::]/64:77"))
 	for _, target := range []string{"v4.test:77", "[2a00:1450:9::5]:77"} {
 		if _, resp, body := r.connect(target); resp.StatusCode != 200 {

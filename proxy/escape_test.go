@@ -162,7 +162,7 @@ func TestEscapeN6NamedHost(t *testing.T) {
 			t.Error("the connection goes on")
 		}
 	}
-	r.blocked(`HTTP is for "other.test", not for "allowed.test"`)
+	r.blocked(`HTTP names host "other.test", not "allowed.test"`)
 	c := r.named("other.test", 80)
 	io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n")
 	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode != 400 {
@@ -186,7 +186,7 @@ func TestEscapeN11Rebinding(t *testing.T) {
 	}
 	for _, a := range []string{"127.0.0.1", "::ffff:127.0.0.1", "169.254.169.254", "10.0.0.1", "0.0.0.0", "::", "64:ff9b::7f00:1", "2002:7f00:1::", "198.19.0.1"} {
 		set("rebind.test.", a)
-		if _, resp, body := r.connect("rebind.test:7"); resp.StatusCode != 403 || !strings.Contains(body, "which no rule names") {
+		if _, resp, body := r.connect("rebind.test:7"); resp.StatusCode != 403 || !strings.Contains(body, "which no rule lists") {
 			t.Errorf("%s: %s %s", a, resp.Status, body)
 		}
 	}

@@ -23,8 +23,8 @@ func TestEscapeN7SNI(t *testing.T) {
 	r.world.at["other.test."] = r.world.at["allowed.test."]
 	for _, open := range r.ways("allowed.test", 443) {
 		for sni, want := range map[string]string{
-			"evil.test":  `TLS is for "evil.test", not for "allowed.test"`,
-			"other.test": `TLS is for "other.test", not for "allowed.test"`, // allowed by itself
+			"evil.test":  `TLS names server "evil.test", not "allowed.test"`,
+			"other.test": `TLS names server "other.test", not "allowed.test"`, // allowed by itself
 			"":           "port 443 needs TLS with a server name: parse name \"\": not a host name: empty",
 		} {
 			c := tls.Client(open(), &tls.Config{RootCAs: ca.pool, ServerName: sni, InsecureSkipVerify: true})

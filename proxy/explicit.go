@@ -57,7 +57,7 @@ func peek(c *net.TCPConn, b []byte) ([]byte, error) {
 		return inner != syscall.EAGAIN && inner != syscall.EINTR
 	})
 	if err = errors.Join(err, inner); err == nil && n == 0 {
-		err = errors.New("nothing came")
+		err = errors.New("no data received")
 	}
 	return b[:max(n, 0)], err
 }

@@ -10,7 +10,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-var errNames = errors.New("too many names were asked for")
+var errNames = errors.New("too many names were resolved")
 
 // names assigns each name a number, and with it one address in each pool. A name keeps its address, since the
 // sandbox may still use it.

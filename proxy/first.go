@@ -172,7 +172,7 @@ func (f *flow) tunnelAny(c *net.TCPConn, head []byte, up net.Conn) (given bool) 
 	case k == undecided: // the connection broke
 		x.end()
 	case !x.take():
-		f.deny("port %d: TLS or HTTP after the server spoke or ended first", f.q.Port)
+		f.deny("port %d: TLS or HTTP after the server had sent data or closed", f.q.Port)
 		x.end()
 	case k == tlsKind:
 		x.tls()
@@ -180,7 +180,7 @@ func (f *flow) tunnelAny(c *net.TCPConn, head []byte, up net.Conn) (given bool) 
 		x.http()
 		return true
 	default:
-		f.deny("port %d: HTTP/2 without TLS, of which the host is not read: a rule tcp://%s allows that", f.q.Port, f.target())
+		f.deny("port %d: HTTP/2 without TLS: its host cannot be checked; a rule tcp://%s allows it", f.q.Port, f.target())
 		x.end()
 	}
 	<-x.done
@@ -286,7 +286,7 @@ func firstOf(c *net.TCPConn) (b []byte, err error) {
 // tls continues with a ClientHello.
 func (x *first) tls() {
 	if x.blank {
-		x.f.deny("port %d: TLS behind blank lines", x.f.q.Port)
+		x.f.deny("port %d: TLS after blank lines", x.f.q.Port)
 		x.end()
 		return
 	}

@@ -68,7 +68,7 @@ func TestEscapeN32TLS(t *testing.T) {
 	r.world.at["web.test."], r.world.at["raw.test."] = r.world.at["allowed.test."], r.world.at["allowed.test."]
 	for way, open := range r.ways("allowed.test", 8443) {
 		for sni, want := range map[string]string{
-			"evil.test": `TLS is for "evil.test", not for "allowed.test"`,
+			"evil.test": `TLS names server "evil.test", not "allowed.test"`,
 			"":          `port 8443 needs TLS with a server name: parse name "": not a host name: empty`,
 		} {
 			err := tls.Client(open(), &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake()
@@ -84,7 +84,7 @@ func TestEscapeN32TLS(t *testing.T) {
 			}
 		}
 	}
-	if _, resp, body := r.connect("web.test:8443"); resp.StatusCode != 403 || !strings.Contains(body, `rule "web.test", which names no port, is for 80 and 443, not for 8443`) {
+	if _, resp, body := r.connect("web.test:8443"); resp.StatusCode != 403 || !strings.Contains(body, `rule "web.test" names no port, so it covers 80 and 443, not 8443`) {
 		t.Error(resp.Status, body)
 	}
 	raw, _, _ := r.connect("raw.test:8443")
@@ -185,8 +185,8 @@ func TestEscapeN32HTTP(t *testing.T) {
 			}
 		}
 	}
-	r.blocked(`HTTP is for "evil.test", not for "allowed.test"`)
-	r.blocked("port 8080: HTTP/2 without TLS, of which the host is not read: a rule tcp://allowed.test:8080 allows that")
+	r.blocked(`HTTP names host "evil.test", not "allowed.test"`)
+	r.blocked("port 8080: HTTP/2 without TLS: its host cannot be checked; a rule tcp://allowed.test:8080 allows it")
 	select {
 	case got := <-seen:
 		t.Errorf("the server saw %q too", got)
@@ -317,7 +317,7 @@ func TestEscapeN32Greeted(t *testing.T) {
 		if b, _ := io.ReadAll(up); bytes.Contains([]byte(text), b) && len(b) > 0 {
 			t.Errorf("the server got %q", b)
 		}
-		r.blocked("port 5432: TLS or HTTP after the server spoke or ended first")
+		r.blocked("port 5432: TLS or HTTP after the server had sent data or closed")
 		r.idle()
 		up.Close()
 	}
@@ -362,5 +362,5 @@ func TestFirstPolicy(t *testing.T) {
 	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 403 {
 		t.Fatal(resp, err)
 	}
-	r.blocked(`allowed.test leads to 8.0.0.2: denied by rule "8.0.0.0/8"`)
+	r.blocked(`allowed.test resolves to 8.0.0.2: denied by rule "8.0.0.0/8"`)
 }

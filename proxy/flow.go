@@ -185,7 +185,7 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 // sayCut records that a budget ended the connection.
 func (f *flow) sayCut(b *budget) {
 	if b.exhausted() {
-		f.rec.Error = "cut: the rule's budget of bytes is spent"
+		f.rec.Error = "cut: the rule's byte budget is used up"
 	}
 }
 
@@ -199,9 +199,9 @@ func (f *flow) checkHello(c net.Conn, head []byte) (read []byte, ok bool) {
 	case err != nil:
 		f.deny("port %d needs TLS with a server name: %v", f.q.Port, err)
 	case h.encrypted && f.shape() != httpsFor && !f.d.ECH(): // TLS that ends in the proxy can only use the outer name
-		f.deny("TLS with an encrypted client hello: whom it is for cannot be seen, and no rule has ech = true")
+		f.deny("TLS with an encrypted ClientHello: its server name is hidden, and no rule has ech = true")
 	case h.name != f.q.Name:
-		f.deny("TLS is for %q, not for %q", h.name, f.q.Name)
+		f.deny("TLS names server %q, not %q", h.name, f.q.Name)
 	default:
 		return read, true
 	}

@@ -55,7 +55,7 @@ func newForwarder(p *Proxy) *forwarder {
 func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	fl, ok := ctx.Value(flowKey{}).(*flow)
 	if !ok {
-		return nil, errors.New("a dial for no request")
+		return nil, errors.New("dial without a request")
 	}
 	if up := fl.spareFor(); up != nil {
 		return up, nil
@@ -95,7 +95,7 @@ func absoluteTarget(u *url.URL) (policy.Query, error) {
 	case u.Scheme != "http" || u.Opaque != "":
 		return policy.Query{}, fmt.Errorf("this is a proxy: it takes http:// URLs and CONNECT, not scheme %.20q", u.Scheme)
 	case u.User != nil:
-		return policy.Query{}, errors.New("a user in the URL")
+		return policy.Query{}, errors.New("the URL contains a user name")
 	case u.Port() == "" && u.Host != "":
 		return splitTarget(u.Host + ":80")
 	}
@@ -118,7 +118,7 @@ func (p *Proxy) serveRequestTo(w http.ResponseWriter, r *http.Request) {
 		p.flows.Add(1)
 		f := &flow{p: p, q: conn.q, d: conn.d, rec: conn.rec}
 		f.rec.Request = fmt.Sprintf("%s %.500s", r.Method, r.URL.EscapedPath())
-		f.deny("HTTP is for %.300q, not for %q", r.Host, conn.q.Name)
+		f.deny("HTTP names host %.300q, not %q", r.Host, conn.q.Name)
 		defer f.end()
 		w.Header().Set("Connection", "close")
 		http.Error(w, f.message(), http.StatusForbidden)
@@ -137,7 +137,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		fl.deny("%s", odd)
 	}
 	if fl.d.Allowed && r.Method == http.MethodConnect {
-		fl.deny("CONNECT is for a proxy's own port")
+		fl.deny("CONNECT works only on the proxy's own port")
 	}
 	if !fl.d.Allowed {
 		http.Error(w, fl.message(), http.StatusForbidden)
@@ -174,7 +174,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	if t.conn != nil { // goproxy took it for a WebSocket, which has ended
 		f.p.releaseHTTP(t.conn)
 	} else if fl.body != nil && fl.body.cut != nil {
-		fl.rec.Error = fmt.Sprintf("the answer was cut: %v", fl.body.cut)
+		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", fl.body.cut)
 		abort(r)
 	}
 }

@@ -28,7 +28,7 @@ func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 	q := policy.Query{Name: name, Port: 443}
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		f := p.malformed("http", host, fmt.Errorf("the Go proxy is for GET and HEAD, not for %.20q", r.Method))
+		f := p.malformed("http", host, fmt.Errorf("the Go proxy accepts GET and HEAD, not %.20q", r.Method))
 		defer f.end()
 		http.Error(w, f.message(), http.StatusMethodNotAllowed)
 	case r.URL.EscapedPath() == sumDB+"/supported": // the client asks whether /sumdb/ is served; see golang.org/ref/mod

@@ -55,7 +55,7 @@ func routeType(at netip.AddrPort) (kind byte, err error) {
 		return 0, err
 	}
 	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-		return 0, errors.New("an answer that is not the kernel's")
+		return 0, errors.New("an answer that did not come from the kernel")
 	}
 	return routeOf(answer[:n])
 }
@@ -89,7 +89,7 @@ func attribute(b []byte, kind uint16, value []byte) []byte {
 	return b
 }
 
-var errMalformed = errors.New("an answer that cannot be read")
+var errMalformed = errors.New("a malformed answer")
 
 // routeOf parses the answer.
 func routeOf(b []byte) (kind byte, err error) {

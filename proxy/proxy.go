@@ -155,10 +155,10 @@ func changes(before, after policy.Policy) (all []audit.Record) {
 			}
 		}
 	}
-	say("rule %q allows from now on", after.Allowed(), before.Allowed())
-	say("rule %q denies from now on", after.Denied(), before.Denied())
-	say("rule %q allows no longer", before.Allowed(), after.Allowed())
-	say("rule %q denies no longer", before.Denied(), after.Denied())
+	say("rule %q was added to the allowed", after.Allowed(), before.Allowed())
+	say("rule %q was added to the denied", after.Denied(), before.Denied())
+	say("rule %q was removed from the allowed", before.Allowed(), after.Allowed())
+	say("rule %q was removed from the denied", before.Denied(), after.Denied())
 	return all
 }
 

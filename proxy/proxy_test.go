@@ -92,10 +92,10 @@ func TestMessages(t *testing.T) {
 	r.world.at["inside.test."] = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
 	for target, want := range map[string]string{
 		"bad.test:443":    "403 blocked by demesne: bad.test:443: no rule\n",
-		"good.test:2":     "403 blocked by demesne: good.test:2: rule \"good.test:1\" is not for port 2\n",
+		"good.test:2":     "403 blocked by demesne: good.test:2: rule \"good.test:1\" does not cover port 2\n",
 		"good.test:1":     "502 demesne could not reach good.test:1: dial tcp 8.0.0.2:1: connect: connection refused\n",
 		"gone.test:443":   "502 demesne could not reach gone.test:443: resolve \"gone.test\": lookup gone.test.: no such host\n",
-		"inside.test:443": "403 blocked by demesne: inside.test:443: inside.test leads to 10.0.0.1 (private), which no rule names\n",
+		"inside.test:443": "403 blocked by demesne: inside.test:443: inside.test resolves to 10.0.0.1 (private), which no rule lists\n",
 		"[::1]:443":       "403 blocked by demesne: [::1]:443: no rule\n",
 	} {
 		_, resp, body := r.connect(target)
@@ -171,12 +171,12 @@ func TestNamedRefused(t *testing.T) {
 			t.Errorf("port %d: %d bytes and no error", port, n)
 		}
 	}
-	r.blocked(`rule "good.test:22" is not for port 23`)
+	r.blocked(`rule "good.test:22" does not cover port 23`)
 	at := r.serve("198.19.77.77:9", r.proxy.ServeNamed)
 	if _, err := talk(at); err == nil {
 		t.Error("an address of no name worked")
 	}
-	r.blocked("an address that DNS gave for no name")
+	r.blocked("an address that demesne's DNS assigned to no name")
 }
 
 // TestSetPolicy checks that a new policy applies to later connections and that open ones continue.
@@ -239,7 +239,7 @@ func TestBudgets(t *testing.T) {
 	if n, _ := io.Copy(io.Discard, c); n > 1<<20 {
 		t.Errorf("%d bytes came back of a budget of 1 MiB for both ways", n)
 	}
-	if _, resp, body := r.connect("bytes.test:7"); resp.StatusCode != 403 || !strings.Contains(body, "its budget of 1048576 bytes is spent") {
+	if _, resp, body := r.connect("bytes.test:7"); resp.StatusCode != 403 || !strings.Contains(body, "its budget of 1048576 bytes is used up") {
 		t.Error(resp.Status, body)
 	}
 	for i, want := range []int{200, 200, 403} {
@@ -273,9 +273,9 @@ func TestChanges(t *testing.T) {
 		want          string
 	}{
 		{a, a, ""},
-		{a, ab, `b.test: rule "b.test" allows from now on` + "\n"},
-		{ab, deny(a, "b.test"), `b.test: rule "b.test" denies from now on` + "\n" + `b.test: rule "b.test" allows no longer` + "\n"},
-		{deny(a, "*.c.test"), a, `*.c.test: rule "*.c.test" denies no longer` + "\n"},
+		{a, ab, `b.test: rule "b.test" was added to the allowed` + "\n"},
+		{ab, deny(a, "b.test"), `b.test: rule "b.test" was added to the denied` + "\n" + `b.test: rule "b.test" was removed from the allowed` + "\n"},
+		{deny(a, "*.c.test"), a, `*.c.test: rule "*.c.test" was removed from the denied` + "\n"},
 	} {
 		got := ""
 		for _, r := range changes(c.before, c.after) {

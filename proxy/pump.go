@@ -42,7 +42,7 @@ const (
 	plenty = 2 * 512 * bite
 )
 
-var errSpent = errors.New("budget of bytes is spent")
+var errSpent = errors.New("byte budget is used up")
 
 func pumpBounded(dst, src net.Conn, b *budget) (n int64, err error) {
 	for b.left() >= plenty {

@@ -98,11 +98,11 @@ func TestJournal(t *testing.T) {
 	j.finish()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) < 4 || out.Len() > 4<<10 || !strings.Contains(lines[0], `"host":"n0.test","verdict":"denied","reason":"no rule"`) ||
-		!strings.Contains(lines[len(lines)-1], "denied too, of more kinds than the log has room for") {
+		!strings.Contains(lines[len(lines)-1], "further denials: the log has no room for more kinds") {
 		t.Errorf("%s", out.String())
 	}
 	all := j.denials()
-	if n := len(all); n != 257 || all[0].Times != 2 || all[256] != (audit.Blocked{Host: "*", Reason: "denied too, of more than 256 kinds", Times: 744}) {
+	if n := len(all); n != 257 || all[0].Times != 2 || all[256] != (audit.Blocked{Host: "*", Reason: "further denials: more than 256 kinds", Times: 744}) {
 		t.Errorf("%d denials are kept, %+v … %+v", n, all[0], all[n-1])
 	}
 }
@@ -130,7 +130,7 @@ func TestBudgetBothWays(t *testing.T) {
 	r.idle()
 	r.proxy.Close()
 	for _, rec := range r.records(1) {
-		if rec.In+rec.Out != 1000 || rec.Error != "cut: the rule's budget of bytes is spent" {
+		if rec.In+rec.Out != 1000 || rec.Error != "cut: the rule's byte budget is used up" {
 			t.Errorf("%+v", rec)
 		}
 	}

@@ -38,7 +38,7 @@ func newJournal(c Config) *journal {
 	j.denied = newShare(c.Limits.Log / 4)
 	j.allowed = newShare(c.Limits.Log - j.denied.left)
 	j.rest.rec = audit.Record{Version: audit.Version, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: audit.Denied,
-		Reason: "denied too, of more kinds than the log has room for"}
+		Reason: "further denials: the log has no room for more kinds"}
 	j.rest.size = int64(len(encode(j.rest.rec)) + countSize)
 	j.denied.held = 2 * j.rest.size // for its first line, and for the sum at the end
 	return j

@@ -140,7 +140,7 @@ func (s *serverScan) handshake(b []byte) (v verdict, n int) {
 func (f *flow) tunnelTLS(c *net.TCPConn, head []byte, sent int, up net.Conn) {
 	end, ok := helloEnd(head)
 	if !ok {
-		f.deny("TLS with another message behind the ClientHello, in one record")
+		f.deny("TLS with a second message in the record of the ClientHello")
 		c.Write(unrecognizedName)
 		up.Close()
 		return
@@ -233,7 +233,7 @@ func (f *flow) heldToName(c *net.TCPConn, head []byte, up net.Conn, bytes *budge
 		}
 		end, ok := helloEnd(hello)
 		if !ok {
-			f.deny("TLS with another message behind the ClientHello, in one record")
+			f.deny("TLS with a second message in the record of the ClientHello")
 			c.Write(unrecognizedName)
 			return false
 		}
@@ -264,7 +264,7 @@ func (f *flow) nextHello(c *net.TCPConn, head []byte, up net.Conn, b *budget) (h
 			left, _ := io.ReadAll(before) // cannot fail
 			return f.checkHello(c, append(record, left...))
 		case kind != recordChangeCipherSpec && kind != recordAlert && kind != recordData, size > maxRecord:
-			f.deny("TLS without the ClientHello that the server asked for")
+			f.deny("TLS without the second ClientHello that the server requested")
 			c.Write(unrecognizedName)
 			return nil, false
 		}

@@ -73,7 +73,7 @@ func TestEscapeN31Retry(t *testing.T) {
 			t.Errorf("then %s: %q, want %q", second, got, want)
 		}
 	}
-	r.blocked(`TLS is for "evil.test", not for "allowed.test"`)
+	r.blocked(`TLS names server "evil.test", not "allowed.test"`)
 }
 
 // retryRecord returns a HelloRetryRequest with the parts that the proxy reads.
@@ -99,7 +99,7 @@ func TestEscapeN31Order(t *testing.T) {
 	alert := []byte{recordAlert, 3, 3, 0, 2, 1, 112}
 	again, hello := retryRecord(), append(bytes.Clone(retryRecord()), 0)
 	hello[20] ^= 1 // changes the random: a ServerHello
-	const other = `TLS is for "evil.test", not for "allowed.test"`
+	const other = `TLS names server "evil.test", not "allowed.test"`
 	join := func(b ...[]byte) []byte { return bytes.Join(b, nil) }
 	for name, c := range map[string]struct {
 		first  []byte // from the client,
@@ -113,12 +113,12 @@ func TestEscapeN31Order(t *testing.T) {
 		"behind a CCS":                {good, again, join(ccs, evil), join(good, ccs), other},
 		"behind early data":           {join(good, early, ccs), again, evil, join(good, early, ccs), other},
 		"before it is asked for":      {join(good, ccs, evil), again, nil, join(good, ccs), other},
-		"in the same record":          {oneRecord(good, evil), again, nil, nil, "TLS with another message behind the ClientHello, in one record"},
-		"in the same record, later":   {good, again, oneRecord(good, evil), good, "TLS with another message behind the ClientHello, in one record"},
+		"in the same record":          {oneRecord(good, evil), again, nil, nil, "TLS with a second message in the record of the ClientHello"},
+		"in the same record, later":   {good, again, oneRecord(good, evil), good, "TLS with a second message in the record of the ClientHello"},
 		"asked for twice":             {good, join(again, ccs, again), join(good, evil), join(good, good), other},
 		"behind an alert":             {good, join(alert, ccs, again), evil, good, other},
 		"in records of 7 bytes":       {good, join(records(again, 7)), records(evil, 7), good, other},
-		"something else":              {good, again, []byte{99, 3, 3, 0, 0}, good, "TLS without the ClientHello that the server asked for"},
+		"something else":              {good, again, []byte{99, 3, 3, 0, 0}, good, "TLS without the second ClientHello that the server requested"},
 		"the end":                     {good, again, nil, good, ""},
 		"an alert, and the end":       {good, again, alert, join(good, alert), ""},
 		"not asked for":               {join(good, early), hello, evil, join(good, early, evil), ""}, // a server rejects it
@@ -156,7 +156,7 @@ func TestEscapeN31Order(t *testing.T) {
 					got <- append(head[:n], rest...)
 				}()
 				if c.reason == "" || c.then != nil {
-					// What the server asks for twice reaches the client when the first is answered.
+					// The second request of the server reaches the client when the first is answered.
 					io.ReadFull(conn, make([]byte, min(len(c.answer), max(len(again), len(c.answer)-len(again)-len(ccs)))))
 				}
 				conn.Write(c.then)

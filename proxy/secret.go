@@ -34,9 +34,9 @@ func NewSecret(name, value, at, header string) (Secret, error) {
 	case err != nil:
 		return Secret{}, fmt.Errorf("make secret %q: %w", name, err)
 	case value == "" || !httpguts.ValidHeaderFieldValue(value):
-		return Secret{}, fmt.Errorf("make secret %q: its value is empty, or cannot be in a header", name)
+		return Secret{}, fmt.Errorf("make secret %q: its value is empty, or not valid in a header", name)
 	case header != "" && !httpguts.ValidHeaderFieldName(header):
-		return Secret{}, fmt.Errorf("make secret %q: no header has the name %q", name, header)
+		return Secret{}, fmt.Errorf("make secret %q: %q is not a header name", name, header)
 	}
 	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), q.Name, q.Port, http.CanonicalHeaderKey(header)}, nil
 }
@@ -84,14 +84,14 @@ func (all secrets) has(q policy.Query) bool {
 }
 
 // errMisused marks a placeholder that was found where it may not be sent.
-var errMisused = errors.New("a placeholder in the wrong place")
+var errMisused = errors.New("misplaced secret placeholder")
 
 // swap replaces the placeholders in a request to q by their values, in headers only. It returns an error when a
 // placeholder may not be sent there. It leaves the body unchanged, with any placeholders in it.
 func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 	for _, s := range all {
 		if strings.Contains(r.RequestURI, s.placeholder) || strings.Contains(r.URL.String(), s.placeholder) {
-			return fmt.Errorf("%w: that of %q is in the URL", errMisused, s.name)
+			return fmt.Errorf("%w: %q in the URL", errMisused, s.name)
 		}
 		for key, values := range r.Header {
 			for i, v := range values {
@@ -100,11 +100,11 @@ func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 				case !found:
 					continue
 				case !encrypted:
-					return fmt.Errorf("%w: that of %q goes over TLS only", errMisused, s.name)
+					return fmt.Errorf("%w: %q may be sent over TLS only", errMisused, s.name)
 				case !s.isFor(q):
-					return fmt.Errorf("%w: that of %q is for %s:%d only", errMisused, s.name, s.host, s.port)
+					return fmt.Errorf("%w: %q may be sent to %s:%d only", errMisused, s.name, s.host, s.port)
 				case s.header != "" && key != s.header:
-					return fmt.Errorf("%w: that of %q is for the header %s only", errMisused, s.name, s.header)
+					return fmt.Errorf("%w: %q may be sent in the header %s only", errMisused, s.name, s.header)
 				}
 				values[i] = swapped
 			}

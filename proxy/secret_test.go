@@ -123,9 +123,9 @@ func TestEscapeN27Misuse(t *testing.T) {
 	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) { seen <- fmt.Sprint(r.Header, r.URL) })
 	serveHTTP(t, "8.0.0.3:80", func(w http.ResponseWriter, r *http.Request) { seen <- fmt.Sprint(r.Header, r.URL) })
 	for text, want := range map[string]string{
-		"GET http://api.test/ HTTP/1.1\r\nHost: x\r\nX-Token: " + s.Placeholder() + "\r\n\r\n":   `that of "TOKEN" goes over TLS only`,
-		"GET http://other.test/ HTTP/1.1\r\nHost: x\r\nX-Token: " + s.Placeholder() + "\r\n\r\n": `that of "TOKEN" goes over TLS only`,
-		"GET http://api.test/?q=" + s.Placeholder() + " HTTP/1.1\r\nHost: x\r\n\r\n":             `that of "TOKEN" is in the URL`,
+		"GET http://api.test/ HTTP/1.1\r\nHost: x\r\nX-Token: " + s.Placeholder() + "\r\n\r\n":   `"TOKEN" may be sent over TLS only`,
+		"GET http://other.test/ HTTP/1.1\r\nHost: x\r\nX-Token: " + s.Placeholder() + "\r\n\r\n": `"TOKEN" may be sent over TLS only`,
+		"GET http://api.test/?q=" + s.Placeholder() + " HTTP/1.1\r\nHost: x\r\n\r\n":             `"TOKEN" in the URL`,
 	} {
 		resp := r.raw(text)
 		if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 403 || !strings.Contains(string(b), want) {
@@ -134,9 +134,9 @@ func TestEscapeN27Misuse(t *testing.T) {
 	}
 	open := r.ways("api.test", 443)["name"]
 	for text, want := range map[string]string{
-		"GET /" + s.Placeholder() + " HTTP/1.1\r\nHost: api.test\r\n\r\n":                    `that of "TOKEN" is in the URL`,
-		"GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n": `that of "TOKEN" is for the header X-Token only`,
-		"GET / HTTP/1.1\r\nHost: other.test\r\nX-Token: " + s.Placeholder() + "\r\n\r\n":     `HTTP is for "other.test", not for "api.test"`,
+		"GET /" + s.Placeholder() + " HTTP/1.1\r\nHost: api.test\r\n\r\n":                    `"TOKEN" in the URL`,
+		"GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: " + s.Placeholder() + "\r\n\r\n": `"TOKEN" may be sent in the header X-Token only`,
+		"GET / HTTP/1.1\r\nHost: other.test\r\nX-Token: " + s.Placeholder() + "\r\n\r\n":     `HTTP names host "other.test", not "api.test"`,
 	} {
 		if code, body := request(t, tls.Client(open(), trust), text); code != 403 || !strings.Contains(body, want) {
 			t.Errorf("%q: %d %s", text, code, body)
@@ -287,11 +287,11 @@ func TestOthersStayEncrypted(t *testing.T) {
 
 func TestNewSecretRefused(t *testing.T) {
 	for _, c := range []struct{ value, host, header, want string }{
-		{"", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
-		{"a\r\nb", "api.test", "", `make secret "T": its value is empty, or cannot be in a header`},
-		{"x", "api.test", "a b", `make secret "T": no header has the name "a b"`},
+		{"", "api.test", "", `make secret "T": its value is empty, or not valid in a header`},
+		{"a\r\nb", "api.test", "", `make secret "T": its value is empty, or not valid in a header`},
+		{"x", "api.test", "a b", `make secret "T": "a b" is not a header name`},
 		{"x", "api.test:0", "", `make secret "T": port "0" is not in 1-65535`},
-		{"x", "*.test", "", `make secret "T": parse name "*.test": not a host name: '*' in it`},
+		{"x", "*.test", "", `make secret "T": parse name "*.test": not a host name: contains '*'`},
 	} {
 		if _, err := NewSecret("T", c.value, c.host, c.header); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v", c, err)
@@ -321,7 +321,7 @@ func TestSecretSurvives(t *testing.T) {
 		t.Errorf("%d %q", code, body)
 	}
 	if _, err := New(Config{Secrets: []Secret{s}, CA: []byte("none")}); err == nil {
-		t.Error("a CA that is none was taken")
+		t.Error("an invalid CA was accepted")
 	}
 }
 
@@ -339,7 +339,7 @@ func TestServeGo(t *testing.T) {
 		"GET /sumdb/" + preset.GoChecksums + "/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
 		"GET /sumdb/" + preset.GoChecksums + "/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET " + preset.GoChecksums + "/tile/8/0",
 		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":                 "200 GET " + preset.GoModules + "/sumdb/sum.other.org/latest",
-		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                    "405 blocked by demesne: \"" + preset.GoModules + "\": the Go proxy is for GET and HEAD, not for \"PUT\"",
+		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                    "405 blocked by demesne: \"" + preset.GoModules + "\": the Go proxy accepts GET and HEAD, not \"PUT\"",
 		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":               "405 blocked",
 	} {
 		code, body := request(t, r.dial(at), text)

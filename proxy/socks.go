@@ -56,7 +56,7 @@ func readSOCKS(c io.ReadWriter) (r socksRequest, err error) {
 	}
 	if !slices.Contains(methods, socksNoAuth) {
 		c.Write([]byte{socksVersion, socksNoMethod})
-		return r, fmt.Errorf("%w: authentication wanted", errSOCKS)
+		return r, fmt.Errorf("%w: the client insists on authentication", errSOCKS)
 	}
 	if _, err := c.Write([]byte{socksVersion, socksNoAuth}); err != nil {
 		return r, err
@@ -65,7 +65,7 @@ func readSOCKS(c io.ReadWriter) (r socksRequest, err error) {
 		return r, errors.Join(errSOCKS, err)
 	}
 	if b[1] != socksConnect {
-		return socksRequest{reply: socksCommand}, fmt.Errorf("%w: command %d, and only CONNECT is known", errSOCKS, b[1])
+		return socksRequest{reply: socksCommand}, fmt.Errorf("%w: command %d: only CONNECT is supported", errSOCKS, b[1])
 	}
 	return readSOCKSTarget(c, b[3])
 }

@@ -25,7 +25,7 @@ func (p *Proxy) askNamed(local netip.AddrPort) *flow {
 	name, ok := p.names.name(local.Addr())
 	if !ok {
 		p.flows.Add(1)
-		f := &flow{p: p, d: policy.Decision{Reason: "an address that DNS gave for no name"}}
+		f := &flow{p: p, d: policy.Decision{Reason: "an address that demesne's DNS assigned to no name"}}
 		f.rec = audit.Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.Decided(f.d)
 		return f
 	}

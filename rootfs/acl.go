@@ -19,22 +19,22 @@ func GrantWrite(d *os.File, u User) (takeBack func() error, err error) {
 	fd := int(d.Fd())
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("lend %q: %w", d.Name(), err)
+		return nil, fmt.Errorf("grant access to %q: %w", d.Name(), err)
 	}
 	if _, err := unix.Fgetxattr(fd, accessList, nil); !errors.Is(err, unix.ENODATA) {
-		return nil, fmt.Errorf("lend %q: %w", d.Name(), errors.Join(errors.New("it has an access list, or cannot have one"), err))
+		return nil, fmt.Errorf("grant access to %q: %w", d.Name(), errors.Join(errors.New("it has an access list, or cannot have one"), err))
 	}
 	if err := unix.Fsetxattr(fd, accessList, grant(st.Mode, u.UID), unix.XATTR_CREATE); err != nil {
-		return nil, fmt.Errorf("lend %q: %w", d.Name(), err)
+		return nil, fmt.Errorf("grant access to %q: %w", d.Name(), err)
 	}
 	return func() error {
 		defer runtime.KeepAlive(d)
 		// While the list exists, these bits are its mask, and would stay in the mode.
 		if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
-			return fmt.Errorf("take %q back: %w", d.Name(), err)
+			return fmt.Errorf("restore access to %q: %w", d.Name(), err)
 		}
 		if err := unix.Fremovexattr(fd, accessList); err != nil {
-			return fmt.Errorf("take %q back: %w", d.Name(), err)
+			return fmt.Errorf("restore access to %q: %w", d.Name(), err)
 		}
 		return nil
 	}, nil

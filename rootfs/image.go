@@ -35,7 +35,7 @@ type lacks struct{ detached, tmpfs, overlay bool }
 
 // ErrForeign reports a directory whose owner has no id in the sandbox: not even the sandbox's uid 0 may change its
 // contents.
-var ErrForeign = errors.New("the owner or group of the directory is not mapped")
+var ErrForeign = errors.New("the directory's owner or group is not in the id map")
 
 // MountImage makes the tree of an image in l.Dir, as [MountHost] does for the host. The tree has all files of the
 // image, with these exceptions, which the image cannot redirect:

@@ -402,7 +402,7 @@ func TestImageTrust(t *testing.T) {
 		{"a link out", map[string]string{"etc/ssl/cert.pem": "→" + victim}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
 		{"a fifo", map[string]string{"etc/ssl/cert.pem": "|"}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
 		{"not certificates", map[string]string{"etc/ssl/cert.pem": "hello"}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},
-		{"none at all", map[string]string{}, &Trust{}, host + "\n"},
+		{"no platform", map[string]string{}, &Trust{}, host + "\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if host == "" && strings.HasPrefix(row.want, "\n") {

@@ -25,13 +25,13 @@ func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
 	}
 	kept, err := unix.Openat(int(l.Kept.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open kept tree: %w", err)
+		return nil, fmt.Errorf("open persistent files: %w", err)
 	}
 	defer unix.Close(kept)
-	o.upper, o.reused = dir{fd: kept, at: "kept tree "}, hasDir(kept, "up")
+	o.upper, o.reused = dir{fd: kept, at: "persistent files "}, hasDir(kept, "up")
 	// shm is made anew, as a new directory shows the umask.
 	if err := unix.Unlinkat(kept, "shm", unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
-		return nil, fmt.Errorf("prepare kept tree: %w", err)
+		return nil, fmt.Errorf("prepare persistent files: %w", err)
 	}
 	p, err := t.over(&o)
 	if err != nil {
@@ -104,7 +104,7 @@ func KeptUpper(kept *os.File) (*os.File, error) {
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open kept files: %w", err)
+		return nil, fmt.Errorf("open upper of persistent files: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "/"), nil
 }

@@ -34,6 +34,13 @@ type Egress struct {
 	Secrets []Secret `json:"secrets,omitempty"`
 }
 
+// EgressRules is the answer of the program that reads policy files and modes, demesne-proxy.
+type EgressRules struct {
+	Egress          // Mode, Allow, Deny and GoProxy; the runner adds the mode's own rules
+	Wrong  []string `json:"wrong,omitempty"` // one line for each error; the rest is then empty
+	Notes  []string `json:"notes,omitempty"` // about configuration that could not be parsed
+}
+
 // Secret is a credential that a sandbox can use without ever seeing its value.
 type Secret struct {
 	Name   string `json:"name"` // the environment variable in the sandbox that holds the placeholder

@@ -24,7 +24,7 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,28 +34,54 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 )
 
-// command is one sub-command.
+// command is one verb.
 type command struct {
-	name  string
-	args  int      // exact number of arguments
-	flags []string // besides --store
-	feeds bool     // stdin is data, not a lifeline
+	cli.Command
+	args  int  // exact number of operands
+	feeds bool // stdin is data, not a lifeline
 	run   func(*call) error
 }
 
-var commands = []command{
-	{name: "pull", args: 1, flags: []string{"platform"}, run: pullImage},
-	{name: "import", args: 2, run: importImage},
-	{name: "commit", args: 2, flags: []string{"layers", "change"}, run: commitImage},
-	{name: "save", args: 2, flags: []string{"format"}, run: saveImage},
-	{name: "export", args: 2, run: exportImage},
-	{name: "unpack", feeds: true, run: unpackLayers},
-	{name: "sweep", feeds: true, run: sweepLayers},
-	{name: "version", run: printVersion},
+// commands returns the verbs, whose flags set c.
+func commands(c *call) []command {
+	store := cli.Flag{Group: cli.GroupGeneral, Long: "store", Arg: "DIR", Complete: cli.Directory, Set: c.option("store"),
+		Help: "directory of the image store (default $DEMESNE_IMAGE_STORE or ~/.demesne/images)"}
+	with := func(name, usage, summary string, flags ...cli.Flag) cli.Command {
+		return cli.Command{Program: programName, Name: name, Usage: []string{"[flags] " + usage}, Summary: summary,
+			About: "Called by demesne. Prints events as JSON, one a line, on stdout.", Flags: append(cli.Flags{store}, flags...)}
+	}
+	flag := func(name, value, help string) cli.Flag {
+		return cli.Flag{Group: cli.GroupGeneral, Long: name, Arg: value, Set: c.option(name), Help: help}
+	}
+	return []command{
+		{Command: with("pull", "REF", "pull an image from a registry, an archive or a layout",
+			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: pullImage},
+		{Command: with("import", "SRC NAME", "make an image of a root filesystem or an archive"), args: 2, run: importImage},
+		{Command: with("commit", "DIGEST NAME", "add layers, on descriptors from 3 on, to an image",
+			flag("layers", "N", "number of layers"), flag("change", "JSON", "change of the configuration")), args: 2, run: commitImage},
+		{Command: with("save", "NAME DST", "write an image as an archive",
+			flag("format", "FORMAT", "oci or docker (default oci)")), args: 2, run: saveImage},
+		{Command: with("export", "NAME DST", "write an image's root filesystem as one tar"), args: 2, run: exportImage},
+		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
+		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
+	}
+}
+
+const programName = "demesne-images"
+
+// description describes all commands, for help.
+func description() *cli.Program {
+	p := &cli.Program{Name: programName, Summary: "do image work for demesne",
+		About: "Pulls, imports, unpacks and writes images for demesne, which starts this program. Users call demesne pull, import, save and export."}
+	for _, c := range commands(&call{}) {
+		p.Commands = append(p.Commands, c.Command)
+	}
+	return p
 }
 
 // call is one invocation of a command.
@@ -67,10 +93,25 @@ type call struct {
 	out     *reporter
 }
 
+// option returns a setter.
+func (c *call) option(name string) func(string) error {
+	return func(s string) error {
+		if c.options == nil {
+			c.options = map[string]string{}
+		}
+		c.options[name] = s
+		return nil
+	}
+}
+
 func main() {
 	logrus.SetOutput(io.Discard) // discard the libraries' logging: their errors carry what matters
 	// Bound the memory that a registry or a file can make the libraries allocate.
 	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
+	if text, ok := description().Answer(os.Args[1:]); ok {
+		fmt.Print(text)
+		return
+	}
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -85,6 +126,10 @@ func run(argv []string) int {
 	defer stop()
 	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
 	cmd, err := c.parse(argv)
+	if errors.Is(err, cli.ErrHelp) {
+		fmt.Print(cmd.Help())
+		return 0
+	}
 	if err == nil {
 		if !cmd.feeds {
 			ctx, cancel := context.WithCancel(ctx)
@@ -117,29 +162,22 @@ func (c *call) parse(argv []string) (command, error) {
 	if len(argv) == 0 {
 		return command{}, usage("no command given")
 	}
-	i := slices.IndexFunc(commands, func(k command) bool { return k.name == argv[0] })
+	all := commands(c)
+	i := slices.IndexFunc(all, func(k command) bool { return k.Name == argv[0] })
 	if i < 0 {
 		return command{}, usage("unknown command %q", argv[0])
 	}
-	cmd := commands[i]
-	set := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	set.StringVar(&c.dir, "store", "", "")
-	values := map[string]*string{}
-	for _, name := range cmd.flags {
-		values[name] = set.String(name, "", "")
+	rest, err := all[i].Parse(argv[1:])
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		return all[i], err
+	case err != nil:
+		return all[i], usage("%s: %v", all[i].Name, err)
+	case len(rest) != all[i].args:
+		return all[i], usage("%s: %d arguments, not %d", all[i].Name, len(rest), all[i].args)
 	}
-	if err := set.Parse(argv[1:]); err != nil {
-		return cmd, usage("%s: %v", cmd.name, err)
-	}
-	if set.NArg() != cmd.args {
-		return cmd, usage("%s: %d arguments, not %d", cmd.name, set.NArg(), cmd.args)
-	}
-	c.args, c.options = set.Args(), map[string]string{}
-	for name, v := range values {
-		c.options[name] = *v
-	}
-	return cmd, nil
+	c.args, c.dir = rest, c.options["store"]
+	return all[i], nil
 }
 
 // store opens the image store.

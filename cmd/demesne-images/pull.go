@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"runtime"
-
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -33,16 +30,11 @@ func pullImage(c *call) error {
 	case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
 		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
 	default:
-		err = usage("%q is not an image that can be pulled", ref)
+		err = usage("%q cannot be pulled from a registry or archive", ref)
 	}
 	if err != nil {
 		return err
 	}
 	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
-}
-
-func printVersion(*call) error {
-	_, err := fmt.Printf("demesne-images (%s, %s/%s)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }

@@ -53,7 +53,7 @@ func (r *reporter) fail(err error) {
 	var invalid *archive.InvalidError
 	switch {
 	case e.Hint == "" && errors.Is(err, archive.ErrDense):
-		e.Hint = "if you trust it, decompress it yourself: an archive that is not compressed has no such bound"
+		e.Hint = "if you trust it, decompress it first: uncompressed archives have no such limit"
 	case e.Hint == "" && errors.As(err, &invalid):
 		e.Hint = notArchive
 	case e.Hint == "":
@@ -79,18 +79,18 @@ func classify(err error) events.Code {
 	return pull.Classify(err)
 }
 
-const notArchive = "what is imported is a directory, a tar of one (gzip or zstd too), or an archive that podman save, docker save or demesne save wrote"
+const notArchive = "import takes a directory, a tar of one (also gzip or zstd), or an archive from podman save, docker save or demesne save"
 
 // hints are the hints for failures; a code without an entry needs no hint.
 var hints = map[events.Code]string{
-	events.CodeDenied:      "the name may be wrong, or log in first: docker login, podman login, or skopeo login",
-	events.CodeNotFound:    "look at the name and the tag",
-	events.CodeUnreachable: "look at the network and HTTPS_PROXY; the registry's name, its certificate (certs.d) and mirrors are in registries.conf; an image that is in the store runs without a network",
+	events.CodeDenied:      "check the name, or log in first: docker login, podman login, or skopeo login",
+	events.CodeNotFound:    "check the name and the tag",
+	events.CodeUnreachable: "check the network and HTTPS_PROXY, and the registry's certificate (certs.d) and mirrors (registries.conf); stored images run without a network",
 	events.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
 	events.CodePlatform:    "name a tag that has an image for this machine",
 	events.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
 	events.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
-	events.CodeRefused:     "the image is broken or hostile; there is no way to unpack it",
-	events.CodeCorrupt:     "run demesne images check, and pull again",
-	events.CodeNoSpace:     "make room: demesne gc, or set DEMESNE_IMAGE_STORE to a directory on another disk",
+	events.CodeRefused:     "the image is broken or hostile and cannot be unpacked",
+	events.CodeCorrupt:     "run demesne images check, then pull again",
+	events.CodeNoSpace:     "free space with demesne gc, or set DEMESNE_IMAGE_STORE to a directory on another disk",
 }

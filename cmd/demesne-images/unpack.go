@@ -77,8 +77,8 @@ func notes(n unpack.Notes) []string {
 		text string
 	}{
 		{n.Devices, "device nodes are left empty"},
-		{n.Owners, "files belong to ids that are not mapped here, and now to root"},
-		{n.Xattrs, "extended attributes are left out"},
+		{n.Owners, "files of unmapped ids now belong to root"},
+		{n.Xattrs, "extended attributes are skipped"},
 	} {
 		if note.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", note.n, note.text))

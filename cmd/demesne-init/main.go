@@ -12,12 +12,18 @@ package main
 import (
 	"os"
 
+	"demesne/cmd/internal/cli"
 	"demesne/runner/files"
 	"demesne/runner/pid1"
 	"demesne/runner/tarball"
 )
 
 func main() {
+	program := cli.Program{Name: "demesne-init", Summary: "PID 1 of a sandbox", About: "PID 1 of every sandbox. demesne-runner starts this program."}
+	if text, ok := program.Answer(os.Args[1:]); ok {
+		os.Stdout.WriteString(text)
+		return
+	}
 	switch len(os.Args) { // with arguments it runs as a helper command in the sandbox, not as PID 1
 	case 3:
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/session"
 	"demesne/mcp"
 	"demesne/runner"
 )
@@ -24,14 +25,6 @@ const (
 	varTimeout = "DEMESNE_MAX_TIMEOUT"
 )
 
-// The runner's defaults for limits that are not requested; see runner/limits.
-const (
-	usualPIDs = 512
-	usualDisk = 2 << 30
-)
-
-const longest = 48 * time.Hour
-
 // ceilings returns the limits from the environment, or else the capacity of the machine.
 func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take := func(variable string, parse func(string) error) {
@@ -41,16 +34,16 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 			}
 		}
 	}
-	c.Timeout = longest
+	c.Timeout = runner.Longest
 	c.Limits = runner.Limits{
 		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
-		PIDs: min(max(m.pids/4, usualPIDs), 1<<15), Disk: max(m.memory/2, usualDisk), // the scratch space may be a tmpfs, in memory
+		PIDs: min(max(m.pids/4, runner.DefaultPIDs), 1<<15), Disk: max(m.memory/2, runner.DefaultDisk), // the scratch space may be a tmpfs, in memory
 	}
-	take(varMemory, sizeOf(&c.Limits.Memory))
-	take(varDisk, sizeOf(&c.Limits.Disk))
+	take(varMemory, func(s string) (err error) { c.Limits.Memory, err = session.ParseSize(s); return err })
+	take(varDisk, func(s string) (err error) { c.Limits.Disk, err = session.ParseSize(s); return err })
 	take(varPIDs, func(s string) (err error) {
 		if c.Limits.PIDs, err = strconv.ParseInt(s, 10, 64); err != nil || c.Limits.PIDs < 1 {
-			return fmt.Errorf("not a number from 1 on")
+			return fmt.Errorf("not a number of at least 1")
 		}
 		return nil
 	})
@@ -62,7 +55,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		return nil
 	})
 	take(varTimeout, func(s string) (err error) {
-		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > longest {
+		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > runner.Longest {
 			return fmt.Errorf("not a duration from 1s to 48h, such as 30m")
 		}
 		return nil
@@ -74,24 +67,8 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		return 0
 	}
 	c.Unasked.Memory = below(c.Limits.Memory, m.memory/2)
-	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, usualPIDs), below(c.Limits.Disk, usualDisk)
+	c.Unasked.PIDs, c.Unasked.Disk = below(c.Limits.PIDs, runner.DefaultPIDs), below(c.Limits.Disk, runner.DefaultDisk)
 	return c, err
-}
-
-// sizeOf returns a parser of sizes in bytes, with suffixes k, m, g or t for powers of 1024.
-func sizeOf(to *int64) func(string) error {
-	return func(s string) error {
-		digits, shift := s, 0
-		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
-			digits, shift = s[:len(s)-1], 10*(i+1)
-		}
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || n < 1 || n > math.MaxInt64>>shift {
-			return fmt.Errorf("not a size, such as 512m or 2g")
-		}
-		*to = n << shift
-		return nil
-	}
 }
 
 // machine is the capacity of a machine.

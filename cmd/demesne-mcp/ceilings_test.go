@@ -13,10 +13,10 @@ func TestEscapeM2CeilingsOfTheEnvironment(t *testing.T) {
 	env := map[string]string{}
 	get := func(name string) string { return env[name] }
 	c, err := ceilings(get, m)
-	if want := (runner.Limits{Memory: 6 << 30, CPUs: 4, PIDs: 8192, Disk: 4 << 30}); err != nil || c.Limits != want || c.Timeout != longest || c.Unasked != (runner.Limits{}) {
+	if want := (runner.Limits{Memory: 6 << 30, CPUs: 4, PIDs: 8192, Disk: 4 << 30}); err != nil || c.Limits != want || c.Timeout != runner.Longest || c.Unasked != (runner.Limits{}) {
 		t.Errorf("of the machine: %+v %v", c, err)
 	}
-	if c, _ := ceilings(get, machine{memory: 1 << 30, pids: 400, cpus: 1}); c.Limits.PIDs != usualPIDs || c.Limits.Disk != usualDisk {
+	if c, _ := ceilings(get, machine{memory: 1 << 30, pids: 400, cpus: 1}); c.Limits.PIDs != runner.DefaultPIDs || c.Limits.Disk != runner.DefaultDisk {
 		t.Errorf("of a small machine: %+v", c)
 	}
 	if c, _ := ceilings(get, machine{memory: 1 << 40, pids: math.MaxInt64, cpus: 256}); c.Limits.PIDs != 1<<15 {

@@ -7,18 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
-	"demesne/cmd/internal/session/base"
-	"demesne/cmd/internal/session/egress"
-	"demesne/cmd/internal/session/quota"
-	"demesne/cmd/internal/version"
 	"demesne/images/imageref"
-	"demesne/internal/flock"
 	"demesne/mcp"
 	"demesne/proxy/preset"
-	"demesne/runner"
-	"demesne/runner/client"
-	"demesne/runner/jobs"
 )
 
 // Environment variables.
@@ -29,46 +22,9 @@ const (
 	varTools  = "DEMESNE_TOOLS"
 )
 
-// openDesk opens the session service and the job store that the environment configures.
-func openDesk() (*session.Service, *jobs.Store, error) {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := jobs.Open(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	store.Door = runner.DoorMCP
-	if store.Slots, err = quota.Slots(os.Getenv, store.Slots); err != nil {
-		return nil, nil, err
-	}
-	most, err := quota.Sandboxes(os.Getenv)
-	if err != nil {
-		return nil, nil, err
-	}
-	copies, err := quota.Copy(os.Getenv)
-	if err != nil {
-		return nil, nil, err
-	}
-	line, err := flock.QueueDir()
-	if err != nil {
-		return nil, nil, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, fmt.Errorf("find own program: %w", err)
-	}
-	d, err := session.New(session.Options{
-		Jobs: store, Attend: []string{self, "job"}, Turns: line, Most: most, Copy: copies,
-		Runner: client.Options{Door: runner.DoorMCP, Restart: egress.Again(os.Getenv)},
-	})
-	return d, store, err
-}
-
-// serverOptions returns the MCP server's options. tools is the list of tool sets from the command line; if it
+// serverOptions returns the MCP server's options. root is the output root of s. tools is the list of tool sets from the command line; if it
 // is empty, the environment's applies.
-func serverOptions(d *session.Service, tools string) (mcp.Options, error) {
+func serverOptions(s *session.Service, root, tools string) (mcp.Options, error) {
 	sets, err := toolSets(tools, os.Getenv(varTools))
 	if err != nil {
 		return mcp.Options{}, err
@@ -99,12 +55,12 @@ func serverOptions(d *session.Service, tools string) (mcp.Options, error) {
 	}
 	list := fields(os.Getenv(varImages))
 	o := mcp.Options{
-		Version: version.Version, Mounts: mounts.Outputs(d.OutputRoot(), d.Made), Outputs: d.OutputRoot(), Mine: d.Made, Egress: network(), Sets: sets,
+		Version: cli.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Egress: network(), Sets: sets,
 		Domain: names.decide, Ceilings: most,
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
-	if _, err := base.Parse(o.Image); err != nil {
+	if _, err := session.ParseImage(o.Image); err != nil {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
 	}
 	return o, nil

@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
 )
 
 func TestAllowedPaths(t *testing.T) {
@@ -53,17 +55,24 @@ func TestEgress(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"--http", "127.0.0.1:1", "--host", "a", "--host=b", "--token-file", "f"})
-	if err != nil || o.http != "127.0.0.1:1" || strings.Join(o.hosts, " ") != "a b" || o.tokenFile != "f" {
+	given := func(args ...string) (*mcpinstall.ServerOptions, error) {
+		o := &mcpinstall.ServerOptions{}
+		return o, parse(mcpinstall.ServerCommand(o), o, args)
+	}
+	o, err := given("--http", "127.0.0.1:1", "--host", "a", "--host=b", "--token-file", "f")
+	if err != nil || o.HTTP != "127.0.0.1:1" || strings.Join(o.Hosts, " ") != "a b" || o.TokenFile != "f" {
 		t.Errorf("%+v %v", o, err)
 	}
 	for _, args := range [][]string{{"x"}, {"--bad"}, {"--host", "a"}, {"--http"}} {
-		if _, err := parse(args); err == nil {
+		if _, err := given(args...); err == nil {
 			t.Errorf("%v is accepted", args)
 		}
 	}
-	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+	if _, err := given("-h"); !errors.Is(err, cli.ErrHelp) {
 		t.Errorf("-h: %v", err)
+	}
+	if _, err := given("--version"); !errors.Is(err, cli.ErrVersion) {
+		t.Errorf("--version: %v", err)
 	}
 }
 

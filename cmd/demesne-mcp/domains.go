@@ -63,7 +63,7 @@ func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err erro
 		}
 	}
 	if why := r.NotForModels(); why != "" {
-		return "", mcp.Refused, fmt.Errorf("%q: %s: only an operator can list it, in %s", words, why, varDomains)
+		return "", mcp.Refused, fmt.Errorf("%q: %s: only the operator can allow it, in %s", words, why, varDomains)
 	}
 	m, err := preset.Parse(mode)
 	if err != nil {

@@ -38,14 +38,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"demesne/cmd/internal/version"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/procself"
 	"demesne/internal/termsafe"
 )
@@ -55,40 +55,21 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-const usage = `usage: demesne-mcp [--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]
-
-Serves MCP tools that run commands in sandboxes: over stdin and stdout, or over
-HTTP at /mcp. An address that others can reach wants a bearer token, from
-$DEMESNE_MCP_TOKEN or --token-file.
-
-  --tools SET        tool set besides the usual tools: files; or $DEMESNE_TOOLS
-  --http ADDR        host:port, or unix:PATH
-  --token-file FILE  the token is the first line of FILE
-  --host NAME        a name, besides localhost, that this server is called by
-  --version          print the version
-`
-
-// options holds the parsed command line.
-type options struct {
-	http, tokenFile string
-	tools           string
-	hosts           []string
-	version         bool
-}
-
 // run executes one command line and returns the exit code.
 func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) int {
 	ctx := signals()
 	if len(args) == 2 && args[0] == "job" {
 		return report(errs, attend(ctx, args[1]))
 	}
-	o, err := parse(args)
+	o := &mcpinstall.ServerOptions{}
+	line := mcpinstall.ServerCommand(o)
+	err := parse(line, o, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		io.WriteString(out, usage)
+	case errors.Is(err, cli.ErrHelp):
+		io.WriteString(out, line.Help())
 		return 0
-	case err == nil && o.version:
-		fmt.Fprintln(out, "demesne", version.Version)
+	case errors.Is(err, cli.ErrVersion):
+		io.WriteString(out, cli.VersionLine(line.Program))
 		return 0
 	case err == nil:
 		err = serve(ctx, o, in, out)
@@ -96,32 +77,28 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 	return report(errs, err)
 }
 
-func parse(args []string) (o options, err error) {
-	f := flag.NewFlagSet("demesne-mcp", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.StringVar(&o.http, "http", "", "")
-	f.StringVar(&o.tools, "tools", "", "")
-	f.StringVar(&o.tokenFile, "token-file", "", "")
-	f.BoolVar(&o.version, "version", false, "")
-	f.Func("host", "", func(s string) error { o.hosts = append(o.hosts, s); return nil })
-	if err := f.Parse(args); err != nil {
-		return o, err
+func parse(line *cli.Command, o *mcpinstall.ServerOptions, args []string) error {
+	rest, err := line.Parse(args)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) > 0:
+		return cli.Hinted(fmt.Errorf("unexpected argument %q", rest[0]), "demesne-mcp --help lists the flags")
+	case o.HTTP == "" && (o.TokenFile != "" || o.Hosts != nil):
+		return errors.New("--token-file and --host: only with --http")
 	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q (demesne-mcp --help shows what is)", f.Arg(0))
-	}
-	if o.http == "" && (o.tokenFile != "" || o.hosts != nil) {
-		return o, errors.New("--token-file and --host: only with --http")
-	}
-	return o, nil
+	return nil
 }
 
-// report prints err as one line to errs and returns the exit code.
+// report prints err and its hint as one line each to errs, and returns the exit code.
 func report(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(errs, "demesne-mcp: %s\n", termsafe.Line(err.Error()))
+	if hint := cli.HintOf(err); hint != "" {
+		fmt.Fprintf(errs, "hint: %s\n", termsafe.Line(hint))
+	}
 	return 1
 }
 

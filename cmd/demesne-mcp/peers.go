@@ -31,7 +31,7 @@ func (l ownUser) Accept() (net.Conn, error) {
 		}
 		c.Close()
 		if err == nil {
-			err = fmt.Errorf("of user %d: without a token only our own are let in", uid)
+			err = fmt.Errorf("from user %d: without a token only the server's own user may connect", uid)
 		}
 		fmt.Fprintf(os.Stderr, "demesne-mcp: refuse a connection: %v\n", err)
 	}

@@ -14,52 +14,40 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/session"
-	"demesne/cmd/internal/session/egress"
-	"demesne/cmd/internal/session/quota"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/mcp"
 )
 
-// retention is how long ended jobs and inactive logs are kept.
-const retention = 7 * 24 * time.Hour
-
 // serve answers clients until ctx ends, or the stdio client closes its end.
-func serve(ctx context.Context, o options, in io.ReadCloser, out io.WriteCloser) error {
-	d, store, err := openDesk()
+func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
+	f, err := openFace()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	opts, err := serverOptions(d, o.tools)
+	defer f.Close()
+	root, err := f.OutputRoot()
 	if err != nil {
 		return err
 	}
-	go func() { // ignore failures: the next start tries again
-		old := time.Now().Add(-retention)
-		store.Prune(old)
-		egress.PruneLogs(d.OutputRoot(), old)
-		d.PruneMarks()
-		manifest.Prune(d.OutputRoot(), old)
-	}()
-	most, err := quota.Outputs(os.Getenv)
+	opts, err := serverOptions(f.Service, root, o.Tools)
 	if err != nil {
 		return err
 	}
-	go pruneOutputs(ctx, d, most)
-	s := mcp.New(d, opts)
-	if o.http == "" {
+	go f.Tidy() // ignore failures: the next start tries again
+	go pruneOutputs(ctx, f)
+	s := mcp.New(f, opts)
+	if o.HTTP == "" {
 		return s.ServeStdio(ctx, in, out)
 	}
-	token, err := token(o.tokenFile)
+	token, err := token(o.TokenFile)
 	if err != nil {
 		return err
 	}
-	l, err := listen(o.http, token != "")
+	l, err := listen(o.HTTP, token != "")
 	if err != nil {
 		return err
 	}
-	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.hosts})
+	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.Hosts})
 }
 
 // pruneEvery is the interval between checks for too many output directories.
@@ -67,9 +55,9 @@ const pruneEvery = 10 * time.Minute
 
 // pruneOutputs removes surplus output directories until ctx ends. It ignores failures, because the next round
 // tries again.
-func pruneOutputs(ctx context.Context, d *session.Service, most int) {
+func pruneOutputs(ctx context.Context, f *face) {
 	for {
-		d.PruneOutputs(ctx, most)
+		f.PruneMost(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -80,12 +68,12 @@ func pruneOutputs(ctx context.Context, d *session.Service, most int) {
 
 // attend does one background job.
 func attend(ctx context.Context, id string) error {
-	d, _, err := openDesk()
+	f, err := openFace()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Attend(ctx, id)
+	defer f.Close()
+	return f.doJob(ctx, id)
 }
 
 // token returns the bearer token that HTTP clients must send; empty: no token.
@@ -99,12 +87,12 @@ func token(file string) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	if line = strings.TrimSpace(line); line == "" {
-		return "", fmt.Errorf("read token: %q has none in its first line", file)
+		return "", fmt.Errorf("read token: the first line of %q is empty", file)
 	}
 	return line, nil
 }
 
-var errToken = errors.New("others can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
+var errToken = errors.New("other users can reach this address: a bearer token is required (DEMESNE_MCP_TOKEN or --token-file)")
 
 // listen opens host:port or unix:PATH. guarded means that clients must send a token. Without a token only
 // connections of this user and of root are accepted.
@@ -139,7 +127,7 @@ func listenUnix(given string) (net.Listener, error) {
 	}
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
-		return nil, fmt.Errorf("listen on %q: another server answers there", path)
+		return nil, fmt.Errorf("listen on %q: another server uses it", path)
 	} else if st, gone := os.Lstat(path); gone == nil && st.Mode()&os.ModeSocket != 0 && errors.Is(err, unix.ECONNREFUSED) {
 		os.Remove(path)
 	}

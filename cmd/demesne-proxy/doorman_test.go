@@ -54,7 +54,7 @@ func TestDoorman(t *testing.T) {
 		}
 	}
 	if n := runtime.NumGoroutine() - before; n > 3 {
-		t.Errorf("97 sockets nobody came to have %d goroutines", n)
+		t.Errorf("97 sockets without connections have %d goroutines", n)
 	}
 }
 
@@ -125,6 +125,6 @@ func TestServedSoon(t *testing.T) {
 	f, _ = listening(t)
 	served(b, f, open, func(int) error { t.Error("served what is closed"); return nil })
 	if f.Close() == nil {
-		t.Error("what nobody serves is open")
+		t.Error("an unserved socket is open")
 	}
 }

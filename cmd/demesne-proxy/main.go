@@ -3,12 +3,24 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-proxy is the egress proxy of a runner's sandboxes, as the diagram in package
-// runner/network/proxyclient shows. Only demesne-runner starts it. Each sandbox has its own proxy (package proxy). The
-// sockets identify the sandbox.
+// Command demesne-proxy decides what sandboxes may reach. It has two uses.
 //
-// The process is in the host's network namespace and in the runner's user namespace. It has no capability and writes
-// only to descriptors that it receives. It reads only what resolving names and verifying certificates need: see confine.
+// Without arguments it is the egress proxy of a runner's sandboxes; see package runner/network/proxyclient. Only
+// demesne-runner starts it so, and it confines itself before it reads anything.
+//
+// With a verb it works on policies and decision logs. demesne starts it, or executes it in its own place, because the
+// parsers would slow down every run without a network:
+//
+//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see package session/egress
+//	demesne-proxy list [--json] [MODE]                the modes, or what one allows here
+//	demesne-proxy lint FILE…                          the errors in policy files
+//	demesne-proxy log [--json] LOG                    a run's decisions, for reading
+//	demesne-proxy suggest [--json] LOG                the policy file that a run would have needed
+//	demesne-proxy replay [--json] POLICY LOG          what a policy would have blocked
+//	demesne-proxy toml                                whether stdin is TOML; if not, the first invalid line
+//
+// The verbs read files and the environment, and use no network. Like demesne they print the answer on stdout, and an
+// error as one line on stderr. They exit 1 if the answer is that something is wrong, and 125 if there is no answer.
 package main
 
 import (
@@ -17,20 +29,26 @@ import (
 	"io"
 	"os"
 
+	"demesne/internal/procself"
 	"demesne/runner/network/proxyclient"
 )
 
 func main() {
-	if err := run(); err != nil {
+	if len(os.Args) > 1 {
+		procself.DefaultSIGQUIT()
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-proxy: %v\n", err)
-		os.Exit(125)
+		os.Exit(exitFailed)
 	}
 }
 
-func run() error {
+// serve serves the runner that started this process.
+func serve() error {
 	socket := os.NewFile(proxyclient.FDRunner, "runner")
-	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 || len(os.Args) != 1 {
-		return errors.New("to be started by demesne-runner, not by hand")
+	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return errors.New("demesne-runner starts this program; users call demesne egress")
 	}
 	if err := confine(); err != nil {
 		return err

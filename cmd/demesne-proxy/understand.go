@@ -122,7 +122,7 @@ func recall(text []byte) (m memory, err error) {
 		return m, nil
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("recall the process before: %w", err)
+		return m, fmt.Errorf("load decisions of the previous process: %w", err)
 	}
 	return m, nil
 }

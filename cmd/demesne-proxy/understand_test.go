@@ -24,7 +24,7 @@ func TestPlanOf(t *testing.T) {
 		{"only denied", runner.Egress{Deny: []string{"a.test"}}, false, 0, ""},
 		{"one rule", rules("a.test"), false, 1, ""},
 		{"two", rules("a.test", "*.b.test:443"), false, 2, ""},
-		{"somebody to ask", runner.Egress{Ask: runner.Duration(time.Second)}, false, 0, ""},
+		{"with questions", runner.Egress{Ask: runner.Duration(time.Second)}, false, 0, ""},
 		{"open", runner.Egress{Mode: "open"}, true, 1, ""},
 		{"learn", runner.Egress{Learn: true}, true, 1, ""},
 		{"all addresses", rules("0.0.0.0/0"), true, 1, ""},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime"
 
+	"demesne/cmd/internal/cli"
 	"demesne/runner/doctor"
 	"demesne/runner/engine"
 	"demesne/runner/userns"
@@ -41,9 +42,15 @@ func main() {
 			os.Exit(tidy())
 		}
 	}
+	program := cli.Program{Name: "demesne-runner", Summary: "make sandboxes for demesne",
+		About: "Makes the sandboxes of one user. demesne and demesne-mcp start this program."}
+	if text, ok := program.Answer(os.Args[1:]); ok {
+		os.Stdout.WriteString(text)
+		return
+	}
 	doctor.Reexec()
 	if len(os.Args) != 1 {
-		fmt.Fprintln(os.Stderr, "demesne-runner: to be started by demesne, not by hand")
+		fmt.Fprintln(os.Stderr, "demesne-runner: demesne starts this program; users do not")
 		os.Exit(125)
 	}
 	os.Exit(engine.Main())

@@ -29,7 +29,7 @@ func takeBack(run, key string) error {
 	}
 	err := settleInside(ns)
 	if err != nil {
-		err = fmt.Errorf("settle in the runner's user namespace: %w", err)
+		err = fmt.Errorf("change owners in the runner's user namespace: %w", err)
 		fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
 		return settle(run, key)
 	}

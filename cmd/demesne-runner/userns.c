@@ -1,6 +1,6 @@
 // The C half of package userns; the drawing is in runner/userns/userns.go. Everything here runs
 // in a process with one thread. It answers every failure
-// with an 'e' message or, where nobody listens, by exiting.
+// with an 'e' message or, without a listener, by exiting.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -79,7 +79,7 @@ static void again(const char *verb)
 	_exit(125);
 }
 
-// What the reaper in Go needs of a descriptor is its number.
+// The reaper in Go needs only the number of a descriptor.
 static void tell_fd(const char *name, int fd)
 {
 	char number[16];

@@ -15,9 +15,6 @@ import (
 	"demesne/runner"
 )
 
-// askTime is how long a connection waits for an answer, unless --ask-timeout is given.
-const askTime = time.Minute
-
 // controlling is the controlling terminal of the user, whatever stdin and stdout are.
 const controlling = "/dev/tty"
 
@@ -26,22 +23,22 @@ const controlling = "/dev/tty"
 func (a *app) canAsk(o *options) error {
 	if !o.network.ask {
 		if o.network.askTime > 0 {
-			return hinted(errors.New("--ask-timeout: nobody is asked"), "--ask --ask-timeout 5m")
+			return hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
 	if o.tty || o.interactive && isTerminal(a.stdin) {
-		return errors.New("--ask: the terminal is the command's")
+		return errors.New("--ask: the command uses the terminal (-t, or -i on a terminal)")
 	}
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without asking; --learn tells what would be asked")
+		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
 	}
 	return f.Close()
 }
 
 // waits returns how long a connection waits for an answer.
-func (n *network) waits() time.Duration { return cmp.Or(n.askTime, askTime) }
+func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
 
 // floor serialises writes to the user's terminal. The command takes it for each write, and --ask until the
 // question is answered, so that the command's output cannot follow or overwrite the question. The writer holds
@@ -67,12 +64,12 @@ const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.
-func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
+func (a *app) asker(o *options) func(runner.Question, []string) (allow, answered bool) {
 	if !o.network.ask {
 		return nil
 	}
 	a.floor = make(floor, 1)
-	return func(q runner.Question) (allow, answered bool) {
+	return func(q runner.Question, _ []string) (allow, answered bool) {
 		late := time.Now().Add(o.network.waits())
 		defer a.floor.take(nil)()
 		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
@@ -82,10 +79,10 @@ func (a *app) asker(o *options) func(runner.Question) (allow, answered bool) {
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: may it reach %s? [y/N] ", o.verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", o.verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			fmt.Fprintf(f, "no answer in %v: not now\n", o.network.waits())
+			fmt.Fprintf(f, "no answer in %v: denied for now\n", o.network.waits())
 			return false, false
 		}
 		if err != nil {

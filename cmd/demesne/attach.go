@@ -5,23 +5,30 @@ import (
 	"errors"
 	"strings"
 
-	"demesne/runner/client"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
+	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
 )
 
 func attachCommand() command {
 	return command{
-		name: "attach", usage: []string{"ID | JOB"}, summary: "go back to a command's terminal, or to a job",
-		about: `Takes over the terminal of the command that demesne exec -t started last in a sandbox, when whoever had it
-has left it or was killed; what it wrote meanwhile is shown, the last 64 KiB. Where no command has a terminal a shell is
-started. Ctrl-P Ctrl-Q leaves the command running, as it does in demesne exec -t on a terminal; a command whose terminal
-nobody has goes on. Of a background job it prints the output from its beginning and exits as demesne wait does.`,
-		examples: []example{
-			{"start, leave with Ctrl-P Ctrl-Q, come back", "demesne exec -t build -- top; demesne attach build"},
-			{"watch a job", "demesne attach $(demesne run --background -- make)"},
+		Command: cli.Command{
+			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",
+			About: `Connects this terminal to the last command that demesne exec -t started in the sandbox ID. It first prints the last
+64 KiB that the command wrote. If no command has a terminal, it starts a shell. A command continues without a client.
+
+Ctrl-P Ctrl-Q leaves the command running, as in demesne exec -t.
+
+For a background job it prints the output from the beginning, and exits as demesne wait does.`,
+			Examples: []cli.Example{
+				{Says: "start a program, leave it with Ctrl-P Ctrl-Q, and return", Line: "demesne exec -t build -- top; demesne attach build"},
+				{Says: "watch a job", Line: "demesne attach $(demesne run --background -- make)"},
+			},
+			Operand: cli.Sandbox,
 		},
-		flags: noFlags, operand: aSandbox, run: cmdAttach,
+		flags: noFlags, run: cmdAttach,
 	}
 }
 
@@ -46,7 +53,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 
 // followJob is logs --follow with the exit code of wait.
 func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int, error) {
-	j, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+	j, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
@@ -55,25 +62,21 @@ func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	eng, err := j.app.connect(j.sig.ctx, client.Options{})
+	s := j.app.session(j.o)
+	defer s.Close()
+	b, err := s.Open(j.sig.ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
 	if err != nil {
 		return err
 	}
-	defer eng.Close()
-	b, err := eng.Open(j.sig.ctx, id)
-	if err != nil {
-		return err
-	}
-	j.app.tellRestarted("attach", b)
-	p, recent, err := b.attach(j.sig.ctx)
+	p, recent, err := b.Attach(j.sig.ctx)
 	var e *ipc.Error
 	switch {
-	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox && j.term.fd < 0:
-		return hinted(err, "on a terminal this starts a shell; demesne exec -i %s -- sh does without one", id)
-	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox:
-		return j.execute(b.exec, func() {})
+	case lacks(err) && j.term.fd < 0:
+		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
+	case lacks(err):
+		return j.ended(s.Exec(j.sig.ctx, b.ID, j.runOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
-		return hinted(err, "Ctrl-P Ctrl-Q leaves it there; demesne exec -t %s -- sh starts a shell beside it", id)
+		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session/quota"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -40,29 +39,14 @@ func (l jobLine) command() (command, []string) {
 	return runCommand(), l.Run
 }
 
-// jobKept bounds what is kept of each stream of a job, in bytes.
-const jobKept = 64 << 20
-
-func openJobs() (*jobs.Store, error) {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return nil, err
-	}
-	store, err := jobs.Open(dir)
-	if err == nil {
-		store.Slots, err = quota.Slots(os.Getenv, store.Slots)
-	}
-	return store, err
-}
-
 // startJob starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
 func (a *app) startJob(o *options) (int, error) {
 	switch {
 	case o.interactive || o.tty || o.network.ask:
-		return 0, errors.New("--background: nobody is there to talk to (-i, -t, --ask)")
+		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
 	case o.json && o.jsonFile == "":
-		return 0, hinted(errors.New("--background: there is no output yet"), "demesne wait --json tells of a job when it has ended")
+		return 0, hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -72,7 +56,7 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := openJobs()
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -89,9 +73,9 @@ func (a *app) startJob(o *options) (int, error) {
 
 // attend is the main function of a job's process.
 func (a *app) attend(id string) int {
-	store, err := openJobs()
+	store, err := a.session(&options{}).Jobs()
 	if err == nil {
-		err = store.Attend(context.Background(), id, jobKept, a.doJob)
+		err = store.Attend(context.Background(), id, runner.JobKept, a.doJob)
 	}
 	if err != nil {
 		return a.report(attendVerb, err)
@@ -117,8 +101,8 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine := *a
 	mine.stdin = in
 	c, args := line.command()
-	o := &options{verb: c.name}
-	args, err = c.arguments(o, args)
+	o := &options{verb: c.Name}
+	args, err = c.bound(o).Parse(args)
 	if err == nil {
 		err = o.network.findSecrets(&mine)
 	}
@@ -132,7 +116,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, s.err
 	}
 	prepare := mine.newRun
-	if c.name == "exec" {
+	if c.Name == "exec" {
 		prepare = mine.newExec
 	}
 	r, err := prepare(o, args)
@@ -141,7 +125,7 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	}
 	defer context.AfterFunc(ctx, r.job.abandon)()
 	if _, err = r.finish(); err == nil && r.job.result == nil {
-		err = errors.New("interrupted before it began")
+		err = errors.New("interrupted before the start")
 	}
 	return r.job.result, err
 }

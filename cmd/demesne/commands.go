@@ -1,144 +1,103 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 
-	"demesne/internal/suggest"
+	"demesne/cmd/internal/cli"
 )
 
 // command is one verb. The function commands lists them.
 type command struct {
-	name     string
-	usage    []string // the operands after "demesne NAME"
-	summary  string
-	about    string
-	examples []example
-	flags    func(*options) flagSet
-	operand  what     // kind of its operands, for completion
-	words    []string // for operand == aWord
-	raw      bool     // another program parses its flags
-	run      func(*app, *options, []string) (int, error)
+	cli.Command                          // without its flags
+	flags       func(*options) cli.Flags // bound to the options that they set
+	run         func(*app, *options, []string) (int, error)
 }
 
-type example struct{ says, line string }
+// bound returns the command line of c, whose flags set o.
+func (c *command) bound(o *options) *cli.Command {
+	line := c.Command
+	line.Program, line.Flags = programName, c.flags(o)
+	return &line
+}
 
 // commands is a function, not a variable, because the run function of help calls it.
 func commands() []command {
-	return slices.Concat([]command{
-		runCommand(), createCommand(), execCommand(),
-		{
-			name: "ls", usage: []string{"[--json | -q]"}, summary: "list sandboxes",
-			about: "Lists the sandboxes of this user, the oldest first: those that run, those that are stopped, and snapshots. With --json and -q the order is the same.",
-			examples: []example{
-				{"everything there is", "demesne ls"},
-				{"stop everything there is", "demesne ls -q | xargs -r demesne stop"},
-			},
-			flags: lsFlags, run: cmdLs,
-		},
-		{
-			name: "inspect", usage: []string{"[--json] ID"}, summary: "show a sandbox and its receipt",
-			about: `Shows what a sandbox was asked to be and what the kernel really enforces of it:
-every layer, the id map, the limits and what holds each, and for whatever is less
-than it could be the reason and the line that lifts it. ID may be a name.`,
-			examples: []example{
-				{"for reading", "demesne inspect build"},
-				{"for programs", "demesne inspect --json build"},
-			},
-			flags: jsonFlag, operand: aSandbox, run: cmdInspect,
-		},
-		{
-			name: "stop", usage: []string{"ID…"}, summary: "end the processes of sandboxes, and keep their files",
-			about: `Ends everything that runs in the sandboxes and keeps their files: the next demesne exec starts a sandbox
-again. demesne rm removes a sandbox with its files.`,
-			examples: []example{
-				{"for the night", "demesne stop build"},
-				{"everything there is", "demesne ls -q | xargs -r demesne stop"},
-			},
-			flags: noFlags, operand: aSandbox, run: cmdStop,
-		},
-		{
-			name: "rm", usage: []string{"[--force] ID…"}, summary: "remove sandboxes and their files",
-			about: `Ends what runs in the sandboxes and removes them with their files. Stopped sandboxes and snapshots are
-removed likewise. Their output stays, unless it is empty.`,
-			examples: []example{
-				{"one by its name", "demesne rm build"},
-				{"every one there is", "demesne ls -q | xargs -r demesne rm --force"},
-			},
-			flags: removeFlags, operand: aSandbox, run: cmdRemove,
-		},
-		attachCommand(), copyCommand(), manifestCommand(),
-	}, forkCommands(), jobCommands(), imageCommands(), []command{
-		egressCommand(), mcpCommand(),
-		{
-			name: "check", usage: []string{"[--json]"}, summary: "say what this machine lets a sandbox have",
-			about: `Tries each thing a sandbox is made of, and says whether it is held, degraded or
-missing, why, and the exact line that fixes it. Exits 1 if something is missing.`,
-			examples: []example{{"for reading", "demesne check"}, {"for programs", "demesne check --json"}},
-			flags:    jsonFlag, run: cmdCheck,
-		},
-		completionCommand(),
-		{
-			name: "version", summary: "print the version", about: "Prints the version of this program.",
-			examples: []example{{"this", "demesne version"}},
-			flags:    noFlags, run: cmdVersion,
-		},
-		{
-			name: "help", usage: []string{"[--markdown] [COMMAND]"}, summary: "explain a command",
-			about:    "Explains a command, or lists them.",
-			examples: []example{{"all about run", "demesne help run"}, {"the reference in Markdown", "demesne help --markdown"}},
-			flags:    helpFlags, operand: aWord, words: verbs, run: cmdHelp,
-		},
-	})
+	return slices.Concat(
+		group("Sandboxes", runCommand(), createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
+			removeCommand(), attachCommand(), copyCommand(), manifestCommand()),
+		group("Files of a sandbox", forkCommands()...),
+		group("Background jobs", jobCommands()...),
+		group("Images", imageCommands()...),
+		group("Network and agents", egressCommand(), mcpCommand()),
+		group("This machine", checkCommand(), completionCommand(), versionCommand(), helpCommand()),
+	)
 }
 
-// verbs repeats the names of commands, for the one entry that completes to them.
-var verbs = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
-	"jobs", "wait", "logs", "cancel",
-	"pull", "images", "rmi", "import", "export", "save", "gc",
-	"egress", "mcp",
-	"check", "completion", "version", "help",
+func group(name string, all ...command) []command {
+	for i := range all {
+		all[i].Group = name
+	}
+	return all
+}
+
+// lookup returns the command of a verb.
+func lookup(verb string) (*command, error) {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.Name == verb })
+	if i < 0 {
+		_, err := program().Find(verb)
+		return nil, err
+	}
+	return &all[i], nil
 }
 
 func runCommand() command {
 	return command{
-		name: "run", usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]"},
-		summary: "run a command in a sandbox of its own",
-		about: `Makes a sandbox, runs CMD in it, and takes the sandbox away again. Inside, /in has
-the inputs, /out is a directory that stays, /workspace is where the command starts;
-everything else is read-only or thrown away. There is no network but a loopback, unless
-flags name what may be reached; what was wanted besides is told at the end.
-With --image, environment, entrypoint, command, working directory and user are the
-image's unless flags say otherwise, as docker run has it. The exit code is the command's; 124 timed out, 125 demesne could not, 126 not
-executable, 127 not found, 128+n ended by signal n.`,
-		examples: []example{
-			{"a command and its arguments", "demesne run -- ls -l /"},
-			{"shell text, and a file that comes back", `demesne run --out result -c 'date > /out/now'`},
-			{"an input, and no more than a minute and half a gigabyte", "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
-			{"in a pipe", "cat access.log | demesne run -i -- sort -u > sorted"},
-			{"by hand", "demesne run -it -- bash"},
-			{"in the sandbox of a key, which stays", "demesne run --key app --workspace . -- make"},
-			{"on an image, which is pulled if it is not here", "demesne run --image python:3.12 -- python -c 'print(1)'"},
-			{"with names it may reach, and nothing else", "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
-			{"for a program: the output, the exit code and what was enforced", "demesne run --json --require full -- make test"},
+		Command: cli.Command{
+			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]"},
+			Summary: "run a command in a one-shot sandbox",
+			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
+that remains, and CMD starts in /workspace. Everything else is read-only or is thrown away.
+
+There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
+connections that were denied.
+
+With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
+override them, as in docker run.
+
+The exit code is that of CMD. demesne help exit-codes lists the codes of demesne itself.`,
+			Examples: []cli.Example{
+				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
+				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
+				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
+				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
+				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
+				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
+				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
+				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
+				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
+			},
+			Operand: cli.Argv,
 		},
-		flags: runFlags, operand: aCommand, run: cmdRun,
+		flags: runFlags, run: cmdRun,
 	}
 }
 
 func createCommand() command {
 	return command{
-		name: "create", usage: []string{"[flags]"}, summary: "make a persistent sandbox",
-		about: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or
-its time is up. With --key it prints the id of the sandbox that has the key. A flag that is left out
-takes that sandbox's value. A flag that differs is an error that names the difference, unless --replace
-says to remove the sandbox with its files and make a new one.`,
-		examples: []example{
-			{"one with a name, on a directory of sources", "demesne create --name build --image go --workspace ~/src/app"},
-			{"and a command in it", "demesne exec build -- make"},
-			{"the same one each time", "demesne create --key $PWD --workspace ."},
-			{"with other limits, and without the files it had", "demesne create --key $PWD --workspace . --memory 2g --replace"},
+		Command: cli.Command{
+			Name: "create", Usage: []string{"[flags]"}, Summary: "make a persistent sandbox",
+			About: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or its time
+is up.
+
+With --key it prints the id of the sandbox that has the key, and makes one only if it does not exist. A flag that is left
+out takes that sandbox's value. A flag that differs is an error that names the difference, unless --replace is given.`,
+			Examples: []cli.Example{
+				{Says: "make one with a name, on a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},
+				{Says: "run a command in it", Line: "demesne exec build -- make"},
+				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
+				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},
+			},
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -146,52 +105,154 @@ says to remove the sandbox with its files and make a new one.`,
 
 func execCommand() command {
 	return command{
-		name: "exec", usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
-		summary: "run a command in a sandbox that lives",
-		about: `Runs CMD in the sandbox ID, which may be a name, beside whatever else runs there.
-Exit codes are those of run. What the command leaves in the background lives on;
-its output ends with the command. If demesne is killed (SIGKILL), CMD ends too; with a terminal it goes on. A sandbox that is stopped is started again over its files, with what
-it was made with; only its secrets have to be given again, for no file keeps them: stderr names those it was started without.
-A sandbox gets secrets when it is made or started. A running one that lacks one of those given here runs nothing.
-With --background it is a job, as that of run is; demesne cancel ends the command's process group, and not the sandbox.`,
-		examples: []example{
-			{"a command", "demesne exec build -- make test"},
-			{"a shell", "demesne exec -it build -- bash"},
-			{"a job", "demesne wait $(demesne exec --background build -- make test)"},
-			{"shell text", `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
+		Command: cli.Command{
+			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
+			Summary: "run a command in a persistent sandbox",
+			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are those of run.
+
+Processes that CMD leaves in the background continue, but their output ends with CMD. If demesne is killed (SIGKILL),
+CMD ends too. With a terminal it continues, and demesne attach returns to it.
+
+A stopped sandbox is started again with its files and settings. Secrets are the exception, because no file stores
+them: give them again, or stderr names the missing ones. A running sandbox that lacks a given secret runs nothing.
+
+With --background, CMD is a job. demesne cancel then ends its process group, but not the sandbox.`,
+			Examples: []cli.Example{
+				{Says: "run a command", Line: "demesne exec build -- make test"},
+				{Says: "get a shell", Line: "demesne exec -it build -- bash"},
+				{Says: "start a job and wait for it", Line: "demesne wait $(demesne exec --background build -- make test)"},
+				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
+			},
+			Operand: cli.Sandbox,
 		},
-		flags: execFlags, operand: aSandbox, run: cmdExec,
+		flags: execFlags, run: cmdExec,
+	}
+}
+
+func listCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "ls", Usage: []string{"[--json | -q]"}, Summary: "list sandboxes",
+			About: "Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.",
+			Examples: []cli.Example{
+				{Says: "list all sandboxes", Line: "demesne ls"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+		},
+		flags: lsFlags, run: cmdLs,
+	}
+}
+
+func inspectCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
+			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
+each limit with its mechanism. For a layer that is not fully enforced it gives the reason, and a command that fixes it.
+ID can be a name.`,
+			Examples: []cli.Example{
+				{Says: "show it as a table", Line: "demesne inspect build"},
+				{Says: "show it as JSON", Line: "demesne inspect --json build"},
+			},
+			Operand: cli.Sandbox,
+		},
+		flags: jsonFlag, run: cmdInspect,
+	}
+}
+
+func stopCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "stop", Usage: []string{"ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. The next demesne exec starts a stopped sandbox again.
+demesne rm removes a sandbox with its files.`,
+			Examples: []cli.Example{
+				{Says: "stop one sandbox", Line: "demesne stop build"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+			Operand: cli.Sandbox,
+		},
+		flags: noFlags, run: cmdStop,
+	}
+}
+
+func removeCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
+			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
+snapshots too. Output directories remain, unless they are empty.`,
+			Examples: []cli.Example{
+				{Says: "remove one sandbox", Line: "demesne rm build"},
+				{Says: "remove all sandboxes", Line: "demesne ls -q | xargs -r demesne rm --force"},
+			},
+			Operand: cli.Sandbox,
+		},
+		flags: removeFlags, run: cmdRemove,
+	}
+}
+
+func checkCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
+			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
+the reason, and a command that fixes it. Exits 1 if a feature is missing.`,
+			Examples: []cli.Example{
+				{Says: "report as a table", Line: "demesne check"},
+				{Says: "report as JSON", Line: "demesne check --json"},
+			},
+		},
+		flags: jsonFlag, run: cmdCheck,
 	}
 }
 
 func completionCommand() command {
 	return command{
-		name: "completion", usage: []string{"bash | zsh | fish"}, summary: "print a completion script for a shell",
-		about: "Prints a script that teaches a shell to complete demesne's commands and flags.",
-		examples: []example{
-			{"in ~/.bashrc", "source <(demesne completion bash)"},
-			{"in ~/.zshrc, after compinit", "source <(demesne completion zsh)"},
-			{"for fish, once", "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
+		Command: cli.Command{
+			Name: "completion", Usage: []string{"bash | zsh | fish"}, Summary: "print a completion script for a shell",
+			About: "Prints a script with which a shell completes demesne's commands, flags, sandboxes and images.",
+			Examples: []cli.Example{
+				{Says: "load it in ~/.bashrc", Line: "source <(demesne completion bash)"},
+				{Says: "load it in ~/.zshrc, after compinit", Line: "source <(demesne completion zsh)"},
+				{Says: "install it for fish", Line: "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
+			},
+			Operand: cli.Word, Words: cli.Shells(),
 		},
-		flags: noFlags, operand: aWord, words: shells, run: cmdCompletion,
+		flags: noFlags, run: cmdCompletion,
 	}
 }
 
-// table returns the command's flags and --help, bound to o.
-func (c *command) table(o *options) flagSet {
-	return append(c.flags(o), flagDef{group: groupGeneral, long: "help", short: 'h', set: on(&o.help),
-		help: "explain this command"})
+func versionCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
+			Examples: []cli.Example{{Says: "print the version", Line: "demesne version"}},
+		},
+		flags: noFlags, run: cmdVersion,
+	}
 }
 
-func lookup(name string) (*command, error) {
-	all := commands()
-	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
-	if i >= 0 {
-		return &all[i], nil
+func helpCommand() command {
+	return command{
+		Command: cli.Command{
+			Name: "help", Usage: []string{"[COMMAND | TOPIC]", "--markdown", "--man DIR"}, Summary: "explain a command or a topic",
+			About: `Explains a command or a topic, or lists all of them. The manual pages have the same text: man demesne-run explains
+demesne run.`,
+			Examples: []cli.Example{
+				{Says: "explain run", Line: "demesne help run"},
+				{Says: "list the exit codes", Line: "demesne help exit-codes"},
+				{Says: "write the manual pages", Line: "demesne help --man /usr/local/share/man/man1"},
+			},
+			Operand: cli.Word, Words: helpWords,
+		},
+		flags: helpFlags, run: cmdHelp,
 	}
-	err := fmt.Errorf("command %q: not known", name)
-	if n := suggest.Nearest(name, verbs); n != "" {
-		return nil, hinted(err, "did you mean %s?", n)
-	}
-	return nil, hinted(err, "demesne help lists the commands; demesne run -- %s runs one", name)
+}
+
+// helpWords repeats the names of commands and topics, because the table of commands contains it.
+var helpWords = []string{
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
+	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "egress", "mcp",
+	"check", "completion", "version", "help", "exit-codes", "environment",
 }

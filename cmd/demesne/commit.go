@@ -8,39 +8,44 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/runner/client"
 )
 
 func commitCommand() command {
 	return command{
-		name: "commit", usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, summary: "make an image of what a sandbox changed",
-		about: `Makes an image of a sandbox: the image it runs on, and over it what the sandbox changed of its files. What
-it wrote to /out or a --workspace is not in it, and neither are processes. The files of a sandbox that has processes are copied as by
-fork. CMD becomes the image's command; the rest of its configuration is the other image's
-unless flags say otherwise. A sandbox on the host's own files has no image to make another one of.`,
-		examples: []example{
-			{"what was installed", "demesne exec build -- pip install flask; demesne commit build local/flask"},
-			{"with a command of its own", "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
+		Command: cli.Command{
+			Name: "commit", Usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, Summary: "make an image from the changes of a sandbox",
+			About: `Makes an image from a sandbox: the image of the sandbox, with the changed files as a new layer. Processes, and files in
+/out or a --workspace, are not included. The files of a sandbox with processes are copied, as in demesne fork.
+
+CMD becomes the command of the new image. The rest of the configuration comes from the old image, unless flags override
+it. A sandbox on the host's own files has no image, and cannot be committed.`,
+			Examples: []cli.Example{
+				{Says: "install a package, and make an image", Line: "demesne exec build -- pip install flask; demesne commit build local/flask"},
+				{Says: "set a command and a variable", Line: "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
+			},
+			Operand: cli.Sandbox,
 		},
-		flags: commitFlags, operand: aSandbox, run: cmdCommit,
+		flags: commitFlags, run: cmdCommit,
 	}
 }
 
-func commitFlags(o *options) flagSet {
-	return join(flagSet{
-		{group: groupCommand, long: "env", arg: "NAME[=VALUE]", repeat: true, set: list(&o.env, checkEnv),
-			help: "variable of the image's commands; a NAME alone takes its value from here"},
-		{group: groupCommand, long: "workdir", arg: "PATH", set: o.setWorkdir, help: "directory that they start in"},
-		{group: groupCommand, long: "user", arg: "USER", set: o.setUser, help: "who they run as"},
+func commitFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{
+		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
+			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
+		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
+		{Group: groupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
 	}, entrypointFlag(o), importFlags(o))
 }
 
 func cmdCommit(a *app, o *options, args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, hinted(errors.New("needs a sandbox and a name for the image"), "demesne commit build local/app")
+		return 0, hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}
 	refs, err := named(args[1:2])
 	if err != nil {
@@ -81,11 +86,12 @@ func (a *app) change(o *options, cmd []string) (images.Change, error) {
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (a *app) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	eng, err := a.connect(ctx, client.Options{})
+	s := a.session(&options{})
+	defer s.Close()
+	eng, err := s.Engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer eng.Close()
 	info, err := eng.Inspect(ctx, id)
 	if err != nil {
 		return nil, err
@@ -93,16 +99,16 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	root := info.Spec.Rootfs
 	switch {
 	case root == nil:
-		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, which are no image", id), "demesne create --image NAME makes one that can be committed")
+		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
 	case root.Digest == "" || root.Store != c.Store.Dir():
-		return nil, hinted(fmt.Errorf("sandbox %q: its image is not of the store %q", id, c.Store.Dir()), "demesne import makes a directory an image")
+		return nil, hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
 	}
 	snap, err := eng.PassingSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer stop(eng, snap.ID) // if this process dies, the runner removes it
-	layers, err := a.layersOf(ctx, eng, snap.ID)
+	defer s.Discard(snap.ID) // if this process dies, the runner removes it
+	layers, err := layersOf(ctx, s, eng, snap.ID)
 	defer func() {
 		for _, f := range layers {
 			f.Close()
@@ -119,11 +125,8 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 }
 
 // layersOf writes the layers to unnamed files, which need no removal.
-func (a *app) layersOf(ctx context.Context, eng engine, id string) (layers []*os.File, err error) {
-	dir, err := client.OutputRoot()
-	if err == nil {
-		err = os.MkdirAll(dir, ownerOnly)
-	}
+func layersOf(ctx context.Context, s *session.Service, eng session.Engine, id string) (layers []*os.File, err error) {
+	dir, err := s.OutputRoot()
 	if err != nil {
 		return nil, err
 	}

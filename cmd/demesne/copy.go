@@ -1,35 +1,39 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/session/quota"
-	"demesne/runner/client"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/runner/tarball"
 )
 
 func copyCommand() command {
 	return command{
-		name: "cp", usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"}, summary: "copy files into a sandbox, out of it, or to another one",
-		about: `Copies a file, or a directory with all that is in it. What is behind ID: is an absolute path in the
-sandbox. Where DST ends in a slash the copy goes into it under its own name, otherwise that is what the copy
-is called; a directory is added to one that is there. Copying out, it also goes into a DST that is a directory.
-Links are copied in as links, and not copied out. Set-user-ID bits, named pipes, sockets and devices are never copied;
-the command names each file that it left out. Between two sandboxes it is as copying in. Holes of a file stay holes.
-$DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES bound one copy; one that exceeds them leaves nothing.
-A path of this machine that has a colon is written ./like:this.`,
-		examples: []example{
-			{"in", "demesne cp data.csv build:/tmp/"},
-			{"out", "demesne cp build:/workspace/app ./app"},
-			{"across", "demesne cp build:/workspace/app test:/tmp/"},
+		Command: cli.Command{
+			Name: "cp", Usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"},
+			Summary: "copy files into, out of or between sandboxes",
+			About: `Copies a file, or a directory with its contents. The path after ID: is absolute in the sandbox. If DST ends in a slash,
+the copy keeps its name and goes into DST. Otherwise DST is the name of the copy. A directory is merged into an existing
+one. Copying out also goes into DST if that is a directory. Write ./like:this for a path of this machine with a colon.
+
+Symbolic links are copied in, and are skipped on the way out. Set-user-ID bits, named pipes, sockets and devices are
+never copied; stderr names each skipped file. Holes of sparse files are kept. Copying between sandboxes follows the
+rules for copying in.
+
+$DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that exceeds them leaves no files.`,
+			Examples: []cli.Example{
+				{Says: "copy in", Line: "demesne cp data.csv build:/tmp/"},
+				{Says: "copy out", Line: "demesne cp build:/workspace/app ./app"},
+				{Says: "copy between sandboxes", Line: "demesne cp build:/workspace/app test:/tmp/"},
+			},
+			Operand: cli.File,
 		},
-		flags: noFlags, operand: aFile, run: cmdCopy,
+		flags: noFlags, run: cmdCopy,
 	}
 }
 
@@ -48,10 +52,10 @@ func notRelative(arg string) error {
 	if !found || !isName(id) || strings.HasPrefix(inside, "/") {
 		return nil
 	}
-	return hinted(fmt.Errorf("path %q: inside a sandbox a path is absolute", arg), "%s:/workspace/%s, or ./%s if it is a file of this machine", id, inside, arg)
+	return hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
-func cmdCopy(a *app, _ *options, args []string) (int, error) {
+func cmdCopy(a *app, o *options, args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
@@ -63,116 +67,54 @@ func cmdCopy(a *app, _ *options, args []string) (int, error) {
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])
 	if from == "" && to == "" {
-		return 0, hinted(errors.New("one of the paths has to be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
-	limits, err := quota.Copy(func(k string) string { v, _ := a.env(k); return v })
-	if err != nil {
-		return 0, err
+	if from != "" && to == "" && path.Base(path.Clean(src)) == "/" {
+		return 0, hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
+	}
+	source, target := session.Place{Sandbox: from, Path: src}, session.Place{Sandbox: to, Path: dst}
+	if to == "" {
+		target.Path = args[1]
+	}
+	if from == "" {
+		var err error
+		if source.Path, target.Path, err = hostSource(args[0], dst); err != nil {
+			return 0, err
+		}
 	}
 	sig := a.signalsWatched()
-	eng, err := a.connect(sig.ctx, client.Options{})
-	if err != nil {
-		return 0, err
-	}
-	defer eng.Close()
-	switch {
-	case from == "":
-		err = a.withBox(sig.ctx, eng, to, func(b *box) error { return a.copyIn(sig.ctx, b, args[0], dst, limits) })
-	case to == "":
-		err = a.withBox(sig.ctx, eng, from, func(b *box) error { return a.copyOut(sig.ctx, b, src, args[1], limits) })
-	default:
-		err = a.withBox(sig.ctx, eng, from, func(b *box) error {
-			return a.withBox(sig.ctx, eng, to, func(other *box) error { return a.copyAcross(sig.ctx, b, src, other, dst, limits) })
-		})
-	}
+	s := a.session(o)
+	defer s.Close()
+	did, err := s.Copy(sig.ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
+	a.tellLeft(did)
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
-	}
-	if h := quota.CopyHint(err); h != "" {
-		err = hinted(err, "%s", h)
 	}
 	return 0, err
 }
 
-func (a *app) withBox(ctx context.Context, eng engine, id string, f func(*box) error) error {
-	b, err := eng.Open(ctx, id)
-	if err != nil {
-		return err
-	}
-	a.tellRestarted("cp", b)
-	return f(b)
-}
-
-func (a *app) copyAcross(ctx context.Context, from *box, src string, to *box, dst string, l tarball.Limits) error {
-	name := path.Base(path.Clean(src))
-	if name == "/" {
-		return errors.New("will not copy /")
-	}
-	if strings.HasSuffix(dst, "/") {
-		dst += name
-	}
-	did, err := from.CopyTo(ctx, src, to.Sandbox, dst, l)
-	a.tellLeft(did)
-	return err
-}
-
-// copyIn resolves symbolic links in src once, because the caller named it. If dst ends in a slash, the copy
-// keeps the name as given.
-func (a *app) copyIn(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
+// hostSource resolves symbolic links in src once, because the caller named it. If dst ends in a slash, the copy keeps
+// the name as given.
+func hostSource(src, dst string) (string, string, error) {
 	real, err := filepath.EvalSymlinks(src)
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
 	if err != nil {
-		return fmt.Errorf("source %q: %w", src, reason(err))
+		return "", "", fmt.Errorf("source %q: %w", src, reason(err))
 	}
 	if strings.HasSuffix(dst, "/") && filepath.Base(src) != "." && filepath.Base(src) != ".." {
 		dst += filepath.Base(src)
 	}
-	did, err := b.CopyIn(ctx, real, dst, l)
-	a.tellLeft(did)
-	return err
-}
-
-// copyOut copies src into an existing directory, or creates dst.
-func (a *app) copyOut(ctx context.Context, b *box, src, dst string, l tarball.Limits) error {
-	name := path.Base(path.Clean(src))
-	if name == "/" {
-		return hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
-	}
-	dir, as := filepath.Split(filepath.Clean(dst))
-	if info, err := os.Stat(dst); err == nil && info.IsDir() {
-		dir, as = dst, name
-	} else if strings.HasSuffix(dst, "/") {
-		return fmt.Errorf("destination %q: no such directory", dst)
-	}
-	root, err := os.OpenRoot(orElse(dir, "."))
-	if err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	defer root.Close()
-	p, err := tarball.NewPart(root)
-	if err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	defer p.Remove()
-	did, err := b.CopyOut(ctx, src, p.Dir, l)
-	a.tellLeft(did)
-	if err != nil {
-		return err
-	}
-	if err := p.Deliver(name, as); err != nil {
-		return fmt.Errorf("destination %q: %w", dst, reason(err))
-	}
-	return nil
+	return real, dst, nil
 }
 
 // tellLeft lists the entries that were not copied.
 func (a *app) tellLeft(did tarball.Report) {
 	for _, l := range did.Left {
-		a.say(fmt.Sprintf("cp: %q: left out: %s", l.Path, l.Kind))
+		a.say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
 	}
 	if more := did.LeftAll - len(did.Left); more > 0 {
-		a.say(fmt.Sprintf("cp: %d more were left out", more))
+		a.say(fmt.Sprintf("cp: %d more were skipped", more))
 	}
 }

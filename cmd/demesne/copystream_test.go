@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner"
 )
 
 // TestPumpDestinations checks that pumps copy to every kind of file.
@@ -132,13 +134,15 @@ func TestTail(t *testing.T) {
 	for range 5000 {
 		l.add(line)
 	}
-	text, exact, total := l.text()
-	if total != int64(5000*len(line)) || len(text) > tailSize || len(text) < tailSize-4 || exact != "" || !strings.HasSuffix(text, "é\n") {
+	kept, exact := l.text()
+	text, total := kept.Text, kept.Bytes
+	if total != int64(5000*len(line)) || len(text) > runner.OutputKept || len(text) < runner.OutputKept-4 || exact != "" || !strings.HasSuffix(text, "é\n") {
 		t.Errorf("kept %d of %d, base64 %d", len(text), total, len(exact))
 	}
 	var b tail
 	b.add([]byte("a\xff\xfeb"))
-	text, exact, _ = b.text()
+	kept, exact = b.text()
+	text = kept.Text
 	if raw, _ := base64.StdEncoding.DecodeString(exact); text != "a\uFFFDb" || string(raw) != "a\xff\xfeb" {
 		t.Errorf("%q, %q", text, raw)
 	}

@@ -1,114 +1,84 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"time"
+	"strings"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/runner"
-	"demesne/runner/client"
 )
 
-// site holds a connected runner and the prepared directories of a new sandbox.
-type site struct {
-	eng  engine
-	spec runner.Spec
-	out  *outDir
-}
-
-// undo removes the directories if the sandbox is not created or not used.
-func (s *site) undo() {
-	s.out.undo()
-	s.tidy()
-}
-
-func (s *site) tidy() {
-	if s.spec.Egress != nil {
-		tidyLog(s.spec.Egress.Log)
-	}
-}
-
-// findSite prepares a site for a root that was found. It starts the runner first: that takes longest, and the
-// runner ends by itself if this process is killed. Directories would remain, so they are created once signals
-// are handled.
-func (a *app) findSite(sig *signals, spec runner.Spec, r *root, wanted <-chan found, stages *stages) (_ *site, err error) {
-	st := &site{spec: spec}
-	var f found
-	joinRunner := a.startConnect(sig.ctx, client.Options{Network: r.o.network.wanted() && r.o.network.mode != egress.None, Ask: a.asker(r.o), Restart: f.restore}, stages)
-	<-sig.watched
-	derr := st.makeDirs(r.o)
-	if st.eng, err = joinRunner(); err == nil && derr != nil {
-		st.eng.Close()
-	}
-	if derr != nil {
-		return nil, derr
-	}
-	if err == nil {
-		f = <-wanted
-		if err = r.o.network.apply(&st.spec, f, st.out.name()); err == nil && r.o.key != "" {
-			st.spec.Given, err = r.given(st.spec)
-		}
-		if err != nil {
-			st.eng.Close()
+// session returns a session with the credentials that o names.
+func (a *app) session(o *options) *session.Service {
+	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images}
+	if o.network.order != nil {
+		so.Secrets = func() ([]runner.Secret, error) {
+			err := o.network.findSecrets(a)
+			return o.network.found, err
 		}
 	}
-	if err != nil {
-		st.out.undo()
-		return nil, err
-	}
-	return st, nil
+	return session.New(so)
 }
 
-// startConnect connects to a runner in the background. join waits for the connection.
-func (a *app) startConnect(ctx context.Context, o client.Options, stages *stages) (join func() (engine, error)) {
-	began := time.Now()
-	var eng engine
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if eng, err = a.connect(ctx, o); err == nil {
-			stages.since("connect", began)
+func (a *app) getenv(name string) string {
+	value, _ := a.env(name)
+	return value
+}
+
+// createOptions returns the sandbox that the command line asks for.
+func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
+	o := r.o
+	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, User: o.userName, Out: o.out, Egress: o.network.egress()}
+	if o.image.Kind == "" {
+		c.Unasked = append(c.Unasked, "image")
+	}
+	if o.network.mode == "" {
+		c.Unasked = append(c.Unasked, "egress")
+	}
+	return c
+}
+
+// callbacks returns the functions that report on a sandbox and its command, and that ask about names.
+func (a *app) callbacks(o *options, sig *signals, st *stages, p *progress) session.Callbacks {
+	return session.Callbacks{
+		Image: p.take,
+		Note:  func(line string) { a.say(o.verb + ": " + line) },
+		Stage: st.add,
+		Ready: func() { <-sig.watched },
+		Made: func(b *session.Sandbox) {
+			p.done()
+			st.add(b.Trace...)
+			a.tellMade(o, b)
+		},
+		Ask: a.asker(o),
+	}
+}
+
+// tellMade prints what the caller should know of a sandbox that was made or opened.
+func (a *app) tellMade(o *options, b *session.Sandbox) {
+	if o.verb == "run" || o.verb == "create" {
+		if b.Replaced {
+			a.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
 		}
-	}()
-	return func() (engine, error) {
-		<-done
-		return eng, err
+		a.warnMinimal(o.verb, b.Level)
+	}
+	if o.verb == "create" && o.json {
+		return
+	}
+	if b.Restarted {
+		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
+	}
+	if len(b.Lacks) > 0 {
+		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.Lacks, ", ")))
+		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 
-func (s *site) makeDirs(o *options) (err error) {
-	if s.spec.Workspace, err = workspaceDir(o.workspace); err != nil {
-		return err
+// warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
+func (a *app) warnMinimal(verb string, level runner.Level) {
+	if level != runner.LevelMinimal {
+		return
 	}
-	if s.out, err = prepareOut(o.out); err == nil {
-		s.spec.Out = s.out.path
-	}
-	return err
-}
-
-// makeBox makes a sandbox in st, or finds the one of the key.
-func (a *app) makeBox(ctx context.Context, st *site, r *root, stages *stages) (*box, error) {
-	b, err := r.create(ctx, st.eng, st.spec)
-	if err != nil {
-		return nil, err
-	}
-	if b.Replaced {
-		a.say(fmt.Sprintf("%s: the sandbox that had the key %q was removed with its files; %s replaced it", r.o.verb, r.o.key, b.ID))
-	}
-	if st.spec.Lifetime == runner.Persistent && !b.Existing {
-		if err := a.roomFor(ctx, st.eng, b.ID); err != nil {
-			return nil, err
-		}
-	}
-	stages.add(b.Trace...)
-	a.warnMinimal(r.o.verb, b.Level)
-	if b.Existing {
-		st.undo()
-	}
-	if r.o.key != "" {
-		st.out.made = nil // the sandbox owns its directories now
-	}
-	return b, nil
+	a.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
+	fmt.Fprintln(a.stderr, "hint: demesne check shows what is missing; --require degraded refuses such a run")
 }

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/termsafe"
 	"demesne/runner"
 )
 
-// describe returns the text output of inspect.
-func describe(i *runner.Info) string {
+// describe returns the text output of inspect, for a terminal.
+func describe(i *runner.Info, on cli.Terminal) string {
 	rows := [][]string{{"sandbox", i.ID}}
 	add := func(name, value string) {
 		if value != "" {
@@ -25,7 +26,7 @@ func describe(i *runner.Info) string {
 		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
 	}
 	if i.State == runner.Paused {
-		state += "; stopped (SIGSTOP) until the next command"
+		state += "; paused (SIGSTOP) until the next command"
 	}
 	add("state", state)
 	add("created", i.Created.Local().Format(time.DateTime))
@@ -47,7 +48,7 @@ func describe(i *runner.Info) string {
 	if r := i.Result; r != nil {
 		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
 	}
-	rows, rest := describeReceipt(rows, i.Receipt)
+	rows, rest := describeReceipt(rows, i.Receipt, on)
 	return columns(rows) + rest
 }
 
@@ -59,7 +60,7 @@ func orElse(s, other string) string {
 }
 
 // describeReceipt adds the receipt's simple values to rows; it returns its tables as text.
-func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
+func describeReceipt(rows [][]string, r *runner.Receipt, on cli.Terminal) ([][]string, string) {
 	if r == nil {
 		return rows, ""
 	}
@@ -83,7 +84,7 @@ func describeReceipt(rows [][]string, r *runner.Receipt) ([][]string, string) {
 		}
 		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
 	}
-	return rows, "\nlayers\n" + findings("  ", layers) + "\nlimits\n" + findings("  ", limits)
+	return rows, "\nlayers\n" + findings("  ", layers, on) + "\nlimits\n" + findings("  ", limits, on)
 }
 
 // ranges formats an id map: "0 is 100000 (65536 of them)".
@@ -109,15 +110,29 @@ type finding struct {
 	detail, why, fix string
 }
 
+// colorOf returns the colour of a status on a terminal.
+func colorOf(s runner.Status) cli.Color {
+	switch s {
+	case runner.Held:
+		return cli.Green
+	case runner.Degraded:
+		return cli.Yellow
+	case runner.Missing:
+		return cli.Red
+	}
+	return ""
+}
+
 // findings returns a table of findings. Lines with the reason and the fix follow those that have one.
-func findings(indent string, all []finding) string {
+func findings(indent string, all []finding, on cli.Terminal) string {
 	name, status := 0, 0
 	for _, f := range all {
 		name, status = max(name, len(f.name)), max(status, len(f.status))
 	}
 	var b strings.Builder
 	for _, f := range all {
-		line := fmt.Sprintf("%s%-*s  %-*s  %s", indent, name, f.name, status, f.status, termsafe.Line(f.detail))
+		word := on.Paint(colorOf(f.status), fmt.Sprintf("%-*s", status, f.status))
+		line := fmt.Sprintf("%s%-*s  %s  %s", indent, name, f.name, word, termsafe.Line(f.detail))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if f.why != "" {
 			fmt.Fprintf(&b, "%s    why: %s\n", indent, termsafe.Line(f.why))
@@ -129,10 +144,10 @@ func findings(indent string, all []finding) string {
 	return b.String()
 }
 
-func probeTable(probes []runner.Probe) string {
+func probeTable(probes []runner.Probe, on cli.Terminal) string {
 	var all []finding
 	for _, p := range probes {
 		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})
 	}
-	return findings("", all)
+	return findings("", all, on)
 }

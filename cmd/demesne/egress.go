@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -18,27 +19,32 @@ import (
 
 func egressCommand() command {
 	return command{
-		name: "egress", usage: []string{
-			"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
-			"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
+		Command: cli.Command{
+			Name: "egress", Usage: []string{
+				"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
+				"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
+			},
+			Summary: "show and change what sandboxes may connect to",
+			About: `list prints the modes of --egress, or the rules of one mode on this machine. These include the mirrors that its tools
+are configured to use. lint reports the errors in policy files.
+
+allow and deny change the rules of a sandbox that has a network, from now on.
+
+log prints the decisions about a run or a sandbox. suggest prints the policy file that allows everything that was allowed
+there. replay reports what a policy denies of it, and exits 1 if it denies anything.`,
+			Examples: []cli.Example{
+				{Says: "list what package-managers allows here", Line: "demesne egress list package-managers"},
+				{Says: "allow one more name in a sandbox", Line: "demesne egress allow build api.example.com:443"},
+				{Says: "make a policy from a run that could reach everything", Line: "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
+				{Says: "test this policy with the log of a sandbox", Line: "demesne egress replay policy.toml build"},
+			},
+			Operand: cli.Word, Words: egressVerbs(),
 		},
-		summary: "say what sandboxes may reach, and what they did",
-		about: `list names the modes of --egress, or what one of them allows on this machine, the mirrors that
-its tools are told to use included. lint says what is wrong with policy files. allow and deny
-change what a sandbox that lives may reach from now on, if it was given any network. log shows
-the decisions about a run or sandbox; suggest makes of them the policy file that would have allowed what
-was let through; replay says what a policy would have blocked, and exits 1 if that is anything.`,
-		examples: []example{
-			{"what package-managers means here", "demesne egress list package-managers"},
-			{"a name more for one that lives", "demesne egress allow build api.example.com:443"},
-			{"a policy out of one run that had everything", "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
-			{"and what it would have blocked in another", "demesne egress replay policy.toml build"},
-		},
-		flags: jsonFlag, operand: aWord, words: egressVerbs(), run: cmdEgress,
+		flags: jsonFlag, run: cmdEgress,
 	}
 }
 
-// egressVerb is a verb of demesne egress. If run is nil, demesne-egress is executed with the same arguments;
+// egressVerb is a verb of demesne egress. If run is nil, demesne-proxy is executed with the same arguments;
 // operand logAt, a sandbox, is first replaced by its log.
 type egressVerb struct {
 	name        string
@@ -73,16 +79,16 @@ func egressVerbs() (names []string) {
 
 func cmdEgress(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs to know what to do"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
+		return 0, hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
-	if err := oneOf(args[0], egressVerbs()); err != nil {
+	if err := cli.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
 	table := egressTable()
 	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
 	rest := slices.Clone(args[1:])
 	if len(rest) < v.least || len(rest) > v.most {
-		return 0, hinted(fmt.Errorf("%s: takes other operands", v.name), "demesne egress --help shows them")
+		return 0, hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
 		return v.run(a, rest)
@@ -102,7 +108,7 @@ func (a *app) changeEgress(c runner.EgressChange) (int, error) {
 			return 0, fmt.Errorf("rule %q: %w", rule, err)
 		}
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
 }
 
 // egressLog returns the path of the log that arg names: a file, or a sandbox's log.
@@ -110,10 +116,10 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	if strings.Contains(arg, "/") || fsutil.Exists(arg) {
 		return arg, nil
 	}
-	_, err = a.with(func(ctx context.Context, eng engine) (int, error) {
+	_, err = a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, arg)
 		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
-			err = fmt.Errorf("sandbox %q: has no network, and so no log", arg)
+			err = fmt.Errorf("sandbox %q: has no network, so there is no log", arg)
 		}
 		if err == nil {
 			path = info.Spec.Egress.Log
@@ -123,13 +129,13 @@ func (a *app) egressLog(arg string) (path string, err error) {
 	return path, err
 }
 
-// becomeEgress executes demesne-egress in place of this program.
+// becomeEgress executes demesne-proxy in place of this program.
 func (a *app) becomeEgress(o *options, verb string, args []string) error {
-	path, err := client.FindProgram(egress.Program)
+	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}
-	argv := []string{egress.Program, verb}
+	argv := []string{session.EgressProgram, verb}
 	if o.json {
 		argv = append(argv, "--json")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/termsafe"
@@ -14,6 +15,7 @@ import (
 
 // Exit codes that are not the command's own.
 const (
+	exitUsage         = 2 // there is no such command
 	exitTimedOut      = 124
 	exitFailed        = 125
 	exitNotExecutable = 126
@@ -21,16 +23,9 @@ const (
 	exitSignal        = 128 // plus the signal's number
 )
 
-// problem is an error with a hint that the user can type.
-type problem struct {
-	error
-	hint string
-}
-
-func (p *problem) Unwrap() error { return p.error }
-
+// hinted adds a hint to an error: one line that the user can type.
 func hinted(err error, format string, a ...any) error {
-	return &problem{err, fmt.Sprintf(format, a...)}
+	return cli.Hinted(err, format, a...)
 }
 
 // report prints err and its hint as one line each, and returns the exit code.
@@ -38,7 +33,7 @@ func (a *app) report(verb string, err error) int {
 	code := codeOf(err)
 	text := err.Error()
 	// A missing command is the command's error, not the verb's. Shells print no verb either.
-	if verb != "" && code == exitFailed {
+	if verb != "" && (code == exitFailed || code == exitUsage) {
 		text = verb + ": " + text
 	}
 	a.say(text)
@@ -53,8 +48,12 @@ func (a *app) say(text string) { fmt.Fprintf(a.stderr, "demesne: %s\n", termsafe
 
 // codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {
+	var unknown *cli.UnknownError
 	var e *ipc.Error
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &unknown):
+		return exitUsage
+	case errors.As(err, &e):
 		switch e.Code {
 		case ipc.CodeCommandNotFound:
 			return exitNotFound
@@ -67,21 +66,20 @@ func codeOf(err error) int {
 
 // hints are the hints for runner errors that carry none.
 var hints = map[ipc.Code]string{
-	ipc.CodeNoSuchSandbox: "demesne ls lists the sandboxes there are",
-	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees one",
-	ipc.CodeDiffers:       "a flag that is left out is the sandbox's own; --replace removes the sandbox with its files and makes it anew",
-	ipc.CodeBusy:          "demesne stop ID ends its processes, and keeps its files",
-	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data, and demesne rm a sandbox's files",
-	ipc.CodeRequirement:   "demesne check names what is missing and the line that fixes it",
+	ipc.CodeNoSuchSandbox: "demesne ls lists sandboxes",
+	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees a name",
+	ipc.CodeDiffers:       "omit the flag to keep the sandbox's setting, or use --replace to remove the sandbox with its files and create a new one",
+	ipc.CodeBusy:          "demesne stop ID ends its processes and keeps its files",
+	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data; demesne rm removes sandboxes and their files",
+	ipc.CodeRequirement:   "demesne check names what is missing and how to fix it",
 }
 
 func hintOf(err error) string {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.hint
+	if h := cli.HintOf(err); h != "" {
+		return h
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
-		return "arguments, environment and the image's own are too much together: put what is long into a file, or on stdin"
+		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"
 	}
 	var e *ipc.Error
 	if !errors.As(err, &e) {
@@ -101,13 +99,13 @@ func imageHint(err error) string {
 	case errors.As(err, &f):
 		return f.Hint
 	case errors.As(err, &unknown) && unknown.Near == "":
-		return fmt.Sprintf("a word is one of those; with a tag it is an image of Docker Hub: %s:latest", unknown.Name)
+		return fmt.Sprintf("a single word is a catalogue name; for an image of Docker Hub add a tag: %s:latest", unknown.Name)
 	case errors.As(err, &unknown):
 		return ""
 	case errors.Is(err, images.ErrCorrupt):
-		return "demesne images check removes what is damaged; then pull again"
+		return "run demesne images check to remove damaged data, then pull again"
 	case errors.Is(err, images.ErrNotFound):
-		return "demesne images --all lists names that are known, and demesne pull NAME fetches one"
+		return "demesne images --all lists known names; demesne pull NAME fetches an image"
 	}
 	return ""
 }

@@ -16,7 +16,7 @@ func TestHintOf(t *testing.T) {
 		err  error
 		want string // part of the hint; empty: no hint
 	}{
-		{fmt.Errorf("send run: %w", ipc.ErrTooLong), "into a file"},
+		{fmt.Errorf("send run: %w", ipc.ErrTooLong), "in a file"},
 		{&images.UnknownError{Name: "postgres"}, "postgres:latest"},
 		{&images.UnknownError{Name: "pyhton", Near: "python"}, ""},
 		{ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox"), "demesne ls"},

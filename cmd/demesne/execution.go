@@ -7,8 +7,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
 )
@@ -16,7 +15,8 @@ import (
 // killGrace is how long a command may take to end after SIGKILL before the whole sandbox is stopped.
 const killGrace = time.Second
 
-// execution is one command of run, exec or attach, from its checks to its result.
+// execution is one command of run, exec or attach, from its checks to its result. It is the session.Streams of its
+// command.
 type execution struct {
 	app     *app
 	o       *options
@@ -27,15 +27,18 @@ type execution struct {
 	term    *terminal
 	kept    *capture // the output, if --json takes stdout
 	doc     *document
+	stdio   *stdio // nil with a terminal
 	started bool
-	ended   chan struct{} // closed when result is set
+	over    chan struct{} // closed when result is set
 	left    bool          // the caller detached and the command runs on: there is no result
 	result  *runner.Result
+
+	manifest string // path, if --manifest wrote one
 }
 
 // newExecution returns an execution after every check that needs no sandbox.
 func (a *app) newExecution(o *options, argv []string) (*execution, error) {
-	j := &execution{app: a, o: o, began: time.Now(), ended: make(chan struct{})}
+	j := &execution{app: a, o: o, began: time.Now(), over: make(chan struct{})}
 	env, err := o.environment(a.env)
 	if err != nil {
 		return nil, err
@@ -55,49 +58,65 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	return j, nil
 }
 
-// execute starts the command and waits for its end. kill is called for a command that survives SIGKILL.
-func (j *execution) execute(start func(context.Context, runner.Command) (process, []runner.Stage, error), kill func()) (err error) {
+// Open makes the pipes, or asks for a terminal.
+func (j *execution) Open(cmd *runner.Command) (err error) {
 	<-j.sig.watched
-	j.cmd.Account = j.doc != nil
-	var s *stdio
+	j.kept.hide(j.o.network.hidden())
+	cmd.Account = j.doc != nil
 	if j.o.tty {
 		size := j.term.size()
-		j.cmd.TTY = &size
-	} else if s, err = j.app.openStdio(&j.cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
-		s.share(j.app.floor, j.ended)
-	} else {
-		return fmt.Errorf("make pipes: %w", err)
+		cmd.TTY = &size
+		return nil
 	}
-	p, trace, err := start(j.sig.ctx, j.cmd)
-	if err != nil {
-		if s != nil {
-			s.close()
-		}
-		return err
+	if j.stdio, err = j.app.openStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		j.stdio.share(j.app.floor, j.over)
 	}
+	return err
+}
+
+// Abandon closes the pipes of a command that was not started.
+func (j *execution) Abandon() {
+	if j.stdio != nil {
+		j.stdio.close()
+	}
+}
+
+// Carry copies until the command ends, or until the caller detaches from its terminal. Signals go to the command; kill
+// is for one that survives SIGKILL.
+func (j *execution) Carry(_ context.Context, p session.Process, kill func()) (*runner.Result, error) {
 	j.started = true
 	j.sig.attach(p, func() {
 		select {
-		case <-j.ended:
+		case <-j.over:
 		case <-time.After(killGrace):
 			kill()
 		}
 	})
-	j.stages.add(trace...)
+	j.stages.add(p.Stages()...)
 	j.stages.executed()
 	if j.o.tty {
-		return j.overTerminal(p, nil)
+		err := j.overTerminal(p, nil)
+		return j.result, err
 	}
-	s.start()
+	j.stdio.start()
 	// Waiting does not depend on copying: a caller that does not read cannot delay the sandbox's teardown.
 	if err := j.wait(p); err != nil {
-		return err
+		return nil, err
 	}
-	return s.drain(j.patience())
+	return j.result, j.stdio.drain(j.patience())
+}
+
+// ended takes the result of a session's call.
+func (j *execution) ended(done *session.RunResult, err error) error {
+	if done != nil {
+		j.manifest = done.Manifest
+		err = errors.Join(err, done.ManifestErr)
+	}
+	return err
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.
-func (j *execution) overTerminal(p process, recent []byte) error {
+func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	defer j.term.restore()
 	if err := j.term.makeRaw(); err != nil {
 		return err
@@ -117,7 +136,7 @@ func (j *execution) overTerminal(p process, recent []byte) error {
 }
 
 // waitOrLeave waits until the command ends or the caller types the detach keys.
-func (j *execution) waitOrLeave(p process) error {
+func (j *execution) waitOrLeave(p session.Process) error {
 	if j.term.keys == nil {
 		return j.wait(p)
 	}
@@ -133,9 +152,9 @@ func (j *execution) waitOrLeave(p process) error {
 	return nil
 }
 
-func (j *execution) wait(p process) (err error) {
+func (j *execution) wait(p session.Process) (err error) {
 	j.result, err = p.Wait(context.Background())
-	close(j.ended)
+	close(j.over)
 	j.sig.release()
 	j.stages.ended()
 	return err
@@ -155,23 +174,14 @@ func (j *execution) patience() time.Duration {
 func (j *execution) finish(err error) (int, error) {
 	j.term.restore()
 	if j.left {
-		fmt.Fprintln(j.app.stderr, "\r\ndemesne: left the command running: demesne attach goes back to it")
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
 		return 0, nil
 	}
 	if code := j.sig.gaveUp(); code != 0 && !j.started {
 		return code, nil
 	}
-	if j.result != nil && j.o.verb == "run" && j.o.key == "" {
-		j.result.EgressLog = tidyLog(j.result.EgressLog)
-	}
-	manifest := ""
-	if j.result != nil && j.o.manifest {
-		var merr error
-		manifest, merr = record(j.result.Out)
-		err = errors.Join(err, merr)
-	}
 	trace := j.stages.all(j.began)
-	if werr := j.doc.write(j.result, manifest, trace, j.kept, err); err == nil {
+	if werr := j.doc.write(j.result, j.manifest, trace, j.kept, err); err == nil {
 		err = werr
 	}
 	if j.o.trace {
@@ -185,7 +195,7 @@ func (j *execution) finish(err error) (int, error) {
 	}
 	j.app.tellBlocked(j.result)
 	j.tellLearned()
-	j.leaveOutput()
+	j.tellOutput()
 	if err != nil {
 		j.app.report(j.o.verb, err)
 		if j.result.ExitCode == 0 {
@@ -198,18 +208,14 @@ func (j *execution) finish(err error) (int, error) {
 // tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
 	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
-		fmt.Fprintf(j.app.stderr, "hint: demesne egress suggest %s > policy.toml: what this run may be held to\n", termsafe.Line(j.result.EgressLog))
+		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", termsafe.Line(j.result.EgressLog))
 	}
 }
 
-// leaveOutput removes the output directory if the user did not name it, it is empty, and no output mentions its
-// path. Otherwise it prints the path of a non-empty directory, if stderr is a terminal.
-func (j *execution) leaveOutput() {
-	if j.o.verb != "run" || j.o.out != "" {
-		return
-	}
-	untold := j.o.key == "" && !j.o.json && !j.o.background && !j.o.manifest
-	if untold && unix.Rmdir(j.result.Out) == nil || !isTerminal(j.app.stderr) {
+// tellOutput prints the path of an output directory that the user did not name, if it is not empty and stderr is a
+// terminal.
+func (j *execution) tellOutput() {
+	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
 		return
 	}
 	dir, err := os.Open(j.result.Out)

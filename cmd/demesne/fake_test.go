@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
@@ -24,12 +25,12 @@ import (
 // sandbox itself.
 type bare struct{}
 
-func connectBare(context.Context, client.Options) (engine, error) { return bare{}, nil }
+func connectBare(context.Context, client.Options) (session.Engine, error) { return bare{}, nil }
 
 // fakeLevel names the variable with the isolation level that bare reports; scripts set it.
 const fakeLevel = "BARE_LEVEL"
 
-func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
+func (bare) Create(_ context.Context, s runner.Spec) (*session.Sandbox, error) {
 	if os.Getenv("BARE_CREATE") == "fail" {
 		return nil, ipc.Errorf(ipc.CodeRequirement, "create sandbox: level degraded, full was required")
 	}
@@ -51,46 +52,43 @@ func (bare) Create(_ context.Context, s runner.Spec) (*box, error) {
 	return b, nil
 }
 
-func (e bare) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*begun, error) {
+func (e bare) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*session.Sandbox, session.Process, error) {
 	b, err := e.Create(ctx, s)
 	return started(ctx, b, err, cmd)
 }
 
-func started(ctx context.Context, b *box, err error, cmd runner.Command) (*begun, error) {
+func started(ctx context.Context, b *session.Sandbox, err error, cmd runner.Command) (*session.Sandbox, session.Process, error) {
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p, trace, err := b.exec(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &begun{b, p, trace}, nil
+	p, err := b.Exec(ctx, cmd)
+	return b, p, err
 }
 
-func (bare) Open(_ context.Context, id string) (*box, error) {
+func (bare) Open(_ context.Context, id string) (*session.Sandbox, error) {
 	if id != "bare-1" {
 		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "open sandbox %q: no such sandbox", id)
 	}
 	return newBareBox(id, "/out", nil), nil
 }
 
-func (e bare) Exec(ctx context.Context, id string, cmd runner.Command) (*begun, error) {
+func (e bare) Exec(ctx context.Context, id string, cmd runner.Command) (*session.Sandbox, session.Process, error) {
 	b, err := e.Open(ctx, id)
 	return started(ctx, b, err, cmd)
 }
 
-func newBareBox(id, out string, root *runner.Rootfs) *box {
-	b := &box{Sandbox: &client.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
-	b.exec = func(_ context.Context, c runner.Command) (process, []runner.Stage, error) {
+func newBareBox(id, out string, root *runner.Rootfs) *session.Sandbox {
+	b := &session.Sandbox{Sandbox: &client.Sandbox{ID: id, Out: out, Receipt: &runner.Receipt{Version: 1}}}
+	b.Exec = func(_ context.Context, c runner.Command) (session.Process, error) {
 		if root != nil {
 			c.Env = append(slices.Clone(root.Env), append(c.Env, "IMAGE_USER="+root.User, "IMAGE_DIR="+root.Dir)...)
 			c.Dir = orElse(c.Dir, root.WorkingDir)
 		}
 		p, err := startBare(b.Sandbox, c)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return p, []runner.Stage{{Name: "exec", MS: 1}}, nil
+		return p, nil
 	}
 	return b
 }
@@ -161,6 +159,8 @@ func (bare) Check(context.Context) ([]runner.Probe, error) {
 	}
 	return probes, nil
 }
+
+func (bare) Done() <-chan struct{} { return nil }
 
 func (bare) Close() error { return nil }
 
@@ -271,6 +271,8 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	}
 	return r, nil
 }
+
+func (p *bareProcess) Stages() []runner.Stage { return []runner.Stage{{Name: "exec", MS: 1}} }
 
 func (p *bareProcess) Terminal() *os.File { return p.tty }
 

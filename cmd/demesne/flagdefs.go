@@ -1,5 +1,7 @@
 package main
 
+import "demesne/cmd/internal/cli"
+
 // The flags of each command. A group is a heading in --help.
 
 const (
@@ -8,120 +10,114 @@ const (
 	groupLimits  = "Limits"
 	groupCommand = "Command"
 	groupResult  = "Result"
-	groupGeneral = "General"
 )
 
-func sandboxFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupSandbox, long: "in", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.inputs, checkInput),
-			help: "file or directory to show, read-only, at /in/NAME (default its own name)"},
-		{group: groupSandbox, long: "socket", arg: "PATH[:NAME]", repeat: true, complete: aFile, set: list(&o.sockets, checkInput),
-			help: "unix socket of this machine that the command may connect to, at /in/NAME; whoever listens there does what it says"},
-		{group: groupSandbox, long: "out", arg: "DIR", complete: aDirectory, set: text(&o.out),
-			help: "directory to bind at /out, made if missing, for you alone (default a fresh one under $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
-		{group: groupSandbox, long: "workspace", arg: "DIR", complete: aDirectory, set: text(&o.workspace),
-			help: "directory to bind, writable, at /workspace (default a scratch one, thrown away)"},
-		{group: groupSandbox, long: "name", arg: "NAME", set: o.setName,
-			help: "name to find the sandbox by while it lives (default its id)"},
-		{group: groupSandbox, long: "require", arg: "LEVEL", complete: aWord, words: levels, set: o.setRequire,
-			help: "refuse to run with less isolation than full, degraded or minimal"},
-		{group: groupSandbox, long: "nesting", set: on(&o.nesting),
-			help: "leave out what keeps the command from making sandboxes of its own (Landlock's file rules, the masks over /proc)"},
+func sandboxFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.inputs, checkInput),
+			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
+		{Group: groupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.sockets, checkInput),
+			Help: "let the command connect to a unix socket of this machine, at /in/NAME; the server there obeys the command"},
+		{Group: groupSandbox, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.out),
+			Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
+		{Group: groupSandbox, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.workspace),
+			Help: "writable directory for /workspace (default a temporary one)"},
+		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
+			Help: "name of the sandbox, for other commands (default its id)"},
+		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Complete: cli.Word, Words: levels, Set: o.setRequire,
+			Help: "refuse to run with less isolation: full, degraded or minimal"},
+		{Group: groupSandbox, Long: "nesting", Set: cli.On(&o.nesting),
+			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
 	}
 }
 
-func limitFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupLimits, long: "memory", arg: "SIZE", set: sizeFlag(&o.limits.Memory, leastMemory),
-			help: "memory, such as 512m or 2g, or none (default half of the machine's)"},
-		{group: groupLimits, long: "cpus", arg: "N", set: cpusFlag(&o.limits.CPUs),
-			help: "processors' worth of time, such as 0.5 or 2, or none (default none)"},
-		{group: groupLimits, long: "pids", arg: "N", set: pidsFlag(&o.limits.PIDs),
-			help: "processes and threads, or none (default 512)"},
-		{group: groupLimits, long: "disk", arg: "SIZE", set: sizeFlag(&o.limits.Disk, leastDisk),
-			help: "what may be written to /, /out and /workspace each, or none (default 2g)"},
+func limitFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupLimits, Long: "memory", Arg: "SIZE", Set: cli.Size(&o.limits.Memory, leastMemory),
+			Help: "memory limit, such as 512m or 2g, or none (default half of the machine's)"},
+		{Group: groupLimits, Long: "cpus", Arg: "N", Set: cpusFlag(&o.limits.CPUs),
+			Help: "limit of processor time, in processors: 0.5, 2, or none (default none)"},
+		{Group: groupLimits, Long: "pids", Arg: "N", Set: pidsFlag(&o.limits.PIDs),
+			Help: "limit of processes and threads, or none (default 512)"},
+		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
+			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
 	}
 }
 
-func commandFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupCommand, short: 'c', arg: "TEXT", set: o.setShell,
-			help: "run /bin/sh -c TEXT; the arguments that follow are its $0, $1, …"},
-		{group: groupCommand, long: "interactive", short: 'i', set: on(&o.interactive),
-			help: "pass stdin on (without it the command reads /dev/null)"},
-		{group: groupCommand, long: "tty", short: 't', set: on(&o.tty),
-			help: "give the command a terminal, made inside; from a terminal this passes stdin on too"},
-		{group: groupCommand, long: "env", arg: "NAME[=VALUE]", repeat: true, set: list(&o.env, checkEnv),
-			help: "set a variable; a NAME alone takes its value from here"},
-		{group: groupCommand, long: "workdir", arg: "PATH", set: o.setWorkdir,
-			help: "directory inside to start in (default the image's, or /workspace)"},
-		{group: groupCommand, long: "user", arg: "UID[:GID]", set: o.setUser,
-			help: "who to be inside, in numbers; GID is UID's unless given (default 0:0, or the image's user); at run and create --image also NAME[:GROUP], looked up in the image"},
-		{group: groupCommand, long: "timeout", arg: "DURATION", set: durationFlag(&o.timeout),
-			help: "end the command after 30s, 5m, 1h30m; a bare number is seconds (default never)"},
+func commandFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupCommand, Short: 'c', Arg: "TEXT", Set: o.setShell,
+			Help: "run /bin/sh -c TEXT; the following arguments are $0, $1, …"},
+		{Group: groupCommand, Long: "interactive", Short: 'i', Set: cli.On(&o.interactive),
+			Help: "forward stdin (default /dev/null)"},
+		{Group: groupCommand, Long: "tty", Short: 't', Set: cli.On(&o.tty),
+			Help: "run on a new terminal inside; if stdin is a terminal, forward it too"},
+		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
+			Help: "set a variable; NAME alone takes the value from this environment"},
+		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir,
+			Help: "directory in the sandbox to start in (default the image's, or /workspace)"},
+		{Group: groupCommand, Long: "user", Arg: "UID[:GID]", Set: o.setUser,
+			Help: "numeric user and group in the sandbox; GID defaults to UID (default 0:0, or the image's user); with --image, run and create also take NAME[:GROUP]"},
+		{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
+			Help: "end the command after this time: 30s, 5m, 1h30m, or seconds (default never)"},
 	}
 }
 
-func resultFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupResult, long: "json", arg: "FILE", optional: true, complete: aFile, set: o.setJSON,
-			help: "print result and receipt as JSON instead of the command's output, of which it has the last MiB; with =FILE (or =/dev/fd/3) write it there and stream as usual"},
-		{group: groupResult, long: "trace", set: on(&o.trace),
-			help: "print on stderr how long each stage took"},
+func resultFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupResult, Long: "json", Arg: "FILE", Optional: true, Complete: cli.File, Set: o.setJSON,
+			Help: "print result and receipt as JSON, with the last MiB of output, instead of streaming; =FILE (or =/dev/fd/3) writes it there and streams as usual"},
+		{Group: groupResult, Long: "trace", Set: cli.On(&o.trace),
+			Help: "print the duration of each stage on stderr"},
 	}
 }
 
-func runFlags(o *options) flagSet {
-	return join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
-		keyFlag(o, "run in the sandbox of this key, which stays: as with create"), replaceFlag(o), queueFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
+func runFlags(o *options) cli.Flags {
+	return cli.Join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
+		keyFlag(o, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(o), queueFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
 }
 
-func manifestFlag(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "manifest", set: on(&o.manifest),
-		help: "write down the SHA-256 of each file that is left in /out, beside that directory: see verify"}}
+func manifestFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "manifest", Set: cli.On(&o.manifest),
+		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
 }
 
-func backgroundFlag(o *options) flagSet {
-	return flagSet{{group: groupCommand, long: "background", set: on(&o.background),
-		help: "leave it to a process of its own, and print the id of a job: see wait, logs, jobs and cancel"}}
+func backgroundFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupCommand, Long: "background", Set: cli.On(&o.background),
+		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
 }
 
-func createFlags(o *options) flagSet {
-	user := *commandFlags(o).find(func(f *flagDef) bool { return f.long == "user" })
-	user.group = groupSandbox
-	trace := *resultFlags(o).find(func(f *flagDef) bool { return f.long == "trace" })
-	return join(rootFlags(o), sandboxFlags(o), flagSet{user}, keyFlag(o, "the sandbox that was made with this key, if there is one; flags that are left out are the sandbox's own, and one that differs is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), flagSet{trace})
+func createFlags(o *options) cli.Flags {
+	user := *commandFlags(o).Long("user")
+	user.Group = groupSandbox
+	trace := *resultFlags(o).Long("trace")
+	return cli.Join(rootFlags(o), sandboxFlags(o), cli.Flags{user}, keyFlag(o, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), cli.Flags{trace})
 }
 
-func shareFlag(o *options) flagSet {
-	return flagSet{{group: groupSandbox, long: "share", arg: "DOOR", complete: aWord, words: shares, set: o.setShare,
-		help: "let models use it by its id or name: mcp is all MCP servers of this user (default the command line alone)"}}
+func shareFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Complete: cli.Word, Words: shares, Set: o.setShare,
+		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
-func execFlags(o *options) flagSet {
-	return join(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "instead of ID: the sandbox that was made with this key"), secretFlags(&o.network), resultFlags(o))
+func execFlags(o *options) cli.Flags {
+	return cli.Join(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(o))
 }
 
-func jsonFlag(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "json", set: on(&o.json), help: "print JSON"}}
+func jsonFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "json", Set: cli.On(&o.json), Help: "print JSON"}}
 }
 
-func lsFlags(o *options) flagSet {
-	return join(jsonFlag(o), flagSet{{group: groupResult, long: "quiet", short: 'q', set: on(&o.quiet),
-		help: "print the ids alone"}})
+func lsFlags(o *options) cli.Flags {
+	return cli.Join(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
+		Help: "print only the ids"}})
 }
 
-func helpFlags(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "markdown", set: on(&o.markdown),
-		help: "print the reference of all commands in Markdown"}}
-}
-
-func noFlags(*options) flagSet { return nil }
-
-func join(sets ...flagSet) flagSet {
-	var all flagSet
-	for _, s := range sets {
-		all = append(all, s...)
+func helpFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupResult, Long: "markdown", Set: cli.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
+		{Group: groupResult, Long: "man", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.man),
+			Help: "write the manual pages into a directory"},
 	}
-	return all
 }
+
+func noFlags(*options) cli.Flags { return nil }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
 )
@@ -15,43 +17,54 @@ import (
 func forkCommands() []command {
 	return []command{
 		{
-			name: "fork", usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, summary: "make a sandbox of another one's files",
-			about: `Makes a sandbox that starts with the files of another one, or of a snapshot, and prints its id. It
-shares them, so their size does not matter; what either writes from then on is its own. Processes are not forked.
-Of a sandbox that has processes, or a network, what it wrote since a fork without any is copied, file for file, where the
-file system shares contents (btrfs, xfs) without those. It goes on meanwhile, and then holds still while what it changed
-since is copied again; stderr says for how long. demesne stop before spares the copy.
-A fork publishes the ports it is given here, and none of the other's; stderr names those it goes without.`,
-			examples: []example{{"to try something", "demesne fork --name try build; demesne exec try -- make"}},
-			flags:    forkFlags, operand: aSandbox, run: cmdFork,
+			Command: cli.Command{
+				Name: "fork", Usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, Summary: "make a sandbox from the files of another",
+				About: `Makes a sandbox that starts with the files of another sandbox or of a snapshot, and prints its id. The two share these
+files until one of them writes. Processes are not forked.
+
+If the other sandbox has processes or a network, demesne copies what it wrote since it was last forked without any. On
+btrfs and xfs the copies share contents. The sandbox continues during the copy, and then pauses while the latest changes
+are copied; stderr reports for how long. demesne stop before the fork avoids the copy.
+
+A fork publishes only the ports that --publish gives. stderr names the ports of the other sandbox.`,
+				Examples: []cli.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
+				Operand:  cli.Sandbox,
+			},
+			flags: forkFlags, run: cmdFork,
 		},
 		{
-			name: "snapshot", usage: []string{"[--name NAME] ID"}, summary: "keep a sandbox's files as they are",
-			about: `Keeps the files of a sandbox as they are, to fork from, and prints an id. A snapshot does not
-expire; demesne rm removes it. A sandbox that has processes is copied, as by fork.`,
-			examples: []example{{"before a change, and back to it", "demesne snapshot --name before build; demesne fork --name again before"}},
-			flags:    snapshotFlags, operand: aSandbox, run: cmdSnapshot,
+			Command: cli.Command{
+				Name: "snapshot", Usage: []string{"[--name NAME] ID"}, Summary: "save the files of a sandbox",
+				About: `Saves the files of a sandbox, so that demesne fork can start from them, and prints the id of the snapshot. A snapshot does
+not expire; demesne rm removes it. The files of a sandbox with processes are copied, as in demesne fork.`,
+				Examples: []cli.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
+				Operand:  cli.Sandbox,
+			},
+			flags: snapshotFlags, run: cmdSnapshot,
 		},
 		{
-			name: "diff", usage: []string{"[--json] ID"}, summary: "tell what a sandbox changed",
-			about: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image, and
-marks those that programs of this machine would execute if they were taken there: git hooks, files that
-shells read, package scripts. What it wrote to /out or a --workspace is not among them.`,
-			examples: []example{{"for reading", "demesne diff build"}},
-			flags:    jsonFlag, operand: aSandbox, run: cmdDiff,
+			Command: cli.Command{
+				Name: "diff", Usage: []string{"[--json] ID"}, Summary: "list the files that a sandbox changed",
+				About: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image. It marks files that
+programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
+/out and in a --workspace are not listed.`,
+				Examples: []cli.Example{{Says: "list the changes", Line: "demesne diff build"}},
+				Operand:  cli.Sandbox,
+			},
+			flags: jsonFlag, run: cmdDiff,
 		},
 		commitCommand(),
 	}
 }
 
-func snapshotFlags(o *options) flagSet {
-	return flagSet{*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "name" })}
+func snapshotFlags(o *options) cli.Flags {
+	return cli.Flags{*sandboxFlags(o).Long("name")}
 }
 
-func forkFlags(o *options) flagSet {
-	return join(snapshotFlags(o), flagSet{
-		*sandboxFlags(o).find(func(f *flagDef) bool { return f.long == "out" }),
-		*networkFlags(&o.network).find(func(f *flagDef) bool { return f.long == "publish" }),
+func forkFlags(o *options) cli.Flags {
+	return cli.Join(snapshotFlags(o), cli.Flags{
+		*sandboxFlags(o).Long("out"),
+		*networkFlags(&o.network).Long("publish"),
 	})
 }
 
@@ -59,7 +72,7 @@ func forkFlags(o *options) flagSet {
 func oneSandbox(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
-		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}
@@ -71,20 +84,12 @@ func cmdFork(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
-		out, err := prepareOut(o.out)
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
 		if err != nil {
 			return 0, err
 		}
-		f, err := eng.Fork(ctx, from, o.name, out.path, o.network.publish...)
-		if err == nil {
-			err = a.roomFor(ctx, eng, f.ID)
-		}
-		if err != nil {
-			out.undo()
-			return 0, err
-		}
-		return a.tellForked(ctx, eng, "fork", f)
+		return a.tellForked(ctx, s, "fork", f)
 	})
 }
 
@@ -93,12 +98,13 @@ func cmdSnapshot(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
-		f, err := eng.Snapshot(ctx, from, o.name)
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		var f runner.Forked
+		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
 		if err != nil {
 			return 0, err
 		}
-		return a.tellForked(ctx, eng, "snapshot", f)
+		return a.tellForked(ctx, s, "snapshot", f)
 	})
 }
 
@@ -107,16 +113,16 @@ const tellStill = 20 * time.Millisecond
 
 // tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
 // last: the runner removes a fork whose id was never acknowledged.
-func (a *app) tellForked(ctx context.Context, eng engine, verb string, f runner.Forked) (int, error) {
+func (a *app) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it held still for %v", verb, formatBytes(f.Copied), still))
+		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
-		a.say(verb + ": ports that are not published: " + listenersText(f.Unpublished) + "; --publish gives a fork its own")
+		a.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
 	}
 	code, err := a.print(f.ID + "\n")
 	if code == 0 && err == nil {
-		eng.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
+		s.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
 	}
 	return code, err
 }
@@ -135,7 +141,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)
 		if err != nil {
 			return 0, err

@@ -3,138 +3,78 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"strings"
+	"os"
+	"path/filepath"
 
-	"demesne/cmd/internal/version"
+	"demesne/cmd/internal/cli"
 )
 
-const helpWidth = 90
+const programName = "demesne"
 
-// overview returns the help of demesne itself.
-func overview() string {
-	var b strings.Builder
-	b.WriteString("Usage: demesne COMMAND [flags] [ARG…]\n\nRuns untrusted commands in rootless sandboxes.\n\nCommands:\n")
+// program returns the tables of all commands, for help. Their flags set nothing.
+func program() *cli.Program {
+	p := &cli.Program{
+		Name:    programName,
+		Summary: "run untrusted commands in rootless sandboxes",
+		About: `Runs untrusted commands in rootless sandboxes, without a daemon. A one-shot sandbox exists for one command. A
+persistent sandbox exists until it is removed.`,
+		Start: []cli.Example{
+			{Line: "demesne run -- CMD", Says: "run a command in a one-shot sandbox"},
+			{Line: "demesne run -it -- bash", Says: "get a shell in one"},
+			{Line: "demesne run --in FILE -- CMD", Says: "show CMD a file, at /in"},
+			{Line: "demesne run --out DIR -- CMD", Says: "keep the files that CMD writes to /out"},
+			{Line: "demesne run --image python -- CMD", Says: "run on an image"},
+			{Line: "demesne run --allow-domain NAME …", Says: "allow connections to a host"},
+			{Line: "demesne create --name build", Says: "make a persistent sandbox"},
+			{Line: "demesne exec build -- CMD", Says: "run a command in it"},
+			{Line: "demesne stop build", Says: "end its processes, and keep its files"},
+			{Line: "demesne rm build", Says: "remove it"},
+			{Line: "demesne mcp install CLIENT", Says: "give an agent sandboxes"},
+			{Line: "demesne check", Says: "report what this machine supports"},
+		},
+		Topics: []cli.Topic{exitCodes(), environment()},
+	}
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-12s%s\n", c.name, c.summary)
+		p.Commands = append(p.Commands, *c.bound(&options{}))
 	}
-	b.WriteString("\nExamples:\n  demesne run -- sh -c 'id; echo hello > /out/greeting.txt'\n  demesne check\n")
-	b.WriteString("\ndemesne COMMAND --help explains a command.\n")
-	return b.String()
+	return p
 }
 
-// help returns the text of demesne COMMAND --help.
-func (c *command) help() string {
-	var b strings.Builder
-	b.WriteString(c.usageLines("Usage: ", "       "))
-	fmt.Fprintf(&b, "\n%s\n", c.about)
-	group := ""
-	for _, f := range c.table(&options{}) {
-		if f.group != group {
-			group = f.group
-			fmt.Fprintf(&b, "\n%s:\n", group)
-		}
-		b.WriteString(f.usage())
+func exitCodes() cli.Topic {
+	return cli.Topic{
+		Name: "exit-codes", Section: "EXIT STATUS", Summary: "what the exit codes mean",
+		Text: "run and exec exit with the code of the command. Other commands exit with 0. These codes are demesne's:",
+		Entries: []cli.Entry{
+			{Name: "1", Text: "the answer of check, images check, manifest verify or egress is that something is wrong"},
+			{Name: "2", Text: "demesne has no such command"},
+			{Name: "124", Text: "the command exceeded --timeout"},
+			{Name: "125", Text: "demesne failed; stderr has the reason"},
+			{Name: "126", Text: "the command exists but cannot be executed"},
+			{Name: "127", Text: "the command was not found"},
+			{Name: "128+n", Text: "signal n ended the command; 137 can also mean a limit, which stderr names"},
+		},
 	}
-	b.WriteString("\nExamples:\n")
-	for _, e := range c.examples {
-		fmt.Fprintf(&b, "  # %s\n  %s\n", e.says, e.line)
-	}
-	return b.String()
 }
 
-func (c *command) usageLines(first, rest string) string {
-	var b strings.Builder
-	usage := c.usage
-	if len(usage) == 0 {
-		usage = []string{""}
+func environment() cli.Topic {
+	return cli.Topic{
+		Name: "environment", Section: "ENVIRONMENT", Summary: "the variables that demesne reads",
+		Text: "demesne has no configuration file. It reads these variables. demesne-mcp(1) has those of the MCP server.",
+		Entries: []cli.Entry{
+			{Name: "DEMESNE_DEFAULT_IMAGE", Text: "image of runs without --image (default host)"},
+			{Name: "DEMESNE_OUTPUT_ROOT", Text: "directory for the /out of runs without --out (default ~/.demesne/out)"},
+			{Name: "DEMESNE_SANDBOX_ROOT", Text: "directory for the files of persistent sandboxes (default ~/.demesne/sandboxes, for root /var/lib/demesne/sandboxes)"},
+			{Name: "DEMESNE_IMAGE_STORE", Text: "directory for images (default ~/.demesne/images, for root /var/lib/demesne/images)"},
+			{Name: "DEMESNE_LIBEXEC", Text: "directory of demesne's other programs (default the directory of demesne)"},
+			{Name: "DEMESNE_LINGER", Text: "how long a runner lingers after its last sandbox, from 0 to 1h (default 10s)"},
+			{Name: "DEMESNE_POOL_SIZE", Text: "how many sandboxes a runner prepares in advance, from 0 to 16 (default 4)"},
+			{Name: "DEMESNE_MAX_SANDBOXES", Text: "how many persistent sandboxes a user can have (default 64)"},
+			{Name: "DEMESNE_MAX_JOBS", Text: "how many background jobs run at once (default 64)"},
+			{Name: "DEMESNE_MAX_TOTAL_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the sum of a limit over all running sandboxes of a user (default none)"},
+			{Name: "DEMESNE_MAX_COPY_BYTES, DEMESNE_MAX_COPY_FILES", Text: "limits of one copy (default 64g and 1048576)"},
+			{Name: "NO_COLOR", Text: "if it is not empty, nothing is printed in colour"},
+		},
 	}
-	for _, u := range usage {
-		b.WriteString(strings.TrimRight(first+"demesne "+c.name+" "+u, " ") + "\n")
-		first = rest
-	}
-	return b.String()
-}
-
-// usage returns the flag's lines in --help.
-func (f *flagDef) usage() string {
-	const indent = 28
-	head := "  " + f.spelling()
-	lines := wrap(f.describe(), helpWidth-indent)
-	var b strings.Builder
-	if len(head) > indent-2 {
-		b.WriteString(head + "\n")
-		head = ""
-	}
-	for _, l := range lines {
-		fmt.Fprintf(&b, "%-*s%s\n", indent, head, l)
-		head = ""
-	}
-	return b.String()
-}
-
-// spelling returns every way to write the flag: "-t, --tty", "--json[=FILE]".
-func (f *flagDef) spelling() string {
-	s := "    "
-	if f.short != 0 {
-		s = "-" + string(f.short)
-		if f.long != "" {
-			s += ", "
-		}
-	}
-	if f.long != "" {
-		s += "--" + f.long
-	}
-	switch {
-	case f.optional:
-		s += "[=" + f.arg + "]"
-	case f.arg != "":
-		s += " " + f.arg
-	}
-	return s
-}
-
-func (f *flagDef) describe() string {
-	if f.repeat {
-		return f.help + "; repeatable"
-	}
-	return f.help
-}
-
-// wrap breaks text into lines of at most width characters, at spaces only.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
-}
-
-// markdown returns the reference of all commands.
-func markdown() string {
-	var b strings.Builder
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "## demesne %s\n\n", c.name)
-		fmt.Fprintf(&b, "```\n%s```\n\n%s\n\n", c.usageLines("", ""), c.about)
-		b.WriteString("| flag | |\n|---|---|\n")
-		for _, f := range c.table(&options{}) {
-			cell := strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(f.describe())
-			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.TrimSpace(f.spelling()), cell)
-		}
-		b.WriteString("\n```sh\n")
-		for _, e := range c.examples {
-			fmt.Fprintf(&b, "%s  # %s\n", e.line, e.says)
-		}
-		b.WriteString("```\n\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
 func cmdHelp(a *app, o *options, args []string) (int, error) {
@@ -142,22 +82,48 @@ func cmdHelp(a *app, o *options, args []string) (int, error) {
 	case len(args) > 1:
 		return 0, errors.New("more than one command given")
 	case o.markdown:
-		return a.print(markdown())
+		return a.print(program().Markdown())
+	case o.man != "":
+		return 0, writeManual(o.man)
 	case len(args) == 0:
-		return a.print(overview())
+		return a.print(program().Listing())
 	}
-	c, err := lookup(args[0])
+	text, err := program().Explain(args[0])
 	if err != nil {
 		return 0, err
 	}
-	return a.print(c.help())
+	return a.print(text)
+}
+
+// writeManual writes the manual pages. That of demesne mcp is also that of the program demesne-mcp.
+func writeManual(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write manual pages: %w", err)
+	}
+	for _, p := range program().Manual() {
+		if err := os.WriteFile(filepath.Join(dir, p.File), []byte(p.Text), 0o644); err != nil {
+			return fmt.Errorf("write manual pages: %w", err)
+		}
+	}
+	return nil
 }
 
 func cmdVersion(a *app, _ *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.print(fmt.Sprintf("demesne %s (%s, %s/%s)\n", version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	return a.print(cli.VersionLine(programName))
+}
+
+func cmdCompletion(a *app, _ *options, args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
+	}
+	text, err := program().Completion(args[0])
+	if err != nil {
+		return 0, err
+	}
+	return a.print(text)
 }
 
 // print writes an answer to stdout.

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 )
 
 func cmdImport(a *app, o *options, args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, hinted(errors.New("needs a tar or directory, and a name"), "demesne import rootfs.tar base")
+		return 0, hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
 	src, err := os.Stat(args[0])
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *app) writeImage(o *options, args []string, verb string, write func(cont
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		p := a.newProgress(o, fmt.Sprintf("%s %q", verb, ref.Given))
 		defer p.done()
-		fill := func(to *os.File) error { return base.Named(ref, write(ctx, c, ref, to, p)) }
+		fill := func(to *os.File) error { return session.NamedImage(ref, write(ctx, c, ref, to, p)) }
 		if toStdout {
 			return 0, fill(a.stdout)
 		}

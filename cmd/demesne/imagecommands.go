@@ -1,5 +1,7 @@
 package main
 
+import "demesne/cmd/internal/cli"
+
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
 	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand(), gcCommand()}
@@ -7,106 +9,130 @@ func imageCommands() []command {
 
 func pullCommand() command {
 	return command{
-		name: "pull", usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, summary: "fetch images",
-		about: `Asks the registry what NAME is now, fetches what of it is not here yet, and unpacks it, so
-that a run need not. NAME is a word of the catalogue (demesne images --all), a reference such as
-debian:12 or ghcr.io/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE.
-Prints each image as its name and digest. Mirrors, credentials and certificates are where
-podman, skopeo and docker keep them.`,
-		examples: []example{
-			{"one of the catalogue", "demesne pull python"},
-			{"exactly this one, for a script", "demesne pull -q ghcr.io/o/n@sha256:4bcf…"},
-			{"from a directory in OCI layout", "demesne pull oci:layout:v1"},
+		Command: cli.Command{
+			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, Summary: "pull images",
+			About: `Asks the registry for each image, downloads the missing layers, and unpacks them, so that a run does not have to. It
+prints each image as its name and digest.
+
+NAME is a word of the catalogue (demesne images --all), a reference such as debian:12 or
+registry.example/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE. Mirrors, credentials and
+certificates come from the files of podman, skopeo and docker.`,
+			Examples: []cli.Example{
+				{Says: "pull an image of the catalogue", Line: "demesne pull python"},
+				{Says: "pull one exact image in a script", Line: "demesne pull -q registry.example/o/n@sha256:4bcf…"},
+				{Says: "pull from a directory in OCI layout", Line: "demesne pull oci:layout:v1"},
+			},
+			Operand: cli.Image,
 		},
-		flags: pullFlags, operand: anImage, run: cmdPull,
+		flags: pullFlags, run: cmdPull,
 	}
 }
 
 func imagesCommand() command {
 	return command{
-		name: "images", usage: []string{"[--all] [--json | -q]", "verify [--json]"}, summary: "list images, or verify them",
-		about: `Lists the images that are here: their size as they were fetched, how much of that other
-images have too, what their layers take unpacked, and when a sandbox last began on them. demesne images check reads every byte of them instead,
-compares it with its digest, removes what is not what it should be, and exits 1 if there was any;
-the next pull or run of such an image fetches it anew.`,
-		examples: []example{
-			{"what is here", "demesne images"},
-			{"and what the catalogue has besides", "demesne images --all"},
-			{"after a disk went bad", "demesne images check"},
+		Command: cli.Command{
+			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--json]"}, Summary: "list images, or check their contents",
+			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
+use by a sandbox.
+
+demesne images check reads all contents instead, and compares them with their digests. It removes what does not match,
+and exits 1 if there was any. The next pull or run of such an image downloads it again.`,
+			Examples: []cli.Example{
+				{Says: "list local images", Line: "demesne images"},
+				{Says: "list the catalogue too", Line: "demesne images --all"},
+				{Says: "check after a disk error", Line: "demesne images check"},
+			},
+			Operand: cli.Word, Words: []string{"check"},
 		},
-		flags: imagesFlags, operand: aWord, words: []string{"check"}, run: cmdImages,
+		flags: imagesFlags, run: cmdImages,
 	}
 }
 
 func rmiCommand() command {
 	return command{
-		name: "rmi", usage: []string{"[--force] NAME…"}, summary: "remove images",
-		about: `Removes names of images, and with its last name the image. A digest, or the first twelve
-digits of one, removes all names of it. An image that a sandbox runs on is not removed unless
---force says so, and then only its names: the sandbox keeps its files.`,
-		examples: []example{
-			{"one", "demesne rmi python"},
-			{"by its digest", "demesne rmi 4bcf01b2c3d4"},
+		Command: cli.Command{
+			Name: "rmi", Usage: []string{"[--force] NAME…"}, Summary: "remove images",
+			About: `Removes names of images. An image is removed with its last name. A digest, or its first twelve digits, removes all names
+of the image. An image that a sandbox uses is kept, unless --force is given. Even then only its names are removed, and
+the sandbox keeps its files.`,
+			Examples: []cli.Example{
+				{Says: "remove one image", Line: "demesne rmi python"},
+				{Says: "remove by digest", Line: "demesne rmi 4bcf01b2c3d4"},
+			},
+			Operand: cli.Image,
 		},
-		flags: rmiFlags, operand: anImage, run: cmdRmi,
+		flags: rmiFlags, run: cmdRmi,
 	}
 }
 
 func importCommand() command {
 	return command{
-		name: "import", usage: []string{"TAR|DIR NAME"}, summary: "make an image of a directory or an archive",
-		about: `Makes an image of one layer out of a root filesystem: a directory, or a tar of one (gzip and
-zstd are seen). A tar that podman save, docker save or demesne save wrote becomes the image it is.
-NAME is what to call it, such as local/base or local/base:2; of a bare word, :latest is meant.`,
-		examples: []example{
-			{"what debootstrap, mmdebstrap or buildroot made", "demesne import rootfs.tar local/base"},
-			{"from another machine", "podman save app | gzip > app.tgz; demesne import app.tgz local/app"},
+		Command: cli.Command{
+			Name: "import", Usage: []string{"TAR|DIR NAME"}, Summary: "make an image from a directory or an archive",
+			About: `Makes an image of one layer from a root filesystem: a directory, or a tar of one, also compressed with gzip or zstd. A tar
+that podman save, docker save or demesne save wrote becomes the same image again.
+
+NAME is the name of the new image, such as local/base or local/base:2. The default tag is latest.`,
+			Examples: []cli.Example{
+				{Says: "import the result of debootstrap, mmdebstrap or buildroot", Line: "demesne import rootfs.tar local/base"},
+				{Says: "import an image from podman", Line: "podman save app | gzip > app.tgz; demesne import app.tgz local/app"},
+			},
+			Operand: cli.File,
 		},
-		flags: importFlags, operand: aFile, run: cmdImport,
+		flags: importFlags, run: cmdImport,
 	}
 }
 
 func exportCommand() command {
 	return command{
-		name: "export", usage: []string{"[-o FILE] NAME"}, summary: "write an image's files as one tar",
-		about: `Writes the root filesystem of an image as a tar, its layers put together, to stdout or FILE.
-The configuration is not in it: demesne save keeps that.`,
-		examples: []example{
-			{"to a file", "demesne export -o base.tar local/base"},
-			{"one file of it", "demesne export debian | tar -xO etc/os-release"},
+		Command: cli.Command{
+			Name: "export", Usage: []string{"[-o FILE] NAME"}, Summary: "write the root filesystem of an image as a tar",
+			About: `Writes the root filesystem of an image as one tar, with its layers merged, to stdout or to FILE. The image's configuration
+is not included; demesne save keeps it.`,
+			Examples: []cli.Example{
+				{Says: "write a file", Line: "demesne export -o base.tar local/base"},
+				{Says: "print one file of an image", Line: "demesne export debian | tar -xO etc/os-release"},
+			},
+			Operand: cli.Image,
 		},
-		flags: exportFlags, operand: anImage, run: cmdExport,
+		flags: exportFlags, run: cmdExport,
 	}
 }
 
 func saveCommand() command {
 	return command{
-		name: "save", usage: []string{"[--format oci|docker] -o FILE NAME"}, summary: "write an image as an archive",
-		about: `Writes an image, layers and configuration as they are, into one file that demesne import,
-podman load and skopeo read (with --format docker, docker load as well).`,
-		examples: []example{
-			{"for another machine", "demesne save -o app.tar local/app"},
-			{"for docker load", "demesne save --format docker -o app.tar local/app"},
+		Command: cli.Command{
+			Name: "save", Usage: []string{"[--format oci|docker] -o FILE NAME"}, Summary: "write an image as an archive",
+			About: `Writes an image, with its layers and configuration, into one file. demesne import, podman load and skopeo read it. With
+--format docker, docker load reads it too.`,
+			Examples: []cli.Example{
+				{Says: "write an archive for another machine", Line: "demesne save -o app.tar local/app"},
+				{Says: "write an archive for docker load", Line: "demesne save --format docker -o app.tar local/app"},
+			},
+			Operand: cli.Image,
 		},
-		flags: saveFlags, operand: anImage, run: cmdSave,
+		flags: saveFlags, run: cmdSave,
 	}
 }
 
 func gcCommand() command {
 	return command{
-		name: "gc", usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"}, summary: "free disk space",
-		about: `Removes what no image here needs: blobs, unpacked layers, downloads given up. With --all or
---older-than it removes images first. Jobs that ended a week ago are forgotten, and so are
-logs of decisions about the network that nobody added to for as long, and the manifests of
-outputs that are gone. Nothing is removed that a sandbox uses, that is being pulled, or that
-another user's demesne keeps. With --outputs it removes output directories instead: those that are empty, and with
---older-than those that did not change for so long. One that a sandbox, a run or a job uses stays.`,
-		examples: []example{
-			{"leftovers only", "demesne gc"},
-			{"and images no sandbox began on for a week", "demesne gc --older-than 168h"},
-			{"and every image that is not in use", "demesne gc --all"},
-			{"outputs of runs a week ago", "demesne gc --outputs --older-than 168h"},
-			{"end the runner now that waits for the next command (see DEMESNE_LINGER)", "demesne gc --runner"},
+		Command: cli.Command{
+			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
+			Summary: "remove unused data",
+			About: `Removes data that no image needs: blobs, unpacked layers, abandoned downloads. --all and --older-than remove images
+first. It also removes jobs a week after their end, network logs that did not change for a week, and manifests
+without an output directory. It keeps everything that a sandbox, a pull or another user's demesne uses.
+
+With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
+long. It keeps directories that a sandbox, a run or a job uses.`,
+			Examples: []cli.Example{
+				{Says: "remove unused data, and keep all images", Line: "demesne gc"},
+				{Says: "remove images that no sandbox used for a week", Line: "demesne gc --older-than 168h"},
+				{Says: "remove all unused images", Line: "demesne gc --all"},
+				{Says: "remove outputs that did not change for a week", Line: "demesne gc --outputs --older-than 168h"},
+				{Says: "end a lingering runner now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
+			},
 		},
 		flags: gcFlags, run: cmdGC,
 	}

@@ -1,65 +1,67 @@
 package main
 
+import "demesne/cmd/internal/cli"
+
 // The flags of the commands about images.
 
 // rootFlags returns the image flags of run and create.
-func rootFlags(o *options) flagSet {
-	return flagSet{
-		{group: groupSandbox, long: "image", arg: "NAME", complete: anImage, set: o.setImage,
-			help: "root filesystem to run on: host (this machine's own /usr, read-only), a name that demesne images --all lists, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{group: groupSandbox, long: "pull", arg: "WHEN", complete: aWord, words: pullPolicies, set: o.setPull,
-			help: "ask the registry for the image: missing, always or never (default missing)"},
+func rootFlags(o *options) cli.Flags {
+	return cli.Flags{
+		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
+			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Complete: cli.Word, Words: pullPolicies, Set: o.setPull,
+			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
 
-func entrypointFlag(o *options) flagSet {
-	return flagSet{{group: groupCommand, long: "entrypoint", arg: "PROGRAM", set: o.setEntrypoint,
-		help: "program to start in place of the image's entrypoint and command; empty for neither"}}
+func entrypointFlag(o *options) cli.Flags {
+	return cli.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
+		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
 }
 
-func quietFlag(o *options, what string) flagSet {
-	return flagSet{{group: groupResult, long: "quiet", short: 'q', set: on(&o.quiet), help: what}}
+func quietFlag(o *options, what string) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet), Help: what}}
 }
 
-func pullFlags(o *options) flagSet {
-	return join(flagSet{{group: groupGeneral, long: "platform", arg: "OS/ARCH", set: text(&o.platform),
-		help: "whose image to take where there are several, such as linux/arm64 (default this machine's)"}},
-		jsonFlag(o), quietFlag(o, "print the digests alone, and no progress"))
+func pullFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
+		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
+		jsonFlag(o), quietFlag(o, "print only the digests, and no progress"))
 }
 
-func imagesFlags(o *options) flagSet {
-	return join(flagSet{{group: groupResult, long: "all", short: 'a', set: on(&o.all),
-		help: "list the catalogue's names too that are not pulled yet"}},
-		jsonFlag(o), quietFlag(o, "print the names alone"))
+func imagesFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
+		Help: "list the whole catalogue, with images that are not pulled yet"}},
+		jsonFlag(o), quietFlag(o, "print only the names"))
 }
 
-func rmiFlags(o *options) flagSet {
-	return flagSet{{group: groupGeneral, long: "force", short: 'f', set: on(&o.force),
-		help: "also remove an image that a sandbox runs on"}}
+func rmiFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force),
+		Help: "also remove the names of an image that a sandbox uses"}}
 }
 
-func importFlags(o *options) flagSet {
-	return join(jsonFlag(o), quietFlag(o, "print the digest alone"))
+func importFlags(o *options) cli.Flags {
+	return cli.Join(jsonFlag(o), quietFlag(o, "print only the digest"))
 }
 
-func exportFlags(o *options) flagSet { return fileFlag(o, "file to write (default stdout)") }
+func exportFlags(o *options) cli.Flags { return fileFlag(o, "file to write (default stdout)") }
 
-func fileFlag(o *options, help string) flagSet {
-	return flagSet{{group: groupResult, long: "output", short: 'o', arg: "FILE", complete: aFile, set: text(&o.file), help: help}}
+func fileFlag(o *options, help string) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.file), Help: help}}
 }
 
-func saveFlags(o *options) flagSet {
-	return join(fileFlag(o, "file to write; - is stdout"),
-		flagSet{{group: groupResult, long: "format", arg: "FORMAT", complete: aWord, words: formats, set: o.setFormat,
-			help: "oci or docker (default oci)"}})
+func saveFlags(o *options) cli.Flags {
+	return cli.Join(fileFlag(o, "file to write; - is stdout"),
+		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Complete: cli.Word, Words: formats, Set: o.setFormat,
+			Help: "oci or docker (default oci)"}})
 }
 
-func gcFlags(o *options) flagSet {
-	return join(flagSet{
-		{group: groupGeneral, long: "all", short: 'a', set: on(&o.all), help: "remove every image that is not in use"},
-		{group: groupGeneral, long: "older-than", arg: "DURATION", set: durationFlag(&o.olderThan),
-			help: "remove images that no sandbox began on for so long, such as 168h; with --outputs, output directories"},
-		{group: groupGeneral, long: "outputs", set: on(&o.outputs), help: "remove output directories that are not in use: empty ones, or with --older-than old ones"},
-		{group: groupGeneral, long: "runner", set: on(&o.runner), help: "only end a runner that lingers for the next command"},
+func gcFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{
+		{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.all), Help: "remove every image that is not in use"},
+		{Group: cli.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cli.Duration(&o.olderThan),
+			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
+		{Group: cli.GroupGeneral, Long: "outputs", Set: cli.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
+		{Group: cli.GroupGeneral, Long: "runner", Set: cli.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
 	}, jsonFlag(o))
 }

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"demesne/cmd/internal/manifest"
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/oci"
-	"demesne/internal/fsutil"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
 )
 
 // freedInfo is the output of gc --json.
@@ -37,7 +33,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	case o.outputs:
 		return a.gcOutputs(o)
 	}
-	if err := pruneOld(time.Now().Add(-retention)); err != nil {
+	if err := a.session(o).Tidy(); err != nil {
 		return 0, err
 	}
 	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
@@ -66,7 +62,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *options) (int, error) {
 	if o.all || o.olderThan != 0 || o.json || o.outputs {
-		return 0, errors.New("--runner: stands alone")
+		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := a.watchSignals(&terminal{fd: -1})
 	n, err := client.Retire(sig.ctx)
@@ -74,36 +70,9 @@ func (a *app) retireRunner(o *options) (int, error) {
 		return 0, err
 	}
 	if n > 0 {
-		a.say(fmt.Sprintf("gc: the runner goes on: %d running", n))
+		a.say(fmt.Sprintf("gc: the runner continues: %d running", n))
 	}
 	return 0, nil
-}
-
-// retention is how long ended jobs and inactive egress logs are kept, as in demesne-mcp.
-const retention = 7 * 24 * time.Hour
-
-func pruneOld(before time.Time) error {
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return err
-	}
-	if fsutil.Exists(dir) {
-		store, err := jobs.Open(dir)
-		if err != nil {
-			return err
-		}
-		if _, err := store.Prune(before); err != nil {
-			return err
-		}
-	}
-	root, err := client.OutputRoot()
-	if err == nil {
-		_, err = egress.PruneLogs(root, before)
-	}
-	if err == nil {
-		_, err = manifest.Prune(root, before)
-	}
-	return err
 }
 
 func freedText(f *images.Freed, trees int64) string {
@@ -111,6 +80,6 @@ func freedText(f *images.Freed, trees int64) string {
 	for _, full := range f.Names {
 		fmt.Fprintf(&b, "removed %s\n", shortName(full))
 	}
-	fmt.Fprintf(&b, "freed %s\n", formatBytes(f.Bytes+trees))
+	fmt.Fprintf(&b, "freed %s\n", cli.FormatBytes(f.Bytes+trees))
 	return b.String()
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -59,7 +60,7 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 		infos := []imageInfo{}
 		for _, l := range list {
 			info := infoOf(l)
-			info.Unpacked, _ = base.Unpacked(c.Store, l.DiffIDs())
+			info.Unpacked, _ = session.Unpacked(c.Store, l.DiffIDs())
 			infos = append(infos, info)
 		}
 		if o.all {
@@ -104,7 +105,7 @@ func imageTable(infos []imageInfo, now time.Time) string {
 	for _, i := range infos {
 		row := []string{"-", "-", "-", "-", "-", "-"}
 		if i.Digest != "" {
-			row = []string{"-", shortDigest(i.Digest), formatBytes(i.Size), formatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+			row = []string{"-", shortDigest(i.Digest), cli.FormatBytes(i.Size), cli.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = shortName(full)
@@ -121,7 +122,7 @@ func unpacked(i imageInfo) string {
 	if i.Unpacked == 0 {
 		return "-"
 	}
-	return formatBytes(i.Unpacked)
+	return cli.FormatBytes(i.Unpacked)
 }
 
 func lastUsed(i imageInfo, now time.Time) string {

@@ -75,7 +75,7 @@ func TestImageHints(t *testing.T) {
 	}{
 		{fail(events.CodeDenied, "their own"), "their own", "denied"},
 		{fail(events.CodePlatform, ""), "", "platform"},
-		{fmt.Errorf("blob: %w", images.ErrCorrupt), "demesne images check", ipc.CodeInternal},
+		{fmt.Errorf("blob: %w", images.ErrCorrupt), "run demesne images check", ipc.CodeInternal},
 		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
 		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
 		{errors.New("anything"), "", ipc.CodeInternal},
@@ -108,7 +108,7 @@ func TestArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest, err := cmd.arguments(&options{}, strings.Fields(c.args))
+		rest, err := cmd.bound(&options{}).Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest {
 			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 )
@@ -17,12 +17,12 @@ func named(args []string) ([]imageref.Ref, error) {
 	}
 	var refs []imageref.Ref
 	for _, name := range args {
-		ref, err := base.Parse(name)
+		ref, err := session.ParseImage(name)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("image %q: %w", name, err)
 		case !ref.Stored():
-			return nil, fmt.Errorf("image %q: is not one that the store keeps", name)
+			return nil, fmt.Errorf("image %q: is not an image in a registry or archive", name)
 		}
 		refs = append(refs, ref)
 	}
@@ -66,7 +66,7 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imager
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
 	if err != nil {
-		return nil, base.Named(ref, err)
+		return nil, session.NamedImage(ref, err)
 	}
 	return img, nil
 }
@@ -98,10 +98,10 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		for _, ref := range refs {
 			_, err := c.Store.Remove(ctx, ref, o.force)
 			if errors.Is(err, images.ErrInUse) {
-				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force takes the names away all the same")
+				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
 			}
 			if err != nil {
-				code = a.report("rmi", base.Named(ref, err))
+				code = a.report("rmi", session.NamedImage(ref, err))
 			}
 		}
 		return code, nil

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
+	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -30,7 +30,7 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 		}
 		if other, ok := taken[in.Name]; ok {
 			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
-				"%s PATH:NAME gives one of them another name", flag)
+				"use %s PATH:NAME to rename one of them", flag)
 		}
 		taken[in.Name] = in.Path
 		all = append(all, in)
@@ -51,7 +51,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); checkInputName(name) != nil {
-			return runner.Input{}, hinted(errors.New("its own name cannot be one in /in"), "--in PATH:NAME gives it another")
+			return runner.Input{}, hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -61,7 +61,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		}
 		return runner.Input{}, reason(err)
 	}
-	if err := printable(real, name); err != nil {
+	if err := session.Printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
@@ -80,7 +80,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return hinted(errors.New("is not a regular file or directory"), "--socket gives a socket")
+		return hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}
@@ -111,22 +111,11 @@ func checkInputName(name string) error {
 	case name == "":
 		return errors.New("no name after the colon")
 	case name == "." || name == "..":
-		return fmt.Errorf("name %q: not a name for a file", name)
+		return fmt.Errorf("name %q: not a file name", name)
 	case len(name) > 255:
 		return errors.New("name longer than 255 bytes")
 	case strings.ContainsAny(name, "/\x00\n"):
 		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
-	}
-	return nil
-}
-
-// printable rejects names that are not UTF-8: JSON, which carries them to the runner and in receipts, would
-// alter them. Names below a directory may have any bytes.
-func printable(names ...string) error {
-	for _, n := range names {
-		if !utf8.ValidString(n) {
-			return hinted(fmt.Errorf("%q is not UTF-8", n), "name a directory above it; what is in that may have such names")
-		}
 	}
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/termsafe"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
@@ -15,49 +17,63 @@ import (
 func jobCommands() []command {
 	return []command{
 		{
-			name: "jobs", usage: []string{"[--json | -q]"}, summary: "list background jobs",
-			about: `Lists the jobs of this user, those of the MCP server too, the newest last. demesne gc forgets what
-ended a week ago; outputs stay.`,
-			examples: []example{{"all", "demesne jobs"}, {"cancel all", "demesne jobs -q | xargs -r demesne cancel"}},
-			flags:    lsFlags, run: cmdJobs,
+			Command: cli.Command{
+				Name: "jobs", Usage: []string{"[--json | -q]"}, Summary: "list background jobs",
+				About: `Lists the background jobs of this user, the newest last. Jobs of the MCP server are among them. demesne gc removes jobs a
+week after their end; their output directories remain.`,
+				Examples: []cli.Example{
+					{Says: "list all jobs", Line: "demesne jobs"},
+					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
+				},
+			},
+			flags: lsFlags, run: cmdJobs,
 		},
 		{
-			name: "wait", usage: []string{"[--timeout DURATION] [--json] JOB…"}, summary: "wait for background jobs",
-			about: `Waits until each job has ended, and exits as the command of the last one that went wrong did: its
-exit code, 125 for a job that failed or was cancelled, 124 if --timeout came first.`,
-			examples: []example{{"the one just started", "demesne wait $(demesne run --background -- make test)"}},
-			flags:    waitFlags, run: cmdWait,
+			Command: cli.Command{
+				Name: "wait", Usage: []string{"[--timeout DURATION] [--json] JOB…"}, Summary: "wait for background jobs",
+				About: `Waits until each job has ended. The exit code is that of the last command that was not successful: its own code, 125 for a
+job that failed or was cancelled. It is 124 if --timeout passed first.`,
+				Examples: []cli.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
+			},
+			flags: waitFlags, run: cmdWait,
 		},
 		{
-			name: "logs", usage: []string{"[--follow] JOB"}, summary: "print what a background job wrote",
-			about: `Prints the stdout of a job on stdout, and its stderr on stderr, as far as it has got; of each, the last 64 MiB.
-With --follow it goes on until the job has ended; the job runs on if logs is interrupted.`,
-			examples: []example{{"the end of it", "demesne logs JOB | tail"}, {"as it comes", "demesne logs -f JOB"}},
-			flags:    logsFlags, run: cmdLogs,
+			Command: cli.Command{
+				Name: "logs", Usage: []string{"[--follow] JOB"}, Summary: "print the output of a background job",
+				About: `Prints the stdout and stderr of a job, each on the same stream here, as far as they exist. The last 64 MiB of each are
+kept. With --follow it continues until the job ends. The job continues if logs is interrupted.`,
+				Examples: []cli.Example{
+					{Says: "print the last lines", Line: "demesne logs JOB | tail"},
+					{Says: "follow the output", Line: "demesne logs -f JOB"},
+				},
+			},
+			flags: logsFlags, run: cmdLogs,
 		},
 		{
-			name: "cancel", usage: []string{"JOB…"}, summary: "end background jobs",
-			about:    "Ends jobs with everything they started. One that has ended stays as it is.",
-			examples: []example{{"one", "demesne cancel JOB"}},
-			flags:    noFlags, run: cmdCancel,
+			Command: cli.Command{
+				Name: "cancel", Usage: []string{"JOB…"}, Summary: "end background jobs",
+				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
+				Examples: []cli.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
+			},
+			flags: noFlags, run: cmdCancel,
 		},
 	}
 }
 
-func waitFlags(o *options) flagSet {
-	return join(flagSet{{group: groupCommand, long: "timeout", arg: "DURATION", set: durationFlag(&o.timeout),
-		help: "wait no longer than 30s, 5m, 1h30m; a bare number is seconds (default for ever)"}}, jsonFlag(o))
+func waitFlags(o *options) cli.Flags {
+	return cli.Join(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
+		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
 }
 
-func logsFlags(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "follow", short: 'f', set: on(&o.follow), help: "go on until the job has ended"}}
+func logsFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "follow", Short: 'f', Set: cli.On(&o.follow), Help: "continue until the job ends"}}
 }
 
 func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := openJobs()
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +127,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := openJobs()
+	store, err := a.session(&options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -123,7 +139,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 			return gave, nil
 		}
 		if errors.Is(err, jobs.ErrUnknown) {
-			err = hinted(fmt.Errorf("job %q: not known", id), "demesne jobs lists those there are")
+			err = hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
 			code = a.report(o.verb, err)
@@ -176,14 +192,14 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	}
 	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {
-			_, err := store.Follow(ctx, id, jobKept, a.stdout, a.stderr)
+			_, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
 			return 0, err
 		}
 		if _, err := store.Get(id); err != nil {
 			return 0, err
 		}
-		out, err1 := store.Tail(id, "stdout", jobKept)
-		errs, err2 := store.Tail(id, "stderr", jobKept)
+		out, err1 := store.Tail(id, "stdout", runner.JobKept)
+		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
 		_, err3 := a.stdout.WriteString(out)
 		_, err4 := a.stderr.WriteString(errs)
 		return 0, errors.Join(err1, err2, err3, err4)

@@ -48,11 +48,9 @@ func (c *capture) hide(values *redact.Values) {
 }
 
 func (c *capture) written() *written {
-	w := &written{}
-	w.Stdout, w.StdoutBase64, w.StdoutBytes = c.out.text()
-	w.Stderr, w.StderrBase64, w.StderrBytes = c.err.text()
-	w.StdoutTruncated, w.StderrTruncated = w.StdoutBytes > tailSize, w.StderrBytes > tailSize
-	return w
+	out, outExact := c.out.text()
+	err, errExact := c.err.text()
+	return &written{out.Text, err.Text, outExact, errExact, out.Bytes, err.Bytes, out.Cut, err.Cut}
 }
 
 type failed struct {

@@ -8,29 +8,32 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/outputs"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/internal/termsafe"
 	"demesne/runner"
-	"demesne/runner/client"
-	"demesne/runner/ipc"
 )
 
-// with connects to a runner and calls f with the connection.
-func (a *app) with(f func(context.Context, engine) (int, error)) (int, error) {
-	ctx := context.Background()
-	eng, err := a.connect(ctx, client.Options{})
-	if err != nil {
-		return 0, err
-	}
-	defer eng.Close()
-	return f(ctx, eng)
+// withSession calls f with a session.
+func (a *app) withSession(f func(context.Context, *session.Service) (int, error)) (int, error) {
+	s := a.session(&options{})
+	defer s.Close()
+	return f(context.Background(), s)
+}
+
+// with calls f with a session's engine.
+func (a *app) with(f func(context.Context, session.Engine) (int, error)) (int, error) {
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+		err = s.With(ctx, func(eng session.Engine) error { code, err = f(ctx, eng); return err })
+		return code, err
+	})
 }
 
 func cmdLs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		infos, err := eng.List(ctx)
 		switch {
 		case err != nil:
@@ -106,9 +109,9 @@ func columns(rows [][]string) string {
 
 func cmdInspect(a *app, o *options, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists the sandboxes there are")
+		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, args[0])
 		switch {
 		case err != nil:
@@ -116,13 +119,15 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 		case o.json:
 			return a.printJSON(info)
 		}
-		return a.print(describe(info))
+		return a.print(describe(info, cli.TerminalOf(a.stdout, a.env)))
 	})
 }
 
 // cmdStop ends the processes of each sandbox and keeps its files.
 func cmdStop(a *app, o *options, args []string) (int, error) {
-	return a.eachSandbox(o, args, func(ctx context.Context, eng engine, id string) error { return eng.Stop(ctx, id) })
+	return a.eachSandbox(o, args, func(ctx context.Context, s *session.Service, id string) error {
+		return s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id) })
+	})
 }
 
 // cmdRemove removes each sandbox. With --force it ignores those that do not exist.
@@ -130,10 +135,9 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 	if o.force && len(args) == 0 {
 		return 0, nil // of a list that was empty
 	}
-	return a.eachSandbox(o, args, func(ctx context.Context, eng engine, id string) error {
-		err := remove(ctx, eng, id)
-		var e *ipc.Error
-		if o.force && errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox {
+	return a.eachSandbox(o, args, func(ctx context.Context, s *session.Service, id string) error {
+		err := s.Remove(ctx, id)
+		if o.force && lacks(err) {
 			return nil
 		}
 		return err
@@ -141,13 +145,13 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 }
 
 // eachSandbox calls do for each sandbox, and reports every failure.
-func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, engine, string) error) (int, error) {
+func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
 	if len(ids) == 0 {
-		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists the sandboxes there are")
+		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	}
-	return a.with(func(ctx context.Context, eng engine) (code int, _ error) {
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		for _, id := range ids {
-			if err := do(ctx, eng, id); err != nil {
+			if err := do(ctx, s, id); err != nil {
 				code = a.report(o.verb, err)
 			}
 		}
@@ -155,23 +159,11 @@ func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, eng
 	})
 }
 
-// remove removes a sandbox, and its output directory if that is empty and demesne named it.
-func remove(ctx context.Context, eng engine, id string) error {
-	info, known := eng.Inspect(ctx, id)
-	if err := eng.Remove(ctx, id); err != nil {
-		return err
-	}
-	if root, err := client.OutputRoot(); err == nil && known == nil {
-		outputs.RemoveEmpty(root, info.Out)
-	}
-	return nil
-}
-
 func cmdCheck(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.with(func(ctx context.Context, eng engine) (int, error) {
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		probes, err := eng.Check(ctx)
 		if err != nil {
 			return 0, err
@@ -182,7 +174,7 @@ func cmdCheck(a *app, o *options, args []string) (int, error) {
 				code = 1
 			}
 		}
-		show := func() (int, error) { return a.print(probeTable(probes)) }
+		show := func() (int, error) { return a.print(probeTable(probes, cli.TerminalOf(a.stdout, a.env))) }
 		if o.json {
 			show = func() (int, error) { return a.printJSON(append([]runner.Probe{}, probes...)) }
 		}

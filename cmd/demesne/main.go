@@ -27,6 +27,7 @@
 //
 // The exit code is the command's own, with these exceptions:
 //
+//	2      demesne has no such command
 //	124    the command ran into --timeout
 //	125    demesne could not do what was asked
 //	126    the command exists and cannot be executed
@@ -36,15 +37,15 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/internal/procself"
-
 	"demesne/runner/client"
 )
 
@@ -54,10 +55,9 @@ func main() {
 	procself.OwnHome()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env:     os.LookupEnv,
-		connect: connectRunner,
-		images:  base.Images,
-		quit:    procself.DefaultSIGQUIT(),
+		env:    os.LookupEnv,
+		images: session.OpenImages,
+		quit:   procself.DefaultSIGQUIT(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -66,7 +66,7 @@ func main() {
 type app struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
-	connect               func(context.Context, client.Options) (engine, error)
+	connect               func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
 	images                func() (*images.Client, error)
 	quit                  *procself.SIGQUITAction // SIGQUIT's disposition at the start
 	floor                 floor
@@ -75,8 +75,10 @@ type app struct {
 // main runs one command line and returns the exit code.
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
-		fmt.Fprint(a.stderr, overview())
-		return exitFailed
+		if _, err := a.print(program().Overview()); err != nil {
+			return a.report("", err)
+		}
+		return 0
 	}
 	switch args[0] {
 	case "-h", "--help":
@@ -91,22 +93,24 @@ func (a *app) main(args []string) int {
 	if err != nil {
 		return a.report("", err)
 	}
-	o := &options{verb: c.name, line: args[1:]}
-	code, err := a.command(c, o, args[1:])
-	if o.help {
-		code, err = a.print(c.help())
-	}
+	code, err := a.command(c, args[1:])
 	if err != nil {
-		return a.report(c.name, err)
+		return a.report(c.Name, err)
 	}
 	return code
 }
 
-// command runs c, or does nothing if --help is among the flags.
-func (a *app) command(c *command, o *options, args []string) (int, error) {
-	rest, err := c.arguments(o, args)
-	if err != nil || o.help {
-		return 0, err
+// command runs c, or prints its help if --help is among the flags.
+func (a *app) command(c *command, args []string) (int, error) {
+	o := &options{verb: c.Name, line: args}
+	line := c.bound(o)
+	rest, err := line.Parse(args)
+	code := 0
+	if err == nil {
+		code, err = c.run(a, o, rest)
 	}
-	return c.run(a, o, rest)
+	if errors.Is(err, cli.ErrHelp) {
+		return a.print(line.Help())
+	}
+	return code, err
 }

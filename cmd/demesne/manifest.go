@@ -7,26 +7,32 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/manifest"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 )
 
 func manifestCommand() command {
 	return command{
-		name: "manifest", usage: []string{"verify [--write] DIR"}, summary: "compare an output directory with its manifest",
-		about: `Says which files of an output directory are not as they were when the run ended: a line for each that
-is changed, missing or new, and then the exit code is 1. The manifest, with the SHA-256 of each file, is
-beside the directory in .manifests; runs that agents start have one, background jobs of theirs, and runs with --manifest. --write
-makes one of what is there now; demesne gc removes those of fresh directories that are gone. Links and special files are counted, and of the files 5000 with 256 MiB are covered.`,
-		examples: []example{
-			{"of a run", "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
-			{"of a directory that has none", "demesne manifest verify --write result"},
+		Command: cli.Command{
+			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",
+			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file that
+was changed, removed or added, and then exits 1.
+
+A manifest has the SHA-256 sum of each file, and is in .manifests beside the directory. Runs with --manifest have one, and
+runs and background jobs of agents. --write makes one from the present files. It covers up to 5000 files with 256 MiB,
+and counts links and special files. demesne gc removes the manifests of directories that no longer exist.`,
+			Examples: []cli.Example{
+				{Says: "check the output of a run", Line: "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
+				{Says: "make the manifest of a directory", Line: "demesne manifest verify --write result"},
+			},
+			Operand: cli.File,
 		},
-		flags: manifestFlags, operand: aFile, run: cmdManifest,
+		flags: manifestFlags, run: cmdManifest,
 	}
 }
 
-func manifestFlags(o *options) flagSet {
-	return flagSet{{group: groupResult, long: "write", set: on(&o.write), help: "make the manifest of what is there now"}}
+func manifestFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: groupResult, Long: "write", Set: cli.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
 func cmdManifest(a *app, o *options, args []string) (int, error) {
@@ -44,15 +50,15 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	}
 	defer root.Close()
 	if o.write {
-		m, err := writeManifest(root, dir)
+		m, path, err := session.WriteManifest(dir)
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), manifest.Path(dir)))
+		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), path))
 	}
-	m, err := manifest.Read(manifest.Path(dir))
+	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of what is there now", args[0])
+		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -61,15 +67,15 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 }
 
 // differences prints the differences from the manifest; the exit code is 1 if it finds any.
-func (a *app) differences(m *manifest.Manifest, root *os.Root) (int, error) {
+func (a *app) differences(m *session.Manifest, root *os.Root) (int, error) {
 	lines, err := m.Differences(root)
 	if err != nil {
 		return 0, err
 	}
 	if len(lines) == 0 {
-		as := " are as they were\n"
+		as := " are unchanged\n"
 		if len(m.Files) == 1 {
-			as = " is as it was\n"
+			as = " is unchanged\n"
 		}
 		return a.print(files(len(m.Files)) + as)
 	}
@@ -84,23 +90,4 @@ func files(n int) string {
 		return "1 file"
 	}
 	return fmt.Sprintf("%d files", n)
-}
-
-// record writes the manifest of an output directory that no sandbox uses any more, and returns its path.
-func record(dir string) (string, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", fmt.Errorf("make manifest of %q: %w", dir, reason(err))
-	}
-	defer root.Close()
-	_, err = writeManifest(root, dir)
-	return manifest.Path(dir), err
-}
-
-func writeManifest(root *os.Root, dir string) (*manifest.Manifest, error) {
-	m, err := manifest.Make(root)
-	if err != nil {
-		return nil, err
-	}
-	return m, m.Write(manifest.Path(dir))
 }

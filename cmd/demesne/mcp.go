@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/runner/client"
 )
@@ -15,39 +16,39 @@ const mcpProgram = "demesne-mcp"
 
 func mcpCommand() command {
 	return command{
-		name: "mcp", usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
-		summary: "serve MCP tools, or tell a client to",
-		about: `Serves the tools that agents run commands with, over stdin and stdout, or over HTTP at /mcp. It is
-the program demesne-mcp, whose environment docs/reference/environment.md lists. install writes an entry that
-starts it into the configuration of a client, and keeps what was there beside it; --print only shows it.
-CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
-		examples: []example{
-			{"for Claude Code", "demesne mcp install claude-code"},
-			{"what would be written", "demesne mcp install --print codex"},
-			{"over HTTP, for this machine", "demesne mcp --http 127.0.0.1:8765"},
+		Command: cli.Command{
+			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT"},
+			Summary: "serve MCP tools, or add the server to a client",
+			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It executes
+the program demesne-mcp, which takes the same flags.
+
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
+
+install adds an entry for the server to the configuration of a client, and keeps the rest of the file. --print shows the
+entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.`,
+			Examples: []cli.Example{
+				{Says: "add the server to Claude Code", Line: "demesne mcp install claude-code"},
+				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
+				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
+			},
+			Operand: cli.Word, Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
+			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
 		},
-		flags: mcpFlags, operand: aWord, words: append([]string{"install"}, mcpinstall.Names()...), raw: true, run: cmdMCP,
+		flags: mcpFlags, run: cmdMCP,
 	}
 }
 
-// mcpFlags lists demesne-mcp's flags, and --print. demesne-mcp itself parses them.
-func mcpFlags(o *options) flagSet {
-	theirs := func(string) error { return nil }
-	return flagSet{
-		{group: groupGeneral, long: "tools", arg: "SET", set: theirs, help: "tool set besides the usual tools: files, to read, write, edit and search files of a sandbox (default $DEMESNE_TOOLS)"},
-		{group: groupGeneral, long: "http", arg: "ADDR", set: theirs, help: "listen there (host:port, or unix:PATH) in place of stdin and stdout"},
-		{group: groupGeneral, long: "token-file", arg: "FILE", complete: aFile, set: theirs,
-			help: "file whose first line HTTP clients must send as bearer token (default $DEMESNE_MCP_TOKEN)"},
-		{group: groupGeneral, long: "host", arg: "NAME", repeat: true, set: theirs, help: "name, besides localhost, that the server is called by"},
-		{group: groupResult, long: "print", set: on(&o.print), help: "with install: show the entry, and write nothing"},
-	}
+// mcpFlags returns demesne-mcp's flags, which that program parses, and --print.
+func mcpFlags(o *options) cli.Flags {
+	return append(mcpinstall.ServerFlags(&mcpinstall.ServerOptions{}),
+		cli.Flag{Group: groupResult, Long: "print", Set: cli.On(&o.print), Help: "with install: print the entry, and change no file"})
 }
 
 func cmdMCP(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 && args[0] == "install" {
 		c := mcpCommand()
-		rest, err := c.table(o).upTo(len(args), args[1:], &o.help)
-		if err != nil || o.help {
+		rest, err := c.bound(o).Table().UpTo(len(args), args[1:])
+		if err != nil {
 			return 0, err
 		}
 		return a.installMCP(o, rest)
@@ -68,7 +69,7 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	}
 	c, err := mcpinstall.Find(args[0])
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code shows an entry for other clients")
+		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -83,7 +84,7 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	}
 	did, err := c.Install(mcpinstall.Here(), self)
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s shows the entry", c.Name)
+		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
 	return a.print(told(did))
 }
@@ -91,9 +92,9 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 func told(did mcpinstall.Did) string {
 	switch {
 	case did.Same:
-		return fmt.Sprintf("%s has it already\n", did.Path)
+		return fmt.Sprintf("%s already has the entry\n", did.Path)
 	case did.Backup != "":
-		return fmt.Sprintf("added to %s; what it was is in %s\n", did.Path, did.Backup)
+		return fmt.Sprintf("added to %s; backup in %s\n", did.Path, did.Backup)
 	}
 	return fmt.Sprintf("wrote %s\n", did.Path)
 }

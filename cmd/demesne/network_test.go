@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/internal/fsutil"
 	"demesne/proxy/preset"
 	"demesne/runner"
 )
@@ -73,19 +72,5 @@ func TestTellBlocked(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
 	if len(lines) != blockedLines+1 || lines[0] != "blocked: evil.test:443 (no rule)" || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
 		t.Errorf("%d lines: %q", len(lines), lines)
-	}
-}
-
-// TestTidyLog checks that a log is kept only if it is not empty.
-func TestTidyLog(t *testing.T) {
-	empty, full := t.TempDir()+"/empty", t.TempDir()+"/full"
-	if os.WriteFile(empty, nil, 0o600) != nil || os.WriteFile(full, []byte("{}\n"), 0o600) != nil {
-		t.Fatal("no files")
-	}
-	if got := tidyLog(empty); got != "" || fsutil.Exists(empty) {
-		t.Errorf("empty: %q", got)
-	}
-	if got := tidyLog(full); got != full || !fsutil.Exists(full) {
-		t.Errorf("full: %q", got)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session/base"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
-	"demesne/internal/suggest"
 	"demesne/runner"
 )
 
@@ -18,7 +18,6 @@ import (
 type options struct {
 	verb string
 	line []string // all arguments after the verb
-	help bool
 
 	image                imageref.Ref // zero: no image was named
 	pull                 images.PullPolicy
@@ -50,6 +49,7 @@ type options struct {
 	quiet    bool
 	follow   bool
 	markdown bool
+	man      string
 	print    bool
 	write    bool
 
@@ -74,10 +74,10 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
-		Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
+		Workspace: o.workspace, Publish: o.network.publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
-		return s, errors.New("--replace: is for the sandbox of a --key")
+		return s, errors.New("--replace: needs --key")
 	}
 	var err error
 	if err = o.network.checkSecrets(); err != nil {
@@ -109,7 +109,7 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 		}
 		value, ok := lookup(name)
 		if !ok {
-			return nil, hinted(fmt.Errorf("env %q: not set here", name), "--env %s=VALUE gives it one", name)
+			return nil, hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 		}
 		env = append(env, name+"="+value)
 	}
@@ -125,32 +125,8 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 
 // The setters of flags check their values.
 
-func text(to *string) func(string) error {
-	return func(s string) error {
-		if s == "" {
-			return errors.New("empty")
-		}
-		*to = s
-		return nil
-	}
-}
-
-func on(to *bool) func(string) error {
-	return func(string) error { *to = true; return nil }
-}
-
-func list(to *[]string, check func(string) error) func(string) error {
-	return func(s string) error {
-		if err := check(s); err != nil {
-			return err
-		}
-		*to = append(*to, s)
-		return nil
-	}
-}
-
 func (o *options) setImage(s string) (err error) {
-	o.image, err = base.Parse(s)
+	o.image, err = session.ParseImage(s)
 	return err
 }
 
@@ -165,22 +141,22 @@ func (o *options) setEntrypoint(s string) error {
 
 func (o *options) setPull(s string) error {
 	o.pull = images.PullPolicy(s)
-	return oneOf(s, pullPolicies)
+	return cli.OneOf(s, pullPolicies)
 }
 
 func (o *options) setFormat(s string) error {
 	o.format = s
-	return oneOf(s, formats)
+	return cli.OneOf(s, formats)
 }
 
 func (o *options) setRequire(s string) error {
 	o.require = runner.Level(s)
-	return oneOf(s, levels)
+	return cli.OneOf(s, levels)
 }
 
 func (o *options) setShare(s string) error {
 	o.share = runner.Door(s)
-	return oneOf(s, shares)
+	return cli.OneOf(s, shares)
 }
 
 func (o *options) setShell(s string) error {
@@ -194,22 +170,14 @@ func (o *options) setJSON(file string) error {
 }
 
 func (o *options) setName(s string) error {
-	if !isName(s) {
-		return errors.New("not a name (letters, digits, '_', '.', '-'; at most 63)")
+	if err := runner.CheckName(s); err != nil {
+		return fmt.Errorf("not a name: %w", err)
 	}
 	o.name = s
 	return nil
 }
 
-func isName(s string) bool {
-	for i, c := range []byte(s) {
-		plain := '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !plain && (i == 0 || !strings.ContainsRune("_.-", rune(c))) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 63
-}
+func isName(s string) bool { return runner.CheckName(s) == nil }
 
 var errUser = errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
 
@@ -243,7 +211,7 @@ func isUserName(s string) bool { return isName(s) && strings.Trim(s, "0123456789
 
 func (o *options) setWorkdir(s string) error {
 	if !strings.HasPrefix(s, "/") {
-		return errors.New("not an absolute path (it is one inside the sandbox)")
+		return errors.New("not an absolute path inside the sandbox")
 	}
 	if strings.ContainsRune(s, 0) {
 		return errors.New("has a NUL byte")
@@ -255,7 +223,7 @@ func (o *options) setWorkdir(s string) error {
 func checkEnv(s string) error {
 	name, value, _ := strings.Cut(s, "=")
 	if !isEnvName(name) {
-		return errors.New("not a variable's name (letters, digits and '_', no digit first)")
+		return errors.New("not a variable name (letters, digits and '_', no digit first)")
 	}
 	if strings.ContainsRune(value, 0) {
 		return errors.New("has a NUL byte")
@@ -271,17 +239,4 @@ func isEnvName(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-func oneOf(s string, words []string) error {
-	for _, w := range words {
-		if s == w {
-			return nil
-		}
-	}
-	err := fmt.Errorf("not known (known: %s)", strings.Join(words, ", "))
-	if n := suggest.Nearest(s, words); n != "" {
-		return hinted(err, "did you mean %s?", n)
-	}
-	return err
 }

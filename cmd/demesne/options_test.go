@@ -34,7 +34,7 @@ func TestFlagParsing(t *testing.T) {
 		{"--user 1000:5 x", "x", func(o *options) bool { return *o.user == runner.User{UID: 1000, GID: 5} }},
 	} {
 		o := &options{}
-		rest, err := runFlags(o).parse(strings.Fields(c.args))
+		rest, err := runFlags(o).Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest || !c.says(o) {
 			t.Errorf("%q: rest %q, %+v, %v", c.args, rest, o, err)
 		}
@@ -73,7 +73,7 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"A=1", "SET", "EMPTY"}, false, "A=1 SET=value EMPTY=", ""},
 		{[]string{"A=1"}, true, "TERM=vt100 A=1", ""},
 		{[]string{"TERM=dumb"}, true, "TERM=vt100 TERM=dumb", ""}, // later ones win
-		{[]string{"UNSET"}, false, "", `env "UNSET": not set here`},
+		{[]string{"UNSET"}, false, "", `env "UNSET": not set in this environment`},
 	} {
 		env, err := (&options{env: c.env, tty: c.tty}).environment(lookup)
 		if err != nil && err.Error() != c.why || err == nil && strings.Join(env, " ") != c.want {
@@ -87,16 +87,19 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestVerbs checks that verbs and commands name the same things.
+// TestVerbs checks that each command is explained, and that help completes to all commands and topics.
 func TestVerbs(t *testing.T) {
-	var names []string
-	for _, c := range commands() {
-		names = append(names, c.name)
-		if c.summary == "" || c.about == "" || len(c.examples) == 0 {
-			t.Errorf("%s: not explained", c.name)
+	p := program()
+	names := p.Verbs()
+	for _, c := range p.Commands {
+		if c.Group == "" || c.Summary == "" || c.About == "" || len(c.Examples) == 0 {
+			t.Errorf("%s: not explained", c.Name)
 		}
 	}
-	if !slices.Equal(names, verbs) {
-		t.Errorf("commands %q, verbs %q", names, verbs)
+	for _, topic := range p.Topics {
+		names = append(names, topic.Name)
+	}
+	if !slices.Equal(names, helpWords) {
+		t.Errorf("commands and topics %q, helpWords %q", names, helpWords)
 	}
 }

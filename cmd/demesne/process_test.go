@@ -117,7 +117,7 @@ func TestUnreadOutput(t *testing.T) {
 	}
 	w.Close()
 	if c := code(t, cmd); c != exitTimedOut {
-		t.Errorf("timed out, and nobody reads: exit %d", c)
+		t.Errorf("timed out without a reader: exit %d", c)
 	}
 
 	r2, w2, err := os.Pipe()

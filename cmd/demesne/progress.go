@@ -7,12 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images/events"
 	"demesne/images/oci"
 )
 
-// progress prints the progress of an image on stderr. On a terminal it rewrites one line, and erases it in the
-// end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
+// progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites one line, and erases
+// it in the end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
 // prints only when an event arrives.
 type progress struct {
 	app  *app
@@ -38,7 +39,7 @@ func (a *app) newProgress(o *options, noun string) *progress {
 	if o.quiet {
 		return nil
 	}
-	return &progress{app: a, noun: noun, term: isTerminal(a.stderr), layers: map[oci.Digest]*layerState{}}
+	return &progress{app: a, noun: noun, term: cli.TerminalOf(a.stderr, a.env).Redraw, layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -67,7 +68,7 @@ func (p *progress) layer(e events.Event) {
 		l.fetched = e.Bytes
 	case events.Pulled:
 		l.fetched, last = l.total, true
-		p.plain(e.Digest, "fetched, "+formatBytes(l.total))
+		p.plain(e.Digest, "fetched, "+cli.FormatBytes(l.total))
 	case events.Unpacking:
 		l.fetched = l.total // unpacking implies that it was fetched
 	case events.Done:
@@ -130,7 +131,7 @@ func (p *progress) summary() string {
 			unpacked++
 		}
 	}
-	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", formatBytes(fetched), formatBytes(total), unpacked, len(seen))
+	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", cli.FormatBytes(fetched), cli.FormatBytes(total), unpacked, len(seen))
 }
 
 // plain prints a line about a layer if stderr is not a terminal.

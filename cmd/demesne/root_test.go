@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/session/base"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -45,7 +44,7 @@ func TestRootArgv(t *testing.T) {
 		{"dir:/x", nil, options{}, "", "", "no command given"},
 		{"python", nil, options{}, "", "", ""}, // not found yet, so not known yet
 		{"python", nil, options{shell: &shell}, "", "/bin/sh -c text", ""},
-		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "both"},
+		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "cannot be combined"},
 		{"python", &images.Image{Config: c}, options{}, "", "entry e cmd", ""},
 		{"python", &images.Image{Config: c}, options{}, "mine", "entry e mine", ""},
 		{"python", &images.Image{Config: c}, options{entrypoint: &sh}, "", "sh", ""},
@@ -54,10 +53,11 @@ func TestRootArgv(t *testing.T) {
 		{"python", &images.Image{}, options{}, "", "", "no command"},
 	} {
 		r := rootOf(t, k.image, &k.o)
+		c := r.config()
 		if k.found != nil {
-			r.ground = &base.Base{Ref: r.ref, Image: k.found}
+			c = &k.found.Config
 		}
-		argv, err := r.argv(strings.Fields(k.args))
+		argv, err := r.argv(c, strings.Fields(k.args))
 		if got := strings.Join(argv, " "); got != k.want || (err == nil) != (k.why == "") || err != nil && !strings.Contains(err.Error(), k.why) {
 			t.Errorf("%s %q: %q, %v; want %q, %s", k.image, k.args, got, err, k.want, k.why)
 		}

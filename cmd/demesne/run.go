@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"demesne/cmd/internal/session"
+	"demesne/images/oci"
 	"demesne/runner"
-	"demesne/runner/client"
+	"demesne/runner/ipc"
 )
-
-// stopTime bounds cleanup that no caller waits for.
-const stopTime = 10 * time.Second
 
 func cmdRun(a *app, o *options, args []string) (int, error) {
 	r, err := a.newRun(o, args)
@@ -38,20 +37,20 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	case err != nil:
 		return nil, err
 	case o.key != "" && o.manifest:
-		return nil, errors.New("--manifest: with --key the output directory stays the sandbox's")
+		return nil, errors.New("--manifest: cannot be combined with --key")
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
 	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
 		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
 	if o.queue && o.key == "" {
-		return nil, hinted(errors.New("--queue: a run's sandbox is its own"), "--key KEY names a persistent sandbox")
+		return nil, hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
 	r, err := a.newRoot(o)
 	if err != nil {
 		return nil, err
 	}
-	argv, err := r.argv(args)
+	argv, err := r.argv(r.config(), args)
 	if err != nil {
 		return nil, err
 	}
@@ -63,72 +62,25 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 }
 
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
-	wanted := r.o.network.find(j.sig.ctx, j.app, r.o.verb)
-	err := r.find(j.sig.ctx, &j.stages)
-	if err != nil {
-		return err
-	}
-	defer r.release()
-	if j.cmd.Argv, err = r.argv(args); err != nil {
-		return err
-	}
-	st, err := j.app.findSite(j.sig, spec, r, wanted, &j.stages)
-	if err != nil {
-		return err
-	}
-	defer st.eng.Close()
-	defer func() {
-		if !j.started {
-			st.undo()
-		}
-	}()
-	j.kept.hide(j.o.network.hidden())
-	if r.o.key == "" {
-		return j.runOnce(st, r)
-	}
-	j.useSecrets()
-	b, err := j.app.makeBox(j.sig.ctx, st, r, &j.stages)
-	if err != nil {
-		return err
-	}
-	j.app.tellRestarted(r.o.verb, b)
-	return j.within(b)
+	s := j.app.session(j.o)
+	defer s.Close()
+	p := r.progress()
+	defer p.done()
+	opts := j.runOptions()
+	opts.Argv = func(c oci.Config) ([]string, error) { return r.argv(&c, args) }
+	// A path that some output names stays, though it is empty.
+	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
+	return j.ended(s.Run(j.sig.ctx, r.createOptions(spec), opts, j.app.callbacks(j.o, j.sig, &j.stages, p)))
 }
 
-// runOnce makes the sandbox and starts its command in one call.
-func (j *execution) runOnce(st *site, r *root) error {
-	var id string
-	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
-		b, err := r.run(ctx, st.eng, st.spec, cmd)
-		if err != nil {
-			return nil, nil, err
-		}
-		id = b.ID
-		j.app.warnMinimal(j.o.verb, b.Level)
-		return b.process, append(b.Trace, b.trace...), nil
-	}, func() { stop(st.eng, id) })
-}
-
-// stop removes a sandbox; it gives up after stopTime.
-func stop(eng engine, id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
-	defer cancel()
-	eng.Remove(ctx, id)
-}
-
-// warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
-func (a *app) warnMinimal(verb string, level runner.Level) {
-	if level != runner.LevelMinimal {
-		return
-	}
-	a.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
-	fmt.Fprintln(a.stderr, "hint: demesne check says what is missing; --require degraded refuses to run like this")
+func (j *execution) runOptions() session.RunOptions {
+	return session.RunOptions{Command: j.cmd, Streams: j, Queue: j.o.queue}
 }
 
 func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, hinted(fmt.Errorf("unexpected argument %q", args[0]),
-			"create runs nothing: demesne exec ID -- %s does, afterwards", args[0])
+			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
 	}
 	spec, err := o.spec()
 	if err != nil {
@@ -141,14 +93,17 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	sig := a.watchSignals(&terminal{fd: -1})
 	began, st := time.Now(), &stages{}
-	eng, b, err := a.makeRootAndBox(sig, spec, r, st)
+	sess := a.session(o)
+	defer sess.Close()
+	p := r.progress()
+	b, err := sess.Create(sig.ctx, r.createOptions(spec), a.callbacks(o, sig, st, p))
+	p.done()
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer eng.Close()
 	trace := st.all(began)
 	if o.trace {
 		printTrace(a.stderr, trace)
@@ -160,31 +115,12 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		}
 		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
 	} else {
-		a.tellRestarted(o.verb, b)
 		code, err = a.print(b.ID + "\n")
 	}
 	if err == nil { // the caller knows the id: make the sandbox outlive this process
-		_, err = eng.Open(sig.ctx, b.ID)
+		_, err = sess.Open(sig.ctx, b.ID, session.Callbacks{})
 	}
 	return code, err
-}
-
-func (a *app) makeRootAndBox(sig *signals, spec runner.Spec, r *root, stages *stages) (engine, *box, error) {
-	wanted := r.o.network.find(sig.ctx, a, r.o.verb)
-	if err := r.find(sig.ctx, stages); err != nil {
-		return nil, nil, err
-	}
-	defer r.release()
-	st, err := a.findSite(sig, spec, r, wanted, stages)
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := a.makeBox(sig.ctx, st, r, stages)
-	if err != nil {
-		st.undo()
-		st.eng.Close()
-	}
-	return st.eng, b, err
 }
 
 // created is the output of create --json.
@@ -215,7 +151,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 	id := ""
 	if o.key == "" {
 		if len(args) == 0 || args[0] == "" {
-			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists the sandboxes there are")
+			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
 		}
 		id, args = args[0], args[1:]
 	}
@@ -232,66 +168,44 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 
 // isThere checks that the sandbox of a background command exists.
 func (a *app) isThere(o *options, args []string) error {
-	_, err := a.with(func(ctx context.Context, eng engine) (int, error) {
-		if o.key != "" {
-			_, err := ofKey(ctx, eng, o.key)
-			return 0, err
-		}
-		i, err := eng.Inspect(ctx, args[0])
-		if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
-			err = hinted(fmt.Errorf("sandbox %q: nothing can be executed in it: %s", args[0], i.State), "demesne ls lists the sandboxes there are")
-		}
-		return 0, err
-	})
+	s, ctx := a.session(o), context.Background()
+	defer s.Close()
+	if o.key != "" {
+		_, err := ofKey(ctx, s, o.key)
+		return err
+	}
+	i, err := s.Inspect(ctx, args[0])
+	if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
+		err = hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
+	}
 	return err
 }
 
-func (j *execution) exec(id string) error {
-	again, err := j.app.again(j.o)
-	if err != nil {
+// ofKey returns the id of the sandbox with that key.
+func ofKey(ctx context.Context, s *session.Service, key string) (string, error) {
+	id, err := s.OfKey(ctx, key)
+	if lacks(err) {
+		err = hinted(err, "demesne run --key %s makes one", key)
+	}
+	return id, err
+}
+
+// lacks reports whether err means that there is no such sandbox.
+func lacks(err error) bool {
+	var e *ipc.Error
+	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
+}
+
+func (j *execution) exec(id string) (err error) {
+	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
-	began := time.Now()
-	eng, err := j.app.connect(j.sig.ctx, client.Options{Restart: again})
-	if err != nil {
-		return err
-	}
-	defer eng.Close()
-	j.stages.since("connect", began)
-	if id != "" && !j.o.queue {
-		return j.execOnce(eng, id)
-	}
-	began = time.Now()
+	s := j.app.session(j.o)
+	defer s.Close()
 	if id == "" {
-		if id, err = ofKey(j.sig.ctx, eng, j.o.key); err != nil {
+		if id, err = ofKey(j.sig.ctx, s, j.o.key); err != nil {
 			return err
 		}
 	}
-	b, err := eng.Open(j.sig.ctx, id)
-	if err != nil {
-		return err
-	}
-	j.stages.since("open", began)
-	j.app.tellRestarted("exec", b)
-	j.useSecrets()
-	return j.within(b)
-}
-
-// useSecrets passes the command's secrets on. A running sandbox that lacks them refuses the command.
-func (j *execution) useSecrets() {
-	j.kept.hide(j.o.network.hidden())
-	j.cmd.Secrets = j.o.network.found
-}
-
-// execOnce opens the sandbox and starts its command in one call.
-func (j *execution) execOnce(eng engine, id string) error {
-	j.useSecrets()
-	return j.execute(func(ctx context.Context, cmd runner.Command) (process, []runner.Stage, error) {
-		b, err := eng.Exec(ctx, id, cmd)
-		if err != nil {
-			return nil, nil, err
-		}
-		j.app.tellRestarted("exec", b.box)
-		return b.process, b.trace, nil
-	}, func() {})
+	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), j.app.callbacks(j.o, j.sig, &j.stages, nil)))
 }

@@ -9,17 +9,18 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/proxy/redact"
 	"demesne/runner"
 )
 
 // secretFlags are the flags for credentials that a command can use without seeing their values.
-func secretFlags(n *network) flagSet {
-	return flagSet{
-		{group: groupNetwork, long: "secret", arg: "NAME[=SOURCE]", repeat: true, hide: true, set: n.addSecret,
-			help: "credential that the command has a placeholder of in $NAME; SOURCE is env:VARIABLE (default env:NAME), file:PATH or cmd:TEXT for a shell of yours"},
-		{group: groupNetwork, long: "secret-for", arg: "NAME=HOST[:PORT][:HEADER]", repeat: true, set: n.addSecretFor,
-			help: "host that gets the credential in the placeholder's place, over TLS on port 443 or that one, in any header or that one"},
+func secretFlags(n *network) cli.Flags {
+	return cli.Flags{
+		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
+			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH or cmd:TEXT, which a shell here runs (default env:NAME)"},
+		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
+			Help: "replace the placeholder by the credential in HTTPS requests to this host, on port 443 or PORT, in all headers or HEADER"},
 	}
 }
 
@@ -49,7 +50,7 @@ func (n *network) addSecret(s string) error {
 func (n *network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	if strings.Contains(at, "://") {
-		return hinted(errors.New("is for a URL, not for a name"), "the name alone: %s=example.com or %s=example.com:8443", name, name)
+		return hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
 	}
 	host, header, _ := strings.Cut(at, ":")
 	switch port, more, _ := strings.Cut(header, ":"); {
@@ -63,7 +64,7 @@ func (n *network) addSecretFor(s string) error {
 	}
 	k := n.secret(name)
 	if k.host != "" {
-		return errors.New("a placeholder is for one host")
+		return errors.New("a secret can have only one host")
 	}
 	k.host, k.header = host, header
 	return nil
@@ -90,9 +91,9 @@ func (n *network) checkSecrets() error {
 	for _, name := range n.order {
 		switch k := n.secrets[name]; {
 		case k.source == "":
-			return hinted(fmt.Errorf("secret-for %q: there is no such secret", name), "--secret %s takes it from $%s", name, name)
+			return hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
 		case k.host == "":
-			return hinted(fmt.Errorf("secret %q: no host gets it", name), "--secret-for %s=HOST names the one", name)
+			return hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
 		}
 	}
 	return nil
@@ -138,7 +139,7 @@ func (a *app) secretValue(source string) (string, error) {
 	case "env":
 		value, ok := a.env(what)
 		if !ok || value == "" {
-			return "", fmt.Errorf("$%s is not set here", what)
+			return "", fmt.Errorf("$%s is not set", what)
 		}
 		return value, nil
 	case "file":

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/session"
 	"demesne/internal/procself"
 )
 
@@ -35,7 +36,7 @@ type signals struct {
 
 	mu    sync.Mutex
 	early unix.Signal // the signal that canceled ctx
-	proc  process
+	proc  session.Process
 	kill  func() // gives SIGKILL time to act, then stops the whole sandbox
 	asked int    // INTs and TERMs received so far
 	ended bool
@@ -154,7 +155,7 @@ func (s *signals) resize() {
 }
 
 // attach sets the process that receives signals from now on.
-func (s *signals) attach(p process, kill func()) {
+func (s *signals) attach(p session.Process, kill func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc, s.kill = p, kill

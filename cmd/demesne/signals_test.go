@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/session"
 )
 
 // hearing is a process that records the signals it is sent.
 type hearing struct {
-	process
+	session.Process
 	heard chan syscall.Signal
 }
 

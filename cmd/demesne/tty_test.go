@@ -28,13 +28,20 @@ type aTerminal struct {
 
 func onTerminal(t *testing.T, args ...string) *aTerminal {
 	t.Helper()
+	return onTerminalWith(t, nil, args...)
+}
+
+// onTerminalWith is onTerminal with variables of the environment.
+func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
+	t.Helper()
 	p := &bareProcess{}
 	slave, err := p.openTerminal(runner.Winsize{Rows: 50, Cols: 120})
 	if err != nil {
 		t.Skipf("needs /dev/ptmx: %v", err)
 	}
 	a := &aTerminal{T: t, master: p.tty, slave: slave, cmd: exec.Command("bare", args...)}
-	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220")
+	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220", "NO_COLOR=")
+	a.cmd.Env = append(a.cmd.Env, env...)
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := a.cmd.Start(); err != nil {
@@ -212,7 +219,7 @@ func TestLearnedTold(t *testing.T) {
 		log   string
 		want  string
 	}{
-		{true, "/logs/x.jsonl", "hint: demesne egress suggest /logs/x.jsonl > policy.toml: "},
+		{true, "/logs/x.jsonl", "hint: to allow only what this run used: demesne egress suggest /logs/x.jsonl > policy.toml"},
 		{true, "", "end"}, {false, "/logs/x.jsonl", "end"},
 	} {
 		p := &bareProcess{}

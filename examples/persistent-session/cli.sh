@@ -1,5 +1,5 @@
 #!/bin/sh
-# A sandbox that stays: files and background processes are there for the next command.
+# A persistent sandbox keeps its files and background processes for the next command.
 set -eu
 cd "$(dirname "$0")"
 demesne=${DEMESNE:-demesne}

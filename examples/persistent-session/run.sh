@@ -1,6 +1,6 @@
 #!/bin/sh
 # The same through the MCP server, six times over: each call is a server of its own, which ends
-# with its input. The sandbox is none of theirs; it is gone when it is destroyed or its 48 h are over.
+# with its input. No process owns the sandbox. It exists until it is destroyed, or for 48 h without use.
 set -eu
 cd "$(dirname "$0")"
 

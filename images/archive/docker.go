@@ -80,7 +80,7 @@ func (s *Source) findDocker(tag string) (dockerImage, error) {
 	if tag == "" && len(all) == 1 {
 		return all[0], nil
 	}
-	return dockerImage{}, invalid(s.path, "%d images, and none is %.100q: there are %.1000q", len(all), tag, strings.Join(names, ", "))
+	return dockerImage{}, invalid(s.path, "none of the %d images is %.100q: the archive has %.1000q", len(all), tag, strings.Join(names, ", "))
 }
 
 // describe returns the descriptor of a layer's blob.
@@ -97,7 +97,7 @@ func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (
 	case f == plain:
 		return l, nil
 	case l.MediaType == "":
-		return l, invalid(s.path, "layer %.100q is compressed in a way that layers are not", name)
+		return l, invalid(s.path, "layer %.100q has a compression that layers may not have", name)
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {

@@ -85,7 +85,7 @@ func recogniseTar(r *tar.Reader) (imageref.Kind, error) {
 	case seen[manifestFile]:
 		return imageref.DockerArchive, nil
 	case len(seen) == 0:
-		return "", errors.New("an empty archive, or none at all")
+		return "", errors.New("an empty file, or not an archive")
 	}
 	return imageref.Directory, nil
 }
@@ -209,7 +209,7 @@ func walkTar(r io.Reader) error {
 			return nil
 		}
 		if errors.Is(err, io.EOF) {
-			err = errors.New("an empty archive, or none at all")
+			err = errors.New("an empty file, or not an archive")
 		}
 		if err != nil {
 			return &InvalidError{"tar", err}

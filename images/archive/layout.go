@@ -46,7 +46,7 @@ func (s *Source) readLayout(tag string) error {
 		return s.wrong(err)
 	}
 	if oci.DigestOf(s.top.raw) != d.Digest {
-		return invalid(s.path, "manifest %s has another content", d.Digest)
+		return invalid(s.path, "the content of manifest %s does not match its digest", d.Digest)
 	}
 	s.top.mediaType = d.MediaType
 	return nil
@@ -69,11 +69,11 @@ func pick(idx index, tag string) (oci.Descriptor, error) {
 	}
 	switch {
 	case tag != "":
-		return oci.Descriptor{}, fmt.Errorf("no image %.100q: there are %.1000q", tag, strings.Join(names, ", "))
+		return oci.Descriptor{}, fmt.Errorf("no image %.100q: the archive has %.1000q", tag, strings.Join(names, ", "))
 	case len(idx.Manifests) == 1:
 		return idx.Manifests[0], nil
 	case len(idx.Manifests) > 1 && platforms && len(names) == 0:
 		return oci.Descriptor{}, nil
 	}
-	return oci.Descriptor{}, fmt.Errorf("%d images, and none was named: there are %.1000q", len(idx.Manifests), strings.Join(names, ", "))
+	return oci.Descriptor{}, fmt.Errorf("%d images: name one of %.1000q", len(idx.Manifests), strings.Join(names, ", "))
 }

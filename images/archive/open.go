@@ -98,7 +98,7 @@ func (s *Source) Unparsed(instance *digest.Digest) types.UnparsedImage {
 			return document{}, s.wrong(err)
 		}
 		if oci.DigestOf(raw) != d {
-			return document{}, invalid(s.path, "manifest %s has another content", d)
+			return document{}, invalid(s.path, "the content of manifest %s does not match its digest", d)
 		}
 		return document{raw: raw}, nil
 	}}

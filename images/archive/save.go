@@ -224,7 +224,7 @@ func (b *blob) verify() error {
 
 func compare(h hash.Hash, want oci.Digest) error {
 	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != string(want) {
-		return fmt.Errorf("read %s: %w: it has another content", want, images.ErrCorrupt)
+		return fmt.Errorf("read %s: %w: its content does not match its digest", want, images.ErrCorrupt)
 	}
 	return nil
 }

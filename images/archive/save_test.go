@@ -100,7 +100,7 @@ func TestSave(t *testing.T) {
 			}
 			contents(t, open(t, c.kind, path, "docker.io/o/n:1"))
 			if _, err := Open(context.Background(), c.kind, path, "other:2", t.TempDir()); err == nil {
-				t.Errorf("%s: a tag that is not there was found", c.format)
+				t.Errorf("%s: found a missing tag", c.format)
 			}
 		}
 	}
@@ -196,8 +196,8 @@ func TestPick(t *testing.T) {
 	}{
 		{have: []oci.Descriptor{named("a")}, want: "a"},
 		{have: []oci.Descriptor{named("a"), named("b")}, tag: "b", want: "b"},
-		{have: []oci.Descriptor{named("a"), named("b")}, err: `2 images, and none was named: there are "a, b"`},
-		{have: []oci.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": there are "a, b"`},
+		{have: []oci.Descriptor{named("a"), named("b")}, err: `2 images: name one of "a, b"`},
+		{have: []oci.Descriptor{named("a"), named("b")}, tag: "c", err: `no image "c": the archive has "a, b"`},
 		{err: "0 images"},
 	} {
 		got, err := pick(index{Manifests: c.have}, c.tag)

@@ -80,7 +80,7 @@ func (t *tree) directory(root *os.Root, name string, st fs.FileInfo) error {
 		return err
 	}
 	if st.Sys().(*syscall.Stat_t).Dev != t.dev {
-		t.notice(fmt.Sprintf("%q is another file system: it stays empty", name))
+		t.notice(fmt.Sprintf("%q is another file system: left empty", name))
 		return nil
 	}
 	entries, err := self.Readdirnames(-1)
@@ -130,7 +130,7 @@ func (t *tree) entry(root *os.Root, base, name string) error {
 	case fs.ModeDevice, fs.ModeDevice | fs.ModeCharDevice:
 		return t.device(h, st)
 	}
-	t.notice(fmt.Sprintf("%q is a socket: it is left out", name))
+	t.notice(fmt.Sprintf("%q is a socket: left out", name))
 	return nil
 }
 

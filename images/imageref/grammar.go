@@ -110,7 +110,7 @@ func badName(domain, path string) string {
 	case path == "" || path == defaultPrefix:
 		return "empty"
 	case !isDomain(domain):
-		return fmt.Sprintf("%q is no host name with an optional port", oci.Clip(domain))
+		return fmt.Sprintf("%q is not a host name with an optional port", oci.Clip(domain))
 	case len(domain)+1+len(path) > maxName:
 		return fmt.Sprintf("longer than %d bytes", maxName)
 	}

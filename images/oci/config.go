@@ -16,7 +16,7 @@ type Config struct {
 }
 
 // ErrNoCommand reports that neither the caller nor the image specifies a command.
-var ErrNoCommand = errors.New("the image has no command of its own, and none was given")
+var ErrNoCommand = errors.New("the image has no default command, and no command was given")
 
 // Command returns the argv of a run, as `docker run` computes it: the entrypoint followed by
 // args, or by the image's Cmd if args is empty. A non-nil entrypoint replaces the image's

@@ -89,7 +89,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	case m.MediaType != TypeOCIManifest && m.MediaType != TypeDockerManifest:
 		return nil, fmt.Errorf("parse manifest: media type %q is not supported", Clip(m.MediaType))
 	case raw.Manifests != nil: // an ambiguous document: CVE-2021-41190
-		return nil, fmt.Errorf("parse manifest: it is an index as well")
+		return nil, fmt.Errorf("parse manifest: it also has the fields of an index")
 	case len(m.Layers) > MaxLayers:
 		return nil, fmt.Errorf("parse manifest: %d layers, more than %d", len(m.Layers), MaxLayers)
 	case m.Config.Size > MaxConfig:

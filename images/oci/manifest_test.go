@@ -85,7 +85,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{`{"schemaVersion":1}`, "schema version 1"},
 		{manifestJSON("application/vnd.oci.image.index.v1+json"), "media type"},
 		{manifestJSON(strings.Repeat("x", 9999)), "media type"},
-		{strings.Replace(manifestJSON(""), `"later"`, `"manifests":[],"later"`, 1), "index as well"},
+		{strings.Replace(manifestJSON(""), `"later"`, `"manifests":[],"later"`, 1), "fields of an index"},
 		{manifestJSON("", layerJSON("sha256:../../x", 1)), "64 lower-case"},
 		{manifestJSON("", layerJSON("", 1)), "without a digest"},
 		{manifestJSON("", layerJSON(other, -1)), "-1 bytes"},

@@ -101,7 +101,7 @@ func TestPullUnreachable(t *testing.T) {
 		ref  string
 		o    Options
 	}{
-		{"nobody listens", gone.host + "/o/n:1", r.options(t)},
+		{"no listener", gone.host + "/o/n:1", r.options(t)},
 		{"a certificate of a stranger", ref.Given, Options{Store: openStore(t, t.TempDir()), System: strange}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestPullBadContent(t *testing.T) {
 		name   string
 		change func(b []byte) []byte
 	}{
-		{"another content", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
+		{"does not match its digest", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }},
 		{"longer", func(b []byte) []byte { return append(b, 'x') }},
 		{"endless", func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }},
 	} {

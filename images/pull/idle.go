@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var errIdle = errors.New("the registry says nothing any more")
+var errIdle = errors.New("the registry stopped responding")
 
 // maxPause is the time that the library may sleep between two requests when a registry asks for it:
 // one minute, plus a margin.

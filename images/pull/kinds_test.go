@@ -73,7 +73,7 @@ func TestPullIndex(t *testing.T) {
 		if got := Classify(err); got != events.CodePlatform {
 			t.Fatalf("%v is %q", err, got)
 		}
-		const say = "no image for linux/s390x: there are linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64"
+		const say = "no image for linux/s390x; available: linux/amd64, linux/arm/v6, linux/arm/v7, linux/arm64, windows/amd64"
 		if err.Error() != say {
 			t.Errorf("%q", err)
 		}

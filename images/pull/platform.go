@@ -53,7 +53,7 @@ func (p Platform) choose(sys *types.SystemContext, index []byte, mediaType strin
 	copied.OSChoice, copied.ArchitectureChoice, copied.VariantChoice = p.OS, p.Architecture, p.Variant
 	chosen, err := list.ChooseInstance(&copied)
 	if err != nil {
-		return "", errorf(events.CodePlatform, "no image for %s: there are %s", p.orOwn(), has(list))
+		return "", errorf(events.CodePlatform, "no image for %s; available: %s", p.orOwn(), has(list))
 	}
 	return chosen, nil
 }
@@ -71,7 +71,7 @@ func has(list manifest.List) string {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) == 0 {
-		return "none at all"
+		return "none"
 	}
 	if more := len(names) - 20; more > 0 {
 		names = append(names[:20], fmt.Sprintf("%d more", more))
@@ -110,5 +110,5 @@ func (p Platform) accepts(c oci.Config) error {
 		return nil
 	}
 	is := Platform{c.OS, c.Architecture, c.Variant}
-	return errorf(events.CodePlatform, "no image for %s: it is for %q", own, is)
+	return errorf(events.CodePlatform, "no image for %s: this one is for %q", own, is)
 }

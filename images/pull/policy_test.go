@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"go.podman.io/image/v5/signature"
 
 	"demesne/images"
 	"demesne/images/events"
@@ -38,7 +40,7 @@ func payload(kind, name string, d oci.Digest) []byte {
 // aKey returns a new key pair.
 func aKey(t *testing.T) *openpgp.Entity {
 	t.Helper()
-	key, err := openpgp.NewEntity("Somebody", "", "somebody@example.org", &packet.Config{
+	key, err := openpgp.NewEntity("Signer", "", "signer@example.org", &packet.Config{
 		Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return time.Now().Add(-2 * time.Hour) },
 	})
 	if err != nil {
@@ -73,6 +75,47 @@ func sign(t *testing.T, key *openpgp.Entity, text []byte, config *packet.Config)
 	return b.String()
 }
 
+// compress returns a compressed message, like `gpg --sign` makes by default.
+func compress(t *testing.T, message string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := packet.SerializeCompressed(unclosed{&b}, packet.CompressionZIP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, message); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// TestSignatureBomb checks that a signature cannot make the verifier decompress without bound. The mechanism of
+// the build tag containers_image_openpgp has no bound: it needs 2.6 GiB for a signature of 1 MiB.
+func TestSignatureBomb(t *testing.T) {
+	key := aKey(t)
+	var ring bytes.Buffer
+	if err := key.Serialize(&ring); err != nil {
+		t.Fatal(err)
+	}
+	bomb := compress(t, sign(t, key, make([]byte, 64<<20), nil))
+	m, _, err := signature.NewEphemeralGPGSigningMechanism(ring.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	text, _, err := m.Verify([]byte(bomb))
+	if err == nil || len(text) > 0 || !strings.Contains(err.Error(), "exceeds provided limit") {
+		t.Errorf("%d bytes became %d: %v", len(bomb), len(text), err)
+	}
+}
+
 // TestPolicySignedBy checks that an image is pulled only with a signature by the right key for this image and
 // name. Otherwise nothing of it is fetched, not even its configuration.
 func TestPolicySignedBy(t *testing.T) {
@@ -98,6 +141,10 @@ func TestPolicySignedBy(t *testing.T) {
 			s := sign(t, right, payload(atomic, n, d), nil)
 			return strings.Replace(s, "docker-reference", "docker-referencf", 1)
 		}, false},
+		{"compressed to a thousandth", func(n string, d oci.Digest) string {
+			return compress(t, sign(t, right, append(payload(atomic, n, d), make([]byte, 64<<20)...), nil))
+		}, false},
+		{"compressed", func(n string, d oci.Digest) string { return compress(t, sign(t, right, payload(atomic, n, d), nil)) }, true},
 		{"not a signature", func(n string, d oci.Digest) string { return string(payload(atomic, n, d)) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func getBlobAt(ctx context.Context, src types.ImageSource, info types.BlobInfo, 
 	return first(ctx, bodies, failures)
 }
 
-var errNoResume = errors.New("the library resumes no download")
+var errNoResume = errors.New("the library cannot resume downloads")
 
 // first waits for the only body. The library closes both channels when it is done.
 func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) (io.ReadCloser, error) {

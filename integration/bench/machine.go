@@ -154,7 +154,7 @@ func alone() error {
 			return nil
 		}
 	}
-	return errors.New("a runner stays though nobody needs it")
+	return errors.New("a runner without work does not end")
 }
 
 type relative struct {

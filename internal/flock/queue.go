@@ -35,7 +35,7 @@ type Turn struct {
 func QueueDir() (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find line: %w", err)
+		return "", fmt.Errorf("find queue: %w", err)
 	}
 	return filepath.Join(home, ".demesne", "turns"), nil
 }
@@ -45,11 +45,11 @@ func QueueDir() (string, error) {
 func JoinQueue(dir, name, who string) (*Turn, error) {
 	for _, word := range []string{name, who} {
 		if word == "" || strings.ContainsAny(word, "./\x00") {
-			return nil, fmt.Errorf("join line: %q is not one word", word)
+			return nil, fmt.Errorf("join queue: %q is not one word", word)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("join line: %w", err)
+		return nil, fmt.Errorf("join queue: %w", err)
 	}
 	t := &Turn{dir: dir, name: name, number: 1}
 	err := t.locked(func(all []place) (err error) {
@@ -65,7 +65,7 @@ func JoinQueue(dir, name, who string) (*Turn, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("join line: %w", err)
+		return nil, fmt.Errorf("join queue: %w", err)
 	}
 	return t, nil
 }
@@ -83,7 +83,7 @@ func AdoptTurn(dir, name, who string, f *os.File) (*Turn, error) {
 		return fs.ErrNotExist
 	})
 	if err != nil {
-		return nil, fmt.Errorf("adopt turn of %q: %w", who, err)
+		return nil, fmt.Errorf("take over ticket of %q: %w", who, err)
 	}
 	return t, nil
 }
@@ -102,7 +102,7 @@ func (t *Turn) Wait(ctx context.Context) error {
 			err = Gone(ctx, before)
 		}
 		if err != nil {
-			return fmt.Errorf("wait for turn: %w", err)
+			return fmt.Errorf("wait in queue: %w", err)
 		}
 		os.Remove(before) // its owner may have been killed
 	}

@@ -78,7 +78,7 @@ type Callbacks struct {
 	// Output takes, when the command starts, a function that tells what it has written to
 	// stdout: the last lines and the number of bytes so far. That function may be called at any later time.
 	Output func(last func() (tail string, n int64))
-	// Ask asks a person whether the sandbox may reach a name, and may take [AskTime]. It is called concurrently. If
+	// Ask asks a person whether the sandbox may reach a name, and may take [runner.AskTime]. It is called concurrently. If
 	// it is nil, the answer is no.
 	Ask func(Question) (allow bool)
 }
@@ -90,7 +90,8 @@ type Question struct {
 	Inputs []string // paths of the host that the sandbox can read and so could send
 }
 
-// RunResult is the result of a command, with its output.
+// RunResult is the result of a command, with its output: the last [runner.OutputKept] bytes of stdout and
+// [runner.StderrKept] of stderr. For Script, OutputDir has the whole streams.
 type RunResult struct {
 	Job       string // name of OutputDir
 	OutputDir string
@@ -106,15 +107,6 @@ type Tail struct {
 	Bytes int64  // of the whole stream
 	Cut   bool   // Text is not the whole stream
 }
-
-// StdoutMax and StderrMax limit the bytes of a stream in an [RunResult]. For Script, OutputDir has the whole stream.
-const (
-	StdoutMax = 1 << 20
-	StderrMax = 16 << 10
-)
-
-// AskTime is the time that a connection waits for a person's answer.
-const AskTime = 2 * time.Minute
 
 // Copied is the result of a copy, with the path of the copy.
 type Copied struct {

@@ -101,7 +101,7 @@ func (d *Denials) Add(r Record) Blocked {
 	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason}
 	i := d.index(kind)
 	if i < 0 && len(d.all) >= maxBlocked {
-		kind = Blocked{Host: "*", Reason: fmt.Sprintf("denied too, of more than %d kinds", maxBlocked)}
+		kind = Blocked{Host: "*", Reason: fmt.Sprintf("further denials: more than %d kinds", maxBlocked)}
 		i = d.index(kind)
 	}
 	if i < 0 {

@@ -54,8 +54,8 @@ func TestLearn(t *testing.T) {
 		blocked = append(blocked, b.Host+" "+b.Reason)
 	}
 	want := []string{
-		`b.test b.test leads to 8.0.0.2: denied by rule "8.0.0.0/8"`, `b.test rule "b.test:443" is not for port 22`,
-		`a.test rule "POST a.test" is not for GET "/x"`, "looked-up-only.test no rule", "evil.test no rule", "2606:4700::1 no rule",
+		`b.test b.test resolves to 8.0.0.2: denied by rule "8.0.0.0/8"`, `b.test rule "b.test:443" does not cover port 22`,
+		`a.test rule "POST a.test" does not cover GET "/x"`, "looked-up-only.test no rule", "evil.test no rule", "2606:4700::1 no rule",
 	}
 	if strings.Join(blocked, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s", strings.Join(blocked, "\n"))

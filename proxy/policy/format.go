@@ -66,7 +66,7 @@ func (b *Budget) set(option, value string) error {
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n <= 0 {
-			return fmt.Errorf("%w: %s%.20q is not a bound", errRule, option, value)
+			return fmt.Errorf("%w: %s%.20q is not a number above zero", errRule, option, value)
 		}
 		*known.value = n
 		return nil

@@ -43,7 +43,7 @@ func toASCII(s string) (string, error) {
 	}
 	for _, r := range s {
 		if r <= ' ' || r == 0x7f || strings.ContainsRune(`"#%/:<>?@[\]^{|}`, r) {
-			return "", because("%q in it", r)
+			return "", because("contains %q", r)
 		}
 	}
 	ascii, err := lookup.ToASCII(s)
@@ -70,7 +70,7 @@ func checkASCII(s string) error {
 		}
 	}
 	if isNumber(labels[len(labels)-1]) {
-		return because("an address, spelled in a way that is not accepted")
+		return because("an IP address in a notation that is not accepted")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func checkLabel(l string) error {
 	}
 	for _, c := range []byte(l) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return because("%q in it", rune(c))
+			return because("contains %q", rune(c))
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func ParseHost(s string) (Name, netip.Addr, error) {
 		n, err := ParseName(s)
 		return n, netip.Addr{}, err
 	case a.Zone() != "":
-		return Name{}, netip.Addr{}, fmt.Errorf("parse address %.100q: %w", s, because("a zone"))
+		return Name{}, netip.Addr{}, fmt.Errorf("parse address %.100q: %w", s, because("an IPv6 zone is not accepted"))
 	}
 	return Name{}, a.Unmap(), nil
 }

@@ -108,14 +108,14 @@ func (r Rule) deniesRequest(q Query) bool {
 func (r Rule) refusal(q Query) string {
 	switch {
 	case !r.allowsPort(q.Port) && len(r.ports) == 0:
-		return fmt.Sprintf("rule %q, which names no port, is for 80 and 443, not for %d", r, q.Port)
+		return fmt.Sprintf("rule %q names no port, so it covers 80 and 443, not %d", r, q.Port)
 	case !r.allowsPort(q.Port):
-		return fmt.Sprintf("rule %q is not for port %d", r, q.Port)
+		return fmt.Sprintf("rule %q does not cover port %d", r, q.Port)
 	case q.Later:
 	case r.narrowed() && q.Method == "":
 		return fmt.Sprintf("rule %q needs to see the request, which is encrypted", r)
 	case r.narrowed() && !r.coversRequest(q):
-		return fmt.Sprintf("rule %q is not for %s %.200q", r, q.Method, q.Path)
+		return fmt.Sprintf("rule %q does not cover %s %.200q", r, q.Method, q.Path)
 	}
 	return ""
 }
@@ -129,7 +129,7 @@ func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 	found = found.Unmap().WithZone("")
 	for _, r := range p.deny {
 		if r.prefix.IsValid() && r.prefix.Contains(found) && r.deniesPort(q.Port) {
-			return Decision{Rule: r, Reason: fmt.Sprintf("%s leads to %v: denied by rule %q", q.Host(), found, r)}
+			return Decision{Rule: r, Reason: fmt.Sprintf("%s resolves to %v: denied by rule %q", q.Host(), found, r)}
 		}
 	}
 	return p.at(d, q, found)
@@ -147,7 +147,7 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	case d.private && (class == Private || class == Shared):
 		return d
 	}
-	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s leads to %v (%s), which no rule names", q.Host(), a, class)}
+	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), a, class)}
 }
 
 // named reports whether an address rule covers a. For a metadata service only a rule for a single address counts,

@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"example.com", 443, "", "", `allowed by rule "example.com"`},
 		{"EXAMPLE.com.", 80, "", "", `allowed by rule "example.com"`},
-		{"example.com", 8443, "", "", `rule "example.com", which names no port, is for 80 and 443, not for 8443`},
+		{"example.com", 8443, "", "", `rule "example.com" names no port, so it covers 80 and 443, not 8443`},
 		{"any.test", 1, "", "", `allowed by rule "any.test:*"`},
 		{"9.9.9.9", 53, "", "", `allowed by rule "9.9.9.0/24:*"`},
 		{"bad.wild.test", 8443, "", "", `denied by rule "bad.wild.test"`},
@@ -74,26 +74,26 @@ func TestDecide(t *testing.T) {
 		{"example.com.evil.test", 443, "", "", "no rule"},
 		{"a.wild.test", 443, "", "", `allowed by rule "*.wild.test:443"`},
 		{"a.b.wild.test", 443, "", "", `allowed by rule "*.wild.test:443"`},
-		{"a.wild.test", 80, "", "", `rule "*.wild.test:443" is not for port 80`},
+		{"a.wild.test", 80, "", "", `rule "*.wild.test:443" does not cover port 80`},
 		{"wild.test", 443, "", "", "no rule"},
 		{"bad.wild.test", 443, "", "", `denied by rule "bad.wild.test"`},
 		{"db.test", 5432, "", "", `allowed by rule "db.test:5432,6000-6002"`},
 		{"db.test", 6001, "", "", `allowed by rule "db.test:5432,6000-6002"`},
-		{"db.test", 6003, "", "", `rule "db.test:5432,6000-6002" is not for port 6003`},
+		{"db.test", 6003, "", "", `rule "db.test:5432,6000-6002" does not cover port 6003`},
 		{"10.1.3.4", 22, "", "", `allowed by rule "10.1.0.0/16:22"`},
 		{"10.1.2.4", 22, "", "", `denied by rule "10.1.2.0/24"`},
 		{"10.2.0.1", 22, "", "", "no rule"},
 		{"::ffff:10.1.3.4", 22, "", "", `allowed by rule "10.1.0.0/16:22"`},
 		{"[fd00::1]", 443, "", "", `allowed by rule "[fd00::1]:443"`},
 		{"8.8.8.8", 443, "", "", `allowed by rule "8.8.8.8"`},
-		{"8.8.8.8", 53, "", "", `rule "8.8.8.8", which names no port, is for 80 and 443, not for 53`},
+		{"8.8.8.8", 53, "", "", `rule "8.8.8.8" names no port, so it covers 80 and 443, not 53`},
 		{"api.test", 80, "GET", "/v1/x", `allowed by rule "GET,HEAD api.test/v1/*"`},
-		{"api.test", 80, "POST", "/v1/x", `rule "api.test/v2" is not for POST "/v1/x"`},
+		{"api.test", 80, "POST", "/v1/x", `rule "api.test/v2" does not cover POST "/v1/x"`},
 		{"api.test", 80, "POST", "/v2", `allowed by rule "api.test/v2"`},
-		{"api.test", 80, "GET", "/v1", `rule "api.test/v2" is not for GET "/v1"`},
-		{"api.test", 80, "GET", "/v1/../secret", `rule "api.test/v2" is not for GET "/v1/../secret"`},
-		{"api.test", 80, "GET", "/v1/%2e%2e/secret", `rule "api.test/v2" is not for GET "/v1/%2e%2e/secret"`},
-		{"api.test", 80, "GET", "/v1//x", `rule "api.test/v2" is not for GET "/v1//x"`},
+		{"api.test", 80, "GET", "/v1", `rule "api.test/v2" does not cover GET "/v1"`},
+		{"api.test", 80, "GET", "/v1/../secret", `rule "api.test/v2" does not cover GET "/v1/../secret"`},
+		{"api.test", 80, "GET", "/v1/%2e%2e/secret", `rule "api.test/v2" does not cover GET "/v1/%2e%2e/secret"`},
+		{"api.test", 80, "GET", "/v1//x", `rule "api.test/v2" does not cover GET "/v1//x"`},
 		{"api.test", 443, "", "", `rule "api.test/v2" needs to see the request, which is encrypted`},
 	} {
 		q, err := Ask(c.host, c.port)
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		}
 		q.Method, q.Path = c.method, c.path
 		d := p.Decide(q)
-		if d.Reason != c.want || d.Allowed != strings.HasPrefix(c.want, "allowed") || d.Unknown != (c.want == "no rule" || strings.Contains(c.want, "not for port") || strings.Contains(c.want, "names no port")) {
+		if d.Reason != c.want || d.Allowed != strings.HasPrefix(c.want, "allowed") || d.Unknown != (c.want == "no rule" || strings.Contains(c.want, "not cover port") || strings.Contains(c.want, "names no port")) {
 			t.Errorf("%s:%d %s %s: %+v, want %q", c.host, c.port, c.method, c.path, d, c.want)
 		}
 		if d.Raw() != (c.host == "raw.test") {
@@ -125,26 +125,26 @@ func TestEscapeN11Dial(t *testing.T) {
 	}{
 		{names, "", "93.184.216.34", ""},
 		{names, "", "2606:4700::1", ""},
-		{names, "", "127.0.0.1", "example.com leads to 127.0.0.1 (loopback), which no rule names"},
-		{names, "", "::ffff:127.0.0.1", "example.com leads to 127.0.0.1 (loopback), which no rule names"},
-		{names, "", "169.254.169.254", "example.com leads to 169.254.169.254 (a cloud's metadata service), which no rule names"},
-		{names, "", "10.0.0.1", "example.com leads to 10.0.0.1 (private), which no rule names"},
-		{names, "", "64:ff9b::808:808", "example.com leads to 64:ff9b::808:808 (an IPv4 address inside IPv6), which no rule names"},
-		{names, "93.0.0.0/8", "93.184.216.34", `example.com leads to 93.184.216.34: denied by rule "93.0.0.0/8"`},
+		{names, "", "127.0.0.1", "example.com resolves to 127.0.0.1 (loopback), which no rule lists"},
+		{names, "", "::ffff:127.0.0.1", "example.com resolves to 127.0.0.1 (loopback), which no rule lists"},
+		{names, "", "169.254.169.254", "example.com resolves to 169.254.169.254 (a cloud's metadata service), which no rule lists"},
+		{names, "", "10.0.0.1", "example.com resolves to 10.0.0.1 (private), which no rule lists"},
+		{names, "", "64:ff9b::808:808", "example.com resolves to 64:ff9b::808:808 (an IPv4 address inside IPv6), which no rule lists"},
+		{names, "93.0.0.0/8", "93.184.216.34", `example.com resolves to 93.184.216.34: denied by rule "93.0.0.0/8"`},
 		{names, "93.0.0.0/8:25", "93.184.216.34", ""},
 		{inside, "", "10.0.0.1", ""},
 		{inside, "", "169.254.1.1", ""},
-		{inside, "", "169.254.169.254", "example.com leads to 169.254.169.254 (a cloud's metadata service), which no rule names"},
+		{inside, "", "169.254.169.254", "example.com resolves to 169.254.169.254 (a cloud's metadata service), which no rule lists"},
 		{inside, "", "64:ff9b::808:808", ""},
-		{inside, "", "64:ff9b::7f00:1", "example.com leads to 127.0.0.1 (loopback), which no rule names"},
+		{inside, "", "64:ff9b::7f00:1", "example.com resolves to 127.0.0.1 (loopback), which no rule lists"},
 		{inside, "", "64:ff9b::a00:1", ""},
 		{exact, "", "169.254.169.254", ""},
 		{private, "", "10.0.0.1", ""},
 		{private, "", "fd00::1", ""},
 		{private, "", "100.64.0.1", ""},
-		{private, "", "127.0.0.1", "example.com leads to 127.0.0.1 (loopback), which no rule names"},
-		{private, "", "fd00:ec2::254", "example.com leads to fd00:ec2::254 (a cloud's metadata service), which no rule names"},
-		{private, "", "198.18.0.1", "example.com leads to 198.18.0.1 (benchmarking), which no rule names"},
+		{private, "", "127.0.0.1", "example.com resolves to 127.0.0.1 (loopback), which no rule lists"},
+		{private, "", "fd00:ec2::254", "example.com resolves to fd00:ec2::254 (a cloud's metadata service), which no rule lists"},
+		{private, "", "198.18.0.1", "example.com resolves to 198.18.0.1 (benchmarking), which no rule lists"},
 	} {
 		p := Policy{}.Allow(c.rules...)
 		if c.deny != "" {
@@ -204,24 +204,24 @@ func TestImmutable(t *testing.T) {
 func TestParseRuleRefused(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                    `parse rule "": parse name "": not a host name: empty`,
-		"*":                   `parse rule "*": malformed rule: '*' stands for whole labels in front: *.example.com`,
-		"*.com":               `parse rule "*.com": malformed rule: anybody can have a name under "com", a public suffix`,
-		"*.co.uk:443":         `parse rule "*.co.uk:443": malformed rule: anybody can have a name under "co.uk", a public suffix`,
-		"*.github.io":         `parse rule "*.github.io": malformed rule: anybody can have a name under "github.io", a public suffix`,
-		"a*.example.com":      `parse rule "a*.example.com": malformed rule: '*' stands for whole labels in front: *.example.com`,
-		"*.*.example.com":     `parse rule "*.*.example.com": parse name "*.example.com": not a host name: '*' in it`,
+		"*":                   `parse rule "*": malformed rule: '*' replaces whole leading labels, as in *.example.com`,
+		"*.com":               `parse rule "*.com": malformed rule: "com" is a public suffix: anyone can register a name below it`,
+		"*.co.uk:443":         `parse rule "*.co.uk:443": malformed rule: "co.uk" is a public suffix: anyone can register a name below it`,
+		"*.github.io":         `parse rule "*.github.io": malformed rule: "github.io" is a public suffix: anyone can register a name below it`,
+		"a*.example.com":      `parse rule "a*.example.com": malformed rule: '*' replaces whole leading labels, as in *.example.com`,
+		"*.*.example.com":     `parse rule "*.*.example.com": parse name "*.example.com": not a host name: contains '*'`,
 		"example.com:":        `parse rule "example.com:": malformed rule: no port after ':'`,
 		"example.com:0":       `parse rule "example.com:0": malformed rule: port "0" is not in 1-65535`,
 		"example.com:65536":   `parse rule "example.com:65536": malformed rule: port "65536" is not in 1-65535`,
 		"example.com:80-":     `parse rule "example.com:80-": malformed rule: port "80-" is not in 1-65535`,
-		"example.com:90-80":   `parse rule "example.com:90-80": malformed rule: ports "90-80" are upside down`,
+		"example.com:90-80":   `parse rule "example.com:90-80": malformed rule: port range "90-80" is reversed`,
 		"example.com:+80":     `parse rule "example.com:+80": malformed rule: port "+80" is not in 1-65535`,
-		"10.0.0.1/8":          `parse rule "10.0.0.1/8": malformed rule: 10.0.0.1/8 has bits set behind its mask, as in 10.0.0.0/8`,
-		"::ffff:10.0.0.0/104": `parse rule "::ffff:10.0.0.0/104": malformed rule: write the IPv4 addresses`,
-		"[::1":                `parse rule "[::1": malformed rule: what follows the bracket`,
+		"10.0.0.1/8":          `parse rule "10.0.0.1/8": malformed rule: 10.0.0.1/8 has bits set after its prefix: write 10.0.0.0/8`,
+		"::ffff:10.0.0.0/104": `parse rule "::ffff:10.0.0.0/104": malformed rule: write the address in IPv4 notation`,
+		"[::1":                `parse rule "[::1": malformed rule: expected ']' and at most /BITS after it`,
 		"https://example.com": `parse rule "https://example.com": malformed rule: port "//example.com" is not in 1-65535`,
-		"example.com/path":    `parse rule "example.com/path": parse name "example.com/path": not a host name: '/' in it`,
-		"0x7f.1":              `parse rule "0x7f.1": parse name "0x7f.1": not a host name: an address, spelled in a way that is not accepted`,
+		"example.com/path":    `parse rule "example.com/path": parse name "example.com/path": not a host name: contains '/'`,
+		"0x7f.1":              `parse rule "0x7f.1": parse name "0x7f.1": not a host name: an IP address in a notation that is not accepted`,
 	} {
 		if r, err := ParseRule(in); err == nil || err.Error() != want {
 			t.Errorf("ParseRule(%q) = %v, %v; want %s", in, r, err, want)

@@ -18,7 +18,7 @@ func (r Rule) NotForModels() string {
 	}
 	switch {
 	case r.all:
-		return "it is everything"
+		return "it covers everything"
 	case r.prefix.IsValid():
 		return "it is an address"
 	case r.private:

@@ -1,4 +1,4 @@
-// Package policyfile reads a policy from TOML or YAML. Both have the same schema:
+// Package policyfile reads a policy from a TOML file with this schema:
 //
 //	mode = "none"                              # or package-managers, open
 //	allow = ["example.com", "*.example.org:443", "10.1.0.0/16:5432"]
@@ -15,6 +15,5 @@
 //	max-connections = 10
 //
 // Package policy defines the syntax of rules. The package ignores nothing: an unknown key, a wrong type and a
-// malformed rule are each an [Error] with its line. All errors are reported at once. YAML anchors, aliases and a
-// second document are rejected.
+// malformed rule are each an [Error] with its line. All errors are reported at once.
 package policyfile

@@ -38,7 +38,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Parse parses text as TOML or YAML, depending on the extension of name.
+// Parse parses text as TOML. A name that does not end in .toml is an error, which says what to write.
 func Parse(name, text string) (File, error) {
 	r := &reader{name: name}
 	root, err := r.tree(text)
@@ -74,19 +74,13 @@ type reader struct {
 
 func (r *reader) tree(text string) (node, error) {
 	if len(text) > maxFile {
-		return node{}, &Error{File: r.name, Line: 0, Err: fmt.Errorf("more than %d bytes", maxFile)}
+		return node{}, &Error{File: r.name, Err: fmt.Errorf("more than %d bytes", maxFile)}
 	}
-	var root node
-	var line int
-	var err error
-	switch path.Ext(r.name) {
-	case ".toml":
-		root, line, err = tomlTree(text)
-	case ".yaml", ".yml":
-		root, line, err = yamlTree(text)
-	default:
-		err = errors.New("the name of a policy file ends in .toml, .yaml or .yml")
+	if ext := path.Ext(r.name); ext != ".toml" {
+		err := fmt.Errorf("not TOML: write `allow = [\"example.com\"]`, for instance, in %q", strings.TrimSuffix(path.Base(r.name), ext)+".toml")
+		return node{}, &Error{File: r.name, Err: err}
 	}
+	root, line, err := tomlTree(text)
 	if err != nil {
 		return node{}, &Error{File: r.name, Line: line, Err: err}
 	}
@@ -100,7 +94,7 @@ func (r *reader) wrong(n node, format string, args ...any) {
 // fields passes each value of a table to the function for its key.
 func (r *reader) fields(n node, known map[string]func(node)) {
 	if n.kind() != "table" {
-		r.wrong(n, "a table is wanted here, not %s", n.kind())
+		r.wrong(n, "expected a table, not %s", n.kind())
 		return
 	}
 	for _, f := range n.fields {
@@ -125,7 +119,7 @@ func sorted(m map[string]func(node)) (keys []string) {
 func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 	v, ok := n.value.(T)
 	if !ok {
-		r.wrong(n, "%s is wanted here, not %s", node{value: *into}.kind(), n.kind())
+		r.wrong(n, "expected %s, not %s", node{value: *into}.kind(), n.kind())
 		return false
 	}
 	*into = v
@@ -134,7 +128,7 @@ func scalar[T string | bool | int64](r *reader, n node, into *T) bool {
 
 func (r *reader) each(n node, read func(node)) {
 	if n.kind() != "list" {
-		r.wrong(n, "a list is wanted here, not %s", n.kind())
+		r.wrong(n, "expected a list, not %s", n.kind())
 		return
 	}
 	for _, e := range n.list {
@@ -196,7 +190,7 @@ func (r *reader) rule(n node) {
 	})
 	switch {
 	case allow == deny:
-		r.wrong(n, "a rule has an allow or a deny, and not both")
+		r.wrong(n, "a rule needs exactly one of allow and deny")
 		return
 	case !ok: // already reported
 		return
@@ -221,6 +215,6 @@ func (r *reader) rule(n node) {
 
 func (r *reader) bound(n node, into *int64) {
 	if scalar(r, n, into) && *into <= 0 {
-		r.wrong(n, "a bound is more than 0")
+		r.wrong(n, "a limit must be greater than 0")
 	}
 }

@@ -2,7 +2,6 @@ package policyfile
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -115,8 +114,10 @@ func (f *finder) node(p string, v any) node {
 		}
 	case string, int64, bool:
 		n.value = v
-	default:
-		n.value = fmt.Sprintf("%T", v)
+	case float64:
+		n.value = unused("a fraction")
+	default: // TOML's only other types
+		n.value = unused("a date")
 	}
 	return n
 }

@@ -23,7 +23,7 @@ type row struct {
 }
 
 var table = []row{
-	{name: "none", about: "nothing but what rules allow"},
+	{name: "none", about: "only what rules allow"},
 	{name: "package-managers", about: "the servers of package managers, and the mirrors this host uses", rules: managers},
 	{name: "open", about: "every public address", rules: func() []policy.Rule { return []policy.Rule{policy.Everything()} }, everything: true},
 }

@@ -39,7 +39,7 @@ func TestModes(t *testing.T) {
 	}{
 		{"none", server, 443, "no rule"},
 		{"package-managers", server, 443, fmt.Sprintf("allowed by rule %q", server+":443")},
-		{"package-managers", server, 80, fmt.Sprintf("rule %q is not for port 80", server+":443")},
+		{"package-managers", server, 80, fmt.Sprintf("rule %q does not cover port 80", server+":443")},
 		{"package-managers", npm.Zone, 443, "no rule"},
 		{"package-managers", "www." + npm.Zone, 443, "no rule"},
 		{"package-managers", GoChecksums, 443, fmt.Sprintf("allowed by rule %q", GoChecksums+":443")},
@@ -48,7 +48,7 @@ func TestModes(t *testing.T) {
 		{"package-managers", crates.Zone, 443, "no rule"},
 		{"open", "example.com", 22, `allowed by rule "*"`},
 		{"open", "1.1.1.1", 53, `allowed by rule "*"`},
-		{"open", "127.0.0.1", 53, "127.0.0.1 leads to 127.0.0.1 (loopback), which no rule names"},
+		{"open", "127.0.0.1", 53, "127.0.0.1 resolves to 127.0.0.1 (loopback), which no rule lists"},
 	} {
 		m, err := Parse(c.mode)
 		if err != nil || m.String() != c.mode || m.About() == "" {

@@ -15,7 +15,7 @@ const algorithm = "sha256:"
 func (id DiffID) Validate() error {
 	hex, ok := strings.CutPrefix(string(id), algorithm)
 	if !ok || !isHex(hex) {
-		return fmt.Errorf("%.100q is no sha256 digest", string(id))
+		return fmt.Errorf("%.100q is not a sha256 digest", string(id))
 	}
 	return nil
 }

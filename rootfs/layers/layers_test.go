@@ -96,7 +96,7 @@ func TestHold(t *testing.T) {
 	put(t, c, id("b"))
 	var missing *MissingError
 	if _, err := c.Hold([]DiffID{id("a"), id("c")}); !errors.As(err, &missing) || !slices.Equal(missing.IDs, []DiffID{id("c")}) {
-		t.Errorf("holding what is not there: %v", err)
+		t.Errorf("holding a missing layer: %v", err)
 	}
 	h, err := c.Hold([]DiffID{id("b"), id("a"), id("b")})
 	if err != nil {
@@ -122,7 +122,7 @@ func TestHold(t *testing.T) {
 	h.Close()
 	h.Close()
 	if freed, err := c.Sweep(nil); err != nil || freed == 0 || len(entries(t, c)) != 0 {
-		t.Errorf("a sweep of what nobody holds freed %d, %v", freed, err)
+		t.Errorf("a sweep of unheld layers freed %d, %v", freed, err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestSize(t *testing.T) {
 		t.Errorf("Size = %d, %v", n, err)
 	}
 	if _, err := c.size(id("b")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Size of what is not there: %v", err)
+		t.Errorf("Size of a missing layer: %v", err)
 	}
 	if _, err := c.size("sha256:../x"); err == nil {
 		t.Error("Size of no DiffID")

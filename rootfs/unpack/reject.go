@@ -13,8 +13,8 @@ const (
 	TooMany   Reason = "it has too many entries"
 	TooBig    Reason = "it is too big"
 	TooDense  Reason = "it unpacks to far more than its size"
-	BadMedia  Reason = "its media type is none of a layer"
-	BadTar    Reason = "it is no proper archive"
+	BadMedia  Reason = "its media type is not that of a layer"
+	BadTar    Reason = "it is not a valid archive"
 	BadDiffID Reason = "its contents are not what the image's config says"
 )
 
@@ -22,9 +22,9 @@ const (
 const (
 	tooDeep     Reason = "a path has too many components"
 	tooLong     Reason = "a name is too long"
-	badName     Reason = "a name has a NUL in it"
+	badName     Reason = "a name contains a NUL byte"
 	climbs      Reason = "a name leads out of the root"
-	badWhiteout Reason = "a whiteout stands for no file"
+	badWhiteout Reason = "a whiteout names no file"
 	badType     Reason = "it has an entry of unknown type"
 	badRoot     Reason = "it makes the root something other than a directory"
 	badXattr    Reason = "an extended attribute is too big"

@@ -21,7 +21,7 @@ var ErrTooMany = errors.New("too many files changed")
 
 // ErrRights reports that files in a directory may still give other users rights, as the directory could not be
 // settled. Other users should get no access to it.
-var ErrRights = errors.New("files in it may still give others rights")
+var ErrRights = errors.New("files in it may still grant access to other users")
 
 // Terms says which files of a directory Settle changes.
 type Terms struct {
@@ -87,7 +87,7 @@ func Settle(dir *os.File, t Terms) error {
 		err = fmt.Errorf("%w: %w", ErrRights, err)
 	}
 	if err = errors.Join(err, s.owners); err != nil {
-		return fmt.Errorf("settle %q: %w", dir.Name(), err)
+		return fmt.Errorf("change owner of files in %q: %w", dir.Name(), err)
 	}
 	return nil
 }

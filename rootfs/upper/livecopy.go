@@ -74,7 +74,7 @@ const (
 )
 
 // errEnough ends copying ahead.
-var errEnough = errors.New("enough was copied ahead")
+var errEnough = errors.New("the copy ahead reached its limit")
 
 // NewLiveCopy begins a copy of an upper that rootfs.KeptUpper opened. It makes the copy in the directory kept, from
 // which rootfs.KeptUpper opens it for rootfs.Layout.Below. dir must stay open until Close. About most bytes are

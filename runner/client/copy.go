@@ -67,7 +67,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	}
 	_, err = to.Lstat(path.Base(path.Clean(src)))
 	if errors.Is(err, fs.ErrNotExist) || did.Files == 0 && did.LeftAll > 0 {
-		return did, fmt.Errorf("copy %q: nothing there can be copied out", src)
+		return did, fmt.Errorf("copy %q: nothing to copy: missing, or only links and special files", src)
 	}
 	return did, nil
 }
@@ -82,7 +82,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 		in.Close()
 		relay, err := tarball.NewRelay(out, l)
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("copy %q: nothing there can be copied", src)
+			return fmt.Errorf("copy %q: nothing to copy", src)
 		}
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ func (s *sourceFiles) openLog(spec *runner.Spec) error {
 			return err
 		}
 		if within(real, dir) {
-			return fmt.Errorf("%q is in %q, where the sandbox can write", abs, dir)
+			return fmt.Errorf("%q is in %q, which the sandbox can write to", abs, dir)
 		}
 	}
 	f, err := openLocked(abs)

@@ -23,9 +23,9 @@ func TestOpenLog(t *testing.T) {
 	os.Symlink("/dev/null", filepath.Join(dir, "planted"))
 	for path, want := range map[string]string{
 		"log":         "",
-		"out/log":     "where the sandbox can write",
-		"out/sub/log": "where the sandbox can write",
-		"link/log":    "where the sandbox can write",
+		"out/log":     "which the sandbox can write to",
+		"out/sub/log": "which the sandbox can write to",
+		"link/log":    "which the sandbox can write to",
 		"planted":     "too many levels of symbolic links",
 		"none/log":    "no such file",
 	} {
@@ -81,7 +81,7 @@ func TestOpenLocked(t *testing.T) {
 	mine, err1 := f.Stat()
 	there, err2 := os.Stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
-		t.Errorf("a log that is not there: %v, %v", err1, err2)
+		t.Errorf("a missing log: %v, %v", err1, err2)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestPortOpen(t *testing.T) {
 		{runner.Port{Listen: "8080", To: 80}, "not ADDRESS:PORT"},
 		{runner.Port{Listen: "localhost:8080", To: 80}, "not ADDRESS:PORT"},
 		{runner.Port{Listen: "unix:s", To: 80}, "absolute"},
-		{runner.Port{Listen: "unix:" + sock, To: 0}, "port 0 inside"},
+		{runner.Port{Listen: "unix:" + sock, To: 0}, "port 0 in the sandbox"},
 		{runner.Port{Listen: "unix:" + dir, To: 80}, "address already in use"},
 		{runner.Port{Listen: "unix:" + sock, To: 80}, ""},
 		{runner.Port{Listen: "unix:" + sock, To: 80}, "address already in use"}, // a live listener

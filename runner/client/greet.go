@@ -48,13 +48,13 @@ func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message,
 		if stopped >= greetStopped {
 			return nil, &ipc.Error{
 				Code: ipc.CodeBusy, Text: fmt.Sprintf("process %d is stopped", pid),
-				Hint: fmt.Sprintf("kill -CONT %d  # or kill -KILL, which ends the sandboxes that it has", pid),
+				Hint: fmt.Sprintf("kill -CONT %d  # or kill -KILL, which ends its sandboxes", pid),
 			}
 		}
 		if time.Since(began) > greetPatience {
 			return nil, &ipc.Error{
 				Code: ipc.CodeBusy, Text: fmt.Sprintf("it has not answered for %v", greetPatience),
-				Hint: "try again when this machine has less to do, or end demesne-runner, which ends the sandboxes that it has",
+				Hint: "try again when this machine is less busy, or kill demesne-runner, which ends its sandboxes",
 			}
 		}
 	}

@@ -128,13 +128,13 @@ var (
 	errSingle   = errors.New("newgidmap failed after newuidmap succeeded")
 	// errHalfMapped: only one of the maps was written, and a map cannot be written twice. The caller starts over with
 	// a single id.
-	errHalfMapped = errors.New("half of the id map is written")
+	errHalfMapped = errors.New("only one of the two id maps was written")
 )
 
 func explainSubids(err error) (why, fix string) {
 	switch {
 	case errors.Is(err, errNoRange):
-		return err.Error(), "demesne check  # names ids that nobody has"
+		return err.Error(), "demesne check  # names an unused id range"
 	case errors.Is(err, errNoHelper):
 		return err.Error(), "sudo apt-get install uidmap"
 	}

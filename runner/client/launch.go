@@ -41,7 +41,7 @@ type launcher struct {
 }
 
 // errRetry is the error for a runner that was already ending.
-var errRetry = errors.New("runner ended meanwhile")
+var errRetry = errors.New("runner ended during the call")
 
 // connect returns a connection to a live runner. It starts one if none is live.
 func (l *launcher) connect(ctx context.Context) (*os.File, error) {
@@ -51,7 +51,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 			return conn, nil
 		}
 		if errors.Is(err, unix.EAGAIN) || time.Since(began) > startPatience {
-			return nil, ipc.Errorf(ipc.CodeBusy, "wait for runner: another process has %q locked and does not answer: %w", l.dir.file(".lock"), err)
+			return nil, ipc.Errorf(ipc.CodeBusy, "wait for runner: another process holds the lock on %q and does not answer: %w", l.dir.file(".lock"), err)
 		}
 		lock, err := l.tryLock()
 		if err != nil {
@@ -140,7 +140,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 		os.Remove(path) // no process can have locked it
 		return nil, &ipc.Error{
 			Code: ipc.CodeInternal, Text: fmt.Sprintf("lock runner: lock %q: %v", path, err),
-			Hint: "XDG_RUNTIME_DIR names another directory, on a file system that has locks",
+			Hint: "set XDG_RUNTIME_DIR to a directory on a file system with locks",
 		}
 	}
 	if !flock.Leads(path, f) {

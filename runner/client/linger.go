@@ -94,7 +94,7 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	}
 	conn := ipc.NewConn(sock)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	c := &Client{dir: d, retire: true}
+	c := &Client{dir: d, retire: true, outMap: &outMap{}}
 	if err := c.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
 		return 0, nil // it was about to end

@@ -63,29 +63,29 @@ const firstFree = 1024
 func another(p runner.Port, err error) string {
 	at, bad := netip.ParseAddrPort(p.Listen)
 	if bad == nil && errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Sprintf("--publish unix:PATH:%d needs no port of this machine", p.To)
+		return fmt.Sprintf("use another port, or --publish unix:PATH:%d", p.To)
 	}
 	if bad != nil || at.Port() >= firstFree || !errors.Is(err, unix.EACCES) {
 		return ""
 	}
 	other := netip.AddrPortFrom(at.Addr(), at.Port()+8000)
-	return fmt.Sprintf("ports below %d are root's: --publish %v:%d takes another", firstFree, other, p.To)
+	return fmt.Sprintf("ports below %d need root: use --publish %v:%d", firstFree, other, p.To)
 }
 
 func open(p runner.Port) (*os.File, error) {
 	if p.To == 0 {
-		return nil, errors.New("port 0 inside")
+		return nil, errors.New("port 0 in the sandbox")
 	}
 	if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok {
 		if !filepath.IsAbs(path) {
-			return nil, errors.New("the path of a socket has to be absolute")
+			return nil, errors.New("the path of a socket must be absolute")
 		}
 		return listenAt(unix.AF_UNIX, &unix.SockaddrUnix{Name: path})
 	}
 	at, err := netip.ParseAddrPort(p.Listen)
 	switch {
 	case err != nil || at.Port() == 0:
-		return nil, errors.New("not ADDRESS:PORT and not unix:PATH")
+		return nil, errors.New("not ADDRESS:PORT or unix:PATH")
 	case at.Addr().Is4():
 		return listenAt(unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
 	}

@@ -18,11 +18,11 @@ func TestAnotherPort(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"127.0.0.1:80", refused, "ports below 1024 are root's: --publish 127.0.0.1:8080:3000 takes another"},
-		{"[::1]:443", refused, "ports below 1024 are root's: --publish [::1]:8443:3000 takes another"},
+		{"127.0.0.1:80", refused, "ports below 1024 need root: use --publish 127.0.0.1:8080:3000"},
+		{"[::1]:443", refused, "ports below 1024 need root: use --publish [::1]:8443:3000"},
 		{"127.0.0.1:8080", refused, ""},
 		{"unix:/root/s", refused, ""},
-		{"127.0.0.1:8080", os.NewSyscallError("bind", unix.EADDRINUSE), "--publish unix:PATH:3000 needs no port of this machine"},
+		{"127.0.0.1:8080", os.NewSyscallError("bind", unix.EADDRINUSE), "use another port, or --publish unix:PATH:3000"},
 		{"unix:/root/s", os.NewSyscallError("bind", unix.EADDRINUSE), ""},
 	} {
 		if got := another(runner.Port{Listen: c.listen, To: 3000}, c.err); got != c.want {

@@ -52,7 +52,7 @@ func sandboxRoot(root bool) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("find kept sandboxes: %w", err)
+		return "", fmt.Errorf("find sandbox root: %w", err)
 	}
 	return filepath.Join(home, ".demesne", "sandboxes"), nil
 }
@@ -197,8 +197,8 @@ func (d *runDir) outside(path string) error {
 	if inside {
 		return &ipc.Error{
 			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q shows demesne's own run directory %q", path, d.path),
-			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to one outside",
+			Text: fmt.Sprintf("%q contains demesne's run directory %q", path, d.path),
+			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to a directory elsewhere",
 		}
 	}
 	return err
@@ -215,8 +215,8 @@ func (d *runDir) apart(path string) error {
 	if inside {
 		return &ipc.Error{
 			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q would let a sandbox write to the others in %q", path, d.kept),
-			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to one outside",
+			Text: fmt.Sprintf("%q contains the files of other sandboxes in %q", path, d.kept),
+			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to a directory elsewhere",
 		}
 	}
 	return err
@@ -242,7 +242,7 @@ func searchable(dir string) error {
 		case err != nil:
 			return err
 		case st.Mode().Perm()&0o001 == 0:
-			return fmt.Errorf("use %q: not searchable by others", p)
+			return fmt.Errorf("use %q: other users have no search permission", p)
 		}
 		if p == "/" {
 			return nil
@@ -344,6 +344,6 @@ func findProgram(name, libexec string) (string, error) {
 	}
 	return "", &ipc.Error{
 		Code: ipc.CodeInternal, Text: fmt.Sprintf("find program %q: not in %q", name, dirs),
-		Hint: "all programs of a version go into one directory; DEMESNE_LIBEXEC names it, unless it is demesne's own",
+		Hint: "install all demesne programs into one directory, and set DEMESNE_LIBEXEC if demesne itself is elsewhere",
 	}
 }

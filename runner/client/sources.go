@@ -80,8 +80,8 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	if len(s.byName) > ipc.MaxFiles {
 		return nil, &ipc.Error{
-			Code: ipc.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than one sandbox can be given", len(spec.Inputs)),
-			Hint: "put files that belong together in a directory, and give that",
+			Code: ipc.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than a sandbox can have", len(spec.Inputs)),
+			Hint: "put the files into a directory, and pass that directory",
 		}
 	}
 	return s, c.record(s, spec)

@@ -53,7 +53,7 @@ func TestExposed(t *testing.T) {
 		}
 	}
 	if !exposed(filepath.Join(base, "none")) {
-		t.Error("what is not there is taken for closed")
+		t.Error("a missing directory counts as closed")
 	}
 }
 

@@ -20,7 +20,7 @@ func probeMaps(_ context.Context, e *Env) []answer {
 
 func (e *Env) userns() answer {
 	if e.Minimal {
-		return answer{runner.Missing, "Landlock and seccomp alone", e.ModeWhy, e.ModeFix}
+		return answer{runner.Missing, "only Landlock and seccomp", e.ModeWhy, e.ModeFix}
 	}
 	// unshare needs CAP_SYS_ADMIN over the namespace, which AppArmor's restriction removes. So a success proves
 	// the rights of the namespace.
@@ -30,7 +30,7 @@ func (e *Env) userns() answer {
 	if err != nil {
 		return e.judge(runner.Missing, "", diagnose.Userns, err)
 	}
-	return held("with the right to mount")
+	return held("may mount")
 }
 
 // idMaps gives an anonymous file to the last id; the kernel accepts only mapped ids.
@@ -84,7 +84,7 @@ func (e *Env) appArmor() answer {
 	case e.Facts.AppArmor == "0":
 		return held("does not restrict user namespaces")
 	case !e.Minimal:
-		return held("restricts user namespaces, but not ours")
+		return held("restricts user namespaces, but not demesne's")
 	}
 	return e.judge(runner.Missing, "", diagnose.Userns, unix.EPERM)
 }

@@ -95,7 +95,7 @@ func probeNested(ctx context.Context, e *Env) []answer {
 	defer stop(child)
 	var r report
 	if err := json.NewDecoder(out).Decode(&r); err != nil {
-		a := answer{status: runner.Missing, why: fmt.Sprintf("hear from child: %v", err)}
+		a := answer{status: runner.Missing, why: fmt.Sprintf("read report of child: %v", err)}
 		return []answer{a, a, a}
 	}
 	nested, proc, name := held("user, mount, pid, uts, ipc and cgroup namespaces"), held(""), held("")
@@ -103,10 +103,10 @@ func probeNested(ctx context.Context, e *Env) []answer {
 		nested = answer{status: runner.Missing, why: fmt.Sprintf("the child is process %d, not 1", r.PID)}
 	}
 	if r.Proc != 0 {
-		proc = e.judge(runner.Degraded, "the old /proc is bound", diagnose.Proc, fmt.Errorf("mount proc: %w", r.Proc))
+		proc = e.judge(runner.Degraded, "the host's /proc is bound instead", diagnose.Proc, fmt.Errorf("mount proc: %w", r.Proc))
 	}
 	if r.Hostname != 0 {
-		name = e.judge(runner.Degraded, "the sandbox has the host's", diagnose.Hostname, fmt.Errorf("sethostname: %w", r.Hostname))
+		name = e.judge(runner.Degraded, "the sandbox has the host's name", diagnose.Hostname, fmt.Errorf("sethostname: %w", r.Hostname))
 	}
 	return []answer{nested, proc, name}
 }

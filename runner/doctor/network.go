@@ -20,7 +20,7 @@ func probeNetwork(_ context.Context, e *Env) []answer {
 	if n.SysfsErr != nil {
 		sys = e.judge(runner.Degraded, "/sys is empty", diagnose.Proc, n.SysfsErr)
 	}
-	return []answer{held("a loopback and nothing else"), sys}
+	return []answer{held("only a loopback"), sys}
 }
 
 func probeEgress(_ context.Context, e *Env) []answer {
@@ -33,5 +33,5 @@ func probeEgress(_ context.Context, e *Env) []answer {
 		return []answer{{status: runner.Missing, why: err.Error()}}
 	}
 	why, fix := diagnose.Egress(string(at.Step), at.Err, *e.Facts)
-	return []answer{{runner.Missing, "no network but loopback is possible", why, fix}}
+	return []answer{{runner.Missing, "only loopback networks are possible", why, fix}}
 }

@@ -28,7 +28,7 @@ func probeOverlay(_ context.Context, e *Env) []answer {
 		return useOverlay(dir)
 	})
 	if err != nil {
-		return []answer{e.judge(runner.Degraded, "what is written over an image goes to a disk", overlayDiagnosis(err), err)}
+		return []answer{e.judge(runner.Degraded, "writes over an image go to a disk", overlayDiagnosis(err), err)}
 	}
 	return []answer{held("tmpfs")}
 }

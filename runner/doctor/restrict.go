@@ -30,7 +30,7 @@ func probeLandlock(_ context.Context, e *Env) []answer {
 	if abi < scopesABI {
 		return []answer{{
 			runner.Degraded, detail,
-			"signals and abstract sockets are up to namespaces alone until Linux 6.12", "",
+			"before Linux 6.12 only namespaces restrict signals and abstract sockets", "",
 		}}
 	}
 	return []answer{held(detail)}
@@ -71,7 +71,7 @@ func probeSeccomp(_ context.Context, e *Env) []answer {
 	if err := procself.OnDisposableThread(restrictBySeccomp); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Seccomp, err)}
 	}
-	return []answer{held("a filter was loaded and obeyed")}
+	return []answer{held("a filter was loaded and enforced")}
 }
 
 func restrictBySeccomp() error {

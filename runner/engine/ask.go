@@ -88,8 +88,8 @@ func (s *sandbox) changeEgress(c runner.EgressChange) error {
 	w := s.way()
 	if w == nil {
 		return &ipc.Error{
-			Code: ipc.CodeInvalid, Text: "change egress of sandbox " + s.id + ": it was made without a network",
-			Hint: "make it with --egress or --allow-domain",
+			Code: ipc.CodeInvalid, Text: "change egress of sandbox " + s.id + ": it has no network",
+			Hint: "create it with --egress or --allow-domain",
 		}
 	}
 	defer w.Changing()()

@@ -73,7 +73,7 @@ func (s *sandbox) lookAtShared() (err error) {
 	if err := given.Close(h.out); err != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement, Text: "nest sandboxes: " + err.Error(),
-			Hint: "name an output directory of your own: with nesting, others must not reach what is made there",
+			Hint: "use a private output directory: with nesting, other users must not reach the files in it",
 		}
 	}
 	return nil

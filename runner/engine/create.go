@@ -65,7 +65,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 // launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
 	if req.Spec.Lifetime != runner.OneShot {
-		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: its sandbox is to end with it, and lifetime is %q", req.Spec.Lifetime)
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: a sandbox of one command must be one-shot", req.Spec.Lifetime)
 	}
 	made, err := c.create(req.Spec, m)
 	if err != nil {
@@ -103,7 +103,7 @@ func admit(spec *runner.Spec) error {
 		return err
 	}
 	if spec.Share != "" && (!spec.Share.Known() || spec.Door != runner.DoorCLI || spec.Lifetime != runner.Persistent) {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: not a door, or not a persistent sandbox of the command line", string(spec.Share))
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: only persistent sandboxes of the command line can be shared, and only with mcp", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)

@@ -37,7 +37,7 @@ func (e *Engine) diff(idOrName string) (*runner.Diff, error) {
 		base = rec.Base
 	}
 	if box == nil || s != nil && !s.kept.onDisk || e.boot.Mode == userns.ModeMinimal {
-		return nil, ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: they are not kept apart from its image's", idOrName)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: this sandbox has no writable layer of its own", idOrName)
 	}
 	return e.compare(box, spec, base)
 }

@@ -32,7 +32,7 @@ func (c *caller) hold(m *ipc.Message) error {
 	}
 	may, ok := atDoor[m.Op]
 	if !ok {
-		return ipc.Errorf(ipc.CodeInvalid, "serve call: operation %q is the command line's", m.Op)
+		return ipc.Errorf(ipc.CodeInvalid, "serve call: operation %q: only the command line may call it", m.Op)
 	}
 	if !may.named {
 		return nil
@@ -49,7 +49,7 @@ func (c *caller) hold(m *ipc.Message) error {
 	case spec == nil || !c.door.Sees(spec):
 		return ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
 	case !may.shared && !c.door.Owns(spec):
-		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: it is shared: only the command line, which made it, may", m.Op, t.Sandbox)
+		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: only the command line may do this to a shared sandbox", m.Op, t.Sandbox)
 	}
 	return rename(m, id)
 }

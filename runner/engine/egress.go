@@ -41,7 +41,7 @@ func admitEgress(spec *runner.Spec, check func(runner.Egress) error) (*runner.Eg
 	if len(asked.Secrets) > 0 {
 		return nil, &ipc.Error{
 			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("create sandbox: secret %q is for a host, and nothing may be reached", asked.Secrets[0].Name),
+			Text: fmt.Sprintf("create sandbox: secret %q is for a host, and the sandbox has no network", asked.Secrets[0].Name),
 			Hint: "--allow-domain " + asked.Secrets[0].Host + " allows it",
 		}
 	}
@@ -70,7 +70,7 @@ func admitPlan(spec *runner.Spec, plan proxyclient.Plan) error {
 	}
 	return &ipc.Error{
 		Code: ipc.CodeInvalid, Text: why,
-		Hint: "allow the names it needs instead, or leave the inputs out",
+		Hint: "allow only the hosts it needs, or pass no inputs",
 	}
 }
 
@@ -81,15 +81,15 @@ func leaks(spec *runner.Spec, asked *runner.Egress, open bool) string {
 	}
 	what := "open egress"
 	if asked.Learn {
-		what = "egress that learns"
+		what = "--learn"
 	}
 	switch {
 	case len(spec.Inputs) > 0:
-		return fmt.Sprintf("%s and input %q: data of this machine could go to anybody", what, spec.Inputs[0].Path)
+		return fmt.Sprintf("%s and input %q: the command could send your files to any server", what, spec.Inputs[0].Path)
 	case spec.Workspace != "":
-		return fmt.Sprintf("%s and workspace %q: data of this machine could go to anybody", what, spec.Workspace)
+		return fmt.Sprintf("%s and workspace %q: the command could send your files to any server", what, spec.Workspace)
 	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
-		return fmt.Sprintf("%s and directory %q: data of this machine could go to anybody", what, spec.Rootfs.Dir)
+		return fmt.Sprintf("%s and directory %q: the command could send your files to any server", what, spec.Rootfs.Dir)
 	}
 	return ""
 }

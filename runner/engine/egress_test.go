@@ -27,9 +27,9 @@ func TestAdmitEgress(t *testing.T) {
 		{"only denied", &runner.Egress{Deny: []string{"a.test"}}, false, true, false},
 		{"a secret", &runner.Egress{Secrets: []runner.Secret{{Name: "T"}}}, false, true, true},
 		{"one rule", &runner.Egress{Allow: []string{"a.test"}, Deny: []string{"b.test"}}, true, false, false},
-		{"somebody to ask", &runner.Egress{Ask: runner.Duration(time.Second)}, true, false, false},
+		{"with questions", &runner.Egress{Ask: runner.Duration(time.Second)}, true, false, false},
 		{"a mode", &runner.Egress{Mode: "open"}, true, false, false},
-		{"a mode that nobody knows", &runner.Egress{Mode: "some"}, true, false, false},
+		{"an unknown mode", &runner.Egress{Mode: "some"}, true, false, false},
 		{"learn", &runner.Egress{Learn: true}, true, false, false},
 	} {
 		for _, answer := range []error{nil, wrong} {
@@ -84,7 +84,7 @@ func TestLeaks(t *testing.T) {
 		{"workspace", workspace, runner.Egress{}, true, `open egress and workspace "/w"`},
 		{"directory", dir, runner.Egress{}, true, `open egress and directory "/d"`},
 		{"lifted", inputs, runner.Egress{OpenWithInputs: true}, true, ""},
-		{"learning is never lifted", inputs, runner.Egress{OpenWithInputs: true, Learn: true}, true, `egress that learns and input "/home/me"`},
+		{"learning is never lifted", inputs, runner.Egress{OpenWithInputs: true, Learn: true}, true, `--learn and input "/home/me"`},
 	} {
 		if got := leaks(&c.spec, &c.egress, c.open); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

@@ -51,7 +51,7 @@ func TestConfigGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(want) != string(got)+"\n" {
-			t.Errorf("%s differs from what libcontainer is told now; look, then run with -update\n%s", file, got)
+			t.Errorf("%s differs from the current configuration of libcontainer; read the difference, then run with -update\n%s", file, got)
 		}
 	}
 }

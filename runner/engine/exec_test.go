@@ -64,14 +64,14 @@ func TestHostileInit(t *testing.T) {
 		}
 	}
 	for name, does := range map[string]func(*os.File){
-		"reads nothing":             func(*os.File) {},
-		"speaks no JSON":            garbage([]byte("\x00garbage")),
-		"sends half a message":      garbage(append([]byte{1}, bytes.Repeat([]byte{'['}, 60<<10)...)),
-		"sends empty fragments":     garbage([]byte{1}),
-		"sends events of nothing":   garbage([]byte("\x00{\"op\":\"guest.exited\",\"body\":{\"exec\":77}}")),
-		"makes calls":               garbage([]byte("\x00{\"op\":\"guest.exited\",\"id\":5,\"body\":[]}")),
-		"answers what nobody asked": garbage([]byte("\x00{\"id\":99}")),
-		"answers nonsense":          garbage([]byte("\x00{\"id\":1,\"body\":[]}")),
+		"reads nothing":              func(*os.File) {},
+		"speaks no JSON":             garbage([]byte("\x00garbage")),
+		"sends half a message":       garbage(append([]byte{1}, bytes.Repeat([]byte{'['}, 60<<10)...)),
+		"sends empty fragments":      garbage([]byte{1}),
+		"sends events of nothing":    garbage([]byte("\x00{\"op\":\"guest.exited\",\"body\":{\"exec\":77}}")),
+		"makes calls":                garbage([]byte("\x00{\"op\":\"guest.exited\",\"id\":5,\"body\":[]}")),
+		"answers an unknown request": garbage([]byte("\x00{\"id\":99}")),
+		"answers nonsense":           garbage([]byte("\x00{\"id\":1,\"body\":[]}")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := runsIn(t)

@@ -106,7 +106,7 @@ func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 
 func admitBases(id string, base []string) error {
 	if n := len(base) + 1; n > basesMax {
-		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: it is the %dth fork of forks; %d is the most", id, n, basesMax)
+		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: %dth fork in a chain; at most %d are possible", id, n, basesMax)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (s *sandbox) holdAgain() error {
 	now, err := inodesOf(held.FS)
 	held.CloseFS()
 	if err == nil && !slices.Equal(now, s.image.layers) {
-		err = errors.New("hold image: it is not the one that is mounted")
+		err = errors.New("hold image: another image is mounted")
 	}
 	if err != nil {
 		release()

@@ -39,7 +39,7 @@ func (e *Engine) keeper() (*store.Store, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.boot.Kept == "" {
-		return nil, errors.New("there is no home directory")
+		return nil, errors.New("the user has no home directory")
 	}
 	var err error
 	if e.kept == nil {
@@ -104,7 +104,7 @@ func (s *sandbox) takeUp() error {
 	s.kept.rebooted = rec.Unsettled != nil && rec.Init.Boot != s.e.state.Self().Boot
 	s.undo.add(s.leave)
 	if rec.Map != s.e.idMap() {
-		return ipc.Errorf(ipc.CodeRequirement, "take sandbox %q: its files have the ids of %q, and this runner has those of %q", s.id, rec.Map, s.e.idMap())
+		return ipc.Errorf(ipc.CodeRequirement, "open sandbox %q: its files use the id map %q, and this runner uses %q", s.id, rec.Map, s.e.idMap())
 	}
 	return gone(rec.Init)
 }
@@ -134,7 +134,7 @@ func (k *kept) resume(out *given.Dir) {
 func gone(init store.Process) error {
 	for deadline := time.Now().Add(initTimeout); init.Alive(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			return ipc.Errorf(ipc.CodeBusy, "take sandbox: its PID 1 is process %d", init.PID)
+			return ipc.Errorf(ipc.CodeBusy, "open sandbox: its PID 1 still runs as process %d", init.PID)
 		}
 	}
 	return nil
@@ -258,7 +258,7 @@ func (s *sandbox) keeps(what string) error {
 	case s.ending:
 		return s.endedErr(what)
 	}
-	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not kept: %v", what, s.id, s.kept.why)
+	return ipc.Errorf(ipc.CodeInvalid, "%s %q: its files are not on disk: %v", what, s.id, s.kept.why)
 }
 
 // remove ends s and removes its files.

@@ -49,17 +49,17 @@ func TestDifferences(t *testing.T) {
 		"a part":    {func(s *runner.Spec) { s.Egress = nil }, ""},
 		"order":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example", "b.example"} }, ""},
 		"log":       {func(s *runner.Spec) { s.Egress.Log, s.Out = "/m", "/o" }, ""},
-		"fewer":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example"} }, `allowed domains: made with "a.example b.example", asked for "a.example"`},
-		"mode":      {func(s *runner.Spec) { s.Egress.Mode = "open" }, `egress: made without it, asked for "open"`},
-		"limit":     {func(s *runner.Spec) { s.Limits.PIDs = 3 }, `pids: made with "100", asked for "3"`},
-		"no limit":  {func(s *runner.Spec) { s.Limits.PIDs = -1 }, `pids: made with "100", asked for "none"`},
-		"image":     {func(s *runner.Spec) { s.Image = "debian" }, `image: made with "host", asked for "debian"`},
-		"input":     {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "q"}} }, `inputs: made without it, asked for "/p:q"`},
-		"workspace": {func(s *runner.Spec) { s.Workspace = "/w" }, `workspace: made without it, asked for "/w"`},
-		"ports":     {func(s *runner.Spec) { s.Publish = []runner.Port{{Listen: "127.0.0.1:80", To: 8}} }, `published ports: made without it, asked for "127.0.0.1:80:8"`},
-		"times":     {func(s *runner.Spec) { s.TTL = runner.Duration(time.Hour) }, `ttl: made without it, asked for "1h0m0s"`},
-		"nesting":   {func(s *runner.Spec) { s.Nesting = true }, `nesting: made without it, asked for "yes"`},
-		"long":      {func(s *runner.Spec) { s.Image = strings.Repeat("x", 300) }, `image: made with "host", asked for "` + strings.Repeat("x", 200) + `…"`},
+		"fewer":     {func(s *runner.Spec) { s.Egress.Allow = []string{"a.example"} }, `allowed domains: created with "a.example b.example", requested "a.example"`},
+		"mode":      {func(s *runner.Spec) { s.Egress.Mode = "open" }, `egress: created without it, requested "open"`},
+		"limit":     {func(s *runner.Spec) { s.Limits.PIDs = 3 }, `pids: created with "100", requested "3"`},
+		"no limit":  {func(s *runner.Spec) { s.Limits.PIDs = -1 }, `pids: created with "100", requested "none"`},
+		"image":     {func(s *runner.Spec) { s.Image = "debian" }, `image: created with "host", requested "debian"`},
+		"input":     {func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/p", Name: "q"}} }, `inputs: created without it, requested "/p:q"`},
+		"workspace": {func(s *runner.Spec) { s.Workspace = "/w" }, `workspace: created without it, requested "/w"`},
+		"ports":     {func(s *runner.Spec) { s.Publish = []runner.Port{{Listen: "127.0.0.1:80", To: 8}} }, `published ports: created without it, requested "127.0.0.1:80:8"`},
+		"times":     {func(s *runner.Spec) { s.TTL = runner.Duration(time.Hour) }, `ttl: created without it, requested "1h0m0s"`},
+		"nesting":   {func(s *runner.Spec) { s.Nesting = true }, `nesting: created without it, requested "yes"`},
+		"long":      {func(s *runner.Spec) { s.Image = strings.Repeat("x", 300) }, `image: created with "host", requested "` + strings.Repeat("x", 200) + `…"`},
 	} {
 		asked := base()
 		row.asked(&asked)
@@ -72,7 +72,7 @@ func TestDifferences(t *testing.T) {
 	if got := differences(open, none); got != nil {
 		t.Errorf("a default: %q", got)
 	}
-	if got := differences(none, open); len(got) != 1 || got[0] != `egress: made with "none", asked for "open"` {
+	if got := differences(none, open); len(got) != 1 || got[0] != `egress: created with "none", requested "open"` {
 		t.Errorf("against a default: %q", got)
 	}
 }
@@ -87,9 +87,9 @@ func TestSecretsUnlike(t *testing.T) {
 	}{
 		"none":  {nil, ""},
 		"same":  {[]runner.Secret{has}, ""},
-		"value": {[]runner.Secret{{Name: "T", Value: "other", Host: "a.example"}}, "secret T: started with another value, host or header"},
-		"host":  {[]runner.Secret{{Name: "T", Value: "hidden", Host: "b.example"}}, "secret T: started with another value, host or header"},
-		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: started without it"},
+		"value": {[]runner.Secret{{Name: "T", Value: "other", Host: "a.example"}}, "secret T: the sandbox was started with another value, host or header"},
+		"host":  {[]runner.Secret{{Name: "T", Value: "hidden", Host: "b.example"}}, "secret T: the sandbox was started with another value, host or header"},
+		"more":  {[]runner.Secret{has, {Name: "U", Value: "hidden", Host: "a.example"}}, "secret U: the sandbox was started without it"},
 	} {
 		err := s.hasSecrets(row.asked)
 		if (err == nil) != (row.want == "") || err != nil && (codeOf(err) != ipc.CodeInvalid || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden")) {
@@ -126,7 +126,7 @@ func TestTold(t *testing.T) {
 		}
 	}
 	if !told(nil, false, false).Truncated {
-		t.Error("what is not told of is not mentioned")
+		t.Error("an unreported secret is not mentioned")
 	}
 }
 

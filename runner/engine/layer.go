@@ -39,7 +39,7 @@ func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err
 	defer release()
 	did.Layers = max(len(uppers), 1)
 	if t.Layer < 0 || t.Layer >= did.Layers {
-		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: there are %d", t.Layer, did.Layers)
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", t.Layer, did.Layers)
 	}
 	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
 		return did, nil

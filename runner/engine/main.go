@@ -105,7 +105,7 @@ func Main() int {
 // lifeline returns the runner's end of the pipe that the reaper waits on.
 func lifeline() (*os.File, error) {
 	if os.Getenv(userns.EnvControl) == "" {
-		return nil, errors.New("start: to be started by demesne, not by hand")
+		return nil, errors.New("start: demesne starts this program; do not start it directly")
 	}
 	for _, name := range []string{userns.EnvControl, userns.EnvClean, userns.EnvMode, userns.EnvLock} {
 		os.Unsetenv(name)

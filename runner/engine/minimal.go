@@ -68,7 +68,7 @@ func (s *sandbox) makeMinimal(m *ipc.Message, t *stages) (err error) {
 	}
 	t.mark("guest")
 	if facts.LandlockABI == 0 || !facts.LandlockFS {
-		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would hold it")
+		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would confine it")
 	}
 	s.seen = seen{facts: facts}
 	return s.complete(m, t)

@@ -135,7 +135,7 @@ func (n *sandboxNetwork) publish(ports []runner.Port, m *ipc.Message) error {
 	for i, p := range ports {
 		f := m.File(api.FilePort(i))
 		if f == nil {
-			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: no listener came with it", p.To)
+			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: the call has no listener", p.To)
 		}
 		path, isPath := strings.CutPrefix(p.Listen, "unix:")
 		if !isPath {

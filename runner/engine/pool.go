@@ -132,7 +132,7 @@ func (e *Engine) refill() {
 			break
 		}
 		if sp.err = sp.s.raise(&ipc.Message{}, &stages{}); sp.err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: make spare: %v\n", sp.err)
+			fmt.Fprintf(os.Stderr, "demesne-runner: prepare sandbox for the pool: %v\n", sp.err)
 			sp.s.abandon()
 		}
 		p.finish(sp)

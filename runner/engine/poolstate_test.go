@@ -95,7 +95,7 @@ func TestSparesEnd(t *testing.T) {
 	close(old.made)
 	p.expire(old)
 	if got := fmt.Sprint(p); got != "a 1/1" || p.remove(old) {
-		t.Errorf("after one that nobody took: %s", got)
+		t.Errorf("after an unused one: %s", got)
 	}
 	p.expire(old)
 	if got := fmt.Sprint(p); got != "a 1/1" {

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -147,16 +146,13 @@ func (e *Engine) count() (n int) {
 	return n
 }
 
-// validName checks a sandbox name, which must also serve as a file name and as a shell word.
+// validName checks the name of a sandbox; an empty name means that it has none.
 func validName(name string) error {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	switch {
-	case name == "":
+	if name == "" {
 		return nil
-	case len(name) > 64:
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: name is longer than 64 bytes")
-	case strings.Trim(name, letters+"_.-") != "", strings.IndexAny(name[:1], letters) != 0:
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q: name may have letters, digits and _.-, the first a letter or digit", name)
+	}
+	if err := runner.CheckName(name); err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q: %w", name, err)
 	}
 	return nil
 }

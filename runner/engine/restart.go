@@ -57,14 +57,14 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 // stopped returns the error for using a sandbox that has no processes of this runner.
 func stopped(rec store.Record) error {
 	if rec.Snapshot {
-		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot, which only forks run of", rec.Info.ID)
-		err.Hint = "demesne fork ID makes a sandbox of it"
+		err := ipc.Errorf(ipc.CodeInvalid, "open sandbox %q: it is a snapshot: only its forks can run", rec.Info.ID)
+		err.Hint = "demesne fork ID makes a sandbox from it"
 		return err
 	}
 	if rec.Info.State == runner.Running {
 		return ipc.Errorf(ipc.CodeBusy, "open sandbox %q: %w", rec.Info.ID, store.ErrBusy)
 	}
-	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it has no processes, and its files are kept", rec.Info.ID)
+	return ipc.Errorf(ipc.CodeStopped, "open sandbox %q: it is stopped", rec.Info.ID)
 }
 
 // absent handles a request about a sandbox that is not live in this runner.

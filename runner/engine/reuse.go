@@ -56,7 +56,7 @@ func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	if diffs = append(differences(made, asked.Given), diffs...); len(diffs) == 0 {
 		return nil
 	}
-	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s differs from what was asked for: %s", asked.Key, h.id, strings.Join(diffs, "; "))
+	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s has other settings: %s", asked.Key, h.id, strings.Join(diffs, "; "))
 }
 
 // differences describes the arguments in asked that have another value in made. Defaults differ from no value. It
@@ -73,7 +73,7 @@ func differences(made, asked []runner.Argument) (diffs []string) {
 			}
 			was = "with " + strconv.Quote(clipped(made[i].Value))
 		}
-		diffs = append(diffs, fmt.Sprintf("%s: made %s, asked for %q", a.Name, was, clipped(a.Value)))
+		diffs = append(diffs, fmt.Sprintf("%s: created %s, requested %q", a.Name, was, clipped(a.Value)))
 	}
 	return diffs
 }
@@ -138,10 +138,10 @@ func (e *Engine) takeKey(s *sandbox, replace bool) (existing string, replaced bo
 
 func admitKey(spec runner.Spec) error {
 	if spec.Key != "" && spec.Lifetime != runner.Persistent || len(spec.Key) > keyMax {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: key %.64q: of more than %d bytes, or of a sandbox that is not persistent", spec.Key, keyMax)
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: key %.64q: longer than %d bytes, or the sandbox is not persistent", spec.Key, keyMax)
 	}
 	if spec.Replace && spec.Key == "" {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace is for a sandbox with a key")
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace needs a key")
 	}
 	return nil
 }

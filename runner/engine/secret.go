@@ -40,9 +40,9 @@ func (s *sandbox) secretsUnlike(asked []runner.Secret) (diffs []string) {
 	for _, k := range asked {
 		switch i := slices.IndexFunc(has, func(h runner.Secret) bool { return h.Name == k.Name }); {
 		case i < 0:
-			diffs = append(diffs, "secret "+k.Name+": started without it")
+			diffs = append(diffs, "secret "+k.Name+": the sandbox was started without it")
 		case has[i] != k:
-			diffs = append(diffs, "secret "+k.Name+": started with another value, host or header")
+			diffs = append(diffs, "secret "+k.Name+": the sandbox was started with another value, host or header")
 		}
 	}
 	return diffs
@@ -56,9 +56,9 @@ func (s *sandbox) hasSecrets(asked []runner.Secret) error {
 		return nil
 	}
 	err := ipc.Errorf(ipc.CodeInvalid, "execute command: sandbox %q has other secrets: %s", s.id, strings.Join(diffs, "; "))
-	err.Hint = "demesne stop " + s.id + " ends its processes; the next command starts it with the secrets that come with that"
+	err.Hint = "demesne stop " + s.id + " ends its processes; the next command starts it again with its own secrets"
 	if s.egress == nil {
-		err.Hint = "it was made without a network: create --egress or --allow-domain makes one that can use a secret"
+		err.Hint = "it has no network: create a sandbox with --egress or --allow-domain to use a secret"
 	}
 	return err
 }

@@ -13,7 +13,7 @@ func (s *sandbox) endedErr(what string) error {
 	s.mu.Unlock()
 	<-s.finished // a restart is possible only after that
 	s.mu.Lock()
-	return ipc.Errorf(ipc.CodeStopped, "%s %q: it has no processes, and its files are kept", what, s.id)
+	return ipc.Errorf(ipc.CodeStopped, "%s %q: it is stopped", what, s.id)
 }
 
 // done reports whether only the record of s is left. Its name is free then, which callers that have its result rely

@@ -31,7 +31,7 @@ func fits(most, asked runner.Limits, live []runner.Limits) error {
 			continue
 		}
 		if t.of(asked) == limits.None {
-			return tooMuch(t, bound, "it has none")
+			return tooMuch(t, bound, "this sandbox sets no limit")
 		}
 		sum := t.of(asked)
 		for _, l := range live {
@@ -42,15 +42,15 @@ func fits(most, asked runner.Limits, live []runner.Limits) error {
 			}
 		}
 		if sum > bound {
-			return tooMuch(t, bound, fmt.Sprintf("with %d others it would be %s", len(live), number(sum)))
+			return tooMuch(t, bound, fmt.Sprintf("with %d other sandboxes it would be %s", len(live), number(sum)))
 		}
 	}
 	return nil
 }
 
 func tooMuch(t total, bound float64, why string) error {
-	err := ipc.Errorf(ipc.CodeTooMuch, "create sandbox: the sum of %s limits is bounded to %s %s: %s", t.name, number(bound), t.unit, why)
-	err.Hint = "a lower " + t.flag + "; or demesne ls lists the sandboxes there are, and demesne rm ends one"
+	err := ipc.Errorf(ipc.CodeTooMuch, "create sandbox: all %s limits together may be at most %s %s: %s", t.name, number(bound), t.unit, why)
+	err.Hint = "a lower " + t.flag + ", or remove a sandbox: demesne ls, then demesne rm ID"
 	return err
 }
 

@@ -22,12 +22,12 @@ func TestFits(t *testing.T) {
 		{"no bound", runner.Limits{}, endless, []runner.Limits{endless}, ""},
 		{"first", runner.Limits{Memory: gib}, small, nil, ""},
 		{"just", runner.Limits{Memory: 3 * gib, Disk: 3 * gib, PIDs: 300, CPUs: 3}, small, []runner.Limits{small, small}, ""},
-		{"memory", runner.Limits{Memory: 3*gib - 1}, small, []runner.Limits{small, small}, "memory limits is bounded to 3221225471 bytes: with 2 others it would be 3221225472"},
+		{"memory", runner.Limits{Memory: 3*gib - 1}, small, []runner.Limits{small, small}, "memory limits together may be at most 3221225471 bytes: with 2 other sandboxes it would be 3221225472"},
 		{"disk", runner.Limits{Disk: gib}, small, []runner.Limits{small}, "disk"},
 		{"pids", runner.Limits{PIDs: 150}, small, []runner.Limits{small}, "pids"},
 		{"cpus", runner.Limits{CPUs: 1.5}, small, []runner.Limits{small}, "cpus"},
-		{"alone too much", runner.Limits{Memory: gib / 2}, small, nil, "with 0 others"},
-		{"without a limit", runner.Limits{CPUs: 100}, runner.Limits{CPUs: limits.None}, nil, "it has none"},
+		{"alone too much", runner.Limits{Memory: gib / 2}, small, nil, "with 0 other sandboxes"},
+		{"without a limit", runner.Limits{CPUs: 100}, runner.Limits{CPUs: limits.None}, nil, "this sandbox sets no limit"},
 		{"beside one without", runner.Limits{Memory: 100 * gib}, small, []runner.Limits{endless}, "memory"},
 	} {
 		err := fits(c.most, c.asked, c.live)
@@ -45,7 +45,7 @@ func TestReplaceRefused(t *testing.T) {
 		spec runner.Spec
 		want ipc.Code // empty: it is replaced
 	}{
-		{"too much", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
+		{"too large", runner.Spec{Limits: runner.Limits{PIDs: 11}}, ipc.CodeTooMuch},
 		{"a name in use", runner.Spec{Name: "taken"}, ipc.CodeExists},
 		{"its own name and room", runner.Spec{Name: "mine", Limits: runner.Limits{PIDs: 10}}, ""},
 	} {

@@ -8,12 +8,8 @@ import (
 	"demesne/runner"
 )
 
-const (
-	// defaultTTL is the time to live of a persistent sandbox without a TTL in its Spec.
-	defaultTTL = 48 * time.Hour
-	// untold is how long a sandbox survives whose creator died before another caller learned its id.
-	untold = 30 * time.Second
-)
+// untold is how long a sandbox survives whose creator died before another caller learned its id.
+const untold = 30 * time.Second
 
 // life is the expiry of a persistent sandbox. The sandbox's mu guards all of it.
 type life struct {
@@ -41,7 +37,7 @@ func (s *sandbox) tick() {
 	}
 	s.mu.Unlock()
 	if left <= 0 {
-		s.remove("its time to live was over")
+		s.remove("its time to live ended")
 	}
 }
 
@@ -96,7 +92,7 @@ func (s *sandbox) bound() {
 func expiry(spec runner.Spec, created, now time.Time) time.Time {
 	ttl := time.Duration(spec.TTL)
 	if ttl <= 0 {
-		ttl = defaultTTL
+		ttl = runner.Longest
 	}
 	until := now.Add(ttl)
 	if age := time.Duration(spec.MaxAge); age > 0 && created.Add(age).Before(until) {

@@ -205,13 +205,13 @@ func (r Request) Check() error {
 		err = errors.Join(err, need("pattern", r.Grep.Pattern, true))
 	}
 	if err == nil && len(set) != 1 {
-		return fmt.Errorf("a request asks for one thing, not %d", len(set))
+		return fmt.Errorf("a request has one operation, not %d", len(set))
 	}
 	return err
 }
 
 // ErrAnswer means that the received data is too long or not an Answer.
-var ErrAnswer = errors.New("the sandbox sent no answer")
+var ErrAnswer = errors.New("the sandbox sent no reply")
 
 // ReadAnswer reads an answer. It returns the answer's Error as an error.
 func ReadAnswer(r io.Reader) (*Answer, error) {

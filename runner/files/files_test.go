@@ -11,8 +11,8 @@ func TestCheck(t *testing.T) {
 		r    Request
 		want string
 	}{
-		{Request{}, "a request asks for one thing, not 0"},
-		{Request{Read: &Read{Path: "a"}, List: &List{}}, "a request asks for one thing, not 2"},
+		{Request{}, "a request has one operation, not 0"},
+		{Request{Read: &Read{Path: "a"}, List: &List{}}, "a request has one operation, not 2"},
 		{Request{Read: &Read{}}, "path is required"},
 		{Request{Write: &Write{Path: "a\x00"}}, "path has a NUL byte"},
 		{Request{Edit: &Edit{}}, "path is required"},

@@ -30,7 +30,7 @@ func open(path string) (*os.File, os.FileInfo, error) {
 	case info.IsDir():
 		err = fmt.Errorf("%s: is a directory", path)
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%s: is no regular file", path)
+		err = fmt.Errorf("%s: is not a regular file", path)
 	default:
 		return f, info, nil
 	}

@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 		{"some bytes", Read{Path: "binary", Bytes: true, Limit: 1}, Content{Size: 3, Bytes: []byte("a"), Cut: true, Next: 2}, ""},
 		{"not UTF-8", Read{Path: "latin"}, Content{Text: "     1\tcaf\uFFFD\n", Size: 5}, ""},
 		{"a directory", Read{Path: "sub"}, Content{}, "sub: is a directory"},
-		{"a FIFO", Read{Path: "fifo"}, Content{}, "fifo: is no regular file"},
+		{"a FIFO", Read{Path: "fifo"}, Content{}, "fifo: is not a regular file"},
 		{"nothing", Read{Path: "none"}, Content{}, "none: no such file or directory"},
 	} {
 		c.read.Path = filepath.Join(dir, c.read.Path)
@@ -107,7 +107,7 @@ func TestWrite(t *testing.T) {
 		err     string
 	}{
 		{"f", false, ""}, {"new/deep/g", true, ""}, {"link", false, ""},
-		{"dangling", false, "is a link to what is not there"}, {"d", false, "is no regular file"}, {"f/x", false, "not a directory"},
+		{"dangling", false, "is a link to a file that does not exist"}, {"d", false, "is not a regular file"}, {"f/x", false, "not a directory"},
 	} {
 		path := filepath.Join(dir, c.path)
 		a, err := do(t, Request{Write: &Write{Path: path, Content: []byte("new " + c.path)}})
@@ -140,13 +140,13 @@ func TestEdit(t *testing.T) {
 	if err != nil || *a.Edited != (Edited{Replaced: 1, Line: 2}) || string(got) != "a\nc\n" {
 		t.Errorf("%+v %v: %q", a, err, got)
 	}
-	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "b", New: "c"}}); err == nil || err.Error() != path+": old_string is not in it" {
+	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "b", New: "c"}}); err == nil || err.Error() != path+": old_string is not in the file" {
 		t.Errorf("again: %v", err)
 	}
 	if err := os.Truncate(path, editMax+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "a", New: "c"}}); err == nil || !strings.Contains(err.Error(), "more than can be edited") {
+	if _, err := do(t, Request{Edit: &Edit{Path: path, Old: "a", New: "c"}}); err == nil || !strings.Contains(err.Error(), "too large to edit") {
 		t.Errorf("too large: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestSubstitute(t *testing.T) {
 		{"once", "a b c", "b", "x", false, "a x c", "", ""},
 		{"twice", "a a", "a", "x", false, "", "", "2 times (lines 1, 1)"},
 		{"all", "a a", "a", "x", true, "x x", "", ""},
-		{"none", "a", "b", "x", false, "", "", "not in it"},
+		{"none", "a", "b", "x", false, "", "", "not in the file"},
 		{"empty", "a", "", "x", false, "", "", "empty"},
 		{"same", "a", "a", "a", false, "", "", "the same"},
 		{"removed", "a\nb\n", "b\n", "", false, "a\n", "", ""},
@@ -169,7 +169,7 @@ func TestSubstitute(t *testing.T) {
 		{"indentation", "\tif x {\n\t\ty()\n\t}\n", "if x {\n  y()\n}", "\tz()", false, "\tz()\n", "indentation", ""},
 		{"number of spaces", "a  =  1\nb\n", "a = 1", "a = 2", false, "a = 2\nb\n", "the number of spaces", ""},
 		{"as it stands first", " a\n  b\n", "a\n", "x\n", false, " x\n  b\n", "", ""},
-		{"blank finds no blank lines", "a\n\n\nb\n", "  ", "x", false, "", "", "not in it"},
+		{"blank finds no blank lines", "a\n\n\nb\n", "  ", "x", false, "", "", "not in the file"},
 		{"twice without indentation", " a\n  a\n", "\ta\n", "x\n", false, "", "", "2 times (lines 1, 2)"},
 		{"overlap", "aaa", "aa", "b", true, "ba", "", ""},
 		{"last line without end", "a\n  b", "b\n", "c\n", false, "a\nc\n", "indentation", ""},

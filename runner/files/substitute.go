@@ -32,10 +32,10 @@ func substitute(text string, e Edit) (string, *Edited, error) {
 	}
 	found, ignored := find(text, e.Old)
 	if len(found) == 0 {
-		return "", nil, errors.New("old_string is not in it")
+		return "", nil, errors.New("old_string is not in the file")
 	}
 	if len(found) > 1 && !e.All {
-		return "", nil, fmt.Errorf("old_string is in it %d times (lines %s): say more of what is around it, or replace_all", len(found), lineNumbers(text, found))
+		return "", nil, fmt.Errorf("old_string is in the file %d times (lines %s): include more surrounding text, or set replace_all", len(found), lineNumbers(text, found))
 	}
 	var out strings.Builder
 	end := 0

@@ -64,7 +64,7 @@ func list(l List) (*Entries, error) {
 	if info, err := os.Stat(root); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		return nil, fmt.Errorf("%s: is no directory", l.Path)
+		return nil, fmt.Errorf("%s: is not a directory", l.Path)
 	}
 	depth := min(max(l.Depth, 1), deepest)
 	e := &Entries{Entries: []Entry{}}

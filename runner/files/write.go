@@ -22,7 +22,7 @@ func replace(path string, content []byte) (created bool, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSymlink != 0 {
-			return false, fmt.Errorf("%s: is a link to what is not there", path)
+			return false, fmt.Errorf("%s: is a link to a file that does not exist", path)
 		}
 		real, created = path, true
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -36,7 +36,7 @@ func replace(path string, content []byte) (created bool, err error) {
 			return false, err
 		}
 		if !info.Mode().IsRegular() {
-			return false, fmt.Errorf("%s: is no regular file", path)
+			return false, fmt.Errorf("%s: is not a regular file", path)
 		}
 		mode = info.Mode().Perm()
 	}
@@ -91,7 +91,7 @@ func edit(e Edit) (*Edited, error) {
 	}
 	defer f.Close()
 	if info.Size() > editMax {
-		return nil, fmt.Errorf("%s: %d bytes are more than can be edited (%d)", e.Path, info.Size(), editMax)
+		return nil, fmt.Errorf("%s: %d bytes are too large to edit (at most %d)", e.Path, info.Size(), editMax)
 	}
 	content, err := io.ReadAll(io.LimitReader(f, editMax))
 	if err != nil {

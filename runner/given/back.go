@@ -60,16 +60,16 @@ func (d Dir) takeBack(r Record, stepped bool) error {
 		Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return fmt.Errorf("take %q back: %w", d.Path, err)
+		return fmt.Errorf("restore access to %q: %w", d.Path, err)
 	}
 	f := os.NewFile(uintptr(fd), d.Path)
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("take %q back: %w", d.Path, err)
+		return fmt.Errorf("restore access to %q: %w", d.Path, err)
 	}
 	if st.Dev != d.Dev || st.Ino != d.Ino {
-		return fmt.Errorf("take %q back: another directory is there now", d.Path)
+		return fmt.Errorf("restore %q: another directory is there now", d.Path)
 	}
 	terms := d.Terms(stepped)
 	if r.IDs != nil {
@@ -111,7 +111,7 @@ func (d Dir) Reopen(f *os.File) error {
 		return nil
 	}
 	if err := unix.Fchmod(int(f.Fd()), d.Mode); err != nil {
-		return fmt.Errorf("give %q its mode back: %w", d.Path, err)
+		return fmt.Errorf("restore mode of %q: %w", d.Path, err)
 	}
 	return nil
 }

@@ -74,12 +74,12 @@ func Look(f *os.File) (Dir, error) {
 	d := Dir{Path: f.Name()}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return d, fmt.Errorf("look at %q: %w", d.Path, err)
+		return d, fmt.Errorf("inspect %q: %w", d.Path, err)
 	}
 	d.Dev, d.Ino, d.Mode, d.Owner = st.Dev, st.Ino, st.Mode&0o7777, st.Uid
 	var err error
 	if d.Access, d.Default, err = upper.Lists(int(f.Fd())); err != nil {
-		return d, fmt.Errorf("look at %q: %w", d.Path, err)
+		return d, fmt.Errorf("inspect %q: %w", d.Path, err)
 	}
 	d.Since, _ = upper.Now(f) // fails mostly for another user's directory; no ctime is trusted then
 	return d, nil
@@ -90,7 +90,7 @@ func LookSocket(path string) (Socket, error) {
 	s := Socket{Path: path}
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return s, fmt.Errorf("look at socket %q: %w", path, err)
+		return s, fmt.Errorf("inspect socket %q: %w", path, err)
 	}
 	s.Dev, s.Ino = st.Dev, st.Ino
 	return s, nil
@@ -117,7 +117,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	// os.OpenFile would ask the poller first, in four more calls.
 	fd, err := unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("record what is given: %w", err)
+		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
 	n, err := unix.Write(fd, b)
 	if err == nil && n < len(b) {
@@ -128,7 +128,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		Remove(run, name)
-		return "", fmt.Errorf("record what is given: %w", err)
+		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
 	return name, nil
 }
@@ -206,7 +206,7 @@ func list(run, key, end string) (dir *os.File, names []string, err error) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("list what is given: %w", err)
+		return nil, nil, fmt.Errorf("list records of shared directories: %w", err)
 	}
 	names, err = dir.Readdirnames(-1)
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, key+"-") || !strings.HasSuffix(n, end) })

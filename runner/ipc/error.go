@@ -20,7 +20,7 @@ const (
 	CodeCommandNotFound Code = "not-found"      // the command does not exist: exit 127
 	CodeNotExecutable   Code = "not-executable" // the command exists but cannot be executed: exit 126
 	CodeRequirement     Code = "requirement"    // --require was not met
-	CodeGone            Code = "gone"           // the sandbox or the runner ended meanwhile
+	CodeGone            Code = "gone"           // the sandbox or the runner ended during the call
 	CodeStopped         Code = "stopped"        // the sandbox has no processes; its files are kept
 	CodeBusy            Code = "busy"           // another runner has the sandbox, or it is running and must not be
 	CodeNoSpace         Code = "full"           // a disk or a quota is full

@@ -238,7 +238,7 @@ func (c *Conn) Recv() (*Message, error) {
 			return nil, errors.New("receive: an empty fragment")
 		case !first && len(got) > 0:
 			closeAll()
-			return nil, errors.New("receive: descriptors after the first packet")
+			return nil, errors.New("receive: descriptors in a packet other than the first")
 		case len(raw) > maxMessage:
 			closeAll()
 			return nil, fmt.Errorf("receive: %w", ErrTooLong)

@@ -68,7 +68,7 @@ func TestFilesByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.File("none") != nil || m.File("other") != nil {
-		t.Error("a descriptor nobody sent")
+		t.Error("received a descriptor that was not sent")
 	}
 	out := m.File("out")
 	if out == nil || m.File("out") != nil {

@@ -138,7 +138,7 @@ func TestHowJobsEnd(t *testing.T) {
 		}
 	}
 	if _, err := s.Get("job-00000000-0000-0000-0000-000000000000"); !errors.Is(err, ErrUnknown) {
-		t.Errorf("a job nobody started: %v", err)
+		t.Errorf("a job that was not started: %v", err)
 	}
 	for _, id := range []string{"", "nope", "job-../../x", "job-", "slots"} {
 		if _, err := s.Get(id); !errors.Is(err, ErrUnknown) {
@@ -232,7 +232,7 @@ func TestQueue(t *testing.T) {
 	s := store(t, 1)
 	s.Queue = 2
 	if !s.Free() {
-		t.Error("nobody is there, and no slot is free")
+		t.Error("no slot is free without a job")
 	}
 	first := start(t, s, "stay")
 	awaitStatus(t, s, first.ID, Running)

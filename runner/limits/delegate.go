@@ -32,7 +32,7 @@ func adopt() (*hierarchy, error) {
 			return err
 		}
 		if p.controllers = p.dir.Enable(); len(p.controllers) == 0 {
-			return fmt.Errorf("no controller of cgroup %q can be handed down", m.Path)
+			return fmt.Errorf("no controller of cgroup %q can be delegated", m.Path)
 		}
 		return try(p.dir)
 	})

@@ -172,7 +172,7 @@ func (d *disk) baseline(w *watch) {
 func (w *watch) inexact(d *disk) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
-	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): the growth of its whole file system counts", d.name, maxEntries)
+	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): demesne counts the growth of the whole file system", d.name, maxEntries)
 }
 
 // due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit and
@@ -241,7 +241,7 @@ func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
 	matters := low || found.plus(gap).passes(limit)
 	if d.weigh(hidden.where != "", moving, matters, low, gap) {
 		d.grown = found.plus(gap)
-		d.where = cmp.Or(hidden.where, "directories that change while they are looked through")
+		d.where = cmp.Or(hidden.where, "directories that change during the count")
 	}
 	d.note(found)
 }
@@ -309,7 +309,7 @@ func low(s space) bool {
 func (d *disk) verdict(now space, limit tally) string {
 	rest := ""
 	if d.where != "" {
-		rest = ", counting what its file system lost, for there are " + d.where
+		rest = ", counting the loss of free space, because of " + d.where
 	}
 	switch {
 	case limit.bytes != None && d.grown.bytes > limit.bytes:

@@ -275,7 +275,7 @@ func TestProcesses(t *testing.T) {
 		t.Error(pids, tasks)
 	}
 	if _, alive := resident([]int{1 << 30}); alive {
-		t.Error("a process that is not there is alive")
+		t.Error("a missing process is alive")
 	}
 	if parentOf(os.Getpid()) != os.Getppid() {
 		t.Error(parentOf(os.Getpid()))

@@ -47,7 +47,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 		return nil, err
 	}
 	if id == "" || id == leaf || id == trial || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
-		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q cannot name a group", id)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q is not a valid group name", id)
 	}
 	g := &Group{host: h, id: id, want: l, why: map[string]string{}}
 	for _, p := range h.places {

@@ -41,7 +41,7 @@ func (d *disk) unnamed(pid1 int) *search {
 	}
 	for _, ino := range s.mapped {
 		if s.where == "" && !s.seen[ino] {
-			s.where = "files that are mapped, and neither open nor in a directory"
+			s.where = "mapped files that are neither open nor in a directory"
 		}
 	}
 	return s
@@ -107,7 +107,7 @@ func (s *search) descriptor(tid, dir int, name string) {
 		}
 	case unix.S_IFSOCK:
 		if s.where == "" && sent("/proc/"+strconv.Itoa(tid)+"/fdinfo/"+name) > 0 {
-			s.where = "descriptors on their way through sockets"
+			s.where = "descriptors in transit through sockets"
 		}
 	}
 }

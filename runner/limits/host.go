@@ -93,7 +93,7 @@ func open(key string, table []mechanism) *Host {
 	for _, m := range table {
 		places, err := m.open(key, mine)
 		if err == nil && len(places) == 0 {
-			err = errors.New("it has none of memory, pids, cpu")
+			err = errors.New("it has no memory, pids or cpu controller")
 		}
 		h.attempts = append(h.attempts, attempt{m.name, err})
 		if err == nil {
@@ -139,7 +139,7 @@ func (h *Host) Probe() runner.Probe {
 	}
 	switch {
 	case len(h.places) == 0:
-		p.Status, p.Detail = runner.Missing, "rlimits and a watchdog stand in"
+		p.Status, p.Detail = runner.Missing, "fallback: rlimits and a watchdog"
 	case len(missing) > 0:
 		p.Status, p.Detail = runner.Degraded, h.attempts[len(h.attempts)-1].name
 	default:

@@ -48,9 +48,6 @@ const (
 	minPIDs   = 4
 	minCPUs   = 0.01 // the kernel refuses a quota below 1 ms a period
 	minDisk   = 1 << 20
-
-	defaultPIDs = 512
-	defaultDisk = 2 << 30
 )
 
 // ownThreads is added to the kernel's process limits for the threads of PID 1. The workload gets the full
@@ -60,7 +57,7 @@ const ownThreads = 16
 // Default returns the limits that replace a zero: half of the machine's memory, 512 processes and 2 GiB of
 // disk. The memory limit does not exceed the runner's own. Processors have no default limit.
 func Default() runner.Limits {
-	return runner.Limits{Memory: halfMemory(), PIDs: defaultPIDs, Disk: defaultDisk}
+	return runner.Limits{Memory: halfMemory(), PIDs: runner.DefaultPIDs, Disk: runner.DefaultDisk}
 }
 
 var halfMemory = sync.OnceValue(func() int64 {
@@ -131,7 +128,7 @@ func check(l runner.Limits) error {
 	case l.Disk != None && l.Disk < minDisk:
 		return ipc.Errorf(ipc.CodeInvalid, "set disk limit: %d bytes is below the 1 MiB a run needs", l.Disk)
 	case math.IsNaN(l.CPUs), math.IsInf(l.CPUs, 0):
-		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is no number of processors", l.CPUs)
+		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is not a number of processors", l.CPUs)
 	case l.CPUs != None && l.CPUs < minCPUs:
 		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is below the 0.01 the kernel can count", l.CPUs)
 	}

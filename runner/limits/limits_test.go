@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 		{func(l *runner.Limits) { l.PIDs = 3 }, "set pids limit: 3 is below the 4 a shell needs"},
 		{func(l *runner.Limits) { l.Disk = 1 }, "set disk limit: 1 bytes is below the 1 MiB a run needs"},
 		{func(l *runner.Limits) { l.CPUs = 0.001 }, "set cpus limit: 0.001 is below the 0.01 the kernel can count"},
-		{func(l *runner.Limits) { l.CPUs = math.NaN() }, "set cpus limit: NaN is no number of processors"},
+		{func(l *runner.Limits) { l.CPUs = math.NaN() }, "set cpus limit: NaN is not a number of processors"},
 	} {
 		l := none
 		c.change(&l)
@@ -87,7 +87,7 @@ func TestAddGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Add(1 << 30); err == nil {
-		t.Error("added a process that is not there")
+		t.Error("added a missing process")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestOpenTakesTheFirst(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	h = open("k", []mechanism{{"a", no}, {"b", empty}})
-	if got := h.why("memory"); got != "a: no; b: it has none of memory, pids, cpu" {
+	if got := h.why("memory"); got != "a: no; b: it has no memory, pids or cpu controller" {
 		t.Error(got)
 	}
 	if p := h.Probe(); p.Status != runner.Missing {

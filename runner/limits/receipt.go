@@ -98,7 +98,7 @@ func (g *Group) pids(counted bool) runner.LimitReceipt {
 	switch {
 	case counted:
 		r.Mechanism = "RLIMIT_NPROC for each user, a watchdog for all"
-		why = "uid 0 may become other users, each with an RLIMIT_NPROC of its own"
+		why = "uid 0 may switch to other users, each with its own RLIMIT_NPROC"
 	case !countsPerNamespace():
 		why = "before Linux 5.14 it counts all processes of the user"
 	default:
@@ -125,8 +125,8 @@ func (g *Group) disk(dirs []Written) runner.LimitReceipt {
 			continue
 		}
 		r.Mechanism = "tmpfs size; watchdog on /out and /workspace, RLIMIT_FSIZE"
-		r.Status, r.Why = runner.Degraded, "what is written to the caller's disk is counted every fifth of a second or less often"
-		r.Fix = "--out and --workspace on a file system no larger than --disk"
+		r.Status, r.Why = runner.Degraded, "writes to the caller's disk are counted only every 200 ms or less often"
+		r.Fix = "put --out and --workspace on a file system no larger than --disk"
 		break
 	}
 	if g.diskWhy != "" {

@@ -105,7 +105,7 @@ func plain(file string, added int64) func(*cgroup.Dir) (string, error) {
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return "", fmt.Errorf("read %s: %q is no number", file, text)
+			return "", fmt.Errorf("read %s: %q is not a number", file, text)
 		}
 		return strconv.FormatInt(n-added, 10), nil
 	}
@@ -115,7 +115,7 @@ func plain(file string, added int64) func(*cgroup.Dir) (string, error) {
 func processors(text string) (string, error) {
 	var q, p float64
 	if _, err := fmt.Sscan(strings.TrimSpace(text), &q, &p); err != nil || p <= 0 || q <= 0 {
-		return "", fmt.Errorf("read processor quota: %q is none", text)
+		return "", fmt.Errorf("read processor quota: %q is not a quota", text)
 	}
 	return strconv.FormatFloat(q/p, 'f', -1, 64), nil
 }

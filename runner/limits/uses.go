@@ -56,7 +56,7 @@ func (u *uses) watch() {
 		case scarce && p.largest(u.w.g, memoryOf, now):
 			reason, detail = runner.OOM, "the machine has "+size(left)+" left (watchdog)"
 		case crowded && p.crowded(mostTasks(), now) && p.largest(u.w.g, tasksOf, now):
-			reason, detail = runner.PIDLimit, fmt.Sprintf("the machine has room for %d processes, and %d run (watchdog)", mostTasks(), p.running(now))
+			reason, detail = runner.PIDLimit, fmt.Sprintf("the machine allows %d processes, and %d run (watchdog)", mostTasks(), p.running(now))
 		default:
 			continue
 		}

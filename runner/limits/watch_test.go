@@ -250,7 +250,7 @@ func TestWatchdogDiskOthers(t *testing.T) {
 	for range certain {
 		why = o.look()
 	}
-	if !strings.Contains(why, "files that are mapped") {
+	if !strings.Contains(why, "mapped files") {
 		t.Errorf("mapped: %q, %+v", why, o.d)
 	}
 }

@@ -78,7 +78,7 @@ func Gateway() (*netns.Gateway, error) {
 	if err != nil {
 		return nil, &ipc.Error{
 			Code: ipc.CodeRequirement, Text: err.Error(),
-			Hint: "demesne check tells what this machine lacks; --egress none needs nothing of it",
+			Hint: "run demesne check to see what is missing, or use --egress none",
 		}
 	}
 	if err := g.Verify(); err != nil {

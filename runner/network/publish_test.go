@@ -43,7 +43,7 @@ func TestClose(t *testing.T) {
 		in.Close()
 		if c, err := net.Dial(network, addr.String()); err == nil {
 			c.Close()
-			t.Errorf("%s: somebody got in", network)
+			t.Errorf("%s: a connection was accepted", network)
 		}
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {

@@ -40,9 +40,9 @@ func missing(there, wanted []uint16) (all []uint16) {
 func (w *Egress) Layers() []runner.Layer {
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
-	gateway.Detail = fmt.Sprintf("a namespace without a way out; routes to %v and %v only", v4, v6)
+	gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v and %v only", v4, v6)
 	if err := w.gateway.IPv6Err; err != nil {
-		gateway.Detail = fmt.Sprintf("a namespace without a way out; a route to %v, and no IPv6: %v", v4, err)
+		gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v, and no IPv6: %v", v4, err)
 	}
 	names := runner.Layer{Name: "egress-by-name", Status: runner.Held, Detail: "tproxy: any TCP port of an allowed name, over IPv4 and IPv6"}
 	if w.gateway.IPv6Err != nil {
@@ -50,7 +50,7 @@ func (w *Egress) Layers() []runner.Layer {
 	}
 	if err := w.gateway.NamedErr; err != nil {
 		names.Status, names.Why = runner.Degraded, err.Error()
-		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; others through the proxy only", w.ports)
+		names.Detail = fmt.Sprintf("TCP ports %v of an allowed name; other ports only through the proxy", w.ports)
 		names.Fix = "sudo modprobe -a nf_tables nft_tproxy"
 	}
 	return []runner.Layer{gateway, names}

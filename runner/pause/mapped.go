@@ -14,7 +14,7 @@ import (
 )
 
 // errUnclear means that the mapped files cannot be determined.
-var errUnclear = errors.New("what is mapped cannot be told")
+var errUnclear = errors.New("mapped files cannot be determined")
 
 // Mapped lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
 // proc_pid_maps(5), inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a

@@ -36,7 +36,7 @@ import (
 
 // ErrRestless means that at no moment all processes were stopped. They fork faster than Pause finds them, or
 // one is blocked in the kernel.
-var ErrRestless = errors.New("its processes do not hold still")
+var ErrRestless = errors.New("its processes could not all be stopped")
 
 // patience bounds a Pause. A process that still runs by then, such as a fork bomb, is unlikely to stop soon.
 const patience = 5 * time.Second

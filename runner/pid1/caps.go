@@ -45,7 +45,7 @@ func dropCaps(keep []uint) error {
 		return err
 	}
 	if missing := kept &^ have.permitted; missing != 0 {
-		return fmt.Errorf("keep %#x: not there to keep", missing)
+		return fmt.Errorf("keep %#x: not in the permitted set", missing)
 	}
 	if left := boundingSet() & want &^ kept; left != 0 {
 		return fmt.Errorf("bounding set still has %#x", left)

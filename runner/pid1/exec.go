@@ -130,7 +130,7 @@ func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 			f = g.null
 		default:
 			c.close()
-			return nil, ipc.Errorf(ipc.CodeInternal, "execute: no %s and no /dev/null", name)
+			return nil, ipc.Errorf(ipc.CodeInternal, "execute: the call has no %s, and there is no /dev/null", name)
 		}
 		c.files = append(c.files, f.Fd())
 	}

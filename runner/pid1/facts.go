@@ -113,10 +113,10 @@ func (p *prober) landlocked(g *guest) {
 	f.LandlockScope = p.name != nil && is(p.reach(), unix.EPERM)
 	g.signalScope = f.LandlockScope && p.signal && is(signalParent(), unix.EPERM)
 	if len(g.setup.Landlock) > 0 && !f.LandlockFS {
-		g.problem("landlock", p.whyNot(1, "making a device node is not refused by it"))
+		g.problem("landlock", p.whyNot(1, "it does not refuse to create a device node"))
 	}
 	if g.setup.Scoped && !f.LandlockScope {
-		g.problem("landlock scopes", p.whyNot(6, "a socket outside can be reached"))
+		g.problem("landlock scopes", p.whyNot(6, "a socket outside the sandbox can be reached"))
 	}
 }
 
@@ -154,7 +154,7 @@ func (g *guest) readFacts() {
 		g.problem("no_new_privs", errors.New("not set"))
 	}
 	if extra := f.CapEffective &^ (mask(g.setup.KeepCaps) | mask(g.setup.RootCaps)); extra != 0 {
-		g.problem("capabilities", errors.New("a command would have 0x"+strconv.FormatUint(extra, 16)))
+		g.problem("capabilities", errors.New("a command would have capabilities 0x"+strconv.FormatUint(extra, 16)))
 	}
 }
 

@@ -56,7 +56,7 @@ func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
 	for _, r := range in {
 		access, ok := rights[r.Access]
 		if !ok {
-			return nil, errors.New("access " + string(r.Access) + ": not known")
+			return nil, errors.New("access " + string(r.Access) + ": unknown")
 		}
 		info, err := os.Stat(string(r.Path))
 		if err != nil {

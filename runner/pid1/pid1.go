@@ -134,7 +134,7 @@ func (g *guest) handle(m *ipc.Message) {
 	case pid1api.OpSignal:
 		err = g.handleSignal(m)
 	default:
-		err = ipc.Errorf(ipc.CodeInvalid, "operation %q: not known here", m.Op)
+		err = ipc.Errorf(ipc.CodeInvalid, "unknown operation %q", m.Op)
 	}
 	if err != nil {
 		g.peer.Fail(m, err)

@@ -20,7 +20,7 @@ import (
 // make.
 func (g *guest) handleSetup(m *ipc.Message) error {
 	if g.ready {
-		return ipc.Errorf(ipc.CodeInvalid, "set up: done already")
+		return ipc.Errorf(ipc.CodeInvalid, "set up: already done")
 	}
 	if err := m.Decode(&g.setup); err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "set up: %w", err)

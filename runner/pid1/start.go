@@ -78,7 +78,7 @@ func (c *command) abs(path string) string {
 	return c.dir + "/" + path
 }
 
-var errInterpreter = errors.New("its interpreter is not there")
+var errInterpreter = errors.New("its interpreter does not exist")
 
 // fork starts the command from path, which exists. It returns when execve has succeeded or failed.
 func (c *command) fork(path string) (int, error) {

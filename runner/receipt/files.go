@@ -22,7 +22,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 	case rootfs.UpperTmpfs:
 		return l
 	case rootfs.UpperKept:
-		l.Detail = of + ", read-only; writes go to a disk and are kept"
+		l.Detail = of + ", read-only; writes go to a disk and persist"
 		return l
 	}
 	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"
@@ -37,7 +37,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 func userLayer(b api.Boot, t *rootfs.Tree) runner.Layer {
 	l := runner.Layer{Name: "user", Status: runner.Held, Detail: fmt.Sprintf("%d:%d", t.Account.UID, t.Account.GID)}
 	if b.OneID() {
-		l.Detail += ", the only one: changing owners and users is answered with success, and not done"
+		l.Detail += ", the only id: calls that change owner or user succeed without effect"
 	}
 	if t.Unmapped != nil {
 		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
@@ -51,7 +51,7 @@ func imageLimits(l []runner.LimitReceipt, u rootfs.Upper) []runner.LimitReceipt 
 	l = slices.Clone(l)
 	for i := range l {
 		if l[i].Name == "disk" && l[i].Status != runner.Off && u == rootfs.UpperDisk {
-			l[i].Status, l[i].Why = runner.Degraded, "what is written over the image is on a disk, and watched"
+			l[i].Status, l[i].Why = runner.Degraded, "writes over the image go to a disk, under a watchdog"
 			l[i].Mechanism = "watchdog, RLIMIT_FSIZE"
 		}
 	}
@@ -60,9 +60,9 @@ func imageLimits(l []runner.LimitReceipt, u rootfs.Upper) []runner.LimitReceipt 
 
 // filesLayer reports whether the writes of a persistent sandbox outlive its processes.
 func filesLayer(onDisk bool, why error) runner.Layer {
-	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "kept on a disk, but for /dev/shm"}
+	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "on disk, except /dev/shm"}
 	if !onDisk {
-		l.Status, l.Detail, l.Why = runner.Degraded, "not kept: they are lost with the runner", errText(why)
+		l.Status, l.Detail, l.Why = runner.Degraded, "not on disk: lost when the runner ends", errText(why)
 		l.Fix = "set DEMESNE_SANDBOX_ROOT to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
 	}
 	return l
@@ -82,10 +82,10 @@ func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 func idleLimit(after runner.Duration, mode string) runner.LimitReceipt {
 	l := runner.LimitReceipt{
 		Name: "pause-idle", Value: time.Duration(after).String(), Status: runner.Held,
-		Mechanism: "SIGSTOP to all but PID 1, which they may handle and a timer of theirs undo",
+		Mechanism: "SIGSTOP to all but PID 1; the workload can undo it",
 	}
 	if mode == userns.ModeMinimal {
-		l.Status, l.Mechanism, l.Why = runner.Missing, "", "without a pid namespace it cannot be told what runs in it"
+		l.Status, l.Mechanism, l.Why = runner.Missing, "", "without a pid namespace its processes cannot be listed"
 	}
 	return l
 }

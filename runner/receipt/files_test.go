@@ -31,7 +31,7 @@ func TestImageReceipt(t *testing.T) {
 		{"disk", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperDisk}), runner.Degraded, "disk"},
 		{"copied", imageLayer(&runner.Rootfs{Dir: "/r"}, &rootfs.Tree{Upper: rootfs.UpperCopied}), runner.Degraded, "a directory, copied"},
 		{"user", userLayer(manyMapped, &rootfs.Tree{Account: rootfs.Account{User: rootfs.User{UID: 5, GID: 6}}}), runner.Held, "5:6"},
-		{"only user", userLayer(oneMapped, &rootfs.Tree{}), runner.Held, "0:0, the only one"},
+		{"only user", userLayer(oneMapped, &rootfs.Tree{}), runner.Held, "0:0, the only id"},
 		{"other user", userLayer(oneMapped, &rootfs.Tree{Unmapped: &rootfs.User{UID: 5, GID: 6}}), runner.Degraded, "0:0 instead of the image's 5:6"},
 	} {
 		if row.layer.Status != row.status || !strings.Contains(row.layer.Detail, row.detail) {

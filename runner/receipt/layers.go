@@ -14,7 +14,7 @@ func idLayer(b api.Boot) runner.Layer {
 	l := runner.Layer{Name: "id-map", Status: runner.Held, Detail: fmt.Sprintf("%d ids", n)}
 	if n == 1 {
 		l.Status, l.Why, l.Fix = runner.Degraded, b.MapWhy, b.MapFix
-		l.Detail = "one id: uid 0 inside is the caller, there are no other users"
+		l.Detail = "one id: uid 0 inside is the caller; no other users exist"
 	}
 	return l
 }
@@ -38,7 +38,7 @@ func procLayer(f pid1api.Facts, st Start, spec runner.Spec) runner.Layer {
 func sysLayer(f pid1api.Facts, err error) runner.Layer {
 	switch {
 	case err != nil:
-		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "empty: a sysfs of its own was refused: " + err.Error()}
+		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "empty: mounting a private sysfs failed: " + err.Error()}
 	case f.SysReadOnly:
 		return runner.Layer{Name: "sys", Status: runner.Held, Detail: "own, read-only"}
 	}
@@ -47,7 +47,7 @@ func sysLayer(f pid1api.Facts, err error) runner.Layer {
 
 func hostnameLayer(st Start) runner.Layer {
 	if st.NoHostname {
-		return runner.Layer{Name: "hostname", Status: runner.Degraded, Detail: "the outer one", Why: errText(st.Why)}
+		return runner.Layer{Name: "hostname", Status: runner.Degraded, Detail: "the host's", Why: errText(st.Why)}
 	}
 	return runner.Layer{Name: "hostname", Status: runner.Held, Detail: "own"}
 }
@@ -101,17 +101,17 @@ func privilegeLayer(f pid1api.Facts, left Privileges) runner.Layer {
 // kernel writes no core file if the limit is 0 or 1, which is less than a page. It starts a program for any
 // limit except 1. Since Linux 6.16 it also connects to a socket, for any limit.
 func coresLayer(pattern string, limit uint64) runner.Layer {
-	l := runner.Layer{Name: "core-dumps", Status: runner.Held, Detail: "none, by a limit that cannot be changed"}
+	l := runner.Layer{Name: "core-dumps", Status: runner.Held, Detail: "none, by a hard limit"}
 	switch {
 	case pattern == "":
 		l.Status, l.Detail = runner.Degraded, fmt.Sprintf("a limit of %d", limit)
 		l.Why = "/proc/sys/kernel/core_pattern could not be read: it may name a socket"
 	case strings.HasPrefix(pattern, "@"):
-		l.Status, l.Detail = runner.Missing, "the memory of a process that crashes goes to a socket of the host's"
-		l.Why = fmt.Sprintf("core_pattern is %q, and no limit holds for sockets", pattern)
+		l.Status, l.Detail = runner.Missing, "the memory of a crashed process goes to a socket on the host"
+		l.Why = fmt.Sprintf("core_pattern is %q, and no limit applies to sockets", pattern)
 		l.Fix = "sudo sysctl kernel.core_pattern=core  # or a program, with | before its path"
 	case strings.HasPrefix(pattern, "|") && limit != 1:
-		l.Status, l.Detail = runner.Missing, "a process that crashes starts a program of the host's"
+		l.Status, l.Detail = runner.Missing, "a crashed process starts a program on the host"
 		l.Why = fmt.Sprintf("core_pattern is %q, and RLIMIT_CORE is %d instead of 1", pattern, limit)
 		l.Fix = "start demesne where ulimit -Hc is not 0"
 	case limit > 1:

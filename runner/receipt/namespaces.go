@@ -26,7 +26,7 @@ func Namespaces(pid int) []runner.Layer {
 		case err2 != nil:
 			l.Status, l.Why = runner.Missing, err2.Error()
 		case theirs == ours:
-			l.Status, l.Why = runner.Missing, "it is the runner's own"
+			l.Status, l.Why = runner.Missing, "it is the runner's"
 		default:
 			l.Detail = theirs
 		}

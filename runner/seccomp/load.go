@@ -24,7 +24,7 @@ func apply(prog []unix.SockFilter, flags uintptr) error {
 		return fmt.Errorf("load seccomp filter: %w", e)
 	}
 	if tid != 0 {
-		return fmt.Errorf("load seccomp filter: thread %d cannot take it", tid)
+		return fmt.Errorf("load seccomp filter: thread %d cannot load it", tid)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (b *Dir) Pause(r *Record) error {
 		return err
 	}
 	if err := b.d.root.Rename(filepath.Join(b.id, treeDir), r.Freezing); err != nil {
-		return fmt.Errorf("freeze sandbox %q: %w", b.id, err)
+		return fmt.Errorf("make base of sandbox %q: %w", b.id, err)
 	}
 	return b.settle(r) // on disk, the next Take does this
 }
@@ -85,7 +85,7 @@ func (b *Dir) Hold(bases []string) (*Held, error) {
 		if err := h.add(b.d, name); err != nil {
 			h.CloseUppers()
 			h.Close()
-			return nil, fmt.Errorf("hold %q: %w", name, err)
+			return nil, fmt.Errorf("lock %q: %w", name, err)
 		}
 	}
 	return h, nil

@@ -37,7 +37,7 @@ func Identify(pid int) (Process, error) {
 		return Process{}, errors.New("read stat: too short")
 	}
 	if f[0] == "Z" || f[0] == "X" { // dead, but its parent has not waited for it
-		return Process{}, errors.New("read stat: it is dead")
+		return Process{}, errors.New("read stat: the process ended")
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return Process{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err

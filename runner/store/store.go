@@ -45,7 +45,7 @@ const (
 )
 
 // ErrBusy is the error for a sandbox that another runner has.
-var ErrBusy = errors.New("another runner has it")
+var ErrBusy = errors.New("another runner uses it")
 
 // Record describes a sandbox that has no processes.
 type Record struct {
@@ -80,7 +80,7 @@ type Store struct {
 func Open(path string) (*Store, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fmt.Errorf("open kept sandboxes: %w", err)
+		return nil, fmt.Errorf("open sandbox store: %w", err)
 	}
 	return &Store{path: path, root: root}, nil
 }
@@ -98,10 +98,10 @@ type Dir struct {
 func (d *Store) New(id string) (*Dir, error) {
 	b, err := d.making(id)
 	if err != nil {
-		return nil, fmt.Errorf("keep sandbox %q: %w", id, err)
+		return nil, fmt.Errorf("store sandbox %q: %w", id, err)
 	}
 	if err := b.root.Mkdir(treeDir, 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("keep sandbox %q: %w", id, err), b.Remove())
+		return nil, errors.Join(fmt.Errorf("store sandbox %q: %w", id, err), b.Remove())
 	}
 	return b, nil
 }
@@ -135,7 +135,7 @@ func (d *Store) Take(id string) (*Dir, Record, error) {
 		b, err = d.lock(id)
 	}
 	if err != nil {
-		return nil, Record{}, fmt.Errorf("take sandbox %q: %w", id, err)
+		return nil, Record{}, fmt.Errorf("lock sandbox %q: %w", id, err)
 	}
 	r, err := d.read(id)
 	if err == nil {
@@ -143,7 +143,7 @@ func (d *Store) Take(id string) (*Dir, Record, error) {
 	}
 	if err != nil {
 		b.Close()
-		return nil, r, fmt.Errorf("take sandbox %q: %w", id, err)
+		return nil, r, fmt.Errorf("lock sandbox %q: %w", id, err)
 	}
 	return b, r, nil
 }

@@ -44,7 +44,7 @@ func inside(verb, name string, in io.Reader, out io.Writer) error {
 		}
 		return put(filepath.Clean(name), false, in)
 	}
-	return fmt.Errorf("%q: not a verb", verb)
+	return fmt.Errorf("unknown verb %q", verb)
 }
 
 func isDir(name string) bool {

@@ -74,7 +74,7 @@ func leftHeader(name, kind string, t time.Time) *tar.Header {
 
 // errChanged means that a name now refers to another file. An os.Root follows a link that leads below it, even with
 // O_NOFOLLOW.
-var errChanged = errors.New("changed while it was read")
+var errChanged = errors.New("changed during the copy")
 
 func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int) error {
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: as + "/", Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
@@ -193,7 +193,7 @@ func readSmall(f *os.File, size int64) ([]byte, error) {
 		text = append(text, buf[:n]...)
 	}
 	if len(text) > maxBlob {
-		return nil, fmt.Errorf("has no size, and more than %d bytes: %w", maxBlob, errChanged)
+		return nil, fmt.Errorf("has no known size and more than %d bytes: %w", maxBlob, errChanged)
 	}
 	return text, nil
 }

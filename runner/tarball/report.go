@@ -20,7 +20,7 @@ const maxSizes = 1 << 44
 // Errors of a copy, besides those of the file system.
 var (
 	errTooLarge = errors.New("too large")
-	errBadName  = errors.New("name leads outside")
+	errBadName  = errors.New("name leads out of the directory")
 )
 
 // A LimitError is an errTooLarge that names the limit.

@@ -18,7 +18,7 @@ func Become(argv []string) int {
 	ctl, err1 := strconv.Atoi(os.Getenv(EnvControl))
 	program, err2 := strconv.Atoi(os.Getenv(EnvProgram))
 	if err1 != nil || err2 != nil || len(argv) == 0 {
-		fmt.Fprintln(os.Stderr, "demesne-runner: enter: to be started by demesne, not by hand")
+		fmt.Fprintln(os.Stderr, "demesne-runner: enter: demesne starts this program; do not start it directly")
 		return 125
 	}
 	for _, name := range []string{EnvControl, EnvMode, EnvUserns, EnvProgram} {

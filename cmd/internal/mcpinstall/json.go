@@ -100,7 +100,7 @@ func membersAt(text string, from int) (m members, err error) {
 		to := from + int(d.InputOffset())
 		name, _ := key.(string)
 		if _, twice := m.values[name]; twice {
-			return m, fmt.Errorf("%q stands there twice", name)
+			return m, fmt.Errorf("%q occurs twice", name)
 		}
 		m.values[name] = span{to - len(v), to}
 	}

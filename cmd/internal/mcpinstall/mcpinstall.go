@@ -6,7 +6,7 @@
 // The existing content of a file is kept byte for byte; the new entry is inserted into it. A file is parsed
 // before it is changed, and the change is checked to be the entry and nothing else. Install refuses JSON with
 // comments, TOML that already has such an entry, and files in neither format. It names the line of a syntax
-// error. demesne-egress parses TOML, because linking its parser would slow down every run.
+// error. demesne-proxy parses TOML, because linking its parser would slow down every run.
 //
 // Install follows symbolic links; their target must exist. It replaces the file atomically and keeps the old
 // one beside it.
@@ -24,7 +24,7 @@ import (
 )
 
 // errUnknown means that no client has the given name.
-var errUnknown = errors.New("not known")
+var errUnknown = errors.New("unknown")
 
 // server is the name of demesne's entry.
 const server = "demesne"
@@ -158,7 +158,7 @@ func read(path string) (real, text string, there bool, err error) {
 	real, err = filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if to, err := os.Readlink(path); err == nil {
-			return path, "", false, fmt.Errorf("%q is a link to %q, which is not there", path, to)
+			return path, "", false, fmt.Errorf("%q is a link to %q, which does not exist", path, to)
 		}
 		return path, "", false, nil
 	}

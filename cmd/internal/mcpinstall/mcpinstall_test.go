@@ -155,9 +155,9 @@ func TestInstallRefuses(t *testing.T) {
 		{"cursor", "\n[]", `mcp.json": not plain JSON`},
 		{"codex", "model = \"x\"\n\n[mcp_servers other]\ncommand = 1\n", `config.toml:3": `},
 		{"codex", "a = 1\na = 2\n", `config.toml:2": `},
-		{"codex", "[mcp_servers]\n\"demesne\" = 1", `config.toml": has mcp_servers in a form`},
-		{"codex", "mcp_servers . other = 1\n\"mcp_servers\" . 'demesne' = {}", `config.toml": has mcp_servers in a form`},
-		{"codex", "\"mcp\\u005fservers\" = 1", `config.toml": has mcp_servers in a form`}, // which only a parser sees
+		{"codex", "[mcp_servers]\n\"demesne\" = 1", `config.toml": has mcp_servers as an inline table`},
+		{"codex", "mcp_servers . other = 1\n\"mcp_servers\" . 'demesne' = {}", `config.toml": has mcp_servers as an inline table`},
+		{"codex", "\"mcp\\u005fservers\" = 1", `config.toml": has mcp_servers as an inline table`}, // which only a parser sees
 	} {
 		k, _ := Find(c.client)
 		at := place(t.TempDir())
@@ -177,7 +177,7 @@ func TestInstallRefuses(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Symlink("/nowhere/mcp.json", path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Install(at, program); err == nil || !strings.Contains(err.Error(), `is a link to "/nowhere/mcp.json", which is not there`) {
+	if _, err := k.Install(at, program); err == nil || !strings.Contains(err.Error(), `is a link to "/nowhere/mcp.json", which does not exist`) {
 		t.Errorf("a link to nothing: %v", err)
 	}
 	if to, err := os.Readlink(path); err != nil || to != "/nowhere/mcp.json" {

@@ -7,22 +7,22 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/session/egress"
+	"demesne/cmd/internal/session"
 	"demesne/runner/client"
 )
 
 // errTable is the reason for leaving a file unchanged: without a TOML editor the end of such an entry is
 // unknown.
-var errTable = errors.New("has mcp_servers in a form that nothing can be added to, or a server of that name: change it by hand")
+var errTable = errors.New("has mcp_servers as an inline table, or an entry of that name: edit it by hand")
 
 // codexTOML returns codex's entry. It raises the timeout of calls, whose default is some minutes.
 func codexTOML(program string) string {
 	return "[mcp_servers." + server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
 }
 
-// checkTOML checks the syntax of text with demesne-egress.
+// checkTOML checks the syntax of text with demesne-proxy.
 func checkTOML(text string) error {
-	path, err := client.FindProgram(egress.Program)
+	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}

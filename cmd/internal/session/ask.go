@@ -4,9 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
-	"demesne/runner/client"
 )
 
 // asks registers, for each sandbox, the callers that can answer questions about names: those that wait for a
@@ -18,13 +16,15 @@ type asks struct {
 	who  map[string][]listener // by sandbox
 }
 
+type asker = func(runner.Question, []string) (allow, answered bool)
+
 type listener struct {
 	number int
-	ask    func(backend.Question) bool
+	ask    asker
 }
 
 // listen makes ask answer for a sandbox until done is called. The latest listener answers.
-func (a *asks) listen(sandbox string, ask func(backend.Question) bool) (done func()) {
+func (a *asks) listen(sandbox string, ask asker) (done func()) {
 	if ask == nil {
 		return func() {}
 	}
@@ -54,7 +54,7 @@ func (a *asks) leave(sandbox string, number int) {
 }
 
 // of returns the function that answers for a sandbox, or nil.
-func (a *asks) of(sandbox string) func(backend.Question) bool {
+func (a *asks) of(sandbox string) asker {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.who[sandbox]
@@ -64,24 +64,20 @@ func (a *asks) of(sandbox string) func(backend.Question) bool {
 	return all[len(all)-1].ask
 }
 
-// question asks the listener of a runner's question. It passes on every host path that the sandbox can read,
+// question passes a runner's question to the sandbox's listener, with every host path that the sandbox can read,
 // including those granted by earlier calls.
-func (d *Service) question(q runner.Question) (allow, answered bool) {
-	ask := d.asks.of(q.Sandbox)
+func (s *Service) question(q runner.Question) (allow, answered bool) {
+	ask := s.asks.of(q.Sandbox)
 	if ask == nil {
 		return false, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), backend.AskTime)
+	ctx, cancel := context.WithTimeout(context.Background(), runner.AskTime)
 	defer cancel()
-	var info *runner.Info
-	err := d.conn.with(ctx, func(live *client.Client) (err error) {
-		info, err = live.Inspect(ctx, q.Sandbox)
-		return err
-	})
+	info, err := s.Inspect(ctx, q.Sandbox)
 	if err != nil {
 		return false, false
 	}
-	return ask(backend.Question{Name: q.Name, Port: q.Port, Inputs: readable(info.Spec)}), true
+	return ask(q, readable(info.Spec))
 }
 
 // readable returns the host paths that a sandbox can read.

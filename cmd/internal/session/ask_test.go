@@ -3,21 +3,24 @@ package session
 import (
 	"testing"
 
-	"demesne/mcp/backend"
+	"demesne/runner"
 )
 
 // TestAsks checks that the latest waiting caller is asked, and no caller after the last has left.
 func TestAsks(t *testing.T) {
 	var a asks
 	var asked string
-	who := func(name string, yes bool) func(backend.Question) bool {
-		return func(backend.Question) bool { asked = name; return yes }
+	who := func(name string, yes bool) asker {
+		return func(runner.Question, []string) (bool, bool) { asked = name; return yes, true }
 	}
 	put := func(sandbox, want string, yes bool) {
 		t.Helper()
 		asked = ""
 		ask := a.of(sandbox)
-		got, answered := ask != nil && ask(backend.Question{Name: "x.test", Port: 443}), ask != nil
+		got, answered := false, false
+		if ask != nil {
+			got, answered = ask(runner.Question{Name: "x.test", Port: 443}, nil)
+		}
 		if got != yes || asked != want || answered != (want != "") {
 			t.Errorf("%v (an answer: %v), asked %q, want %v of %q", got, answered, asked, yes, want)
 		}

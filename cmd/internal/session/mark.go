@@ -7,14 +7,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"demesne/runner"
 )
 
-// markDir holds an empty file for each output directory that a Service made, with the same name. Other front
-// ends keep their outputs in the same root, and a model must not read those. No sandbox can write to markDir.
+// markDir holds an empty file for each output directory of the MCP server, with the same name. The command line keeps
+// its outputs in the same root, and a model must not read those. No sandbox can write to markDir.
 const markDir = ".mcp"
 
-// mark records that a Service made an output directory.
-func mark(root, name string) error {
+// mark records that an output directory belongs to the MCP server, if this Service is one's.
+func (s *Service) mark(root, name string) error {
+	if s.opts.Runner.Door != runner.DoorMCP {
+		return nil
+	}
 	dir := filepath.Join(root, markDir)
 	err := os.MkdirAll(dir, ownerOnly)
 	if err == nil {
@@ -28,24 +33,25 @@ func mark(root, name string) error {
 
 func unmark(root, name string) { os.Remove(filepath.Join(root, markDir, name)) }
 
-// Made reports whether the output directory of that name was made by this or another Service.
-func (d *Service) Made(name string) bool {
-	if name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+// Made reports whether the output directory of that name belongs to an MCP server.
+func (s *Service) Made(name string) bool {
+	root, err := s.outputRoot()
+	if err != nil || name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
 	}
-	info, err := os.Lstat(filepath.Join(d.root, markDir, name))
+	info, err := os.Lstat(filepath.Join(root, markDir, name))
 	return err == nil && info.Mode().IsRegular()
 }
 
-// PruneMarks removes the marks of output directories that are gone.
-func (d *Service) PruneMarks() {
-	entries, err := os.ReadDir(filepath.Join(d.root, markDir))
+// pruneMarks removes the marks of output directories that are gone.
+func pruneMarks(root string) {
+	entries, err := os.ReadDir(filepath.Join(root, markDir))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if _, err := os.Lstat(filepath.Join(d.root, e.Name())); errors.Is(err, fs.ErrNotExist) {
-			unmark(d.root, e.Name())
+		if _, err := os.Lstat(filepath.Join(root, e.Name())); errors.Is(err, fs.ErrNotExist) {
+			unmark(root, e.Name())
 		}
 	}
 }

@@ -1,70 +1,135 @@
-// Package session implements [backend.Engine]. It turns the requests of an agent or a command line into
-// sandboxes, output directories and jobs.
+// Package session makes sandboxes and runs commands in them, for the programs that people and models use. Each of
+// those is a face: it turns its own requests into options, and results into its own answers. The command line is
+// one, the MCP server another.
 //
-//	d, err := session.New(session.Options{Jobs: store, Attend: []string{self, "job"}})
-//	o, err := d.Script(ctx, backend.Request{Image: "host", Command: "make test"}, backend.Watch{})
+//	s := session.New(session.Options{})
+//	defer s.Close()
+//	r, err := s.Run(ctx, session.CreateOptions{}, session.RunOptions{Command: runner.Command{Argv: argv}}, session.Callbacks{})
 //
-// Every run has its own directory below the output root. The sandbox sees it as /out, and it outlives the run.
-// Text on stdout and stderr never passes through a file that the sandbox can reach. Pipes carry it to an
-// unnamed file, which is linked into the output directory once the sandbox is gone.
+// The package owns everything between a face and package client:
 //
-// One connection to the runner serves all calls. The runner may end at any time; a call that finds it gone
-// starts another. The runner and the job store hold the state of persistent sandboxes and jobs. A Service holds
-// no state that must survive it.
+//	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
+//	create.go   from options to a sandbox: base.go finds the image, outdir.go makes /out, egress.go asks for rules
+//	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
+//	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
+//	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
 //
-// The package does not decide which caller may ask for what; see [backend.Request].
+// face_test.go is the smallest face, and shows how to write one.
+//
+// Every run without a directory of the caller has its own below the output root. The sandbox sees it as /out, and it
+// outlives the run. Output that the package collects never passes through a file that the sandbox can reach. Pipes
+// carry it to an unnamed file, which is linked into the output directory once the sandbox is gone.
+//
+// The runner and the job store hold the state of persistent sandboxes and jobs. A Service holds no state that must
+// survive it. The package does not decide which caller may ask for what.
 package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
-	"demesne/cmd/internal/session/base"
-	"demesne/cmd/internal/session/egress"
 	"demesne/images"
-	"demesne/mcp/backend"
+	"demesne/images/events"
+	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
-	"demesne/runner/tarball"
 )
 
-// Options configures a Service. Jobs and Attend are needed only by methods that start or report jobs.
+// Options configures a Service. The zero value is that of the command line.
 type Options struct {
-	OutputRoot string // empty: client.OutputRoot
-	Jobs       *jobs.Store
-	Attend     []string       // the command that calls [Service.Attend]; the job's id is appended
-	Turns      string         // directory for the queues of calls with Request.Queue, shared with this user's other processes
-	Most       int            // persistent sandboxes of this user; 0: any number
-	Copy       tarball.Limits // bounds of one upload or download
-	Images     func() (*images.Client, error)
-	Runner     client.Options
+	OutputRoot string                                                // empty: client.OutputRoot
+	Queues     string                                                // directory for RunOptions.Queue; empty: flock.QueueDir
+	Getenv     func(string) string                                   // nil: os.Getenv
+	Connect    func(context.Context, client.Options) (Engine, error) // nil: client.Connect
+	Images     func() (*images.Client, error)                        // nil: [OpenImages]
+	Runner     client.Options                                        // without Ask and Restart
+
+	// Secrets returns the caller's credentials, for sandboxes that are made or restarted, and for commands in
+	// existing ones. It is called when they are needed, perhaps more than once. nil: none.
+	Secrets func() ([]runner.Secret, error)
 }
 
-// Service is a [backend.Engine].
-type Service struct {
-	opts Options
-	root string
-	conn connection
-	net  network
-	asks asks
-	swap sync.Mutex // held while a download replaces an earlier one
+// Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
+// called on any goroutine, and concurrently.
+type Callbacks struct {
+	Image func(events.Event)     // progress of fetching or unpacking the image
+	Note  func(string)           // one line for a person, about configuration that is not understood
+	Stage func(...runner.Stage)  // how long each step took
+	Ready func()                 // called before anything is made that a killed face would leave behind
+	Made  func(*Sandbox)         // the sandbox was made or opened; in Run and Exec its command may run already
+	Began func(last func() Tail) // a command with collected output began; last returns the end of its stdout so far
+
+	// Ask decides whether the sandbox may reach a name that no rule covers. It may take as long as Egress.Ask.
+	// readable lists the host's paths that the sandbox can read, and so could send. Without an answer the name is
+	// denied, and the next attempt asks again.
+	Ask func(q runner.Question, readable []string) (allow, answered bool)
 }
 
-// New returns a Service. It creates the output root if it is missing.
-func New(o Options) (*Service, error) {
-	root := o.OutputRoot
-	if root == "" {
-		var err error
-		if root, err = client.OutputRoot(); err != nil {
-			return nil, err
-		}
+func (c *Callbacks) stage(st ...runner.Stage) {
+	if c.Stage != nil {
+		c.Stage(st...)
 	}
-	err := os.MkdirAll(root, ownerOnly)
+}
+
+// since reports a step that began then and ends now.
+func (c *Callbacks) since(name string, began time.Time) {
+	c.stage(runner.Stage{Name: name, MS: float64(time.Since(began).Microseconds()) / 1000})
+}
+
+func (c *Callbacks) made(b *Sandbox) {
+	if c.Made != nil {
+		c.Made(b)
+	}
+}
+
+// Service makes sandboxes and runs commands in them, over one connection to the runner. It is safe for concurrent use.
+type Service struct {
+	opts  Options
+	conn  connection
+	modes modes
+	asks  asks
+	swap  sync.Mutex // held while a download replaces an earlier one
+}
+
+// New returns a Service. It connects when it has to.
+func New(o Options) *Service {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.Connect == nil {
+		o.Connect = connect
+	}
+	if o.Images == nil {
+		o.Images = OpenImages
+	}
+	s := &Service{opts: o}
+	o.Runner.Ask, o.Runner.Restart = s.question, s.restart
+	s.conn.opts, s.conn.connect = o.Runner, o.Connect
+	return s
+}
+
+// Close closes the connection, which ends the one-shot sandboxes made over it. Jobs and persistent sandboxes live on.
+func (s *Service) Close() { s.conn.close() }
+
+// outputRoot returns the directory of the output directories, which may not exist.
+func (s *Service) outputRoot() (string, error) {
+	if s.opts.OutputRoot != "" {
+		return s.opts.OutputRoot, nil
+	}
+	return client.OutputRoot()
+}
+
+// OutputRoot returns the directory of the output directories, absolute and without symbolic links. It creates the
+// directory.
+func (s *Service) OutputRoot() (string, error) {
+	root, err := s.outputRoot()
+	if err == nil {
+		err = os.MkdirAll(root, ownerOnly)
+	}
 	if err == nil {
 		root, err = filepath.EvalSymlinks(root)
 	}
@@ -72,117 +137,40 @@ func New(o Options) (*Service, error) {
 		root, err = filepath.Abs(root)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make output root: %w", err)
+		return "", fmt.Errorf("make output root: %w", err)
 	}
-	d := &Service{opts: o, root: root}
-	o.Runner.Ask = d.question
-	d.conn.opts = o.Runner
-	return d, nil
+	return root, nil
 }
 
-// OutputRoot is where the output directories are.
-func (d *Service) OutputRoot() string { return d.root }
+// With calls f with a live connection. If the runner has ended, it calls f once more with a new one; so f must have
+// had no effect if its error is ipc.CodeGone.
+func (s *Service) With(ctx context.Context, f func(Engine) error) error { return s.conn.with(ctx, f) }
 
-// Close ends the one-shot sandboxes of this Service. Jobs and persistent sandboxes live on.
-func (d *Service) Close() { d.conn.close() }
-
-// Script runs a command in a one-shot sandbox, or, if r has a key, in the key's persistent sandbox.
-func (d *Service) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	o, err := d.script(ctx, r, w, newStreams())
-	return o, explained(err)
+// Engine returns a live connection, which Close closes.
+func (s *Service) Engine(ctx context.Context) (Engine, error) {
+	e, _, err := s.conn.get(ctx, false)
+	return e, err
 }
 
-// script is Script with streams that may have further readers. Their text is placed in the output directory
-// even when script fails.
-func (d *Service) script(ctx context.Context, r backend.Request, w backend.Callbacks, s streams) (*backend.RunResult, error) {
-	if r.Spec.Key != "" {
-		return d.keyed(ctx, r, w, s)
-	}
-	s.out.keep(d.root)
-	s.errs.keep(d.root)
-	var out *outDir
-	done := func() {}
-	res, err := d.execute(ctx, func(cmd runner.Command) (box *client.Sandbox, p *client.Process, err error) {
-		box, out, err = d.make(ctx, r, w, runner.OneShot, func(ctx context.Context, spec runner.Spec) (box *client.Sandbox, err error) {
-			if r.Ask && w.Ask != nil {
-				box, p, done, err = d.asked(ctx, spec, cmd, w.Ask)
-			} else {
-				box, p, err = d.conn.run(ctx, spec, cmd)
-			}
-			return box, err
-		})
-		return box, p, err
-	}, r, w, s)
-	defer func() { done() }()
-	if out != nil {
-		defer out.close()
-	}
-	if err == nil && s.silent() && os.Remove(out.path) == nil { // nothing to keep
-		s.drop()
-		return &backend.RunResult{Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last()}, nil
-	}
-	if err = errors.Join(err, s.place(out)); err != nil {
-		return nil, err
-	}
-	return &backend.RunResult{
-		Job: out.name(), OutputDir: out.path, Result: res, Stdout: s.out.last(), Stderr: s.errs.last(), Manifest: out.record(),
-	}, nil
+// restart adds to a restarted sandbox what no file stores; see client.Options.
+func (s *Service) restart(spec *runner.Spec) {
+	spec.Egress.Upstream = upstream(s.opts.Getenv)
+	spec.Egress.Secrets, _ = s.secrets() // read before: it did not fail
 }
 
-// asked creates a sandbox, registers ask as the handler of its questions about names, and starts cmd in it. The
-// handler stays registered until done is called.
-func (d *Service) asked(ctx context.Context, spec runner.Spec, cmd runner.Command, ask func(backend.Question) bool) (box *client.Sandbox, p *client.Process, done func(), err error) {
-	done = func() {}
-	if box, err = d.conn.create(ctx, spec); err != nil {
-		return nil, nil, done, err
+func (s *Service) secrets() ([]runner.Secret, error) {
+	if s.opts.Secrets == nil {
+		return nil, nil
 	}
-	done = d.asks.listen(box.ID, ask)
-	if p, err = box.Exec(ctx, cmd); err != nil {
-		stop(box)
-	}
-	return box, p, done, err
+	return s.opts.Secrets()
 }
 
-// creator makes a sandbox, and may start a command in it.
-type creator func(context.Context, runner.Spec) (*client.Sandbox, error)
-
-// make creates an output directory and, through create, the sandbox that owns it.
-func (d *Service) make(ctx context.Context, r backend.Request, w backend.Callbacks, life runner.Lifetime, create creator) (_ *client.Sandbox, _ *outDir, err error) {
-	ref, err := base.Parse(r.Image)
+// DefaultImage returns the image of a sandbox whose caller named none.
+func (s *Service) DefaultImage() (imageref.Ref, error) {
+	name := imageref.Default(s.opts.Getenv)
+	ref, err := ParseImage(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("image %q: %w", r.Image, err)
+		err = WithHint(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
-	spec := r.Spec
-	if spec.Egress, err = d.net.egress(ctx, r); err != nil {
-		return nil, nil, err
-	}
-	g, err := base.Find(ctx, ref, base.Options{Images: d.opts.Images, Progress: fetching(r.Image, w.Progress)})
-	defer g.Release()
-	if err != nil {
-		return nil, nil, err
-	}
-	out, err := newOut(d.root)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			out.undo()
-		}
-	}()
-	spec.Lifetime, spec.Out = life, out.path
-	if spec.Key != "" {
-		spec.Given = given(r, ref)
-	}
-	g.Fill(&spec, r.User)
-	if spec.Egress != nil {
-		if spec.Egress.Log, err = egress.LogFile(d.root, out.name()); err != nil {
-			return nil, nil, err
-		}
-	}
-	box, err := base.Create(ctx, g, spec, create)
-	if err != nil {
-		return nil, nil, err
-	}
-	return box, out, nil
+	return ref, err
 }

@@ -62,9 +62,9 @@ func TestDiagnoses(t *testing.T) {
 		"no netns":    {Netns, syscall.ENOSPC, plain, "max_net_namespaces", "sudo sysctl -w user.max_net_namespaces=15000"},
 		"netns, user": {Netns, eperm, with(ubuntu), "AppArmor", "apparmor_parser"},
 
-		"masked proc":     {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Docker }), "must stay in force in this docker", "systempaths=unconfined"},
-		"masked, podman":  {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Podman }), "must stay", "unmask=ALL"},
-		"masked, pod":     {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Kubernetes }), "must stay", "procMount: Unmasked"},
+		"masked proc":     {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Docker }), "masked in this docker", "systempaths=unconfined"},
+		"masked, podman":  {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Podman }), "masked", "unmask=ALL"},
+		"masked, pod":     {Proc, syscall.EPERM, with(func(f *Facts) { f.Container = Kubernetes }), "masked", "procMount: Unmasked"},
 		"hostname":        {Hostname, syscall.EPERM, with(func(f *Facts) { f.Seccomp, f.Container = true, Podman }), "sethostname", "podman run"},
 		"no overlay":      {Overlay, syscall.ENODEV, plain, "no overlayfs", "sudo modprobe overlay"},
 		"overlay, EIO":    {Overlay, syscall.EIO, plain, "user.* attributes", "XDG_RUNTIME_DIR="},

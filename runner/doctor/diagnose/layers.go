@@ -66,7 +66,9 @@ func Proc(err error, f Facts) (why, fix string) { return judge(procRules, err, f
 
 var procRules = []rule{{
 	on(syscall.EPERM, syscall.EACCES),
-	func(f Facts) string { return "mounts over parts of the old one must stay in force" + in(f) },
+	func(f Facts) string {
+		return "the kernel allows no fresh /proc while parts of the old /proc are masked" + in(f)
+	},
 	func(f Facts) string {
 		switch f.Container {
 		case Docker:
@@ -98,10 +100,10 @@ var overlayRules = []rule{
 		text("the file system keeps no user.* attributes (tmpfs: Linux 6.6)"),
 		text("XDG_RUNTIME_DIR= demesne …   # with ~/.demesne on ext4, xfs or btrfs"),
 	},
-	{on(syscall.EINVAL), text("the file system cannot be an overlay's upper one"), text("HOME=/a/directory/on/ext4 XDG_RUNTIME_DIR= demesne …")},
+	{on(syscall.EINVAL), text("overlayfs cannot use the file system as its upper"), text("HOME=/a/directory/on/ext4 XDG_RUNTIME_DIR= demesne …")},
 	{
 		on(syscall.EPERM, syscall.EACCES),
-		text("the kernel lets no user namespace mount overlayfs (Linux 5.11)"), text(""),
+		text("the kernel does not let user namespaces mount overlayfs (before Linux 5.11)"), text(""),
 	},
 }
 
@@ -119,7 +121,7 @@ var egressRules = []rule{{
 func Landlock(err error, f Facts) (why, fix string) { return judge(landlockRules, err, f) }
 
 var landlockRules = []rule{
-	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules started at boot"), landlockFix},
+	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules enabled at boot"), landlockFix},
 	{
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.ENOSYS || forbidden(e)) },
 		func(f Facts) string { return "a seccomp filter forbids Landlock" + in(f) }, seccompFix,

@@ -39,10 +39,10 @@ var usernsRules = []rule{
 		text("kernel.unprivileged_userns_clone is 0"), text("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EPERM && f.Unmapped },
-		text("the user or group we are is not mapped in the user namespace we are in"),
+		text("the user or group of this process is not mapped in its user namespace"),
 		text("run demesne as a user that `cat /proc/self/uid_map` lists"),
 	}, {
-		appArmor, text("AppArmor takes the rights out of unprivileged user namespaces"), appArmorFix,
+		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), appArmorFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
 		func(f Facts) string { return "a seccomp filter forbids user namespaces" + in(f) }, seccompFix,

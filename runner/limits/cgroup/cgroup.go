@@ -139,7 +139,7 @@ func (d *Dir) Procs() ([]int, error) {
 	for f := range strings.FieldsSeq(text) {
 		n, err := strconv.Atoi(f)
 		if err != nil {
-			return nil, fmt.Errorf("read cgroup.procs: %q is no process id", f)
+			return nil, fmt.Errorf("read cgroup.procs: %q is not a process id", f)
 		}
 		pids = append(pids, n)
 	}

@@ -34,7 +34,7 @@ func TestParseMemberships(t *testing.T) {
 		}
 	}
 	if _, ok := Find(ms, "io"); ok {
-		t.Error("found a controller that is not there")
+		t.Error("found a missing controller")
 	}
 }
 

@@ -27,7 +27,7 @@ func Name(key string) string { return prefix + key }
 // usable.
 func Prepare(key string, owner int) (dirs []string, err error) {
 	if key == "" || strings.ContainsAny(key, "/\x00") {
-		return nil, fmt.Errorf("prepare cgroups: %q is no key", key)
+		return nil, fmt.Errorf("prepare cgroups: %q is not a valid key", key)
 	}
 	self, err := Self()
 	if err != nil {
@@ -103,7 +103,7 @@ func prepareIn(p parent, name string, owner int) (string, error) {
 	defer top.Close()
 	if p.v2 {
 		if got := top.Enable(); len(got) == 0 {
-			return "", fmt.Errorf("enable controllers of %q: it has none of %s to give", p.path, strings.Join(Controllers, ", "))
+			return "", fmt.Errorf("enable controllers of %q: none of %s is available", p.path, strings.Join(Controllers, ", "))
 		}
 	}
 	if err := top.Remove(name); err != nil { // left by a runner whose reaper was killed
@@ -164,7 +164,7 @@ func Reap(dirs []string) error {
 	var errs []error
 	for _, path := range dirs {
 		if !strings.HasPrefix(filepath.Base(path), prefix) {
-			errs = append(errs, fmt.Errorf("reap cgroup %q: not made by demesne", path))
+			errs = append(errs, fmt.Errorf("reap cgroup %q: not created by demesne", path))
 			continue
 		}
 		top, err := Open(filepath.Dir(path))

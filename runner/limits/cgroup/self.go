@@ -105,7 +105,7 @@ func Mounts() ([]Mount, error) {
 }
 
 // errNowhere means that no mount shows the group.
-var errNowhere = errors.New("not mounted where it can be seen")
+var errNowhere = errors.New("not mounted at a visible path")
 
 // pathOf returns the directory of the group m among mounts. It fails when the mount's root lies above the
 // reader's cgroup namespace ("/../.."), because the names in between are hidden.

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"demesne/cmd/internal/session"
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// startTime and slowTime bound how long Start waits for a job to run: startTime if all job slots are taken,
+// slowTime if one is free.
+const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
+
+// Start stores a script as a job, and starts the process that runs it. The returned status is Running, even if
+// the job has ended since, or Queued.
+func (f *face) Start(ctx context.Context, r backend.Request) (*backend.Job, error) {
+	j, err := f.jobs.Start(f.attend, r)
+	if err != nil {
+		return nil, explained(err)
+	}
+	t := &backend.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
+	began := time.Now()
+	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
+		if took := time.Since(began); took > slowTime || took > startTime && !f.jobs.Free() {
+			break
+		}
+		if j, err = f.jobs.Get(j.ID); err != nil || j.Status != jobs.Queued {
+			t.Status = jobs.Running
+			break
+		}
+		time.Sleep(pause)
+	}
+	return t, nil
+}
+
+// doJob runs the job with that id. The process that Start started does nothing else.
+func (f *face) doJob(ctx context.Context, id string) error {
+	return f.jobs.Attend(ctx, id, runner.JobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		var r backend.Request
+		if err := json.Unmarshal(what, &r); err != nil {
+			return nil, fmt.Errorf("read job: %w", err)
+		}
+		c, err := createOptions(r)
+		if err != nil {
+			return nil, err
+		}
+		o := runOptions(r)
+		o.Stdout, o.Stderr = out, errs
+		d, err := f.Run(ctx, c, o, session.Callbacks{})
+		if err != nil {
+			return nil, explained(err)
+		}
+		return d.Result, nil
+	})
+}
+
+// Status returns the state of a job.
+func (f *face) Status(_ context.Context, id string) (*backend.Job, error) {
+	return f.told(f.jobs.Get(id))
+}
+
+// Wait waits up to most for a job's end, and returns its state.
+func (f *face) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+	return f.told(f.jobs.Wait(ctx, id, most))
+}
+
+// Cancel cancels a job and returns its state.
+func (f *face) Cancel(ctx context.Context, id string) (*backend.Job, error) {
+	return f.told(f.jobs.Cancel(ctx, id))
+}
+
+// told converts a job of the store to a [backend.Job].
+func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
+	switch {
+	case errors.Is(err, jobs.ErrUnknown):
+		return nil, backend.ErrNoJob
+	case err != nil:
+		return nil, explained(err)
+	}
+	t := &backend.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
+	if t.Started.IsZero() {
+		t.Started = j.Created
+	}
+	o := &backend.RunResult{Result: j.Result}
+	if j.Result != nil {
+		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
+		o.Manifest = session.ManifestOf(o.OutputDir)
+	}
+	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
+		o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr)
+	}
+	t.Outcome = o
+	return t, err
+}
+
+func (f *face) tail(id, stream string, most int, all int64) (backend.Tail, error) {
+	text, err := f.jobs.Tail(id, stream, int64(most))
+	last := session.Last{Most: most}
+	last.Write([]byte(text))
+	last.Bytes = max(last.Bytes, all)
+	return backend.Tail(last.Tail(most)), err
+}

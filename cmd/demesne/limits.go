@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"demesne/cmd/internal/cli"
+)
+
+// Minimum limits: below these demesne-init does not start, or nothing can be written.
+const (
+	leastMemory = 8 << 20
+	leastDisk   = 1 << 20
+	leastPIDs   = 16
+	leastCPUs   = 0.01
+)
+
+func pidsFlag(to *int64) func(string) error {
+	return func(s string) error {
+		if s == "none" {
+			*to = cli.Unlimited
+			return nil
+		}
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil {
+			return errors.New("not a number of processes (such as 512, or none)")
+		}
+		if n < leastPIDs {
+			return fmt.Errorf("less than a sandbox needs (%d)", leastPIDs)
+		}
+		*to = n
+		return nil
+	}
+}
+
+func cpusFlag(to *float64) func(string) error {
+	return func(s string) error {
+		if s == "none" {
+			*to = cli.Unlimited
+			return nil
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			return errors.New("not a number of processors (such as 0.5, 2, or none)")
+		}
+		if f < leastCPUs {
+			return fmt.Errorf("less than a process needs (%g)", leastCPUs)
+		}
+		*to = f
+		return nil
+	}
+}

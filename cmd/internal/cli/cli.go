@@ -1,0 +1,184 @@
+// Package cli reads the command lines of demesne's programs, and explains them.
+//
+// A table describes each command line: a [Command] with its [Flags]. Everything else is made from these tables: parsing,
+// --help, the overview, the manual pages, the reference in Markdown and the completion scripts. They agree because
+// they have one source.
+//
+//	c := cli.Command{Program: "demesne", Name: "wait", Flags: cli.Flags{
+//		{Long: "timeout", Arg: "DURATION", Set: cli.Duration(&timeout), Help: "stop waiting after this time"},
+//	}}
+//	rest, err := c.Parse(args)      // ErrHelp: print c.Help()
+//
+// # How a line is parsed
+//
+//   - A long flag is --name, --name=value or --name value. Short flags can be joined: -it.
+//   - The argument -- ends the flags, and is left out.
+//   - If the operands are a foreign command line, the flags end at its first word. Otherwise flags and operands can be in
+//     any order. For "exec ID CMD" the flags end at the word after ID.
+//   - The value of a flag is checked when it is read. An error names the flag, and quotes the value. A flag with Hide
+//     quotes only what stands before the "=", because the rest may be a secret.
+//   - A wrong word gets a hint with the nearest known one.
+//
+// The package prints nothing and does not exit. It reads no configuration file. It imports no heavy package, and
+// initialises no table before main, because every run pays for both.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"demesne/internal/suggest"
+)
+
+// ErrHelp and ErrVersion mean that the line asks for help or for the version, and for nothing else.
+var (
+	ErrHelp    = errors.New("help requested")
+	ErrVersion = errors.New("version requested")
+)
+
+// Command describes one command line: that of a program, or of one verb of a program.
+type Command struct {
+	Program  string
+	Name     string   // the verb; empty for the command line of a program without verbs
+	Group    string   // heading in the list of commands
+	Usage    []string // what follows the name, one for each form
+	Summary  string   // half a sentence for lists, in the imperative
+	About    string   // paragraphs, separated by empty lines
+	Examples []Example
+	Flags    Flags // without --help, which every command has
+	Topics   []Topic
+	Operand  Kind     // kind of the operands
+	Words    []string // for Operand == Word
+	Raw      bool     // another program parses this line
+}
+
+// Example is a line to type, and what it does.
+type Example struct{ Says, Line string }
+
+// Kind classifies an argument. Completion uses it; Command.Parse uses Argv and Sandbox.
+type Kind int
+
+// The kinds of arguments.
+const (
+	Anything  Kind = iota
+	File           // a file
+	Directory      // a directory
+	Word           // one of some words
+	Argv           // a command with its arguments
+	Sandbox        // a sandbox; a command with its arguments can follow
+	Image          // an image
+)
+
+// FullName returns the words that start the command: "demesne run".
+func (c *Command) FullName() string {
+	if c.Name == "" {
+		return c.Program
+	}
+	return c.Program + " " + c.Name
+}
+
+// Table returns all flags of the command.
+func (c *Command) Table() Flags {
+	all := append(slices.Clip(c.Flags), Flag{Group: GroupGeneral, Long: "help", Short: 'h', Help: "print this help",
+		Set: func(string) error { return ErrHelp }})
+	if c.Name != "" {
+		return all
+	}
+	return append(all, Flag{Group: GroupGeneral, Long: "version", Help: "print the version",
+		Set: func(string) error { return ErrVersion }})
+}
+
+// Parse sets the flags in args, and returns the operands.
+func (c *Command) Parse(args []string) (rest []string, err error) {
+	if c.Raw {
+		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
+			return nil, ErrHelp
+		}
+		return args, nil
+	}
+	most := len(args)
+	switch c.Operand {
+	case Argv:
+		most = 0
+	case Sandbox:
+		most = 1
+	}
+	return c.Table().UpTo(most, args)
+}
+
+// Program describes a program with verbs.
+type Program struct {
+	Name     string
+	Summary  string // half a sentence, for the manual page's first line
+	About    string
+	Start    []Example // the commands for a first reader, in the short overview
+	Commands []Command
+	Topics   []Topic
+}
+
+// Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.
+type Topic struct {
+	Name    string // one word
+	Summary string
+	Section string // heading in the manual page
+	Text    string
+	Entries []Entry
+}
+
+// Entry is a row of a topic.
+type Entry struct{ Name, Text string }
+
+// UnknownError means that a program has no such verb.
+type UnknownError struct{ Name string }
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("unknown command %q", e.Name) }
+
+// Find returns the command of a verb.
+func (p *Program) Find(verb string) (*Command, error) {
+	if c := p.command(verb); c != nil {
+		return c, nil
+	}
+	return nil, p.unknown(verb, p.Verbs())
+}
+
+func (p *Program) command(verb string) *Command {
+	for i := range p.Commands {
+		if p.Commands[i].Name == verb {
+			return &p.Commands[i]
+		}
+	}
+	return nil
+}
+
+// unknown returns an error for a word that words does not contain.
+func (p *Program) unknown(name string, words []string) error {
+	err := &UnknownError{name}
+	if n := suggest.Nearest(name, words); n != "" {
+		return Hinted(err, "did you mean %s?", n)
+	}
+	return Hinted(err, "%s help lists the commands", p.Name)
+}
+
+// Verbs returns the names of the commands.
+func (p *Program) Verbs() (names []string) {
+	for _, c := range p.Commands {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// Answer returns the text for --help or --version, if that is all that args has. Programs that users do not start
+// use it in place of flags.
+func (p *Program) Answer(args []string) (text string, ok bool) {
+	if len(args) != 1 {
+		return "", false
+	}
+	switch args[0] {
+	case "-h", "--help":
+		return p.Listing(), true
+	case "--version":
+		return VersionLine(p.Name), true
+	}
+	return "", false
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// given is what the flags of sample set.
+type given struct {
+	on, tty bool
+	text    string
+	list    []string
+	json    string
+}
+
+func sample(g *given, operand Kind) *Command {
+	return &Command{Program: "prog", Name: "verb", Usage: []string{"[flags] ID"}, Summary: "do a thing", About: "Does it.\n\n'Quoted', \\back and ~/.x-y: …",
+		Operand: operand, Examples: []Example{{Says: "do it", Line: "prog verb --text 'a b' | wc -l"}},
+		Flags: Flags{
+			{Group: "A", Long: "on", Short: 'o', Set: On(&g.on), Help: "switch it on"},
+			{Group: "A", Long: "tty", Short: 't', Set: On(&g.tty), Help: "use a terminal"},
+			{Group: "A", Short: 'c', Arg: "TEXT", Set: Text(&g.text), Help: "take a text"},
+			{Group: "B", Long: "list", Arg: "NAME[=VALUE]", Repeat: true, Hide: true, Help: "add to the list",
+				Set: List(&g.list, func(s string) error {
+					if strings.HasPrefix(s, "bad") {
+						return errors.New("bad")
+					}
+					return nil
+				})},
+			{Group: "B", Long: "json", Arg: "FILE", Optional: true, Set: func(s string) error { g.json = "=" + s; return nil }, Help: "print JSON"},
+		}}
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		operand Kind
+		line    string
+		rest    string
+		want    given
+		wrong   string
+	}{
+		{Anything, "a -ot b --list x --list=y", "a b", given{on: true, tty: true, list: []string{"x", "y"}}, ""},
+		{Anything, "--json a --json=f", "a", given{json: "=f"}, ""},
+		{Anything, "-ctext -- -o", "-o", given{text: "text"}, ""},
+		{Anything, "-oc text -", "-", given{on: true, text: "text"}, ""},
+		{Argv, "-o ls -t", "ls -t", given{on: true}, ""},
+		{Argv, "-o -- -t", "-t", given{on: true}, ""},
+		{Sandbox, "id -o ls -t", "id ls -t", given{on: true}, ""},
+		{Sandbox, "id -- ls", "id ls", given{}, ""},
+		{Anything, "--lits x", "", given{}, "flag --lits: unknown"},
+		{Anything, "-x", "", given{}, "flag -x: unknown"},
+		{Anything, "--on=yes", "", given{on: false}, "flag --on: takes no value"},
+		{Anything, "--list", "", given{}, "flag --list: needs a value (NAME[=VALUE])"},
+		{Anything, "-c", "", given{}, "flag -c: needs a value (TEXT)"},
+		{Anything, "--list bad=secret", "", given{}, `list "bad=…": bad`},
+		{Anything, "a --help --nosuch", "", given{}, ErrHelp.Error()},
+		{Anything, "-h", "", given{}, ErrHelp.Error()},
+	} {
+		var g given
+		rest, err := sample(&g, c.operand).Parse(strings.Fields(c.line))
+		if c.wrong != "" {
+			if err == nil || err.Error() != c.wrong {
+				t.Errorf("%q: %v, want %q", c.line, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil || strings.Join(rest, " ") != c.rest || g.on != c.want.on || g.tty != c.want.tty || g.text != c.want.text || g.json != c.want.json || !slices.Equal(g.list, c.want.list) {
+			t.Errorf("%q: %q, %+v, %v", c.line, rest, g, err)
+		}
+	}
+	raw := Command{Raw: true, Name: "verb"}
+	if rest, err := raw.Parse([]string{"--nosuch", "-h"}); err != nil || len(rest) != 2 {
+		t.Errorf("raw: %q, %v", rest, err)
+	}
+	if _, err := raw.Parse([]string{"-h"}); !errors.Is(err, ErrHelp) {
+		t.Errorf("raw: %v", err)
+	}
+	if _, err := (&Command{}).Parse([]string{"--version"}); !errors.Is(err, ErrVersion) {
+		t.Errorf("--version: %v", err)
+	}
+}
+
+func TestHints(t *testing.T) {
+	p := &Program{Name: "prog", Commands: []Command{{Name: "create"}}, Topics: []Topic{{Name: "environment", Section: "ENVIRONMENT"}}}
+	_, verb := p.Find("craete")
+	_, far := p.Find("x")
+	_, topic := p.Explain("enviroment")
+	_, notVerb := p.Find("enviroment")
+	_, flag := sample(&given{}, Anything).Parse([]string{"--lits"})
+	for err, want := range map[error]string{
+		verb: "did you mean create?", far: "prog help lists the commands", topic: "did you mean environment?",
+		notVerb: "prog help lists the commands", flag: "did you mean --list?", OneOf("oen", []string{"one"}): "did you mean one?",
+		errors.New("x"): "",
+	} {
+		if got := HintOf(err); got != want {
+			t.Errorf("%v: hint %q, want %q", err, got, want)
+		}
+	}
+	var unknown *UnknownError
+	if !errors.As(verb, &unknown) || unknown.Name != "craete" {
+		t.Errorf("%v", verb)
+	}
+}
+
+// TestHelp checks the shape of all answers, at most 80 characters wide.
+func TestHelp(t *testing.T) {
+	p := &Program{Name: "prog", Summary: "do things", About: strings.Repeat("Does many things. ", 20),
+		Start: []Example{{Line: "prog verb", Says: "do it"}}, Commands: []Command{*sample(&given{}, Anything)},
+		Topics: []Topic{{Name: "codes", Section: "CODES", Summary: "the codes", Text: "All:", Entries: []Entry{{Name: "0", Text: "good"}}}}}
+	help, err := p.Explain("verb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, _ := p.Explain("codes")
+	version, _ := p.Answer([]string{"--version"})
+	listing, _ := p.Answer([]string{"--help"})
+	for text, wants := range map[string][]string{
+		help:         {"Usage: prog verb [flags] ID\n", "\nA:\n  -o, --on  ", "      --list NAME[=VALUE]   add to the list; repeatable\n", "\nGeneral:\n  -h, --help  ", "\nExamples:\n  # do it\n"},
+		codes:        {"All:\n\n  0 ", "good\n"},
+		version:      {"prog " + Version + " ("},
+		listing:      {"Usage: prog COMMAND", "\nCommands:\n  verb  do a thing\n", "\nTopics:\n  codes  the codes\n"},
+		p.Overview(): {"prog: do things\n", "  prog verb  do it\n", "prog help lists all commands"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		for line := range strings.Lines(text) {
+			if len([]rune(line)) > 81 {
+				t.Errorf("wide: %q", line)
+			}
+		}
+	}
+	for _, args := range [][]string{nil, {"verb"}, {"verb", "--help"}, {"--help", "x"}} {
+		if _, ok := p.Answer(args); ok {
+			t.Errorf("%v is answered", args)
+		}
+	}
+}
+
+// TestManual checks that the manual page has the text of the help, and that no text becomes a request.
+func TestManual(t *testing.T) {
+	page := sample(&given{}, Anything).Page()
+	if page.File != "prog-verb.1" {
+		t.Error(page.File)
+	}
+	for _, want := range []string{
+		".TH PROG\\-VERB 1 ", "\nprog\\-verb \\- do a thing\n", "\n.B prog verb\n[flags] ID\n",
+		"\n\\(aqQuoted\\(aq, \\eback and \\(ti/.x\\-y: \\[u2026]\n", "\n.SS A\n.TP\n\\fB\\-o\\fR, \\fB\\-\\-on\\fR\nswitch it on\n",
+		"\\fB\\-\\-list\\fR \\fINAME[=VALUE]\\fR\nadd to the list; repeatable\n", "\\fB\\-\\-json\\fR[=\\fIFILE\\fR]\n",
+		"\n.EX\nprog verb \\-\\-text \\(aqa b\\(aq | wc \\-l\n.EE\n", "\n.BR prog (1)\n",
+	} {
+		if !strings.Contains(page.Text, want) {
+			t.Errorf("no %q in\n%s", want, page.Text)
+		}
+	}
+	if got := roff(".x"); got != `\&.x` {
+		t.Error(got)
+	}
+}
+
+func TestTerminalOf(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	on := TerminalOf(w, func(string) (string, bool) { return "", false })
+	if on != (Terminal{}) || on.Paint(Red, "x") != "x" {
+		t.Errorf("a pipe: %+v", on)
+	}
+	if got := (Terminal{Color: true}).Paint(Red, "x"); got != "\x1b[31mx\x1b[0m" {
+		t.Errorf("%q", got)
+	}
+}

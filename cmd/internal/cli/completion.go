@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Shells are the shells with completion scripts.
+func Shells() []string { return []string{"bash", "zsh", "fish"} }
+
+// Completion returns the completion script for a shell.
+func (p *Program) Completion(shell string) (string, error) {
+	switch shell {
+	case "bash":
+		return p.bash(), nil
+	case "zsh":
+		return p.zsh(), nil
+	case "fish":
+		return p.fish(), nil
+	}
+	return "", fmt.Errorf("shell %q: %w", shell, OneOf(shell, Shells()))
+}
+
+const bashHead = `# bash completion for demesne:  source <(demesne completion bash)
+_demesne() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+	COMPREPLY=()
+	if ((COMP_CWORD == 1)); then
+		COMPREPLY=($(compgen -W '%s' -- "$cur"))
+		return
+	fi
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		if [[ ${COMP_WORDS[i]} == -- ]]; then
+			((i + 1 == COMP_CWORD)) && COMPREPLY=($(compgen -c -- "$cur"))
+			return
+		fi
+	done
+	case ${COMP_WORDS[1]}/$prev in
+`
+
+const bashTail = `	esac
+}
+complete -o default -F _demesne demesne
+`
+
+func (p *Program) bash() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, bashHead, strings.Join(p.Verbs(), " "))
+	for _, c := range p.Commands {
+		for _, f := range c.Table() {
+			if gen := bashWords(f.Complete, f.Words); f.Arg != "" && !f.Optional && gen != "" {
+				fmt.Fprintf(&b, "	%s/%s) COMPREPLY=($(compgen %s -- \"$cur\")) ;;\n", c.Name, f.name(), gen)
+			}
+		}
+	}
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "	%s/*)\n		if [[ $cur == -* ]]; then\n", c.Name)
+		fmt.Fprintf(&b, "			COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n", strings.Join(c.spellings(), " "))
+		if gen := bashWords(c.Operand, c.Words); gen != "" {
+			fmt.Fprintf(&b, "		else\n			COMPREPLY=($(compgen %s -- \"$cur\"))\n", gen)
+		}
+		b.WriteString("		fi ;;\n")
+	}
+	return b.String() + bashTail
+}
+
+// spellings returns all ways to write the command's flags.
+func (c *Command) spellings() []string {
+	var all []string
+	for _, f := range c.Table() {
+		if f.Short != 0 {
+			all = append(all, "-"+string(f.Short))
+		}
+		if f.Long != "" {
+			all = append(all, "--"+f.Long)
+		}
+	}
+	return all
+}
+
+func bashWords(w Kind, words []string) string {
+	switch w {
+	case File:
+		return "-f"
+	case Directory:
+		return "-d"
+	case Argv:
+		return "-c"
+	case Word:
+		return "-W '" + strings.Join(words, " ") + "'"
+	case Sandbox:
+		return `-W "$(demesne ls -q 2>/dev/null)"`
+	case Image:
+		return `-W "$(demesne images --all -q 2>/dev/null)"`
+	}
+	return ""
+}
+
+func (p *Program) zsh() string {
+	var b strings.Builder
+	b.WriteString("#compdef demesne\n# zsh completion for demesne:  source <(demesne completion zsh)\n")
+	b.WriteString("_demesne() {\n	if ((CURRENT == 2)); then\n		local -a verbs=(\n")
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "			%s\n", quote(c.Name+":"+c.Summary))
+	}
+	b.WriteString("		)\n		_describe command verbs\n		return\n	fi\n")
+	b.WriteString("	local verb=$words[2]\n	words=(\"${(@)words[2,-1]}\")\n	((CURRENT--))\n	case $verb in\n")
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "	%s)\n		_arguments -s -S", c.Name)
+		for _, f := range c.Table() {
+			b.WriteString(" \\\n			" + quote(f.zsh()))
+		}
+		if c.Operand == Argv {
+			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
+		} else if action := zshAction(c.Operand, c.Words); action != "" {
+			b.WriteString(" \\\n			'*:argument:" + action + "'")
+		}
+		b.WriteString(" ;;\n")
+	}
+	b.WriteString("	esac\n}\ncompdef _demesne demesne\n")
+	return b.String()
+}
+
+// zsh returns the flag as an argument of _arguments.
+func (f *Flag) zsh() string {
+	says := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.Help)
+	spec := f.name()
+	if f.Repeat {
+		spec = "*" + spec
+	}
+	switch {
+	case f.Optional:
+		spec += "=-"
+	case f.Arg != "" && f.Long != "":
+		spec += "="
+	}
+	spec += "[" + says + "]"
+	switch {
+	case f.Optional:
+		spec += "::" + f.Arg + ":_files"
+	case f.Arg != "":
+		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + zshAction(f.Complete, f.Words)
+	}
+	return spec
+}
+
+func zshAction(w Kind, words []string) string {
+	switch w {
+	case File:
+		return "_files"
+	case Directory:
+		return "_files -/"
+	case Word:
+		return "(" + strings.Join(words, " ") + ")"
+	case Sandbox:
+		return "($(demesne ls -q 2>/dev/null))"
+	case Image:
+		return "($(demesne images --all -q 2>/dev/null))"
+	}
+	return ""
+}
+
+func (p *Program) fish() string {
+	var b strings.Builder
+	b.WriteString("# fish completion for demesne\ncomplete -c demesne -f\n")
+	for _, c := range p.Commands {
+		fmt.Fprintf(&b, "complete -c demesne -n __fish_use_subcommand -a %s -d %s\n", c.Name, quote(c.Summary))
+		seen := quote("__fish_seen_subcommand_from " + c.Name)
+		for _, f := range c.Table() {
+			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.Help))
+		}
+		if gen := fishWords(c.Operand, c.Words); gen != "" {
+			fmt.Fprintf(&b, "complete -c demesne -n %s %s\n", seen, gen)
+		}
+	}
+	return b.String()
+}
+
+// fish returns the flag as arguments of complete.
+func (f *Flag) fish() string {
+	s := ""
+	if f.Long != "" {
+		s += " -l " + f.Long
+	}
+	if f.Short != 0 {
+		s += " -s " + string(f.Short)
+	}
+	if f.Arg == "" || f.Optional {
+		return s
+	}
+	switch gen := fishWords(f.Complete, f.Words); f.Complete {
+	case Anything:
+		return s + " -x"
+	case File, Directory:
+		return s + " -r " + gen
+	default:
+		return s + " -x " + gen
+	}
+}
+
+func fishWords(w Kind, words []string) string {
+	switch w {
+	case File, Directory:
+		return "-F"
+	case Argv:
+		return "-a '(__fish_complete_command)' -F"
+	case Word:
+		return "-a " + quote(strings.Join(words, " "))
+	case Sandbox:
+		return "-a '(demesne ls -q 2>/dev/null)'"
+	case Image:
+		return "-a '(demesne images --all -q 2>/dev/null)'"
+	}
+	return ""
+}
+
+// quote returns s as one word for any of the shells. No single-quoted text can end its quotes.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "’") + "'" }

@@ -1,0 +1,69 @@
+package mcpinstall
+
+import (
+	"demesne/cmd/internal/cli"
+)
+
+// ServerOptions holds the command line of demesne-mcp.
+type ServerOptions struct {
+	HTTP, TokenFile string
+	Tools           string
+	Hosts           []string
+}
+
+const groupServer = "Server"
+
+// ServerFlags returns the flags of demesne-mcp, bound to o.
+func ServerFlags(o *ServerOptions) cli.Flags {
+	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
+	return cli.Flags{
+		{Group: groupServer, Long: "tools", Arg: "SET", Set: text(&o.Tools),
+			Help: "add a tool set: files, to read, write, edit and search files of a sandbox (default $DEMESNE_TOOLS)"},
+		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
+			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
+		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cli.File, Set: text(&o.TokenFile),
+			Help: "require the first line of this file as bearer token from HTTP clients (default $DEMESNE_MCP_TOKEN)"},
+		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: func(s string) error { o.Hosts = append(o.Hosts, s); return nil },
+			Help: "accept HTTP requests for this host name, besides localhost"},
+	}
+}
+
+// ServerCommand returns the command line of demesne-mcp, whose flags set o.
+func ServerCommand(o *ServerOptions) *cli.Command {
+	return &cli.Command{
+		Program: "demesne-mcp", Usage: []string{"[--tools SET]", "[--tools SET] --http ADDR|unix:PATH [--token-file FILE] [--host NAME]…"},
+		Summary: "serve MCP tools that run commands in sandboxes",
+		About: `Serves MCP tools that run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. demesne mcp starts this
+program; demesne mcp install adds it to the configuration of a client.
+
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
+
+At the end of its input, and on INT, TERM or HUP, the server answers the calls in progress and exits 0. A second INT or
+TERM ends it at once.`,
+		Examples: []cli.Example{
+			{Says: "serve HTTP clients of this machine", Line: "demesne-mcp --http 127.0.0.1:8765"},
+			{Says: "serve other machines", Line: "demesne-mcp --http 0.0.0.0:8765 --host tools.example --token-file token"},
+		},
+		Flags:  ServerFlags(o),
+		Topics: []cli.Topic{ServerEnvironment()},
+	}
+}
+
+// ServerEnvironment describes the variables that demesne-mcp reads.
+func ServerEnvironment() cli.Topic {
+	return cli.Topic{
+		Section: "ENVIRONMENT", Summary: "the variables that demesne-mcp reads",
+		Text: `The operator's limits come from the environment; the server has no configuration file. It also reads the variables of
+demesne(1).`,
+		Entries: []cli.Entry{
+			{Name: "DEMESNE_ALLOWED_PATHS", Text: "directories that tools can mount, separated by colons (default the working directory, unless it is a home directory or contains one)"},
+			{Name: "DEMESNE_ALLOWED_DOMAINS", Text: "network rules that models can use without a question (default none)"},
+			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name besides the catalogue's; registry.example/org/* allows all of one organisation"},
+			{Name: "DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the limits that a model requests (default from the machine's capacity)"},
+			{Name: "DEMESNE_MAX_TIMEOUT", Text: "ceiling for the time of one command, from 1s to 48h (default 48h)"},
+			{Name: "DEMESNE_MAX_OUTPUTS", Text: "how many of the newest output directories are kept (default 1000)"},
+			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files"},
+		},
+	}
+}

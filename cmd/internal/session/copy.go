@@ -1,0 +1,114 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/runner/tarball"
+)
+
+// Place is one end of a copy.
+type Place struct {
+	Sandbox string   // id or name; empty: the host
+	Path    string   // absolute in a sandbox
+	Dir     *os.Root // directory of the host that receives a copy under its own name, in place of Path
+}
+
+// Copy copies a file, or a directory with all that is in it, into a sandbox, out of one, or between two. Links are
+// copied in as links, and not copied out; the report lists what was left out. A source on the host must be a path
+// without symbolic links. If to.Path ends in a slash, the copy goes into it under its own name. On the host it also goes into a
+// directory that exists. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
+func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did tarball.Report, err error) {
+	limits, err := copyLimits(s.opts.Getenv)
+	if err != nil {
+		return did, err
+	}
+	var source, target *Sandbox
+	if from.Sandbox != "" {
+		source, err = s.Open(ctx, from.Sandbox, cb)
+	}
+	if err == nil && to.Sandbox != "" {
+		target, err = s.Open(ctx, to.Sandbox, cb)
+	}
+	name := path.Base(path.Clean(from.Path))
+	switch {
+	case err != nil:
+	case source == nil && target == nil:
+		err = errors.New("neither place is in a sandbox")
+	case source == nil:
+		did, err = copyIn(ctx, from.Path, target, to.Path, limits)
+	case name == "/":
+		err = errors.New("will not copy /")
+	case target == nil:
+		did, err = copyOut(ctx, source, from.Path, name, to, limits)
+	default:
+		if strings.HasSuffix(to.Path, "/") {
+			to.Path += name
+		}
+		did, err = source.CopyTo(ctx, from.Path, target.Sandbox, to.Path, limits)
+	}
+	return did, withCopyHint(err)
+}
+
+// copyIn follows no symbolic link in src: a sandbox may have put one there since the caller resolved the path.
+func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.Limits) (did tarball.Report, err error) {
+	dir, err := openResolved(filepath.Dir(src))
+	if err != nil {
+		return did, fmt.Errorf("source %q: %w", src, err)
+	}
+	defer dir.Close()
+	return b.CopyIn(ctx, fsutil.FDPath(int(dir.Fd()))+"/"+filepath.Base(src), dst, l)
+}
+
+// openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).
+func openResolved(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// copyOut copies src into an existing directory, or creates it as to.Path.
+func copyOut(ctx context.Context, b *Sandbox, src, name string, to Place, l tarball.Limits) (did tarball.Report, err error) {
+	if to.Dir != nil {
+		return b.CopyOut(ctx, src, to.Dir, l)
+	}
+	dst := to.Path
+	dir, as := filepath.Split(filepath.Clean(dst))
+	if info, err := os.Stat(dst); err == nil && info.IsDir() {
+		dir, as = dst, name
+	} else if strings.HasSuffix(dst, "/") {
+		return did, fmt.Errorf("destination %q: no such directory", dst)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	defer root.Close()
+	p, err := tarball.NewPart(root)
+	if err != nil {
+		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	defer p.Remove()
+	if did, err = b.CopyOut(ctx, src, p.Dir, l); err != nil {
+		return did, err
+	}
+	if err := p.Deliver(name, as); err != nil {
+		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+	}
+	return did, nil
+}

@@ -1,0 +1,287 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// CreateOptions describes a sandbox. The zero value has the host's files, a directory of its own at /out, and no
+// network.
+type CreateOptions struct {
+	// Spec holds the rest of the description. The Service sets Image, Rootfs, Out, Egress, Given and Lifetime. A
+	// Workspace may be any path of the host.
+	Spec runner.Spec
+
+	Image  imageref.Ref // zero: the host's files
+	Pull   images.PullPolicy
+	User   string // a user or group of the image, by name or id
+	Out    string // directory of the host, made if it is missing; empty: a new one below the output root
+	Egress Egress
+
+	// Unasked names the arguments that the caller left out: "image", "egress", or a limit. With Spec.Key they may
+	// differ from those of the sandbox that has the key.
+	Unasked []string
+}
+
+// Create makes a persistent sandbox, or finds the one that has Spec.Key. A sandbox without name and key is removed 30 s
+// after the Service is closed, unless Open or Exec was called with its id: its creator may have died before it could
+// report the id.
+func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*Sandbox, error) {
+	c.Spec.Lifetime = runner.Persistent
+	st, err := s.prepare(ctx, c, cb)
+	if err != nil {
+		return nil, err
+	}
+	return s.settle(ctx, st, cb)
+}
+
+// settle makes the persistent sandbox of st, or finds the one of its key.
+func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
+	defer st.close()
+	box, err := s.create(ctx, st)
+	if err == nil && !box.Existing {
+		err = s.roomFor(ctx, box.ID)
+	}
+	if err != nil || box.Existing {
+		st.undo()
+	}
+	if err != nil {
+		return nil, err
+	}
+	cb.made(box)
+	return box, nil
+}
+
+// create makes the sandbox of st, or finds the one of its key.
+func (s *Service) create(ctx context.Context, st *site) (box *Sandbox, err error) {
+	err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
+		box, err = s.conn.create(ctx, spec)
+		return err
+	})
+	return box, err
+}
+
+// site holds what a new sandbox is made of.
+type site struct {
+	base *base
+	spec runner.Spec
+	out  *outDir
+}
+
+// undo removes the directories of a sandbox that was not made.
+func (st *site) undo() {
+	st.out.undo()
+	if st.spec.Egress != nil {
+		tidyLog(st.spec.Egress.Log)
+	}
+}
+
+func (st *site) close() {
+	st.base.release()
+	st.out.close()
+}
+
+// prepare finds the image, connects to the runner, and makes the directories. The runner is started first: that takes
+// longest, and a runner ends by itself if this process is killed. Directories would remain.
+func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *site, err error) {
+	rules := s.resolve(ctx, c.Egress, cb.Note)
+	began := time.Now()
+	st := &site{spec: c.Spec}
+	st.base, err = s.findBase(ctx, c.Image, c.Pull, cb.Image)
+	defer func() {
+		if err != nil {
+			st.base.release()
+			st.undo()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	if c.Image.Stored() {
+		cb.since("image", began)
+	}
+	connected := make(chan error, 1)
+	go func() {
+		began := time.Now()
+		_, _, err := s.conn.get(ctx, s.likely(c.Egress))
+		cb.since("connect", began)
+		connected <- err
+	}()
+	if cb.Ready != nil {
+		cb.Ready()
+	}
+	err = s.makeDirs(st, c)
+	if unconnected := <-connected; err == nil {
+		err = unconnected
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := <-rules
+	if err = r.err; err == nil && r.egress != nil {
+		st.spec.Egress = r.egress
+		r.egress.Log, err = s.logFile(st.out.name())
+	}
+	if err == nil && c.Spec.Key != "" {
+		st.spec.Given, err = given(c, st)
+	}
+	st.base.fill(&st.spec, c.User)
+	return st, err
+}
+
+func (s *Service) makeDirs(st *site, c CreateOptions) (err error) {
+	if st.spec.Workspace, err = workspaceDir(c.Spec.Workspace); err != nil {
+		return err
+	}
+	if st.out, err = s.openOut(c.Out); err == nil {
+		st.spec.Out = st.out.path
+	}
+	return err
+}
+
+func (s *Service) logFile(name string) (string, error) {
+	root, err := s.outputRoot()
+	if err != nil {
+		return "", err
+	}
+	return logFile(root, name)
+}
+
+// Open opens a sandbox, and starts it again if it has lost its processes. The runner then knows that the caller has
+// its id.
+func (s *Service) Open(ctx context.Context, idOrName string, cb Callbacks) (box *Sandbox, err error) {
+	began := time.Now()
+	err = s.With(ctx, func(e Engine) error {
+		if box, err = e.Open(ctx, idOrName); err == nil {
+			s.conn.know(e, box)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	cb.since("open", began)
+	cb.made(box)
+	return box, nil
+}
+
+// Inspect describes a sandbox.
+func (s *Service) Inspect(ctx context.Context, idOrName string) (info *runner.Info, err error) {
+	err = s.With(ctx, func(e Engine) error { info, err = e.Inspect(ctx, idOrName); return err })
+	return info, err
+}
+
+// OfKey returns the id of the sandbox with that key.
+func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) {
+	err = s.With(ctx, func(e Engine) error {
+		infos, err := e.List(ctx)
+		for _, i := range infos {
+			if i.Spec.Key == key && i.Spec.Door == s.opts.Runner.Door && i.State != runner.Snapshot {
+				id = i.ID
+			}
+		}
+		return err
+	})
+	if err == nil && id == "" {
+		err = ipc.Errorf(ipc.CodeNoSuchSandbox, "key %q: no sandbox has this key", key)
+	}
+	return id, err
+}
+
+// Remove ends a sandbox and removes its files, and its output directory if that is empty and was made by a Service.
+func (s *Service) Remove(ctx context.Context, idOrName string) error {
+	out := ""
+	err := s.With(ctx, func(e Engine) error {
+		if info, err := e.Inspect(ctx, idOrName); err == nil {
+			out = info.Out
+		}
+		return e.Remove(ctx, idOrName)
+	})
+	if root, rerr := s.outputRoot(); err == nil && rerr == nil {
+		removeEmpty(root, out)
+	}
+	return err
+}
+
+// Discard removes a sandbox that has no user any more, even if the request's context has ended.
+func (s *Service) Discard(id string) error { return s.conn.remove(id) }
+
+// Fork makes a sandbox with the files of another one, and with a new output directory or the one that out names.
+func (s *Service) Fork(ctx context.Context, from, name, out string, publish []runner.Port) (f runner.Forked, err error) {
+	o, err := s.openOut(out)
+	if err != nil {
+		return f, err
+	}
+	defer o.close()
+	err = s.With(ctx, func(e Engine) error { f, err = e.Fork(ctx, from, name, o.path, publish...); return err })
+	if err == nil {
+		err = s.roomFor(ctx, f.ID)
+	}
+	if err != nil {
+		o.undo()
+	}
+	return f, err
+}
+
+// given returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
+// egress include this machine's mirrors, so the caller's words are compared instead.
+func given(c CreateOptions, st *site) ([]runner.Argument, error) {
+	mode := NoEgress
+	if e := st.spec.Egress; e != nil && e.Mode != "" {
+		mode = e.Mode
+	}
+	spec := st.spec
+	spec.Egress = nil
+	all := runner.Arguments(spec)
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, runner.Argument{Name: name, Value: value})
+		}
+	}
+	add("image", imageWord(c.Image))
+	add("egress", mode)
+	add("user", c.User)
+	if c.Out != "" {
+		add("output directory", spec.Out)
+	}
+	e := c.Egress
+	add("allowed domains", runner.SetWord(e.Allow))
+	add("denied domains", runner.SetWord(e.Deny))
+	for _, flag := range []struct {
+		name string
+		on   bool
+	}{{"learn", e.Learn}, {"ask", e.Ask > 0}, {"go proxy", e.GoProxy}, {"open with inputs", e.OpenWithInputs}} {
+		if flag.on {
+			add(flag.name, "yes")
+		}
+	}
+	if e.File != "" {
+		word, err := fileWord(e.File)
+		if err != nil {
+			return nil, fmt.Errorf("egress-file %q: %w", e.File, reason(err))
+		}
+		add("egress file", word)
+	}
+	for i := range all {
+		all[i].Default = slices.Contains(c.Unasked, all[i].Name)
+	}
+	return all, nil
+}
+
+// fileWord returns a file's absolute path with a hash of its content.
+func fileWord(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	text, rerr := os.ReadFile(path)
+	return fmt.Sprintf("%s (sha256 %.12x)", abs, sha256.Sum256(text)), errors.Join(err, rerr)
+}

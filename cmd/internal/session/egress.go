@@ -1,0 +1,178 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+// EgressProgram reads policy files and the mirrors that this host's tools are configured to use. It is another
+// program because its parsers would slow down every run without a network. Rules of names alone go to the runner as
+// they are, and do not start it.
+const EgressProgram = "demesne-proxy"
+
+// NoEgress is the mode without rules, and the default.
+const NoEgress = "none"
+
+// Egress says what a sandbox may reach, in the caller's words. The zero value: nothing, and no gateway.
+type Egress struct {
+	Mode           string   // a mode of package preset; empty: the file's, or none
+	File           string   // path of a policy file; empty: no file
+	Allow, Deny    []string // additional rules
+	GoProxy        bool     // provide a Go module proxy inside, whatever the mode
+	Learn          bool     // allow every public address, and log what is reached
+	OpenWithInputs bool     // see runner.Egress
+
+	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
+	Ask time.Duration
+}
+
+// likely reports whether the sandbox may get a gateway, before any rules are read.
+func (s *Service) likely(e Egress) bool {
+	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || s.opts.Secrets != nil
+	return some && e.Mode != NoEgress
+}
+
+// policyError lists what is wrong with a policy file. Lines is never empty.
+type policyError struct{ Lines []string }
+
+func (e *policyError) Error() string {
+	if n := len(e.Lines) - 1; n > 0 {
+		return fmt.Sprintf("%s (and %d more)", e.Lines[0], n)
+	}
+	return e.Lines[0]
+}
+
+// resolved is the answer of resolve.
+type resolved struct {
+	egress *runner.Egress
+	err    error
+}
+
+// resolve turns e into the runner's settings, in the background: reading a policy file or this host's configuration
+// takes some milliseconds.
+func (s *Service) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
+	answer := make(chan resolved, 1)
+	go func() {
+		to, notes, err := s.egress(ctx, e)
+		for _, line := range notes {
+			if note != nil {
+				note("invalid mirror: " + line)
+			}
+		}
+		answer <- resolved{to, err}
+	}()
+	return answer
+}
+
+// egress returns the runner's settings for e, with the host's own proxy and the caller's credentials, or nil if e
+// wants no network. The notes are lines for a person.
+func (s *Service) egress(ctx context.Context, e Egress) (*runner.Egress, []string, error) {
+	var r runner.EgressRules
+	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
+		var err error
+		if r, err = s.modes.rules(ctx, e.Mode, e.File); err != nil {
+			return nil, nil, err
+		}
+	}
+	secrets, err := s.secrets()
+	if err != nil {
+		return nil, nil, err
+	}
+	to := r.Egress
+	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
+	to.GoProxy = to.GoProxy || e.GoProxy
+	gateway := e.Learn || e.Ask > 0 || len(secrets) > 0
+	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !gateway {
+		return nil, r.Notes, nil
+	}
+	to.Upstream, to.Secrets = upstream(s.opts.Getenv), secrets
+	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
+	return &to, r.Notes, nil
+}
+
+// modes caches the rules of modes, because the helper that reads them is a program.
+type modes struct {
+	mu    sync.Mutex
+	known map[string]mode
+}
+
+type mode struct {
+	rules runner.EgressRules
+	at    time.Time
+}
+
+// fresh is how long the cached rules of a mode are valid. They change when the configuration of this machine's tools
+// is edited.
+const fresh = time.Minute
+
+func (m *modes) rules(ctx context.Context, name, file string) (runner.EgressRules, error) {
+	if file != "" {
+		return askRules(ctx, name, file)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok := m.known[name]; ok && time.Since(k.at) < fresh {
+		return k.rules, nil
+	}
+	r, err := askRules(ctx, name, file)
+	if err == nil {
+		if m.known == nil {
+			m.known = map[string]mode{}
+		}
+		m.known[name] = mode{r, time.Now()}
+	}
+	return r, err
+}
+
+// askRules runs the helper. Its stderr becomes the error if it fails.
+func askRules(ctx context.Context, mode, file string) (r runner.EgressRules, err error) {
+	path, err := client.FindProgram(EgressProgram)
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, path, "rules", "--mode="+mode, "--file="+file)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	if err != nil && errs.Len() > 0 {
+		err = errors.New(string(bytes.TrimSpace(errs.Bytes())))
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	switch {
+	case err != nil:
+		return r, fmt.Errorf("run %s: %w", EgressProgram, err)
+	case len(r.Wrong) > 0:
+		return r, WithHint(&policyError{r.Wrong}, "demesne egress lint "+file+" lists everything that is wrong with it")
+	}
+	return r, nil
+}
+
+// upstream returns the environment variables that name this host's proxy, or nil if none is set. Only the runner
+// receives them.
+func upstream(getenv func(string) string) map[string]string {
+	found := map[string]string{}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
+		if v := getenv(name); v != "" {
+			found[name] = v
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}

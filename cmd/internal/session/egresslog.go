@@ -1,0 +1,78 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
+)
+
+// logDir is the directory of egress logs. It lies beside the output directories, so that no sandbox can reach
+// it unless its caller mounts the whole output root.
+const logDir = ".egress"
+
+// logFile returns the path of the egress log of the sandbox whose output directory is name. It creates the
+// log's directory.
+func logFile(root, name string) (string, error) {
+	dir := filepath.Join(root, logDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make directory of egress logs: %w", err)
+	}
+	return filepath.Join(dir, name+logSuffix), nil
+}
+
+const logSuffix = ".jsonl"
+
+// tidyLog removes an egress log that is empty, and returns the path of any other.
+func tidyLog(path string) string {
+	if info, err := os.Lstat(path); err == nil && info.Size() == 0 && os.Remove(path) == nil {
+		return ""
+	}
+	return path
+}
+
+// pruneLogs removes logs below root that were last written before the given time, and returns their number. The
+// log of a running sandbox is locked, and is kept.
+func pruneLogs(root string, before time.Time) (removed int, err error) {
+	dir := filepath.Join(root, logDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		info, gone := e.Info()
+		if gone != nil || !info.Mode().IsRegular() || !strings.HasSuffix(e.Name(), logSuffix) || info.ModTime().After(before) {
+			continue
+		}
+		switch one := removeLog(filepath.Join(dir, e.Name())); {
+		case one == nil:
+			removed++
+		case !errors.Is(one, unix.EWOULDBLOCK):
+			err = errors.Join(err, one)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("prune egress logs: %w", err)
+	}
+	return removed, err
+}
+
+// removeLog removes a log, unless its sandbox holds the lock: see runner.Egress.
+func removeLog(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := flock.Try(f, flock.Exclusive); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}

@@ -1,0 +1,109 @@
+package session
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+// Engine is the part of [client.Client] that faces use. Tests without a kernel replace it.
+type Engine interface {
+	Create(context.Context, runner.Spec) (*Sandbox, error)
+	Run(context.Context, runner.Spec, runner.Command) (*Sandbox, Process, error)
+	Open(ctx context.Context, idOrName string) (*Sandbox, error)
+	Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, Process, error)
+	List(context.Context) ([]runner.Info, error)
+	Count(context.Context) (int, error)
+	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
+	Check(context.Context) ([]runner.Probe, error)
+	Remove(ctx context.Context, idOrName string) error
+	Stop(ctx context.Context, idOrName string) error
+	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
+	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
+	PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
+	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
+	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
+	GC(context.Context) (removed []string, err error)
+	ChangeEgress(context.Context, runner.EgressChange) error
+	Done() <-chan struct{}
+	Close() error
+}
+
+// Sandbox is a live sandbox. Its fields replace the methods of the same names.
+type Sandbox struct {
+	*client.Sandbox
+	Exec   func(context.Context, runner.Command) (Process, error)
+	Attach func(context.Context) (p Process, recent []byte, err error)
+}
+
+// Process is a command in a sandbox: see client.Process.
+type Process interface {
+	Terminal() *os.File
+	Signal(syscall.Signal) error
+	Resize(runner.Winsize) error
+	Wait(context.Context) (*runner.Result, error)
+	Stages() []runner.Stage // of its start
+}
+
+// connect finds or starts the runner.
+func connect(ctx context.Context, o client.Options) (Engine, error) {
+	c, err := client.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return connected{c}, nil
+}
+
+type connected struct{ *client.Client }
+
+type process struct{ *client.Process }
+
+func (p process) Stages() []runner.Stage { return p.Trace }
+
+func (c connected) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) {
+	return sandboxOf(c.Client.Create(ctx, s))
+}
+
+func (c connected) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	return sandboxOf(c.Client.Open(ctx, idOrName))
+}
+
+func (c connected) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*Sandbox, Process, error) {
+	return started(c.Client.Run(ctx, s, cmd))
+}
+
+func (c connected) Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, Process, error) {
+	return started(c.Client.Exec(ctx, idOrName, cmd))
+}
+
+func started(s *client.Sandbox, p *client.Process, err error) (*Sandbox, Process, error) {
+	b, err := sandboxOf(s, err)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, process{p}, nil
+}
+
+func sandboxOf(s *client.Sandbox, err error) (*Sandbox, error) {
+	if err != nil {
+		return nil, err
+	}
+	exec := func(ctx context.Context, cmd runner.Command) (Process, error) {
+		p, err := s.Exec(ctx, cmd)
+		if err != nil {
+			return nil, err
+		}
+		return process{p}, nil
+	}
+	attach := func(ctx context.Context) (Process, []byte, error) {
+		p, recent, err := s.Attach(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return process{p}, recent, nil
+	}
+	return &Sandbox{s, exec, attach}, nil
+}

@@ -1,0 +1,217 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// settle is how long a directory may stay empty before it counts as unused.
+const settle = time.Minute
+
+// pruneOptions says which output directories are too old or too many.
+type pruneOptions struct {
+	before time.Time // remove what last changed before this; zero: only what is empty
+	most   int       // how many of the newest to keep; 0: any number
+}
+
+// Removed is the result of PruneOutputs.
+type Removed struct {
+	Dirs  int   `json:"outputs"`
+	Bytes int64 `json:"bytes"`
+}
+
+// removeEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
+// directly in root, and has a name of the known form.
+func removeEmpty(root, dir string) {
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
+		unix.Rmdir(dir)
+	}
+}
+
+// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognises them
+// by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
+// or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
+// is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
+//
+// All doors share the output root, so it asks the runner as the command line, which sees every sandbox.
+func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, error) {
+	return s.pruneOutputs(ctx, pruneOptions{before: before})
+}
+
+// PruneMost removes output directories likewise: the empty ones, and the oldest of more than the user may have.
+func (s *Service) PruneMost(ctx context.Context) error {
+	most, err := number(s.opts.Getenv, varOutputs, mostOutputs)
+	if err == nil {
+		_, err = s.pruneOutputs(ctx, pruneOptions{most: most})
+	}
+	return err
+}
+
+func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (Removed, error) {
+	root, err := s.outputRoot()
+	if err != nil {
+		return Removed{}, err
+	}
+	all := s.opts
+	all.Runner.Door = runner.DoorCLI
+	cli := New(all)
+	defer cli.Close()
+	return pruneOutputs(root, o, func() (list []runner.Info, err error) {
+		err = cli.With(ctx, func(e Engine) error { list, err = e.List(ctx); return err })
+		return list, err
+	})
+}
+
+// retention is how long ended jobs and inactive logs are kept.
+const retention = 7 * 24 * time.Hour
+
+// Tidy removes ended jobs and egress logs that were not used for the time of retention, and the manifests and marks of
+// output directories that are gone.
+func (s *Service) Tidy() error {
+	before := time.Now().Add(-retention)
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return err
+	}
+	if _, gone := os.Lstat(dir); gone == nil {
+		var store *jobs.Store
+		if store, err = jobs.Open(dir); err == nil {
+			_, err = store.Prune(before)
+		}
+	}
+	root, rerr := s.outputRoot()
+	if err = cmp.Or(err, rerr); err != nil {
+		return err
+	}
+	pruneMarks(root)
+	if _, err = pruneLogs(root, before); err == nil {
+		_, err = pruneManifests(root, before)
+	}
+	return err
+}
+
+func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done Removed, err error) {
+	root, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return done, nil
+	}
+	if err == nil {
+		defer root.Close()
+		var list []candidate
+		if list, err = o.candidates(root); err == nil && len(list) > 0 {
+			done, err = removeUnused(root, list, inUse)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("prune outputs: %w", err)
+	}
+	return done, err
+}
+
+// candidate is a directory that may be removed.
+type candidate struct {
+	name    string
+	changed time.Time
+	empty   bool
+}
+
+// candidates returns the directories to remove unless they are in use, the oldest first. Only the oldest of
+// those over most count as too many.
+func (o pruneOptions) candidates(root *os.File) ([]candidate, error) {
+	names, err := root.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []candidate
+	for _, name := range names {
+		if c, ok := examine(root, name); ok {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(a.changed.Compare(b.changed), cmp.Compare(a.name, b.name)) })
+	tooMany := 0
+	if o.most > 0 {
+		tooMany = max(0, len(list)-o.most)
+	}
+	var old []candidate
+	for i, c := range list {
+		if i < tooMany || c.changed.Before(o.before) || c.empty && time.Since(c.changed) > settle {
+			old = append(old, c)
+		}
+	}
+	return old, nil
+}
+
+func examine(root *os.File, name string) (c candidate, ok bool) {
+	var st unix.Stat_t
+	if !isOurs(name) || unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return c, false
+	}
+	dir, err := openDir(root, name)
+	if err != nil {
+		return c, false
+	}
+	defer dir.Close()
+	some, _ := dir.Readdirnames(1)
+	return candidate{name, time.Unix(st.Ctim.Unix()), len(some) == 0}, true
+}
+
+func openDir(root *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, error)) (done Removed, err error) {
+	infos, err := inUse()
+	if err != nil {
+		return done, err
+	}
+	used := map[string]bool{}
+	for _, i := range infos {
+		used[i.ID], used[filepath.Base(i.Out)] = true, true
+	}
+	for _, c := range list {
+		if used[c.name] {
+			continue
+		}
+		freed, one := removeOne(root, c.name)
+		if errors.Is(one, unix.EWOULDBLOCK) || errors.Is(one, unix.ENOENT) {
+			continue
+		}
+		if one == nil {
+			done.Dirs++
+		}
+		done.Bytes += freed
+		err = errors.Join(err, one)
+	}
+	return done, err
+}
+
+// removeOne removes a directory, unless another process holds its lock.
+func removeOne(root *os.File, name string) (freed int64, err error) {
+	dir, err := openDir(root, name)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	if err := flock.Try(dir, flock.Exclusive); err != nil {
+		return 0, err
+	}
+	return fsutil.RemoveAll(int(root.Fd()), name)
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"demesne/runner/jobs"
+	"demesne/runner/tarball"
+)
+
+// Environment variables that bound what one user may have at once, and one copy into a sandbox, out of it, or between
+// sandboxes. They are the same for all programs. They protect against mistakes, such as a loop, and are no security
+// boundary: a user can set other ones.
+const (
+	varSandboxes = "DEMESNE_MAX_SANDBOXES"
+	varJobs      = "DEMESNE_MAX_JOBS"
+	varOutputs   = "DEMESNE_MAX_OUTPUTS"
+	varCopyBytes = "DEMESNE_MAX_COPY_BYTES"
+	varCopyFiles = "DEMESNE_MAX_COPY_FILES"
+)
+
+// The default bounds of persistent sandboxes, and of the output directories that an MCP server keeps.
+const mostSandboxes, mostOutputs = 64, 1000
+
+// ErrFull means that a user has more persistent sandboxes than are allowed.
+var ErrFull = errors.New("too many sandboxes")
+
+// Check checks the variables. Without it a wrong one is reported by the first call that reads it.
+func (s *Service) Check() error {
+	for name, fallback := range map[string]int{varSandboxes: mostSandboxes, varJobs: 1, varOutputs: mostOutputs} {
+		if _, err := number(s.opts.Getenv, name, fallback); err != nil {
+			return err
+		}
+	}
+	_, err := copyLimits(s.opts.Getenv)
+	return err
+}
+
+// Jobs opens the user's background jobs.
+func (s *Service) Jobs() (*jobs.Store, error) {
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	store, err := jobs.Open(dir)
+	if err == nil {
+		store.Door = s.opts.Runner.Door
+		store.Slots, err = number(s.opts.Getenv, varJobs, store.Slots)
+	}
+	return store, err
+}
+
+// roomFor removes a new sandbox if the user now has more persistent sandboxes than allowed. It counts after creation,
+// so that two concurrent calls cannot both take the last slot.
+func (s *Service) roomFor(ctx context.Context, id string) error {
+	most, err := number(s.opts.Getenv, varSandboxes, mostSandboxes)
+	n := 0
+	if err == nil {
+		err = s.With(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
+	}
+	if err == nil && n > most {
+		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
+			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
+	}
+	if err != nil {
+		s.conn.remove(id)
+	}
+	return err
+}
+
+func number(getenv func(string) string, variable string, fallback int) (int, error) {
+	v := getenv(variable)
+	if v == "" {
+		return fallback, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s %q: not a number of at least 1", variable, v)
+	}
+	return n, nil
+}
+
+// copyLimits returns the limits of one copy; a zero field means tarball's default.
+func copyLimits(getenv func(string) string) (l tarball.Limits, err error) {
+	if v := getenv(varCopyBytes); v != "" {
+		if l.Bytes, err = ParseSize(v); err != nil {
+			return l, fmt.Errorf("%s %q: %w", varCopyBytes, v, err)
+		}
+	}
+	l.Entries, err = number(getenv, varCopyFiles, 0)
+	return l, err
+}
+
+// ParseSize parses a number of bytes from 1 on, with an optional suffix k, m, g or t for powers of 1024.
+func ParseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if s != "" {
+		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt64>>shift {
+		return 0, errors.New("not a size, such as 512m or 2g")
+	}
+	return n << shift, nil
+}
+
+// withCopyHint names the variable of the limit that a copy exceeded.
+func withCopyHint(err error) error {
+	var e *tarball.LimitError
+	switch {
+	case !errors.As(err, &e):
+	case e.Of == tarball.OfBytes:
+		return WithHint(err, "$"+varCopyBytes+" sets the maximum of bytes in one copy")
+	case e.Of == tarball.OfEntries:
+		return WithHint(err, "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"demesne/images/oci"
+	"demesne/internal/flock"
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// RunOptions describes a command.
+type RunOptions struct {
+	Command runner.Command // without streams
+
+	// Argv returns the command's arguments once the image's configuration is known; it is empty for a root that is no
+	// image. nil: Command.Argv. Only Run calls it.
+	Argv func(oci.Config) ([]string, error)
+
+	// Streams carry the command's input and output. nil: Stdin is its input, and its output is collected, and copied
+	// to Stdout and Stderr unless they are nil. Logs then puts it into a one-shot sandbox's output directory, as
+	// stdout.log and stderr.log.
+	Streams        Streams
+	Stdin          string
+	Stdout, Stderr io.Writer
+	Logs           bool
+
+	Queue     bool // wait for the earlier calls with Queue for the same sandbox, and take turns with them
+	Manifest  bool // write the manifest of a one-shot sandbox's output directory
+	KeepEmpty bool // keep a new output directory that nothing was written to
+}
+
+// Streams carry the input and output of one command.
+type Streams interface {
+	// Open makes the command's ends of its streams, or asks for a terminal.
+	Open(*runner.Command) error
+	// Abandon releases what Open made: the command was not started.
+	Abandon()
+	// Carry copies until the command has ended, and returns its result, which may come with an error of the copying.
+	// Without a result the face left the command running. kill ends the command for certain: it removes a one-shot
+	// sandbox. If ctx ends, the face decides what becomes of the command.
+	Carry(ctx context.Context, p Process, kill func()) (*runner.Result, error)
+}
+
+// RunResult is the result of a command. The result of a one-shot sandbox is final: nothing writes to its output
+// directory any more.
+type RunResult struct {
+	*runner.Result
+	Stdout, Stderr Tail   // of collected output
+	Manifest       string // path; empty: no manifest
+	ManifestErr    error  // why a manifest that was asked for is missing
+}
+
+// Run makes a one-shot sandbox, runs a command in it, and removes the sandbox. With Spec.Key it uses the persistent
+// sandbox of that key, and keeps it. An error may come with a result: the command then ended, and its output is
+// incomplete. Without either the face left the command running.
+func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Callbacks) (*RunResult, error) {
+	if c.Spec.Key != "" {
+		return s.runKeyed(ctx, c, r, cb)
+	}
+	c.Spec.Lifetime = runner.OneShot
+	st, err := s.prepare(ctx, c, cb)
+	if err != nil {
+		return nil, err
+	}
+	defer st.close()
+	if err := st.argv(&r); err != nil {
+		st.undo()
+		return nil, err
+	}
+	if err := s.collect(&r, true); err != nil {
+		st.undo()
+		return nil, err
+	}
+	begin := s.once(st, cb)
+	if c.Egress.Ask > 0 && cb.Ask != nil { // a question may come before the answer to the command's start
+		box, err := s.create(ctx, st)
+		if err != nil {
+			st.undo()
+			return nil, err
+		}
+		cb.made(box)
+		defer s.asks.listen(box.ID, cb.Ask)()
+		begin = s.orDiscard(box)
+	}
+	res, started, err := s.execute(ctx, begin, r, cb, true)
+	if !started {
+		st.undo()
+		return nil, err
+	}
+	return st.finish(r, res, err)
+}
+
+// argv completes the command with what the image says of it.
+func (st *site) argv(r *RunOptions) (err error) {
+	if r.Argv == nil {
+		return nil
+	}
+	var c oci.Config
+	if st.base.image != nil {
+		c = st.base.image.Config
+	}
+	r.Command.Argv, err = r.Argv(c)
+	return err
+}
+
+// finish makes the result of a one-shot sandbox that has ended.
+func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult, error) {
+	done := r.result(res)
+	own, collected := r.Streams.(*collector)
+	if res != nil {
+		res.EgressLog = tidyLog(res.EgressLog)
+	}
+	gone := res != nil && !r.KeepEmpty && (!collected || own.silent()) && st.out.removeEmpty()
+	if collected && gone {
+		own.drop()
+	} else if collected {
+		err = errors.Join(err, own.place(st.out))
+		if err != nil {
+			return nil, err
+		}
+	}
+	if done != nil && r.Manifest && !gone {
+		_, done.Manifest, done.ManifestErr = WriteManifest(st.out.path)
+	}
+	return done, err
+}
+
+// result returns what is known of a command that ended with res; nil: it did not end.
+func (r *RunOptions) result(res *runner.Result) *RunResult {
+	if res == nil {
+		return nil
+	}
+	done := &RunResult{Result: res}
+	if c, ok := r.Streams.(*collector); ok {
+		done.Stdout, done.Stderr = c.out.last(), c.errs.last()
+	}
+	return done
+}
+
+// runKeyed runs a command in the sandbox of a key. Its output is not placed in the output directory, because other
+// calls may be using that directory.
+func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, cb Callbacks) (*RunResult, error) {
+	c.Spec.Lifetime = runner.Persistent
+	st, err := s.prepare(ctx, c, cb)
+	if err != nil {
+		return nil, err
+	}
+	err = st.argv(&r)
+	if err != nil {
+		st.undo()
+		st.close()
+		return nil, err
+	}
+	box, err := s.settle(ctx, st, cb)
+	if err != nil {
+		return nil, err
+	}
+	return s.within(ctx, box, r, cb)
+}
+
+// Exec runs a command in a persistent sandbox, and renews its TTL. It starts a sandbox that has lost its processes.
+// Errors and results are as in Run.
+func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Callbacks) (*RunResult, error) {
+	if _, err := s.secrets(); err != nil {
+		return nil, err
+	}
+	if box := s.conn.known(idOrName); box != nil {
+		done, err := s.within(ctx, box, r, cb)
+		if !lookAgain(err) {
+			return done, err
+		}
+		s.conn.unknow(idOrName)
+	}
+	began := time.Now()
+	live, isNew, err := s.conn.get(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	cb.since("connect", began)
+	if isNew && !r.Queue {
+		return s.start(ctx, func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
+			box, p, err := live.Exec(ctx, idOrName, cmd)
+			if err == nil {
+				s.conn.know(live, box)
+				cb.made(box)
+			}
+			return box, p, err
+		}, r, cb)
+	}
+	box, err := s.Open(ctx, idOrName, cb)
+	if err != nil {
+		return nil, err
+	}
+	return s.within(ctx, box, r, cb)
+}
+
+// lookAgain reports whether err says that the runner does not know the sandbox, and so has done nothing with it.
+func lookAgain(err error) bool {
+	var e *ipc.Error
+	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
+}
+
+// within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
+func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Callbacks) (*RunResult, error) {
+	if r.Queue {
+		turn, err := s.join(box.ID)
+		if err != nil {
+			return nil, err
+		}
+		defer turn.Leave()
+		if err := turn.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.start(ctx, in(box), r, cb)
+}
+
+func (s *Service) join(id string) (*flock.Turn, error) {
+	dir, err := s.opts.Queues, error(nil)
+	if dir == "" {
+		if dir, err = flock.QueueDir(); err != nil {
+			return nil, err
+		}
+	}
+	return flock.JoinQueue(dir, id, rand.Text())
+}
+
+// start runs a command that begin starts in a persistent sandbox.
+func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callbacks) (_ *RunResult, err error) {
+	if r.Command.Secrets, err = s.secrets(); err != nil {
+		return nil, err
+	}
+	if err := s.collect(&r, false); err != nil {
+		return nil, err
+	}
+	res, _, err := s.execute(ctx, begin, r, cb, false)
+	return r.result(res), err
+}
+
+// begin starts a command, and may first make its sandbox. On an error it leaves nothing behind.
+type begin func(context.Context, runner.Command) (*Sandbox, Process, error)
+
+// once makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
+func (s *Service) once(st *site, cb Callbacks) begin {
+	return func(ctx context.Context, cmd runner.Command) (box *Sandbox, p Process, err error) {
+		err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
+			return s.With(ctx, func(e Engine) (err error) {
+				box, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
+				return err
+			})
+		})
+		if err == nil {
+			cb.made(box)
+		}
+		return box, p, err
+	}
+}
+
+// in starts a command in an existing sandbox.
+func in(box *Sandbox) begin {
+	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
+		p, err := box.Exec(ctx, cmd)
+		return box, p, err
+	}
+}
+
+// orDiscard is in, and removes the sandbox if the command cannot be started.
+func (s *Service) orDiscard(box *Sandbox) begin {
+	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
+		p, err := box.Exec(ctx, cmd)
+		if err != nil {
+			s.Discard(box.ID)
+		}
+		return box, p, err
+	}
+}
+
+// execute runs the command that begin starts. If alone, the sandbox is only for this command.
+func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Callbacks, alone bool) (res *runner.Result, started bool, err error) {
+	cmd := r.Command
+	if err := r.Streams.Open(&cmd); err != nil {
+		return nil, false, fmt.Errorf("make pipes: %w", err)
+	}
+	box, p, err := begin(ctx, cmd)
+	if err != nil {
+		r.Streams.Abandon()
+		return nil, false, err
+	}
+	defer s.asks.listen(box.ID, cb.Ask)()
+	if c, ok := r.Streams.(*collector); ok && cb.Began != nil {
+		cb.Began(c.out.glimpse)
+	}
+	res, err = r.Streams.Carry(ctx, p, func() {
+		if alone {
+			s.Discard(box.ID)
+		} else {
+			p.Signal(syscall.SIGKILL)
+		}
+	})
+	return res, true, err
+}

@@ -1,0 +1,273 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// collector is the Streams of a face that has none: text for the command's stdin, and what it writes.
+type collector struct {
+	stdin     string
+	out, errs *stream
+	alone     bool // the sandbox ends with the command
+
+	theirs []*os.File
+	feed   *os.File // nil: stdin is empty
+}
+
+// collect gives r a collector unless it has Streams. If the sandbox is only for this command, the collector may keep
+// all output.
+func (s *Service) collect(r *RunOptions, alone bool) error {
+	if r.Streams != nil {
+		return nil
+	}
+	c := &collector{stdin: r.Stdin, out: newStream(runner.OutputKept), errs: newStream(runner.StderrKept), alone: alone}
+	c.out.also, c.errs.also = r.Stdout, r.Stderr
+	r.Streams = c
+	if !alone || !r.Logs {
+		return nil
+	}
+	root, err := s.outputRoot()
+	c.out.dir, c.errs.dir = root, root
+	return err
+}
+
+func (c *collector) Open(cmd *runner.Command) (err error) {
+	defer func() {
+		if err != nil {
+			c.Abandon()
+		}
+	}()
+	if c.stdin != "" {
+		if cmd.Stdin, c.feed, err = os.Pipe(); err != nil {
+			return err
+		}
+		c.theirs = append(c.theirs, cmd.Stdin)
+	}
+	for s, to := range map[*stream]**os.File{c.out: &cmd.Stdout, c.errs: &cmd.Stderr} {
+		if *to, err = s.open(); err != nil {
+			return err
+		}
+		c.theirs = append(c.theirs, *to)
+	}
+	return nil
+}
+
+func (c *collector) release() {
+	for _, f := range c.theirs {
+		f.Close()
+	}
+}
+
+func (c *collector) Abandon() {
+	c.release()
+	c.feed.Close()
+	c.out.abandon()
+	c.errs.abandon()
+	c.drop()
+}
+
+// Carry kills the command if ctx ends first, and then returns the cause.
+func (c *collector) Carry(ctx context.Context, p Process, kill func()) (*runner.Result, error) {
+	c.release() // the command has its own descriptors now
+	if c.feed != nil {
+		go func() {
+			io.WriteString(c.feed, c.stdin)
+			c.feed.Close()
+		}()
+	}
+	defer context.AfterFunc(ctx, kill)()
+	res, err := p.Wait(context.Background())
+	if err != nil {
+		kill() // or its output might never end
+	}
+	c.out.finish(c.alone)
+	c.errs.finish(c.alone)
+	c.feed.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return res, err
+}
+
+// place links the kept output into the output directory; with a nil o it is discarded.
+func (c *collector) place(o *outDir) error {
+	return errors.Join(c.out.place(o, "stdout.log"), c.errs.place(o, "stderr.log"))
+}
+
+// silent reports whether the command wrote nothing. It is valid once both streams are finished.
+func (c *collector) silent() bool { return c.out.last().Bytes == 0 && c.errs.last().Bytes == 0 }
+
+// drop discards the kept output.
+func (c *collector) drop() { c.place(nil) }
+
+// stream receives one output stream of a command. It keeps the end in memory and up to keptMax bytes in an unnamed
+// file, and copies it to also.
+type stream struct {
+	also io.Writer
+	dir  string // file system of the file that keeps the text; empty: only the end is kept
+	file *os.File
+	log  *jobs.Log
+	lost error // why there is no file
+
+	mu  sync.Mutex
+	end Last
+
+	pipe *os.File // this program's end
+	done chan struct{}
+}
+
+func newStream(most int) *stream { return &stream{end: Last{Most: most}} }
+
+// keptMax bounds the file of a stream, in bytes: a command that writes for two days must not fill the host's
+// disk. The end of the stream is kept.
+const keptMax = 8 << 30
+
+// begin creates the file. The reading goroutine calls it, because a file system may be slow and the command is
+// being started meanwhile.
+func (s *stream) begin() {
+	if s.dir == "" {
+		return
+	}
+	if s.file, s.lost = nameless(s.dir); s.lost == nil {
+		s.log = jobs.NewLog(s.file, keptMax)
+	}
+}
+
+// place links the file as name into o, or discards it if o is nil. It is called once the stream is finished or
+// abandoned.
+func (s *stream) place(o *outDir, name string) error {
+	if s.file == nil {
+		return s.lost
+	}
+	defer s.file.Close()
+	if o == nil {
+		return nil
+	}
+	return errors.Join(s.log.Flush(), o.place(s.file, name))
+}
+
+// open creates the pipe, starts to read it, and returns the command's end.
+func (s *stream) open() (theirs *os.File, err error) {
+	if s.pipe, theirs, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	s.done = make(chan struct{})
+	go s.read()
+	return theirs, nil
+}
+
+var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
+// read returns at the end of the pipe, or soon after finish has set a deadline.
+func (s *stream) read() {
+	defer close(s.done)
+	s.begin()
+	held := buffers.Get().(*[64 << 10]byte)
+	defer buffers.Put(held)
+	buf := held[:]
+	for {
+		n, err := s.pipe.Read(buf)
+		s.take(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.rest(buf)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// rest reads only the bytes that are in the pipe now: background processes may keep writing.
+func (s *stream) rest(buf []byte) {
+	rc, err := s.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	rc.Control(func(fd uintptr) {
+		left, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		for left > 0 {
+			n, err := unix.Read(int(fd), buf[:min(left, len(buf))])
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 {
+				return
+			}
+			s.take(buf[:n])
+			left -= n
+		}
+	})
+}
+
+// abandon closes a pipe that was never given to a command.
+func (s *stream) abandon() {
+	if s.pipe != nil {
+		s.pipe.Close()
+		<-s.done
+	}
+}
+
+// finish returns once everything that the command wrote has been received. If alone is false, background
+// processes may still hold the pipe and write. Their output is read and discarded for as long as this process
+// lives.
+func (s *stream) finish(alone bool) {
+	if alone {
+		<-s.done
+		s.pipe.Close()
+		return
+	}
+	s.pipe.SetReadDeadline(time.Now())
+	<-s.done
+	s.pipe.SetReadDeadline(time.Time{})
+	go func() {
+		io.Copy(io.Discard, s.pipe)
+		s.pipe.Close()
+	}()
+}
+
+// take receives b. It ignores write errors: a full disk must not end the command.
+func (s *stream) take(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if s.log != nil {
+		s.log.Write(b)
+	}
+	if s.also != nil {
+		s.also.Write(b)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end.Write(b)
+}
+
+// last returns the end of the stream, for a result.
+func (s *stream) last() Tail {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end.Tail(s.end.Most)
+}
+
+// glimpse is how many bytes of a running stream a caller is shown.
+const glimpse = 2 << 10
+
+func (s *stream) glimpse() Tail {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.end.Tail(glimpse)
+	if _, rest, ok := strings.Cut(t.Text, "\n"); ok && t.Cut {
+		t.Text = rest
+	}
+	return t
+}

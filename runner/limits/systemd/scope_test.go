@@ -1,0 +1,129 @@
+package systemd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// fakeManager answers like systemd on a private bus. It starts no unit. Its jobs end with result before their call
+// returns, and after the failed job of another unit.
+type fakeManager struct {
+	conn    *dbus.Conn
+	result  string
+	refused *dbus.Error
+	unit    string
+	got     map[string]any
+	watched bool
+}
+
+func (m *fakeManager) Subscribe() *dbus.Error { m.watched = true; return nil }
+
+func (m *fakeManager) StartTransientUnit(name, mode string, properties []property, _ []aux) (dbus.ObjectPath, *dbus.Error) {
+	if m.refused != nil {
+		return "", m.refused
+	}
+	m.unit, m.got = name+" "+mode, map[string]any{}
+	for _, p := range properties {
+		m.got[p.Name] = p.Value.Value()
+	}
+	if m.watched {
+		m.conn.Emit(object, manager+".JobRemoved", uint32(6), object+"/job/6", "other.scope", "failed")
+		m.conn.Emit(object, manager+".JobRemoved", uint32(7), object+"/job/7", name, m.result)
+	}
+	return object + "/job/7", nil
+}
+
+// bus starts dbus-daemon, connects m to it unless m is nil, and sets the address that Scope uses.
+func bus(t *testing.T, m *fakeManager) {
+	t.Helper()
+	program, err := exec.LookPath("dbus-daemon")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	socket := filepath.Join(t.TempDir(), "bus")
+	daemon := exec.Command(program, "--session", "--nofork", "--print-address", "--address=unix:path="+socket)
+	out, err := daemon.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path="+socket)
+	if m == nil {
+		return
+	}
+	m.conn, err = dbus.Connect("unix:path=" + socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.conn.Close() })
+	if err := m.conn.Export(m, object, manager); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.conn.RequestName(service, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestScope checks the request that a real bus passes on, and each way in which the job can end.
+func TestScope(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    *fakeManager
+		want string
+	}{
+		{"done", &fakeManager{result: "done"}, ""},
+		{"failed", &fakeManager{result: "failed"}, `start unit "demesne-x.scope": job ended as "failed"`},
+		{"refused", &fakeManager{refused: dbus.NewError("org.freedesktop.systemd1.UnitExists", []any{"exists"})}, `start unit "demesne-x.scope": exists`},
+		{"no manager", nil, service},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bus(t, c.m)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			err := Scope(ctx, "demesne-x.scope", 1, 2)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%v, want %q", err, c.want)
+			}
+			if c.m == nil || c.m.refused != nil {
+				return
+			}
+			want := map[string]any{"Description": "demesne sandboxes", "PIDs": []uint32{1, 2}, "Delegate": true, "CollectMode": "inactive-or-failed",
+				"MemoryAccounting": true, "TasksAccounting": true, "CPUAccounting": true}
+			if c.m.unit != "demesne-x.scope fail" || !reflect.DeepEqual(c.m.got, want) {
+				t.Errorf("asked for %s with %v, want %v", c.m.unit, c.m.got, want)
+			}
+		})
+	}
+}
+
+// TestScopeWithoutBus checks the errors without a bus, and with a socket that nothing serves.
+func TestScopeWithoutBus(t *testing.T) {
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	if err := Scope(context.Background(), "x.scope", 1); !errors.Is(err, ErrNoBus) {
+		t.Error(err)
+	}
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
+	if err := Scope(context.Background(), "x.scope", 1); err == nil || !strings.Contains(err.Error(), "dial bus") {
+		t.Error(err)
+	}
+}
