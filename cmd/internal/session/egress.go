@@ -157,7 +157,7 @@ func askRules(ctx context.Context, mode, file string) (r runner.EgressRules, err
 	case err != nil:
 		return r, fmt.Errorf("run %s: %w", EgressProgram, err)
 	case len(r.Wrong) > 0:
-		return r, WithHint(&policyError{r.Wrong}, "demesne egress lint "+file+" lists everything that is wrong with it")
+		return r, WithHint(&policyError{r.Wrong}, "demesne egress lint "+file+" lists all errors in it")
 	}
 	return r, nil
 }
