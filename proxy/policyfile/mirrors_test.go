@@ -1,4 +1,4 @@
-package mirrors
+package policyfile
 
 import (
 	"slices"

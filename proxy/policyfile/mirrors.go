@@ -1,14 +1,4 @@
-// Package mirrors turns the mirrors that the host's tools are configured to use into rules.
-//
-//	for _, t := range mirrors.Tools() {       // the caller reads the contents of t.Files and t.Env
-//		rules, err := t.Mirrors(text)
-//		p = p.Allow(rules...)
-//	}
-//
-// Every function depends only on its text: the package reads no files and resolves no names. A rule allows the
-// exact name and port that the tool would connect to, even on a private network. Credentials in a mirror's URL
-// are dropped.
-package mirrors
+package policyfile
 
 import (
 	"errors"
