@@ -241,7 +241,7 @@ func TestEgressAskUnanswered(t *testing.T) {
 		term := n.terminal("run", "--ask", "--ask-timeout", "1s", "--in", dir, "--", "sh", "-c",
 			"curl -sS http://good.test/; until test -e /in/typed/late; do sleep 0.1; done; curl -sS http://dark.test/; curl -sS http://good.test/")
 		term.expect("allow access to good.test:80? [y/N]")
-		term.expect("no answer in 1s: not now")
+		term.expect("no answer in 1s: denied for now")
 		term.expect("blocked by demesne: good.test:80: no rule")
 		term.typ("y\n")
 		if err := os.WriteFile(dir+"/late", nil, 0o644); err != nil {

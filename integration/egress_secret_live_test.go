@@ -68,7 +68,7 @@ func TestEgressSecretLive(t *testing.T) {
 		if r := exec(secret, kept, "-c", use("Back")); strings.Contains(r.stderr, lacks) || !n.heard("vault.test got Back "+canary) {
 			n.Errorf("started again with its secret: %+v, %q", r, n.seen)
 		}
-		if r := exec(nil, "twig", "-c", "true"); !strings.Contains(r.stderr, lacks) || strings.Contains(r.stderr, "had ended") {
+		if r := exec(nil, "twig", "-c", "true"); !strings.Contains(r.stderr, lacks) || strings.Contains(r.stderr, "was stopped; it was started again") {
 			n.Errorf("a fork: %+v", r)
 		}
 

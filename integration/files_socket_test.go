@@ -46,7 +46,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("started again: %+v", r)
 	}
 	b.demesne("rm", "with")
-	if r := b.demesne("run", "--in", b.dir+"/s", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: --socket") {
+	if r := b.demesne("run", "--in", b.dir+"/s", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "hint: use --socket") {
 		t.Errorf("--in of a socket: %+v", r)
 	}
 	if r := b.demesne("run", "--socket", b.run, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "is not a socket") {

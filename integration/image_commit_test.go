@@ -48,7 +48,7 @@ func TestImageCommitRefused(t *testing.T) {
 	g.ok("create", "--name", "host")
 	g.told(t, "this machine's own files, not on an image", "commit", "host", "local/x")
 	g.told(t, "no such sandbox", "commit", "nosuch", "local/x")
-	g.told(t, "needs a sandbox and a name", "commit", "host")
+	g.told(t, "needs a sandbox and an image name", "commit", "host")
 	g.ok("create", "--name", "box", "--image", ref)
 	g.told(t, "name", "commit", "box", "local/x@sha256:"+strings.Repeat("0", 64))
 	g.ok("exec", "box", "-c", "touch /.wh.x")

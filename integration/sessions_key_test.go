@@ -20,7 +20,7 @@ func TestSessionKey(t *testing.T) {
 	}
 	b.must("stop", id)
 	r := b.demesne("run", "--key", "my/key", "--", "cat", "/root/f")
-	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again over its files") {
+	if r.code != 0 || r.stdout != "kept\nmore\n" || !strings.Contains(r.stderr, "started again with its files") {
 		t.Errorf("after a stop: %+v", r)
 	}
 	if r := b.demesne("run", "--key", "my/key", "--pids", "100", "--", "true"); r.code != 0 || r.stderr != "" {
@@ -78,7 +78,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 	}
 	b.refused(t, "--key", "run", "--replace", "--", "true")
 	r := b.demesne("run", "--key", "k", "--pids", "90", "--replace", "--json", "-c", "cat /root/f; echo new > /root/f")
-	if r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) || !strings.Contains(r.stdout, `"stdout": ""`) || !strings.Contains(r.stderr, "was removed with its files") {
+	if r.code != 0 || !strings.Contains(r.stdout, `"replaced": true`) || !strings.Contains(r.stdout, `"stdout": ""`) || !strings.Contains(r.stderr, "removed the sandbox with the key") {
 		t.Errorf("run --replace: %+v", r)
 	}
 	other := strings.TrimSpace(b.must("ls", "-q"))
@@ -135,7 +135,7 @@ func TestSessionKeyRace(t *testing.T) {
 			switch id, told := strings.TrimSpace(outs[i].String()), errs[i].String(); {
 			case id != "" && told == "":
 				ids[id], won[i%2] = true, won[i%2]+1
-			case id != "" || !strings.Contains(told, "pids: made with"):
+			case id != "" || !strings.Contains(told, "pids: created with"):
 				t.Errorf("caller %d: %q, %q", i, id, told)
 			}
 		}

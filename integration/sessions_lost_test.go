@@ -60,11 +60,11 @@ func TestSessionForkFirst(t *testing.T) {
 			}
 		}
 		b.must("stop", fork)
-		if r := b.demesne("exec", fork, "--", "true"); !strings.Contains(r.stderr, "started again over its files") {
+		if r := b.demesne("exec", fork, "--", "true"); !strings.Contains(r.stderr, "started again with its files") {
 			t.Errorf("the fork %s after a stop: %+v", fork, r)
 		}
 	}
-	if r := b.demesne("exec", "one", "--", "true"); !strings.Contains(r.stderr, "started again over its files") {
+	if r := b.demesne("exec", "one", "--", "true"); !strings.Contains(r.stderr, "started again with its files") {
 		t.Errorf("what was forked, after a stop: %+v", r)
 	}
 	b.must("rm", "idle", "running", "stopped")

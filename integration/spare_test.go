@@ -35,7 +35,7 @@ func onSpare(p report) bool {
 		Name string
 		MS   float64
 	}) bool {
-		return s.Name == "spare"
+		return s.Name == "prepared"
 	})
 }
 

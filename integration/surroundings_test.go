@@ -31,9 +31,9 @@ var surroundings = []struct {
 	{"files of no size", `ulimit -f 0; exec "$0" run -- echo ok`, 125, "file too large"},
 	{"limits of another caller", `(ulimit -f 1000; exec "$0" create --name a >/dev/null); "$0" run -c 'ulimit -f'; exec "$0" rm a`, 0, "4194304\n"},
 	{"core files", `ulimit -c unlimited; "$0" run -c 'kill -SEGV $$'; ls`, 0, ""},
-	{"no HOME", `unset HOME; exec "$0" run -- true`, 125, "hint: --out DIR"},
+	{"no HOME", `unset HOME; exec "$0" run -- true`, 125, "hint: set --out DIR"},
 	{"no HOME, and an output", `unset HOME; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
-	{"a HOME that cannot be", `HOME=/proc/nosuch; exec "$0" run -- true`, 125, "hint: --out DIR"},
+	{"a HOME that cannot be", `HOME=/proc/nosuch; exec "$0" run -- true`, 125, "hint: set --out DIR"},
 	{"a relative HOME", `unset XDG_RUNTIME_DIR; HOME=here; exec "$0" run --out o -- echo ok`, 0, "ok\n"},
 	{"a HOME behind a link", `unset XDG_RUNTIME_DIR; mkdir home; ln -s home link; export HOME=$PWD/link; "$0" run --out o -- echo ok; "$0" create --out p --name a >/dev/null; exec "$0" rm a`, 0, "ok\n"},
 	{"an XDG_RUNTIME_DIR behind a link", `mkdir run; ln -s run link; XDG_RUNTIME_DIR=$PWD/link exec "$0" run -- echo ok`, 0, "ok\n"},
@@ -50,7 +50,7 @@ var surroundings = []struct {
 	{"a colon in XDG_RUNTIME_DIR", `touch a; mkdir a:b; export XDG_RUNTIME_DIR=$PWD/a:b; "$0" run -- echo ok
 for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; done; ls a:b/demesne a`, 0, "ok\na\n\na:b/demesne:\ngiven\nmnt\nscratch\nstate\n"},
 	{"names with blanks", `mkdir 'a b' "t	ab"; echo x > 'a b/c d'; exec "$0" run --in 'a b/c d' --out "t	ab" --workspace 'a b' -c 'cat "/in/c d" "c d"; echo > /out/x'`, 0, "x\nx\n"},
-	{"a name with a newline", `touch "$(printf 'a\nb')"; exec "$0" run --in "$(printf 'a\nb')" -- true`, 125, "hint: --in PATH:NAME"},
+	{"a name with a newline", `touch "$(printf 'a\nb')"; exec "$0" run --in "$(printf 'a\nb')" -- true`, 125, "hint: use --in PATH:NAME"},
 	{"a name that is no text", `touch "$(printf 'a\377')"; exec "$0" run --in "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
 	{"an output that is no text", `mkdir "$(printf 'a\377')"; exec "$0" run --out "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
 	{"no text below an input", `mkdir d; echo x > "d/$(printf 'a\377')"; exec "$0" run --in d -c 'cat /in/d/a*'`, 0, "x\n"},
@@ -87,7 +87,7 @@ func TestSurroundingsWithout(t *testing.T) {
 	without := func(what string, args ...string) result {
 		return b.finish(b.command(tools+"/nons", append([]string{what, bin + "/demesne"}, args...)...))
 	}
-	if r := without("--flock", "run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no locks available\nhint: XDG_RUNTIME_DIR ") {
+	if r := without("--flock", "run", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no locks available\nhint: set XDG_RUNTIME_DIR ") {
 		t.Errorf("without locks: %+v", r)
 	}
 	if r := without("--splice", "run", "--", "echo", "ok"); r.code != 0 || r.stdout != "ok\n" {
@@ -174,7 +174,7 @@ func TestSurroundingsReplaced(t *testing.T) {
 	if r := replaced("ls"); !strings.Contains(r.stdout, "one") || !strings.Contains(r.stdout, "two") {
 		t.Errorf("ls: %+v", r)
 	}
-	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner has it\nhint: demesne stop ID ") {
+	if r := replaced("exec", "one", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "another runner uses it\nhint: demesne stop ID ") {
 		t.Errorf("exec: %+v", r)
 	}
 	if r := replaced("create", "--name", "one"); r.code != 125 || !strings.Contains(r.stderr, "is in use") {

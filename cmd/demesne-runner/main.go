@@ -15,6 +15,7 @@ import (
 	"runtime"
 
 	"demesne/cmd/internal/cli"
+	"demesne/runner/container"
 	"demesne/runner/doctor"
 	"demesne/runner/engine"
 	"demesne/runner/userns"
@@ -27,7 +28,7 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "init" {
-		engine.Inside()
+		container.Inside()
 	}
 	if len(os.Args) > 2 && os.Args[1] == "enter" {
 		os.Exit(userns.Become(os.Args[2:]))

@@ -103,7 +103,7 @@ func (a *app) commit(ctx context.Context, c *images.Client, id string, ref image
 	case root.Digest == "" || root.Store != c.Store.Dir():
 		return nil, hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
 	}
-	snap, err := eng.PassingSnapshot(ctx, id)
+	snap, err := eng.EphemeralSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -68,8 +68,8 @@ func (a *app) tellMade(o *options, b *session.Sandbox) {
 	if b.Restarted {
 		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
 	}
-	if len(b.Lacks) > 0 {
-		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.Lacks, ", ")))
+	if len(b.MissingSecrets) > 0 {
+		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
 		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }

@@ -125,7 +125,7 @@ func (b bare) Snapshot(ctx context.Context, id, _ string) (runner.Forked, error)
 	return runner.Forked{ID: "bare-3"}, b.Remove(ctx, id)
 }
 
-func (b bare) PassingSnapshot(ctx context.Context, id string) (runner.Forked, error) {
+func (b bare) EphemeralSnapshot(ctx context.Context, id string) (runner.Forked, error) {
 	return b.Snapshot(ctx, id, "")
 }
 

@@ -37,8 +37,8 @@ var homes = map[string][]string{
 	"github.com/google/go-containerregistry": {"images/pull", "images/archive", "integration"},
 	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
-	"github.com/opencontainers/runc":         {"runner", "integration/bench/floor"}, // compared by the bench
-	"github.com/opencontainers/cgroups":      {"runner", "integration/bench/floor"},
+	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
+	"github.com/opencontainers/cgroups":      {"runner/container", "integration/bench/floor"},
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},

@@ -46,11 +46,11 @@ type Target struct {
 
 // Opened is the reply to an open or restart call.
 type Opened struct {
-	ID        string       `json:"id"`
-	Level     runner.Level `json:"level"`
-	Out       string       `json:"output_dir"`
-	Restarted bool         `json:"restarted,omitempty"`
-	Lacks     []string     `json:"lacks,omitempty"` // names of secrets that were not available at the restart
+	ID             string       `json:"id"`
+	Level          runner.Level `json:"level"`
+	Out            string       `json:"output_dir"`
+	Restarted      bool         `json:"restarted,omitempty"`
+	MissingSecrets []string     `json:"missing_secrets,omitempty"` // names of secrets that were not available at the restart
 }
 
 // LayerRequest is the body of a layer call. Its descriptor is the file to which the layer is written.
@@ -80,11 +80,11 @@ type Restart struct {
 
 // ForkRequest is the body of a fork call.
 type ForkRequest struct {
-	Sandbox  string `json:"sandbox"`
-	Name     string `json:"name,omitempty"`
-	Out      string `json:"out,omitempty"`
-	Snapshot bool   `json:"snapshot,omitempty"`
-	Passing  bool   `json:"passing,omitempty"` // for a snapshot: remove it when the connection ends
+	Sandbox   string `json:"sandbox"`
+	Name      string `json:"name,omitempty"`
+	Out       string `json:"out,omitempty"`
+	Snapshot  bool   `json:"snapshot,omitempty"`
+	Ephemeral bool   `json:"ephemeral,omitempty"` // for a snapshot: remove it when the connection ends
 
 	Publish []runner.Port `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
 	Door    runner.Door   `json:"-"`                 // the caller's door, set by the runner: a fork belongs to the door that makes it

@@ -24,11 +24,11 @@ type Boot struct {
 	MapFix   string           `json:"map_fix,omitempty"`  // how to get more
 	ModeWhy  string           `json:"mode_why,omitempty"` // why there are no namespaces
 	ModeFix  string           `json:"mode_fix,omitempty"`
-	CgroupAt []string         `json:"cgroups,omitempty"` // made for this runner by real root
-	Callers  NSID             `json:"callers"`           // the callers' user namespace
-	Kept     string           `json:"kept,omitempty"`    // the [client.SandboxRoot]; it need not exist
-	Spares   int              `json:"spares,omitempty"`  // maximum number of prepared sandboxes
-	Network  bool             `json:"network,omitempty"` // the first sandbox will probably have a network
+	CgroupAt []string         `json:"cgroups,omitempty"`   // made for this runner by real root
+	Callers  NSID             `json:"callers"`             // the callers' user namespace
+	Kept     string           `json:"kept,omitempty"`      // the [client.SandboxRoot]; it need not exist
+	PoolSize int              `json:"pool_size,omitempty"` // maximum number of prepared sandboxes
+	Network  bool             `json:"network,omitempty"`   // the first sandbox will probably have a network
 }
 
 // UIDs returns the number of mapped user ids.

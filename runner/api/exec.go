@@ -37,9 +37,9 @@ type ExecReply struct {
 	PID   int            `json:"pid"` // inside the sandbox
 	Trace []runner.Stage `json:"trace"`
 
-	Restarted bool     `json:"restarted,omitempty"` // see Result
-	Lacks     []string `json:"lacks,omitempty"`     // Result.MissingSecrets
-	Opened    *Opened  `json:"opened,omitempty"`    // set if the call asked for it
+	Restarted      bool     `json:"restarted,omitempty"`       // see Result
+	MissingSecrets []string `json:"missing_secrets,omitempty"` // Result.MissingSecrets
+	Opened         *Opened  `json:"opened,omitempty"`          // set if the call asked for it
 
 	Digest  string          `json:"digest,omitempty"`  // digest of the receipt, if the call asked for it
 	Receipt json.RawMessage `json:"receipt,omitempty"` // set if its digest differs from the caller's

@@ -69,7 +69,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	spares, err := sparesWanted()
+	spares, err := poolSize()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		mode = userns.ModeRoot
 	}
 	for {
-		l := &launcher{dir: dir, progs: progs, root: root, spares: spares, mode: mode, network: o.Network}
+		l := &launcher{dir: dir, progs: progs, root: root, poolSize: spares, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err
@@ -219,7 +219,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	go c.types.Do(learnTypes)
 	err = c.peer.Call(ctx, api.OpCreate, spec, files.byName, &reply)
 	if err != nil {
-		c.refused(files, spec, err)
+		files.refused(spec, err)
 		return nil, c.lost(err)
 	}
 	if reply.Existing {
@@ -263,7 +263,7 @@ func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	if err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, Lacks: reply.Lacks, client: c}, nil
+	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, MissingSecrets: reply.MissingSecrets, client: c}, nil
 }
 
 // Inspect describes a live or recently ended sandbox.
@@ -331,10 +331,10 @@ type Sandbox struct {
 
 	// Restarted reports that the sandbox had lost its processes and was restarted over its files, and that no
 	// command's result has reported it since. Copies and [Sandbox.Files] do not count as such commands.
-	Restarted bool
-	Lacks     []string // names of secrets missing after the restart, reported likewise
-	Existing  bool     // a sandbox with this key already existed
-	Replaced  bool     // another sandbox with this key was removed for it
+	Restarted      bool
+	MissingSecrets []string // names of secrets missing after the restart, reported likewise
+	Existing       bool     // a sandbox with this key already existed
+	Replaced       bool     // another sandbox with this key was removed for it
 
 	client  *Client
 	account account

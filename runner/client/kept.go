@@ -30,7 +30,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, erro
 		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
 	}
 	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
-	c.refused(files, spec, err)
+	files.refused(spec, err)
 	return reply, err
 }
 
@@ -75,10 +75,10 @@ func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (runner.Fo
 	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
 }
 
-// PassingSnapshot makes a Snapshot without a name that is removed when c is closed or its process is killed. If the
+// EphemeralSnapshot makes a Snapshot without a name that is removed when c is closed or its process is killed. If the
 // runner is killed, the next runner removes it.
-func (c *Client) PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
-	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Passing: true})
+func (c *Client) EphemeralSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Ephemeral: true})
 }
 
 func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, err error) {

@@ -23,10 +23,10 @@ import (
 
 // launcher connects to the live runner, or starts one.
 type launcher struct {
-	dir    *runDir
-	progs  programs
-	root   bool
-	spares int
+	dir      *runDir
+	progs    programs
+	root     bool
+	poolSize int
 	// network says that the first sandbox will have a network.
 	network bool
 	// started says that this launcher started the runner.
@@ -270,7 +270,7 @@ func (l *launcher) boot() (api.Boot, error) {
 	id, err := api.Identify(ns)
 	return api.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, Spares: l.spares, Network: l.network,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, PoolSize: l.poolSize, Network: l.network,
 	}, err
 }
 

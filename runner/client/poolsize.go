@@ -6,25 +6,25 @@ import (
 	"strconv"
 )
 
-// EnvSpares names the variable for the number of prepared sandboxes that a runner may keep: from 0 to [MaxSpares].
+// EnvPoolSize names the variable for the number of prepared sandboxes that a runner may keep: from 0 to [MaxPoolSize].
 // The value is read by the caller that starts the runner.
-const EnvSpares = "DEMESNE_POOL_SIZE"
+const EnvPoolSize = "DEMESNE_POOL_SIZE"
 
-// MaxSpares bounds the cost of prepared sandboxes, of about 1 MiB each. Without [EnvSpares] the number is
-// defaultSpares.
+// MaxPoolSize bounds the cost of prepared sandboxes, of about 1 MiB each. Without [EnvPoolSize] the number is
+// defaultPoolSize.
 const (
-	MaxSpares     = 16
-	defaultSpares = 4
+	MaxPoolSize     = 16
+	defaultPoolSize = 4
 )
 
-func sparesWanted() (int, error) {
-	text := os.Getenv(EnvSpares)
+func poolSize() (int, error) {
+	text := os.Getenv(EnvPoolSize)
 	if text == "" {
-		return defaultSpares, nil
+		return defaultPoolSize, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > MaxSpares {
-		return 0, fmt.Errorf("%s %q: not a number from 0 to %d", EnvSpares, text, MaxSpares)
+	if err != nil || n < 0 || n > MaxPoolSize {
+		return 0, fmt.Errorf("%s %q: not a number from 0 to %d", EnvPoolSize, text, MaxPoolSize)
 	}
 	return n, nil
 }

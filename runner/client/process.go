@@ -179,7 +179,7 @@ func (s *Sandbox) started(m *ipc.Message, end *ending) (*Process, error) {
 		return nil, err
 	}
 	if o := reply.Opened; o != nil {
-		s.ID, s.Level, s.Out, s.Restarted, s.Lacks = o.ID, o.Level, o.Out, o.Restarted, o.Lacks
+		s.ID, s.Level, s.Out, s.Restarted, s.MissingSecrets = o.ID, o.Level, o.Out, o.Restarted, o.MissingSecrets
 	}
 	return s.process(&reply, m, end)
 }
@@ -206,7 +206,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	if err != nil {
 		c.ends.take(end.tag)
-		c.refused(files, spec, err)
+		files.refused(spec, err)
 		if errors.Is(err, ipc.ErrClosed) && !c.young.Load() {
 			return nil, nil, ipc.Errorf(ipc.CodeInternal, "run command: the runner ended")
 		}
@@ -220,7 +220,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 
 // process returns the Process for the reply m, whose body holds r.
 func (s *Sandbox) process(r *api.ExecReply, m *ipc.Message, end *ending) (*Process, error) {
-	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.Lacks, end: end, tty: m.File("tty")}
+	p := &Process{Trace: r.Trace, PID: r.PID, sandbox: s, exec: r.Exec, restarted: r.Restarted, lacks: r.MissingSecrets, end: end, tty: m.File("tty")}
 	var err error
 	if r.Digest != "" {
 		p.receipt, err = s.account.settle(r)

@@ -19,6 +19,7 @@ import (
 
 // sourceFiles holds the descriptors of one create call.
 type sourceFiles struct {
+	c      *Client
 	byName ipc.Files
 	given  given.Record // the changes that must be taken back at the end
 	ids    *os.File     // the runner's user namespace
@@ -33,7 +34,7 @@ func (s *sourceFiles) close() {
 
 // sources opens each file that spec names, once. It makes the paths in spec absolute.
 func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
-	s := &sourceFiles{byName: ipc.Files{}}
+	s := &sourceFiles{c: c, byName: ipc.Files{}}
 	defer func() {
 		if err != nil {
 			s.unlisten()
@@ -43,21 +44,21 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	spec.Inputs = slices.Clone(spec.Inputs) // does not modify the caller's slice
 	for i := range spec.Inputs {
 		in := &spec.Inputs[i]
-		if err := c.source(s, api.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := s.source(api.SourceInput(i), &in.Path, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open input: %w", err)
 		}
 	}
-	if err := c.source(s, api.SourceOut, &spec.Out, 0); err != nil {
+	if err := s.source(api.SourceOut, &spec.Out, 0); err != nil {
 		return nil, fmt.Errorf("open output: %w", err)
 	}
-	if err := c.source(s, api.SourceWorkspace, &spec.Workspace, 0); err != nil {
+	if err := s.source(api.SourceWorkspace, &spec.Workspace, 0); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
 	if spec.Rootfs != nil {
 		own := *spec.Rootfs // does not modify the caller's Rootfs
 		spec.Rootfs = &own
-		if err := c.source(s, api.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := s.source(api.SourceRootfs, &own.Dir, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
 	}
@@ -74,7 +75,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	if c.hello.Mode == userns.ModeRoot {
 		init := c.init
-		if err := c.source(s, api.SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
+		if err := s.source(api.SourceInit, &init, unix.MOUNT_ATTR_RDONLY); err != nil {
 			return nil, fmt.Errorf("open init: %w", err)
 		}
 	}
@@ -84,13 +85,13 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			Hint: "put the files into a directory, and pass that directory",
 		}
 	}
-	return s, c.record(s, spec)
+	return s, s.record(spec)
 }
 
 // record writes down which of the caller's files the sandbox may change, see package given. A runner with the
 // caller's own rights does it itself, unless the record has sockets.
-func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
-	if api.RecordsGrants(c.hello.Mode) && len(s.given.Sockets) == 0 {
+func (s *sourceFiles) record(spec *runner.Spec) error {
+	if api.RecordsGrants(s.c.hello.Mode) && len(s.given.Sockets) == 0 {
 		return nil
 	}
 	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
@@ -103,32 +104,32 @@ func (c *Client) record(s *sourceFiles, spec *runner.Spec) error {
 			return err
 		}
 		d.Restore = name == api.SourceOut && spec.Nesting && spec.Exposed
-		d.Shown = c.hello.Mode == userns.ModeRoot && (name != api.SourceOut || d.Owner != 0)
+		d.Shown = s.c.hello.Mode == userns.ModeRoot && (name != api.SourceOut || d.Owner != 0)
 		s.given.Dirs = append(s.given.Dirs, d)
 	}
-	switch c.hello.Mode {
+	switch s.c.hello.Mode {
 	case userns.ModeRoot:
 		s.given.IDs = &runner.IDRange{Host: rootBase, Size: rangeSize}
 	case userns.ModeMinimal:
 		s.given.IDs = &runner.IDRange{}
 	}
 	var err error
-	spec.Granted, err = s.given.Write(c.dir.path, c.dir.key)
+	spec.Granted, err = s.given.Write(s.c.dir.path, s.c.dir.key)
 	return err
 }
 
 // refused removes the sockets and the record of a call that made no sandbox. If the runner has ended, its reaper
 // removes them instead. The runner does not learn that a call was cancelled, and may still make the sandbox. It then
 // removes them at the sandbox's end.
-func (c *Client) refused(s *sourceFiles, spec runner.Spec, err error) {
+func (s *sourceFiles) refused(spec runner.Spec, err error) {
 	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !isGone(err) && !cancelled {
 		s.unlisten()
-		given.Remove(c.dir.path, spec.Granted)
+		given.Remove(s.c.dir.path, spec.Granted)
 	}
 }
 
-func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) error {
+func (s *sourceFiles) source(name string, path *string, attr uint64) error {
 	if *path == "" {
 		return nil
 	}
@@ -137,11 +138,11 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 		return err
 	}
 	*path = abs
-	if err := c.dir.outside(abs); err != nil {
+	if err := s.c.dir.outside(abs); err != nil {
 		return err
 	}
 	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
-		if err := c.dir.apart(abs); err != nil {
+		if err := s.c.dir.apart(abs); err != nil {
 			return err
 		}
 	}
@@ -150,10 +151,10 @@ func (c *Client) source(s *sourceFiles, name string, path *string, attr uint64) 
 		return err
 	}
 	s.byName[api.FileSame+name] = f
-	if c.hello.Mode != userns.ModeRoot {
+	if s.c.hello.Mode != userns.ModeRoot {
 		return nil
 	}
-	ids, err := c.idsOf(s, name, f)
+	ids, err := s.idsOf(name, f)
 	if err != nil {
 		return err
 	}
@@ -203,14 +204,14 @@ func exposed(path string) bool {
 
 // idsOf returns the user namespace whose id map the mount of a source gets. For an /out that belongs to root see
 // [outMaps]; all others use the runner's.
-func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error) {
+func (s *sourceFiles) idsOf(name string, f *os.File) (*os.File, error) {
 	if name == api.SourceOut {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 			return nil, os.NewSyscallError("fstat", err)
 		}
 		if st.Uid == 0 {
-			ns, hand, err := c.outMap.get()
+			ns, hand, err := s.c.outMap.get()
 			if hand != nil {
 				s.byName[api.FileOutMap] = hand
 			}
@@ -221,7 +222,7 @@ func (c *Client) idsOf(s *sourceFiles, name string, f *os.File) (*os.File, error
 		return s.ids, nil
 	}
 	var err error
-	if s.ids, err = openAt(procFile(c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
+	if s.ids, err = openAt(procFile(s.c.hello.PID, "ns/user")); errors.Is(err, os.ErrNotExist) {
 		err = ipc.Errorf(ipc.CodeGone, "talk to runner: it ended")
 	}
 	return s.ids, err

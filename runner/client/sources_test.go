@@ -126,12 +126,12 @@ func TestRefused(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(c.dir.path, given.Subdir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		var s sourceFiles
+		s := sourceFiles{c: c}
 		name, err := s.given.Write(c.dir.path, c.dir.key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.refused(&s, runner.Spec{Granted: name}, row.err)
+		s.refused(runner.Spec{Granted: name}, row.err)
 		if left := given.Left(c.dir.path, c.dir.key); left != row.left {
 			t.Errorf("%s: record left: %t", row.name, left)
 		}

@@ -6,6 +6,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
+	"demesne/runner/sandbox"
 )
 
 // serve answers one call.
@@ -56,15 +57,15 @@ var handlers = map[ipc.Op]handler{
 	}),
 	api.OpRestart: of((*caller).restart),
 	api.OpWait:    onExec((*caller).wait),
-	api.OpSignal: onExec(func(_ *caller, x *execution, t api.ExecTarget) (any, error) {
-		return nil, x.signal(syscall.Signal(t.Signal))
+	api.OpSignal: onExec(func(_ *caller, x *sandbox.Execution, t api.ExecTarget) (any, error) {
+		return nil, x.Signal(syscall.Signal(t.Signal))
 	}),
-	api.OpResize: onExec(func(_ *caller, x *execution, t api.ExecTarget) (any, error) {
-		return nil, x.resize(t.TTY)
+	api.OpResize: onExec(func(_ *caller, x *sandbox.Execution, t api.ExecTarget) (any, error) {
+		return nil, x.Resize(t.TTY)
 	}),
-	api.OpOpen:    onSandbox(func(s *sandbox, _ api.Target) (api.Opened, error) { return s.open() }),
-	api.OpStop:    onSandbox(func(s *sandbox, t api.Target) (any, error) { return nil, s.stop(t.Keep) }),
-	api.OpInspect: onSandbox(func(s *sandbox, _ api.Target) (runner.Info, error) { return s.info(), nil }),
+	api.OpOpen:    onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (api.Opened, error) { return s.Open() }),
+	api.OpStop:    onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t.Keep) }),
+	api.OpInspect: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) { return s.Info(), nil }),
 	api.OpDiff:    of(func(c *caller, t api.Target, _ *ipc.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
 	api.OpLayer: of(func(c *caller, t api.LayerRequest, m *ipc.Message) (runner.Layered, error) {
 		return c.e.layer(t, m.File(api.FileLayer))
@@ -73,7 +74,7 @@ var handlers = map[ipc.Op]handler{
 	api.OpEgress: of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	api.OpAnswer: of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
 	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list(), nil }),
-	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.count(), nil }),
+	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.table.count(), nil }),
 	api.OpCheck:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
 	api.OpSweep:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),
 }
@@ -98,9 +99,9 @@ func of[T, R any](f func(*caller, T, *ipc.Message) (R, error)) handler {
 }
 
 // onExec makes a handler for calls about a command.
-func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handler {
+func onExec[R any](f func(*caller, *sandbox.Execution, api.ExecTarget) (R, error)) handler {
 	return of(func(c *caller, t api.ExecTarget, _ *ipc.Message) (reply R, err error) {
-		x, err := c.e.findExec(t)
+		x, err := c.e.results.Find(t)
 		if err != nil {
 			return reply, err
 		}
@@ -109,29 +110,77 @@ func onExec[R any](f func(*caller, *execution, api.ExecTarget) (R, error)) handl
 }
 
 // onSandbox makes a handler for calls about a sandbox, live or not.
-func onSandbox[R any](f func(*sandbox, api.Target) (R, error)) handler {
+func onSandbox[R any](f func(*caller, *sandbox.Sandbox, api.Target) (R, error)) handler {
 	return func(c *caller, m *ipc.Message) (any, ipc.Files, error) {
 		var t api.Target
 		if err := c.decode(m, &t); err != nil {
 			return nil, nil, err
 		}
-		s, rec, err := c.e.locate(t.Sandbox)
+		s, rec, err := c.e.table.locate(t.Sandbox)
 		if s == nil {
 			c.acked(rec.Info.ID)
 			reply, err := c.e.absent(m.Op, t, rec, err)
 			return reply, nil, err
 		}
-		reply, err := f(s, t)
+		reply, err := f(c, s, t)
 		return reply, nil, err
 	}
 }
 
 // wait waits until a command has ended or the caller has disconnected.
-func (c *caller) wait(x *execution, _ api.ExecTarget) (*runner.Result, error) {
+func (c *caller) wait(x *sandbox.Execution, _ api.ExecTarget) (*runner.Result, error) {
 	select {
-	case <-x.done:
-		return x.result, nil
+	case <-x.Done():
+		return x.Result(), nil
 	case <-c.peer.Done():
 		return nil, ipc.ErrClosed
 	}
+}
+
+// exec starts a command in a live sandbox.
+func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.Files, error) {
+	s, err := c.e.table.live(req.Sandbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !req.Open {
+		return s.Execute(c, req, m)
+	}
+	opened, err := s.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	reply, files, err := s.Execute(c, req, m)
+	if err == nil {
+		reply.Opened = &opened
+	}
+	return reply, files, err
+}
+
+// attach hands c the terminal of a command.
+func (c *caller) attach(t api.Target) (*api.Attached, ipc.Files, error) {
+	s, err := c.e.table.live(t.Sandbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Attach(c)
+}
+
+// answer forwards a caller's answer to the sandbox that asked.
+func (e *Engine) answer(a api.Answer) error {
+	s, err := e.table.find(a.Sandbox)
+	if err != nil {
+		return err
+	}
+	s.Answer(a)
+	return nil
+}
+
+// changeEgress changes the egress rules of a live sandbox.
+func (e *Engine) changeEgress(change runner.EgressChange) error {
+	s, err := e.table.find(change.Sandbox)
+	if err != nil {
+		return err
+	}
+	return s.ChangeEgress(change)
 }

@@ -57,17 +57,17 @@ func (c *caller) hold(m *ipc.Message) error {
 // specOf finds the sandbox that t names, or the sandbox of the command that t names: live, stopped or ended. spec
 // is nil if there is no such sandbox.
 func (e *Engine) specOf(t api.ExecTarget) (id string, spec *runner.Spec) {
-	if x, err := e.findExec(t); err == nil {
-		return x.s.id, &x.s.spec
+	if x, err := e.results.Find(t); err == nil {
+		return x.Sandbox().ID(), x.Sandbox().Spec()
 	}
-	s, rec, err := e.locate(t.Sandbox)
+	s, rec, err := e.table.locate(t.Sandbox)
 	switch {
 	case err == nil && s != nil:
-		return s.id, &s.spec
+		return s.ID(), s.Spec()
 	case err == nil:
 		return rec.Info.ID, &rec.Info.Spec
 	}
-	info, err := e.state.Find(t.Sandbox)
+	info, err := e.machine.History.Find(t.Sandbox)
 	if err != nil {
 		return "", nil
 	}
@@ -93,5 +93,5 @@ func rename(m *ipc.Message, id string) error {
 
 // list returns the sandboxes that c's door sees.
 func (c *caller) list() []runner.Info {
-	return slices.DeleteFunc(c.e.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
+	return slices.DeleteFunc(c.e.table.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
 }

@@ -8,6 +8,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
+	"demesne/runner/sandbox"
 )
 
 // TestDoorOperations checks that atDoor has a row for every operation.
@@ -17,7 +18,7 @@ func TestDoorOperations(t *testing.T) {
 			t.Errorf("%s: atDoor has no row", op)
 		}
 	}
-	c := &caller{door: runner.DoorMCP, e: &Engine{}}
+	c := &caller{door: runner.DoorMCP, e: newEngine(&sandbox.Machine{})}
 	var e *ipc.Error
 	if err := c.hold(&ipc.Message{Op: "new"}); !errors.As(err, &e) || e.Code != ipc.CodeInvalid {
 		t.Errorf("an operation without a row: %v", err)

@@ -12,8 +12,8 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// box is the group of the sandbox's processes, below the group that carries the limits.
-const box = "box"
+// innerGroup is the group of the sandbox's processes, below the group that carries the limits.
+const innerGroup = "inner"
 
 // Group holds the limits of one sandbox. Its methods are safe for concurrent use.
 type Group struct {
@@ -34,7 +34,7 @@ type Group struct {
 type group struct {
 	place *hierarchy
 	outer *cgroup.Dir // carries the limits
-	box   *cgroup.Dir // contains the processes
+	inner *cgroup.Dir // contains the processes
 	knobs []setting   // the settings that were applied
 }
 
@@ -67,7 +67,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	return g, nil
 }
 
-// seat makes id/box in p and applies the settings, each independently.
+// seat makes id/inner in p and applies the settings, each independently.
 func (g *Group) seat(p *hierarchy, ks []setting) (*group, error) {
 	outer, err := p.dir.Make(g.id)
 	if err != nil {
@@ -81,7 +81,7 @@ func (g *Group) seat(p *hierarchy, ks []setting) (*group, error) {
 		}
 		s.knobs = append(s.knobs, k)
 	}
-	if s.box, err = outer.Make(box); err != nil {
+	if s.inner, err = outer.Make(innerGroup); err != nil {
 		return nil, errors.Join(err, outer.Close(), p.dir.Remove(g.id))
 	}
 	return s, nil
@@ -108,7 +108,7 @@ func (g *Group) Add(pid int) error {
 	defer g.mu.Unlock()
 	var kept []*group
 	for _, s := range g.seats {
-		if err := s.place.thread.do(func() error { return s.box.Join(pid) }); err != nil {
+		if err := s.place.thread.do(func() error { return s.inner.Join(pid) }); err != nil {
 			for _, k := range s.knobs {
 				g.why[k.limit] = "enter cgroup: " + err.Error()
 			}
@@ -214,6 +214,6 @@ func (g *Group) Close() error {
 }
 
 func (s *group) end(id string) error {
-	_ = s.outer.Remove(box) // the Remove below retries and returns the error
-	return errors.Join(s.box.Close(), s.outer.Close(), s.place.dir.Remove(id))
+	_ = s.outer.Remove(innerGroup) // the Remove below retries and returns the error
+	return errors.Join(s.inner.Close(), s.outer.Close(), s.place.dir.Remove(id))
 }

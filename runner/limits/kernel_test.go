@@ -112,7 +112,7 @@ func asRunner(t *testing.T, uid, size int, groups bool) (key string, in bool) {
 		t.Logf("%s", out.String())
 	}
 	for _, d := range dirs {
-		entries, _ := filepath.Glob(d + "/*/box")
+		entries, _ := filepath.Glob(d + "/*/inner")
 		if len(entries) > 0 {
 			t.Errorf("left behind: %v", entries)
 		}

@@ -12,8 +12,8 @@
 //
 //	New ─▶ Add(PID 1) ─▶ Watch ─▶ Rlimits for each command … ─▶ stop, OOMKilled, Receipt, Close
 //
-// The limits are set on the group ID; the sandbox's processes are one level below, in ID/box. A cgroup
-// namespace that the sandbox creates has box as its root. So a nested sandbox that mounts cgroup2 cannot see
+// The limits are set on the group ID; the sandbox's processes are one level below, in ID/inner. A cgroup
+// namespace that the sandbox creates has inner as its root. So a nested sandbox that mounts cgroup2 cannot see
 // the files that set the limits. This matters because those files belong to the runner's user id, which is also
 // the sandbox's.
 //

@@ -15,7 +15,7 @@ func (w *Egress) Changing() (done func()) {
 
 // With returns the current rules with those of c added, as an argument for [Egress.Change].
 func (w *Egress) With(c runner.EgressChange) runner.Egress {
-	e := w.outlet.Egress()
+	e := w.session.Egress()
 	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
 	e.Deny = append(e.Deny[:len(e.Deny):len(e.Deny)], c.Deny...)
 	return e
@@ -26,7 +26,7 @@ func (w *Egress) Change(e runner.Egress, plan proxyclient.Plan) error {
 	if err := w.follow(plan.Ports); err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}
-	return w.outlet.Change(e, plan)
+	return w.session.Change(e, plan)
 }
 
 // follow opens sockets for the ports of a changed policy, on a kernel without tproxy.
@@ -38,7 +38,7 @@ func (w *Egress) follow(ports []uint16) error {
 	if err != nil || len(opened) == 0 {
 		return err
 	}
-	return w.outlet.Add(opened)
+	return w.session.Add(opened)
 }
 
 // Question registers a new question and returns its number. At most one answer arrives on the channel.

@@ -9,10 +9,13 @@
 //	w.Serve()               // the proxy receives the sockets
 //	defer w.Close()
 //
+// [Network] is the whole of a sandbox's network: its namespace, its egress if it has one, and its published ports.
+// [New] makes it beside the other parts of a sandbox. [Admit], [AdmitPlan] and [Leaks] say, as pure functions of the
+// Spec and of the proxy's plan, whether a sandbox may have the egress that its caller asked for.
+//
 // The sockets exist before the sandbox and wait for the proxy. If the runner is killed, the kernel closes its
 // descriptors, and with them the gateway and its connections. The receipt's claims about egress ([Egress.Layers])
-// were tested by netns.Gateway.Verify. Package proxyclient sends the policy and the proxy decides by it. Package
-// engine decides whether a sandbox may have that policy.
+// were tested by netns.Gateway.Verify. Package proxyclient sends the policy and the proxy decides by it.
 package network
 
 import (
@@ -36,7 +39,7 @@ type Egress struct {
 	ports   []uint16      // served by name, on a kernel without tproxy
 	ported  []*os.File    // the sockets of ports
 	done    chan struct{} // closed when the proxy has answered; nil before Begin
-	outlet  *proxyclient.ProxySession
+	session *proxyclient.ProxySession
 	err     error
 
 	changing sync.Mutex // serializes changes
@@ -58,7 +61,7 @@ func (w *Egress) Begin(p *proxyclient.Proxy, id string, asked runner.Egress, log
 	v4, v6 := netns.Pools()
 	go func() {
 		defer close(w.done)
-		w.outlet, w.err = p.Open(proxyclient.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
+		w.session, w.err = p.Open(proxyclient.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
 	}()
 }
 
@@ -68,7 +71,7 @@ func (w *Egress) Settled() (proxyclient.Plan, error) {
 	if w.err != nil {
 		return proxyclient.Plan{}, w.err
 	}
-	return w.outlet.Plan(), nil
+	return w.session.Plan(), nil
 }
 
 // Gateway makes a gateway and verifies that its sockets can be reached from inside. It is an argument for
@@ -116,14 +119,14 @@ func (w *Egress) Serve() error {
 	if w.golang != nil {
 		sockets[proxyclient.FileGo] = w.golang
 	}
-	return w.outlet.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
+	return w.session.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
 }
 
 // Close closes the sandbox's connections and its gateway.
 func (w *Egress) Close() {
 	if w.done != nil {
 		if _, err := w.Settled(); err == nil {
-			w.outlet.Close()
+			w.session.Close()
 		}
 	}
 	if w.gateway != nil {
@@ -143,7 +146,7 @@ func (w *Egress) Blocked() []runner.Blocked {
 	if !used { // the first command: no request can precede it
 		return nil
 	}
-	return w.outlet.Blocked()
+	return w.session.Blocked()
 }
 
 // Since returns the entries that were blocked between two results of [Egress.Blocked]. It is pure.
@@ -167,7 +170,7 @@ func Since(before, now []runner.Blocked) []runner.Blocked {
 
 // Word returns the receipt's word for the plan, such as "open".
 func (w *Egress) Word() string {
-	return word(w.outlet.Plan())
+	return word(w.session.Plan())
 }
 
 func word(p proxyclient.Plan) string {

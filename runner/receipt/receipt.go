@@ -37,7 +37,7 @@ type Facts struct {
 	OnDisk     bool           // the sandbox's writes are kept on disk
 	KeptWhy    error          // why they are not
 	Network    string         // name of the network mode
-	Ways       []runner.Layer // layers of the network
+	Egress     []runner.Layer // layers of the network
 	Limits     []runner.LimitReceipt
 }
 
@@ -71,7 +71,7 @@ func Of(f Facts) *runner.Receipt {
 	} else {
 		r.Layers = append(f.Namespaces, idLayer(b), procLayer(f.Guest, f.Start, f.Spec), sysLayer(f.Guest, f.SysErr), hostnameLayer(f.Start))
 	}
-	r.Layers = append(r.Layers, f.Ways...)
+	r.Layers = append(r.Layers, f.Egress...)
 	if image != nil {
 		r.Layers = append(r.Layers, imageLayer(image, f.Tree), userLayer(b, f.Tree))
 	}

@@ -23,7 +23,7 @@ type Engine interface {
 	Stop(ctx context.Context, idOrName string) error
 	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
-	PassingSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
+	EphemeralSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
 	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
 	GC(context.Context) (removed []string, err error)

@@ -20,12 +20,12 @@ const callTime = 30 * time.Second
 // Proxy manages the demesne-proxy process of a runner. The zero value has no process; the first sandbox starts one.
 // It is safe for concurrent use.
 type Proxy struct {
-	mu      sync.Mutex
-	program *os.File
-	now     *process
-	outlets map[string]*ProxySession
-	tries   int // processes that died at once, in a row, before now
-	closed  bool
+	mu       sync.Mutex
+	program  *os.File
+	now      *process
+	sessions map[string]*ProxySession
+	tries    int // processes that died at once, in a row, before now
+	closed   bool
 }
 
 // ProxySession is the egress of one sandbox.
@@ -92,10 +92,10 @@ func (p *Proxy) keep(o *ProxySession, now *process) bool {
 	if p.now != now {
 		return false
 	}
-	if p.outlets == nil {
-		p.outlets = map[string]*ProxySession{}
+	if p.sessions == nil {
+		p.sessions = map[string]*ProxySession{}
 	}
-	p.outlets[o.id] = o
+	p.sessions[o.id] = o
 	return true
 }
 
@@ -134,7 +134,7 @@ func (p *Proxy) live() (*process, error) {
 		return nil, fmt.Errorf("start demesne-proxy: %w", err)
 	}
 	p.inherit(p.now)
-	for _, o := range p.outlets {
+	for _, o := range p.sessions {
 		if err := o.again(now); err != nil {
 			now.end()
 			p.inherit(now)
@@ -148,7 +148,7 @@ func (p *Proxy) live() (*process, error) {
 
 // inherit makes all sandboxes take over the notes of a process that has ended. gone may be nil.
 func (p *Proxy) inherit(gone *process) {
-	for _, o := range p.outlets {
+	for _, o := range p.sessions {
 		if gone != nil {
 			o.inherit(gone)
 		}
@@ -186,7 +186,7 @@ func (p *Proxy) attend(now *process) {
 func (p *Proxy) needed(old *process) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.closed && p.now == old && len(p.outlets) > 0
+	return !p.closed && p.now == old && len(p.sessions) > 0
 }
 
 // pause returns the delay after that many processes in a row died at once. It is pure.
@@ -205,7 +205,7 @@ func (p *Proxy) handle(peer *ipc.Peer, m *ipc.Message) {
 		return
 	}
 	p.mu.Lock()
-	o := p.outlets[q.Sandbox]
+	o := p.sessions[q.Sandbox]
 	p.mu.Unlock()
 	go func() {
 		if o != nil && o.ask != nil {

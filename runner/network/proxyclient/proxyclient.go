@@ -34,14 +34,14 @@ import (
 
 // The calls in the diagram above.
 const (
-	OpServe   ipc.Op = "outlet.serve"
-	OpListen  ipc.Op = "outlet.listen"
-	OpPlan    ipc.Op = "outlet.plan"
-	OpChange  ipc.Op = "outlet.change"
-	OpBlocked ipc.Op = "outlet.blocked"
-	OpClose   ipc.Op = "outlet.close"
-	OpAsk     ipc.Op = "outlet.ask"
-	OpNote    ipc.Op = "outlet.note"
+	OpServe   ipc.Op = "egress.serve"
+	OpListen  ipc.Op = "egress.listen"
+	OpPlan    ipc.Op = "egress.plan"
+	OpChange  ipc.Op = "egress.change"
+	OpBlocked ipc.Op = "egress.blocked"
+	OpClose   ipc.Op = "egress.close"
+	OpAsk     ipc.Op = "egress.ask"
+	OpNote    ipc.Op = "egress.note"
 )
 
 // Descriptors of the calls.

@@ -116,13 +116,13 @@ func (o *ProxySession) inherit(gone *process) {
 func (p *Proxy) has(o *ProxySession) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.outlets[o.id] == o
+	return p.sessions[o.id] == o
 }
 
 // Close closes the sandbox's connections. When it returns, the log is complete.
 func (o *ProxySession) Close() {
 	o.p.mu.Lock()
-	delete(o.p.outlets, o.id)
+	delete(o.p.sessions, o.id)
 	now := o.p.now
 	o.p.mu.Unlock()
 	var blocked []runner.Blocked

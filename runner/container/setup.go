@@ -1,0 +1,108 @@
+package container
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/receipt"
+)
+
+// capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own (user_namespaces(7), since Linux
+// 5.12). Nesting needs it.
+const capSetfcap = 31
+
+// rootCaps are the capabilities of uid 0 of an image, and of no other user. Package managers need them for files
+// and processes. They apply only to the sandbox's own ids (capable_wrt_inode_uidgid in the kernel), not to the
+// network or mounts. CAP_SETFCAP is left out: a file capability in /out would outlive the sandbox.
+var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID}
+
+// rootCapNames are the names of rootCaps, for receipts and for libcontainer.
+var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
+
+// Privileges returns the capabilities of a sandbox's commands, for its receipt. It is pure.
+func Privileges(spec runner.Spec) (p receipt.Privileges) {
+	if spec.Nesting {
+		p.Set |= 1 << capSetfcap
+		p.Words = append(p.Words, "CAP_SETFCAP (--nesting)")
+	}
+	if spec.Rootfs != nil {
+		for _, c := range rootCaps {
+			p.Set |= 1 << c
+		}
+		p.Words = append(p.Words, "uid 0 over the image's ids: "+strings.Join(rootCapNames, " "))
+	}
+	return p
+}
+
+// Setup returns the restrictions that PID 1 applies to itself. It is pure.
+func Setup(spec runner.Spec, b api.Boot) pid1api.Setup {
+	setup := plainSetup()
+	if spec.Nesting {
+		// With any Landlock filesystem rule mounts are denied for good (landlock(7)). Nested sandbox tools need
+		// openat2(2), whose mode a seccomp filter cannot read.
+		setup = pid1api.Setup{Scoped: true, Seccomp: pid1api.SeccompOptions{Nesting: true}, KeepCaps: []uint{capSetfcap}}
+	}
+	if spec.Rootfs != nil {
+		setup.RootCaps = rootCaps
+		setup.Seccomp.FakeRoot = b.OneID()
+		// Packages contain set-user-ID files. They have no effect on a nosuid mount. The end of the sandbox finds
+		// those in /out and /workspace.
+		setup.Seccomp.NoSUID = setup.Seccomp.NoSUID && spec.Exposed
+	}
+	return setup
+}
+
+func plainSetup() pid1api.Setup {
+	return pid1api.Setup{
+		Landlock: []pid1api.PathRule{
+			{Path: ipc.Bytes("/"), Access: pid1api.AccessReadWrite},
+			{Path: ipc.Bytes("/dev/pts"), Access: pid1api.AccessDevice},
+			{Path: ipc.Bytes("/dev/tty"), Access: pid1api.AccessDevice},
+		},
+		Scoped:  true,
+		Seccomp: pid1api.SeccompOptions{NoSUID: true},
+	}
+}
+
+// Dirs are the directories that a command sees. Without a mount namespace they are paths of the host.
+type Dirs struct {
+	In, Out, Workspace, Home, Tmp string
+}
+
+// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute. The host rootfs
+// binds the same ones, see package rootfs.
+var hostReadable = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/group", "/etc/hosts",
+	"/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/mime.types",
+	"/proc", "/sys/devices/system/cpu",
+}
+
+var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// MinimalSetup returns the restrictions of a sandbox without namespaces. It is pure.
+func MinimalSetup(inputs []runner.Input, d Dirs) pid1api.Setup {
+	g := pid1api.Setup{
+		Scoped: true, NoTCP: true, Subreaper: true,
+		Seccomp: pid1api.SeccompOptions{NoSUID: true, NoSocket: true},
+	}
+	grant := func(a pid1api.Access, paths ...string) {
+		for _, p := range paths {
+			g.Landlock = append(g.Landlock, pid1api.PathRule{Path: ipc.Bytes(p), Access: a})
+		}
+	}
+	grant(pid1api.AccessReadExec, hostReadable...)
+	for _, in := range inputs {
+		grant(pid1api.AccessReadExec, in.Path)
+	}
+	grant(pid1api.AccessReadWrite, hostWritable...)
+	grant(pid1api.AccessReadExec, d.In)
+	grant(pid1api.AccessReadWrite, d.Out, d.Workspace, d.Home, d.Tmp)
+	return g
+}

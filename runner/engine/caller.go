@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/sandbox"
+)
+
+// caller is one connection. It owns the one-shot sandboxes made through it, and they end with it.
+type caller struct {
+	e    *Engine
+	peer *ipc.Peer
+	door runner.Door
+
+	mu   sync.Mutex
+	gone bool
+	own  map[string]*sandbox.Sandbox // by id
+	most *runner.Limits              // bound on all sandboxes together; nil: no bound
+
+	ephemeral []string // snapshots that are removed with it
+	unacked   []string // forks that are removed with it unless it calls about them
+}
+
+// Left reports whether c has disconnected.
+func (c *caller) Left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// adopt makes c the owner of a one-shot sandbox. It returns false if c has disconnected.
+func (c *caller) adopt(s *sandbox.Sandbox) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.own[s.ID()] = s
+	}
+	return !c.gone
+}
+
+// Disown ends the ownership of adopt.
+func (c *caller) Disown(id string) {
+	c.mu.Lock()
+	delete(c.own, id)
+	c.mu.Unlock()
+}
+
+// Event sends c a message that it did not ask for.
+func (c *caller) Event(op ipc.Op, body any) error { return c.peer.Event(op, body) }
+
+// Done is closed when c has disconnected.
+func (c *caller) Done() <-chan struct{} { return c.peer.Done() }
+
+// acked records that c has called about sandbox id.
+func (c *caller) acked(id string) {
+	c.mu.Lock()
+	c.unacked = slices.DeleteFunc(c.unacked, func(of string) bool { return of == id })
+	c.mu.Unlock()
+}
+
+// removeForks removes the ephemeral snapshots and unacknowledged forks of c, unless c has removed them.
+func (c *caller) removeForks() {
+	c.mu.Lock()
+	ids := append(c.ephemeral, c.unacked...)
+	c.ephemeral, c.unacked = nil, nil
+	c.mu.Unlock()
+	for _, id := range ids {
+		rec, err := c.e.table.stopped(id)
+		if err != nil {
+			continue
+		}
+		if err := c.e.machine.StopOther(rec, false); err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
+		}
+	}
+}
+
+// outMap keeps the namespace that [api.FileOutMap] describes for later callers.
+type outMap struct {
+	mu sync.Mutex
+	ns *os.File // nil: none yet; open until the runner's end
+}
+
+func (o *outMap) keep(ns *os.File) {
+	if ns == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ns != nil {
+		ns.Close()
+		return
+	}
+	o.ns = ns
+}
+
+func (o *outMap) files() ipc.Files {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ns == nil {
+		return nil
+	}
+	return ipc.Files{api.FileOutMap: o.ns}
+}

@@ -1,0 +1,176 @@
+package sandbox
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strings"
+
+	"demesne/rootfs"
+	"demesne/rootfs/layers"
+	"demesne/rootfs/upper"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
+)
+
+// Diff lists the changes of s against its image. Errors call s as the caller did.
+func (s *Sandbox) Diff(called string) (*runner.Diff, error) {
+	<-s.built
+	own := &s.files.persistent
+	if own.dir == nil || !own.onDisk || s.machine.minimal() {
+		return nil, noDiff(called)
+	}
+	return s.machine.compare(own.dir, s.Info().Spec, own.base)
+}
+
+// DiffStopped lists the changes of a sandbox that has no processes of this runner, like [Sandbox.Diff].
+func (m *Machine) DiffStopped(id, called string) (*runner.Diff, error) {
+	d, err := m.Store()
+	if err != nil {
+		return nil, err
+	}
+	dir, rec, err := take(d, id)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if m.minimal() {
+		return nil, noDiff(called)
+	}
+	return m.compare(dir, rec.Info.Spec, rec.Base)
+}
+
+func noDiff(called string) error {
+	return ipc.Errorf(ipc.CodeInvalid, "compare files of sandbox %q: this sandbox has no writable layer of its own", called)
+}
+
+func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*runner.Diff, error) {
+	uppers, letGo, err := uppersOf(dir, base)
+	if err != nil {
+		return nil, err
+	}
+	defer letGo()
+	image, release, err := m.imageFiles(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	changes, all, err := upper.Diff(image, uppers)
+	if err != nil {
+		return nil, err
+	}
+	return diffOf(changes, all, spec.Rootfs != nil), nil
+}
+
+// WriteLayer writes layer n of those that a stopped sandbox has above its image.
+func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered, err error) {
+	d, err := m.Store()
+	if err != nil {
+		return did, err
+	}
+	dir, rec, err := take(d, id)
+	if err != nil {
+		return did, err
+	}
+	defer dir.Close()
+	uppers, release, err := uppersOf(dir, rec.Base)
+	if err != nil {
+		return did, err
+	}
+	defer release()
+	did.Layers = max(len(uppers), 1)
+	if n < 0 || n >= did.Layers {
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
+	}
+	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
+		return did, nil
+	}
+	image := rec.Info.Spec.Rootfs != nil
+	w := bufio.NewWriterSize(to, 256<<10)
+	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, image) })
+	if err == nil {
+		err = w.Flush()
+	}
+	return did, err
+}
+
+// uppersOf opens the layers that a sanddir wrote, the earliest first, and locks them until release is called.
+func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(), err error) {
+	held, err := dir.Hold(base)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := dir.OpenTree()
+	if err != nil {
+		held.CloseUppers()
+		held.Close()
+		return nil, nil, err
+	}
+	defer tree.Close()
+	uppers = slices.Clone(held.Uppers)
+	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has no upper
+		uppers = append(uppers, up)
+	}
+	return uppers, func() {
+		for _, f := range uppers {
+			f.Close()
+		}
+		held.Close()
+	}, nil
+}
+
+// imageFiles opens the files that a sanddir was made from.
+func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
+	r := spec.Rootfs
+	if r != nil && r.Dir == "" {
+		held, err := layers.Open(r.Store, layerKey(m.Boot)).Hold(diffIDs(r))
+		if err != nil {
+			return nil, nil, err
+		}
+		return held.FS, held.Close, nil
+	}
+	var f *os.File
+	if r != nil {
+		f, err = os.Open(r.Dir)
+	} else {
+		l := rootfs.Layout{Hostname: spec.Hostname}
+		if spec.User != nil {
+			l.User = rootfs.User(*spec.User)
+		}
+		f, err = rootfs.HostFiles(l)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return []*os.File{f}, func() { f.Close() }, nil
+}
+
+// placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
+// is also a working directory: a layer contains what the sanddir left there.
+var (
+	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
+	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
+)
+
+// notItsOwn reports whether path was made for a sanddir and not by it.
+func notItsOwn(path string, image bool) bool {
+	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
+}
+
+// diffOf converts changes to a Diff. It omits entries that the sanddir did not make and marks those that a host
+// program might execute.
+func diffOf(changes []upper.Change, all, image bool) *runner.Diff {
+	d := &runner.Diff{Truncated: !all}
+	for _, c := range changes {
+		if c.Path == "workspace" || notItsOwn(c.Path, image) {
+			continue
+		}
+		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}
+		if c.Kind != 'D' {
+			change.Executes = upper.ExecutedBy(c.Path)
+		}
+		d.Changes = append(d.Changes, change)
+	}
+	return d
+}

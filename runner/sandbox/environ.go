@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/api"
+	"demesne/runner/container"
+	"demesne/runner/ipc"
+	"demesne/runner/limits"
+	"demesne/runner/pid1/pid1api"
+)
+
+// defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
+// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables.
+var defaultEnv = []string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root",
+	"LANG=C.UTF-8",
+	"IS_SANDBOX=1",
+	"DEMESNE_IN=/in",
+	"DEMESNE_OUT=/out",
+	"DEMESNE_WORKSPACE=/workspace",
+	// One query at a time and short waits: a name that is not allowed fails fast.
+	"RES_OPTIONS=single-request-reopen timeout:2 attempts:3",
+	// Tools that report telemetry stall on hosts that they cannot reach.
+	"DO_NOT_TRACK=1",
+	"WRANGLER_SEND_METRICS=false",
+	"WRANGLER_SEND_ERROR_REPORTS=false",
+	"NEXT_TELEMETRY_DISABLED=1",
+	"NUXT_TELEMETRY_DISABLED=1",
+	"NG_CLI_ANALYTICS=false",
+	"STORYBOOK_DISABLE_TELEMETRY=1",
+	"VERCEL_TELEMETRY_DISABLED=1",
+	"YARN_ENABLE_TELEMETRY=0",
+	"NO_UPDATE_NOTIFIER=1",
+	"npm_config_fund=false",
+	"DISABLE_OPENCOLLECTIVE=true",
+	"PIP_DISABLE_PIP_VERSION_CHECK=1",
+	"PIP_NO_INPUT=1",
+	"CHECKPOINT_DISABLE=1",
+	"NX_NO_CLOUD=true",
+}
+
+// request translates the caller's request for x into the one to PID 1.
+func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
+	s := x.s
+	who, err := s.files.runsAs(req.User)
+	if err != nil {
+		return pid1api.Exec{}, err
+	}
+	g := pid1api.Exec{
+		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.files.rlimits(s.group),
+		UID: who.UID, GID: who.GID, Groups: who.Groups,
+	}
+	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
+	env = append(env, "HOME="+who.Home)
+	dir := s.files.dirs.Workspace
+	if image := s.spec.Rootfs; image != nil {
+		env = append(env, image.Env...)
+		dir = cmp.Or(image.WorkingDir, dir)
+	}
+	if s.link.net != nil {
+		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
+	}
+	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
+	if len(g.Dir) == 0 {
+		g.Dir = ipc.Bytes(dir)
+	}
+	g.SetIDs = s.machine.Boot.UIDs() > 1
+	return g, nil
+}
+
+// dirVariables returns the variables that name a sandbox's directories.
+func dirVariables(d container.Dirs) []string {
+	return []string{
+		"HOME=" + d.Home, "TMPDIR=" + d.Tmp,
+		"DEMESNE_IN=" + d.In, "DEMESNE_OUT=" + d.Out, "DEMESNE_WORKSPACE=" + d.Workspace,
+	}
+}
+
+// lastWins keeps the last value of each name, in the order of first appearance.
+func lastWins(env []string) []string {
+	at := map[string]int{}
+	var out []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		if i, ok := at[name]; ok {
+			out[i] = kv
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, kv)
+	}
+	return out
+}
+
+// rlimits returns the limits of the group. Without a user namespace it omits RLIMIT_NPROC, which would count the
+// user's other processes (getrlimit(2)).
+func (f *files) rlimits(g *limits.Group) []pid1api.Rlimit {
+	r := g.Rlimits()
+	if f.tree != nil {
+		return r
+	}
+	return slices.DeleteFunc(r, func(l pid1api.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })
+}

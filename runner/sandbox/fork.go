@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"errors"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+	"demesne/runner/store"
+)
+
+// snapshotLife is a century: a snapshot does not expire in practice.
+const snapshotLife = 100 * 365 * 24 * time.Hour
+
+// basesMax leaves room for the layers of an image within the limit of overlayfs, see layersMax.
+const basesMax = 100
+
+// ForkStopped makes a sandbox or snapshot from the files of a sandbox that has no processes of this runner.
+func (m *Machine) ForkStopped(id string, t api.ForkRequest) (runner.Forked, error) {
+	d, err := m.Store()
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	dir, rec, err := take(d, id)
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	defer dir.Close()
+	if err := admitBases(rec.Info.ID, rec.Base); err != nil {
+		return runner.Forked{}, err
+	}
+	if err := errors.Join(waitEnd(rec.Init), dir.Pause(&rec)); err != nil {
+		return runner.Forked{}, err
+	}
+	return m.fork(d, rec, t)
+}
+
+func admitBases(id string, base []string) error {
+	if n := len(base) + 1; n > basesMax {
+		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: %dth fork in a chain; at most %d are possible", id, n, basesMax)
+	}
+	return nil
+}
+
+// fork writes the record of the new sandbox. All its files are in layers below it, which the caller holds locks
+// on.
+func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (runner.Forked, error) {
+	dir, err := d.New(NewID())
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	now := time.Now()
+	i := from.Info
+	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = dir.ID(), t.Name, t.Out, now, nil, nil
+	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
+	i.Spec.Door, i.Spec.Share = t.Door, ""
+	i.Expires = expiry(i.Spec, now, now)
+	did := runner.Forked{ID: i.ID}
+	if t.Snapshot {
+		i.Expires = now.Add(snapshotLife)
+	} else {
+		// One listener cannot serve two sandboxes.
+		if len(t.Publish) == 0 {
+			did.Unpublished = i.Spec.Publish
+		}
+		i.Spec.Publish = t.Publish
+	}
+	// Quiet: a fork never ran, so its first start loses no process.
+	r := store.Record{Info: i, Map: from.Map, Base: from.Base, Secrets: from.Secrets, Snapshot: t.Snapshot, Quiet: true}
+	if t.Ephemeral {
+		r.Maker = m.History.Self()
+	}
+	if err := dir.Write(r); err != nil {
+		return runner.Forked{}, errors.Join(err, dir.Remove())
+	}
+	return did, dir.Close()
+}
