@@ -20,7 +20,7 @@ PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-prox
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector. It needs cgo and threads of its own;
 # kernel tests of the other packages restrict themselves, and would fail with it.
-RACE := ./cmd/demesne ./cmd/internal/... ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
+RACE := ./cmd/demesne ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
 build:

@@ -13,6 +13,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // A Record is an image to be named, for [Store.Add].
@@ -93,7 +94,7 @@ func (s *Store) Whole(img *Image) error {
 }
 
 // touch sets the time of an image's last use to now.
-func (s *Store) touch(d oci.Digest) error {
+func (s files) touch(d oci.Digest) error {
 	path, now := s.usedPath(d), time.Now()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -107,10 +108,10 @@ func (s *Store) touch(d oci.Digest) error {
 // sets the time of last use. It returns [ErrNotFound] if the image has been removed.
 func (s *Store) Hold(ctx context.Context, d oci.Digest) (io.Closer, error) {
 	path := s.usedPath(d)
-	f, err := lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
+	f, err := flock.Open(ctx, path, os.O_RDONLY, flock.Shared)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = s.reviveUsed(ctx, d); err == nil {
-			f, err = lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
+			f, err = flock.Open(ctx, path, os.O_RDONLY, flock.Shared)
 		}
 	}
 	if err != nil {
@@ -127,8 +128,8 @@ func (s *Store) claim(d oci.Digest) (*os.File, error) {
 	if err := s.ensureUsed(d); err != nil {
 		return nil, err
 	}
-	f, err := tryLockFile(s.usedPath(d), os.O_RDONLY, syscall.LOCK_EX)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	f, err := flock.TryOpen(s.usedPath(d), os.O_RDONLY, flock.Exclusive)
+	if errors.Is(err, flock.ErrLocked) {
 		return nil, fmt.Errorf("image %s: %w", d, ErrInUse)
 	}
 	return f, err
@@ -145,7 +146,7 @@ func (s *Store) reviveUsed(ctx context.Context, d oci.Digest) error {
 }
 
 // ensureUsed makes the used file of an image if it does not exist.
-func (s *Store) ensureUsed(d oci.Digest) error {
+func (s files) ensureUsed(d oci.Digest) error {
 	if _, err := os.Lstat(s.usedPath(d)); err == nil {
 		return nil
 	}

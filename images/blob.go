@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // A BlobWriter writes one blob, and holds an exclusive lock against other processes. The bytes
@@ -50,7 +52,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	f, err := lockFile(ctx, s.partialPath(d.Encoded()), os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
+	f, err := flock.Open(ctx, s.partialPath(d.Encoded()), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (s *Store) begin(ctx context.Context, d oci.Digest, size int64) (*BlobWrite
 		return nil, err
 	}
 	if err = w.resume(); err == nil {
-		err = (&Space{Dir: s.dir}).Take(w.size - w.n)
+		err = (&Space{Dir: s.dir}).take(w.size - w.n)
 	}
 	if err != nil {
 		w.full = noSpace(err)
@@ -110,7 +112,7 @@ func (w *BlobWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > w.size-w.n {
 		return 0, fmt.Errorf("write blob %s: %w: longer than %d bytes", w.digest, ErrCorrupt, w.size)
 	}
-	n, err := 0, w.space.Take(int64(len(p)))
+	n, err := 0, w.space.take(int64(len(p)))
 	if err == nil {
 		n, err = w.f.Write(p)
 	}
@@ -182,10 +184,10 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
 		return err
 	}
-	if err := syncDir(s.path("blobs/sha256")); err != nil {
+	if err := fsutil.SyncDir(s.path("blobs/sha256")); err != nil {
 		return err
 	}
-	if err := flock(f, syscall.LOCK_SH); err != nil {
+	if err := flock.Lock(f, flock.Shared); err != nil {
 		return err
 	}
 	s.addPin(d, f)
@@ -196,7 +198,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 // replaced: another process may have pinned it, and a pin is on a file, not on a name. The caller
 // has the store's lock.
 func (s *Store) twin(f *os.File, d oci.Digest) bool {
-	there, err := tryLockFile(s.blobPath(d), os.O_RDONLY, syscall.LOCK_SH)
+	there, err := flock.TryOpen(s.blobPath(d), os.O_RDONLY, flock.Shared)
 	if err != nil {
 		return false
 	}

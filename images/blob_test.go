@@ -14,6 +14,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 func TestBlob(t *testing.T) {
@@ -352,7 +353,7 @@ func TestPublishTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = f.Write(content)
-		if err := errors.Join(err, flock(f, syscall.LOCK_EX), s.publish(t.Context(), f, d)); err != nil {
+		if err := errors.Join(err, flock.Lock(f, flock.Exclusive), s.publish(t.Context(), f, d)); err != nil {
 			t.Fatal(err)
 		}
 	}

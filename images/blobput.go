@@ -8,9 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // Put stores the content of r, up to limit bytes, and returns its digest and size. The blob is
@@ -30,7 +30,7 @@ func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (d oci.Digest
 }
 
 func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (oci.Digest, int64, error) {
-	if err := flock(f, syscall.LOCK_EX); err != nil {
+	if err := flock.Lock(f, flock.Exclusive); err != nil {
 		return "", 0, err
 	}
 	h := sha256.New()

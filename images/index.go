@@ -12,6 +12,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 const (
@@ -45,7 +46,7 @@ type entry struct {
 }
 
 // readIndex returns the entries of index.json. A new store has no index.json, and so no entries.
-func (s *Store) readIndex() ([]entry, error) {
+func (s files) readIndex() ([]entry, error) {
 	b, err := readAll(s.path(indexFile), maxIndex)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -123,7 +124,7 @@ func (e entry) descriptor() (oci.Descriptor, error) {
 }
 
 // writeIndex replaces index.json. The caller has the lock.
-func (s *Store) writeIndex(entries []entry) error {
+func (s files) writeIndex(entries []entry) error {
 	idx := index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []oci.Descriptor{}}
 	for _, e := range entries {
 		d, err := e.descriptor()
@@ -136,7 +137,7 @@ func (s *Store) writeIndex(entries []entry) error {
 	if err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
-	if err := writeFile(s.path(indexFile), b, 0o644); err != nil {
+	if err := fsutil.WriteFile(s.path(indexFile), b, 0o644); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
 	return nil

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // Listed is an entry of [Store.List].
@@ -54,12 +54,12 @@ func (img *Image) layerSizes() map[oci.Digest]int64 {
 	return m
 }
 
-func (s *Store) inUse(d oci.Digest) bool {
-	f, err := tryLockFile(s.usedPath(d), os.O_RDONLY, syscall.LOCK_EX)
+func (s files) inUse(d oci.Digest) bool {
+	f, err := flock.TryOpen(s.usedPath(d), os.O_RDONLY, flock.Exclusive)
 	if err == nil {
 		f.Close()
 	}
-	return errors.Is(err, syscall.EWOULDBLOCK)
+	return errors.Is(err, flock.ErrLocked)
 }
 
 // DiffIDs returns the DiffIDs of all images' layers, which [Client.Sweep] keeps. The DiffIDs of a

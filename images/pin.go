@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // pin protects a blob from removal. If the blob has another size than expected, it is damaged:
@@ -17,7 +17,7 @@ func (s *Store) pin(ctx context.Context, d oci.Digest, size int64) error {
 		return nil
 	}
 	path := s.blobPath(d)
-	f, err := lockFile(ctx, path, os.O_RDONLY, syscall.LOCK_SH)
+	f, err := flock.Open(ctx, path, os.O_RDONLY, flock.Shared)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Store) pinned(d oci.Digest) bool {
 	if f == nil {
 		return false
 	}
-	if isStill(f, s.blobPath(d)) {
+	if flock.Leads(s.blobPath(d), f) {
 		return true
 	}
 	f.Close()

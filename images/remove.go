@@ -8,11 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // Freed lists what a removal removed.
@@ -217,7 +217,7 @@ func (s *Store) removePartials(o GCOptions, now time.Time, freed *Freed) error {
 }
 
 // removeTemps removes the temporary files that a killed writeFile left, after an hour.
-func (s *Store) removeTemps(now time.Time) error {
+func (s files) removeTemps(now time.Time) error {
 	return s.eachFile("", func(name, path string) error {
 		st, err := os.Lstat(path)
 		if err != nil || !strings.HasPrefix(name, ".") || !st.Mode().IsRegular() || now.Sub(st.ModTime()) < time.Hour {
@@ -229,7 +229,7 @@ func (s *Store) removeTemps(now time.Time) error {
 
 // eachFile calls do for each name in a directory of the store. It treats a missing directory as
 // empty.
-func (s *Store) eachFile(dir string, do func(name, path string) error) error {
+func (s files) eachFile(dir string, do func(name, path string) error) error {
 	list, err := os.ReadDir(s.path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -244,8 +244,8 @@ func (s *Store) eachFile(dir string, do func(name, path string) error) error {
 // removeUnlocked removes a file that no process has locked. It returns the file's size, or -1 if it
 // was not removed.
 func removeUnlocked(path string) (int64, error) {
-	f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_EX)
-	if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+	f, err := flock.TryOpen(path, os.O_RDONLY, flock.Exclusive)
+	if errors.Is(err, flock.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
 		return -1, nil
 	}
 	if err != nil {

@@ -19,9 +19,9 @@ const (
 	mostMargin  = 256 << 20 // limit for the free space kept on a large disk
 )
 
-// Take counts n bytes that are about to be written. It returns [unix.ENOSPC] if too little space would stay
+// take counts n bytes that are about to be written. It returns [unix.ENOSPC] if too little space would stay
 // free.
-func (s *Space) Take(n int64) error {
+func (s *Space) take(n int64) error {
 	if s.left -= n; s.left >= 0 {
 		return nil
 	}
@@ -49,7 +49,7 @@ type SpaceWriter struct {
 }
 
 func (w *SpaceWriter) Write(p []byte) (int, error) {
-	if err := w.space.Take(int64(len(p))); err != nil {
+	if err := w.space.take(int64(len(p))); err != nil {
 		return 0, err
 	}
 	return w.f.Write(p)

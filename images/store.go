@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // Errors of a store, for [errors.Is].
@@ -23,7 +24,7 @@ var (
 // A Store is a directory of images. It is safe for concurrent use by goroutines and by processes. A
 // process that only reads may open a store that it cannot write to.
 type Store struct {
-	dir string
+	files
 
 	mu   sync.Mutex
 	pins map[oci.Digest]*os.File // blobs that no image names yet, each with a shared flock
@@ -67,7 +68,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %q: %w", dir, err)
 	}
-	s := &Store{dir: abs, pins: map[oci.Digest]*os.File{}}
+	s := &Store{files: files{abs}, pins: map[oci.Digest]*os.File{}}
 	st, err := os.Stat(abs)
 	if err == nil && st.Mode().Perm()&0o002 != 0 {
 		return nil, fmt.Errorf("open store %q: every user may write to it", dir)
@@ -81,9 +82,12 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
+// files is the directory of a store: the names of its files, and the operations that need no pins.
+type files struct{ dir string }
+
 // made reports whether create has completed here. An image layout that another tool made has no trees
 // directory.
-func (s *Store) made() bool {
+func (s files) made() bool {
 	_, err1 := os.Lstat(s.path("trees"))
 	_, err2 := os.Lstat(s.path(layoutFile))
 	return err1 == nil && err2 == nil
@@ -91,7 +95,7 @@ func (s *Store) made() bool {
 
 // create makes the directories, trees last, and then the file oci-layout. If both exist, the store is
 // complete. Any number of processes may call create at once.
-func (s *Store) create() error {
+func (s files) create() error {
 	// The unpacker of root's runner has another uid and must read the blobs.
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -105,7 +109,7 @@ func (s *Store) create() error {
 			return err
 		}
 	}
-	return writeFile(s.path(layoutFile), []byte(layout), 0o644)
+	return fsutil.WriteFile(s.path(layoutFile), []byte(layout), 0o644)
 }
 
 // makeDir makes a directory with mode, and missing parents with 0755, independent of the umask. It
@@ -145,41 +149,7 @@ func (s *Store) Close() {
 	}
 }
 
-func (s *Store) path(name string) string        { return filepath.Join(s.dir, name) }
-func (s *Store) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
-func (s *Store) partialPath(name string) string { return s.path("partial/" + name) }
-func (s *Store) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
-
-// writeFile replaces a file atomically. A reader sees the old content or the new, even after a power
-// failure.
-func writeFile(path string, b []byte, mode fs.FileMode) (err error) {
-	dir, name := filepath.Split(path)
-	tmp, err := os.CreateTemp(dir, "."+name+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp.Name())
-		}
-	}()
-	_, err = tmp.Write(b)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes renames and removals in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func (s files) path(name string) string        { return filepath.Join(s.dir, name) }
+func (s files) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
+func (s files) partialPath(name string) string { return s.path("partial/" + name) }
+func (s files) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }

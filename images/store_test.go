@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -369,61 +368,5 @@ func TestLockWaits(t *testing.T) {
 	lock.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestLockReplaced checks that a lock on a removed file does not count.
-func TestLockReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	first, err := tryLockFile(path, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan *os.File)
-	go func() {
-		f, err := lockFile(t.Context(), path, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- f
-	}()
-	os.Remove(path)
-	first.Close()
-	f := <-done
-	defer f.Close()
-	if !isStill(f, path) {
-		t.Error("what is locked is not what the path leads to")
-	}
-	if err := errors.Join(os.Remove(path), os.Symlink("/etc/passwd", path)); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := tryLockFile(path, os.O_RDONLY, syscall.LOCK_SH); err == nil {
-		f.Close()
-		t.Error("a link is followed")
-	}
-}
-
-func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f")
-	for _, text := range []string{"one", "two"} {
-		if err := writeFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _ := io.ReadAll(f)
-		f.Close()
-		if string(got) != text {
-			t.Errorf("got %q", got)
-		}
-	}
-	if err := writeFile(filepath.Join(dir, "none", "f"), nil, 0o600); err == nil {
-		t.Error("a file without a directory")
-	}
-	if list, _ := os.ReadDir(dir); len(list) != 1 {
-		t.Errorf("left behind: %v", list)
 	}
 }

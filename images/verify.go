@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // Damage is one defect of a store.
@@ -190,7 +191,7 @@ func (s *Store) removeBad(ctx context.Context, d oci.Digest) error {
 		return err
 	}
 	defer lock.Close()
-	if !isStill(f, path) {
+	if !flock.Leads(path, f) {
 		return nil
 	}
 	return os.Remove(path)

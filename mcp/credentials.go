@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"demesne/internal/fsutil"
 )
 
 // credentials lists where programs keep credentials, sessions and histories. A model may mount neither these places
@@ -108,16 +110,11 @@ func named(real string, isDir bool) (list []string) {
 		if !isDir {
 			continue
 		}
-		if path := filepath.Join(real, name); exists(path) {
+		if path := filepath.Join(real, name); fsutil.Exists(path) {
 			list = append(list, path)
 		}
 	}
 	return list
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // hardLink returns the place with another hard link to a file. It checks each place and the first 1000 entries of a

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/safewalk"
+	"demesne/internal/fsutil"
 )
 
 // outputs reads the directory of the output directories. Sandboxes wrote its contents and may
@@ -57,7 +57,7 @@ func (o outputs) files(dir string) (list []output) {
 		return nil
 	}
 	defer root.Close()
-	safewalk.Walk(root, visitedMax, func(e safewalk.Entry) (more bool) {
+	fsutil.Walk(root, visitedMax, func(e fsutil.WalkEntry) (more bool) {
 		if !e.Type().IsRegular() || e.Path == "stdout.log" || e.Path == "stderr.log" {
 			return true
 		}

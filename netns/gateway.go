@@ -1,11 +1,12 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
+
+	"demesne/internal/procself"
 )
 
 // Gateway is the egress of one sandbox: the sandbox's namespace, a second namespace joined to it by a veth pair,
@@ -38,7 +39,7 @@ func NewGateway() (*Gateway, error) {
 	g := &Gateway{}
 	making.Lock()
 	defer making.Unlock()
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		w := &wiring{}
 		defer w.close()
 		err := w.build()

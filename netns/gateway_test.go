@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 func gateway(t *testing.T) *Gateway {
@@ -35,7 +36,7 @@ func gateway(t *testing.T) *Gateway {
 // within runs f on a thread in the sandbox.
 func within(t *testing.T, g *Gateway, f func() error) {
 	t.Helper()
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		if err := unix.Setns(int(g.Sandbox.File.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}

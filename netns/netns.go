@@ -2,7 +2,6 @@ package netns
 
 import (
 	"context"
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 // NS is a network namespace with a loopback and nothing else. It lives as long as a process, a descriptor or a
@@ -26,7 +27,7 @@ type NS struct {
 // It verifies the namespace; see [NS.Verify].
 func New() (*NS, error) {
 	var n *NS
-	err := lockedthread.Run(func() (err error) {
+	err := procself.OnDisposableThread(func() (err error) {
 		if n, err = enter(); err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func plainSocket(at netip.AddrPort) (fd int, err error) {
 
 // within runs f on a thread in the namespace.
 func (n *NS) within(f func() error) error {
-	return lockedthread.Run(func() error {
+	return procself.OnDisposableThread(func() error {
 		if n.File == nil {
 			return os.ErrClosed
 		}

@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 func TestNew(t *testing.T) {
@@ -27,7 +28,7 @@ func TestNew(t *testing.T) {
 		if own, err := os.Readlink("/proc/self/ns/net"); err != nil || own == nsName(t, n) {
 			t.Errorf("the process is in the namespace: %v %v", own, err)
 		}
-		err = lockedthread.Run(func() error {
+		err = procself.OnDisposableThread(func() error {
 			if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -116,7 +117,7 @@ func TestSysfs(t *testing.T) {
 
 func TestVerifySeesMore(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
-		err := lockedthread.Run(func() error {
+		err := procself.OnDisposableThread(func() error {
 			w := &wiring{}
 			defer w.close()
 			if err := errors.Join(w.enterSandbox(), w.enterGateway()); err != nil {

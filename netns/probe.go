@@ -1,12 +1,13 @@
 package netns
 
 import (
-	"demesne/internal/lockedthread"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
 )
 
 // Step is a part of [ProbeEgress]; a kernel can lack each of them independently.
@@ -39,7 +40,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 // ProbeEgress leaves nothing behind, except that a thread outlives the call if the kernel does not answer in time.
 func ProbeEgress() error {
 	done := make(chan error, 1)
-	go func() { done <- lockedthread.Run(probeEgress) }()
+	go func() { done <- procself.OnDisposableThread(probeEgress) }()
 	var err error
 	select {
 	case err = <-done:

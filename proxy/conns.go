@@ -13,40 +13,61 @@ import (
 	"demesne/proxy/policy"
 )
 
+// connections holds the listeners and connections that Proxy.Close closes.
+type connections struct {
+	ctx  context.Context // of the proxy
+	most int             // connections at once
+
+	mu    sync.Mutex
+	held  map[io.Closer]bool // nil after closeAll
+	conns int                // number of connections in held
+}
+
+// closeAll closes everything that is held, and makes hold fail.
+func (s *connections) closeAll() {
+	s.mu.Lock()
+	held := s.held
+	s.held = nil
+	s.mu.Unlock()
+	for c := range held {
+		c.Close()
+	}
+}
+
 // hold registers c, so that Close closes it. It fails after Close, or when c exceeds Limits.Connections.
-func (p *Proxy) hold(c io.Closer) error {
+func (s *connections) hold(c io.Closer) error {
 	_, isConn := c.(net.Conn)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case p.held == nil:
+	case s.held == nil:
 		return net.ErrClosed
-	case isConn && p.conns >= p.Limits.Connections:
-		return fmt.Errorf("more than %d connections at once", p.Limits.Connections)
+	case isConn && s.conns >= s.most:
+		return fmt.Errorf("more than %d connections at once", s.most)
 	}
 	if isConn {
-		p.conns++
+		s.conns++
 	}
-	p.held[c] = true
+	s.held[c] = true
 	return nil
 }
 
 // release closes and unregisters c. Calling it twice is safe.
-func (p *Proxy) release(c io.Closer) {
+func (s *connections) release(c io.Closer) {
 	c.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, isConn := c.(net.Conn); p.held[c] && isConn {
-		p.conns--
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, isConn := c.(net.Conn); s.held[c] && isConn {
+		s.conns--
 	}
-	delete(p.held, c)
+	delete(s.held, c)
 }
 
 // unhold unregisters c without closing it.
-func (p *Proxy) unhold(c closer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.held, c)
+func (s *connections) unhold(c closer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, c)
 }
 
 // accept passes each connection of l to serve, which must release it. It returns nil after Close.
@@ -76,10 +97,10 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 }
 
 // next accepts from l. It returns an error only when l or p is closed.
-func (p *Proxy) next(l net.Listener) (net.Conn, error) {
+func (s *connections) next(l net.Listener) (net.Conn, error) {
 	for {
 		c, err := l.Accept()
-		if err == nil || p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		if err == nil || s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
 		time.Sleep(10 * time.Millisecond) // probably out of descriptors: some will be closed
@@ -101,16 +122,16 @@ const patience = 100 * time.Millisecond
 
 // holdSoon is hold, but waits for a free place until the limit has been reached for longer than patience. All
 // connections share that time: full is when it began.
-func (p *Proxy) holdSoon(c io.Closer, full *time.Time) error {
+func (s *connections) holdSoon(c io.Closer, full *time.Time) error {
 	for {
-		err := p.hold(c)
+		err := s.hold(c)
 		switch {
 		case err == nil:
 			*full = time.Time{}
 			return nil
 		case full.IsZero():
 			*full = time.Now()
-		case time.Since(*full) > patience, p.ctx.Err() != nil:
+		case time.Since(*full) > patience, s.ctx.Err() != nil:
 			return err
 		}
 		time.Sleep(time.Millisecond)

@@ -50,13 +50,13 @@ func (r *resolver) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
-		w.WriteMsg(r.p.answer(m))
+		w.WriteMsg(r.answer(m))
 	default: // the client asks again
 	}
 }
 
 // answer returns the reply to any query.
-func (p *Proxy) answer(m *dns.Msg) *dns.Msg {
+func (r *resolver) answer(m *dns.Msg) *dns.Msg {
 	a := new(dns.Msg)
 	a.SetReply(m)
 	a.RecursionAvailable = true // glibc takes the answer for a failure otherwise
@@ -71,24 +71,24 @@ func (p *Proxy) answer(m *dns.Msg) *dns.Msg {
 		a.Rcode = dns.RcodeNotImplemented
 		return a
 	}
-	f := p.askDNS(m.Question[0])
+	f := r.askDNS(m.Question[0])
 	defer f.end()
 	if !f.d.Allowed {
 		a.Rcode = dns.RcodeNameError
 		return a
 	}
-	p.fill(a, f, m.Question[0])
+	r.fill(a, f, m.Question[0])
 	return a
 }
 
 // askDNS decides whether the proxy may answer for a name.
-func (p *Proxy) askDNS(q dns.Question) *flow {
+func (r *resolver) askDNS(q dns.Question) *flow {
 	name, err := policy.ParseName(q.Name)
 	if err != nil {
-		return p.malformed("dns", q.Name, err)
+		return r.p.malformed("dns", q.Name, err)
 	}
-	p.flows.Add(1)
-	f := &flow{p: p, q: policy.Query{Name: name}, d: p.resolves(name)}
+	r.p.flows.Add(1)
+	f := &flow{p: r.p, q: policy.Query{Name: name}, d: r.p.resolves(name)}
 	f.rec = audit.Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.Decided(f.d)
 	f.admit()
 	return f
@@ -96,19 +96,19 @@ func (p *Proxy) askDNS(q dns.Question) *flow {
 
 // fill adds the name's address to the answer to an A or AAAA query. All other types get no data. TXT and NULL
 // could carry data; HTTPS and SVCB could carry keys that encrypt the server name of a ClientHello (ECH).
-func (p *Proxy) fill(a *dns.Msg, f *flow, q dns.Question) {
-	pool := p.V4
+func (r *resolver) fill(a *dns.Msg, f *flow, q dns.Question) {
+	pool := r.p.V4
 	if q.Qtype == dns.TypeAAAA {
-		pool = p.V6
+		pool = r.p.V6
 	}
 	if (q.Qtype != dns.TypeA && q.Qtype != dns.TypeAAAA) || !pool.IsValid() {
 		return
 	}
-	if !p.exists(f) {
+	if !r.exists(f) {
 		a.Rcode, f.rec.Error = dns.RcodeNameError, "no such name"
 		return
 	}
-	addr, err := p.names.address(f.q.Name, pool)
+	addr, err := r.p.names.address(f.q.Name, pool)
 	if err != nil {
 		a.Rcode, f.rec.Error = dns.RcodeServerFailure, err.Error()
 		return
@@ -128,13 +128,13 @@ func record(q dns.Question, a netip.Addr) dns.RR {
 // exists asks the host's resolver whether a name exists that only a wildcard rule allows. Other names count as
 // existing, and dialling them reports any error. Only the resolver's "no such name" counts. Behind an upstream
 // proxy exists returns true, as the host may be unable to resolve anything.
-func (p *Proxy) exists(f *flow) bool {
-	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || p.Upstream != nil {
+func (r *resolver) exists(f *flow) bool {
+	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || r.p.Upstream != nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(r.p.ctx, 5*time.Second)
 	defer cancel()
-	_, err := p.Resolver.LookupNetIP(ctx, "ip", strings.TrimSuffix(f.q.Name.String(), ".")+".")
+	_, err := r.p.Resolver.LookupNetIP(ctx, "ip", strings.TrimSuffix(f.q.Name.String(), ".")+".")
 	var no *net.DNSError
 	return !errors.As(err, &no) || !no.IsNotFound
 }

@@ -39,7 +39,7 @@
 //   - The proxy does not see inside other TLS connections. A server that serves several names (a CDN) can be
 //     asked there for another name (domain fronting).
 //   - A name is resolved once. The proxy checks the addresses found and dials one of them as a literal
-//     address. The host's own addresses (package hostaddr) need a rule that names them, as private ones do.
+//     address. The host's own addresses ([OwnAddress]) need a rule that names them, as private ones do.
 //   - Where the host itself uses a proxy ([Upstream]), names go to that proxy, which resolves them. The
 //     addresses are then not checked here.
 //   - With Config.Approve a person may be asked about a name that no rule covers. The question is always

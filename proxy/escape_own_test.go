@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"demesne/proxy/hostaddr"
 	"demesne/proxy/policy"
 )
 
@@ -33,7 +32,7 @@ func TestEscapeN34LocalByRoute(t *testing.T) {
 	ip(t, "-6", "route", "add", "local", "2a00:1450:9::/64", "dev", "lo")
 	ip(t, "-6", "route", "add", "anycast", "2a00:1450:a::7", "dev", "lo")
 	echo(t, "[::]:77")
-	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything()), Own: hostaddr.Own})
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(policy.Everything()), Own: OwnAddress})
 	for name, a := range map[string]string{"v4.test.": "9.8.7.6", "v6.test.": "2a00:1450:9::5"} {
 		r.world.at[name] = []netip.Addr{netip.MustParseAddr(a)}
 	}
@@ -65,7 +64,7 @@ func TestEscapeN14N23Own(t *testing.T) {
 		{allow(t, "me.test:7", "9.10.0.77:7"), 200},
 		{allow(t, "me.test:7", "9.10.0.77:8"), 403},
 	} {
-		r := newRig(t, Config{Policy: c.policy, Own: hostaddr.Own})
+		r := newRig(t, Config{Policy: c.policy, Own: OwnAddress})
 		r.world.at["me.test."] = me
 		if _, resp, body := r.connect("me.test:7"); resp.StatusCode != c.want {
 			t.Errorf("%v: %s %s", c.policy.Allowed(), resp.Status, body)

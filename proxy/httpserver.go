@@ -54,38 +54,37 @@ func (p *Proxy) server(h http.HandlerFunc) *http.Server {
 // connState releases connections that an HTTP server has closed. A hijacked connection (CONNECT, WebSocket)
 // belongs to its handler. After the first request connState closes a spare connection that was not used: until
 // another request, the server may close it.
-func (p *Proxy) connState(c net.Conn, s http.ConnState) {
+func (o *connections) connState(c net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateIdle:
 		if h, ok := heldBy(c); ok {
 			h.flow.closeSpare()
 		}
 	case http.StateClosed:
-		p.releaseHTTP(c)
+		o.releaseHTTP(c)
 	}
 }
 
-func (p *Proxy) releaseHTTP(c net.Conn) {
+func (o *connections) releaseHTTP(c net.Conn) {
 	if h, ok := heldBy(c); ok {
 		h.flow.closeSpare()
 		c = h.Conn
 	}
-	p.release(c)
+	o.release(c)
 }
 
-// forget closes idle connections that an earlier policy may have allowed.
-func (p *Proxy) forget() {
-	if w := p.started.Load(); w != nil {
+// forget closes idle connections that an earlier policy may have allowed. It does nothing before the servers start.
+func (w *web) forget() {
+	if w != nil {
 		w.forward.transport.CloseIdleConnections()
 	}
 }
 
-// closeWeb closes the servers if they have started. A later start finds p.ctx done.
-func (p *Proxy) closeWeb() error {
-	p.forget()
-	w := p.started.Load()
+// close closes the servers if they have started. A later start finds the proxy's context done.
+func (w *web) close() error {
 	if w == nil {
 		return nil
 	}
+	w.forget()
 	return errors.Join(w.explicit.Close(), w.byName.Close())
 }

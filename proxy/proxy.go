@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"demesne/proxy/audit"
-	"demesne/proxy/hostaddr"
+
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -38,7 +38,7 @@ type Config struct {
 	Resolver Resolver                           // nil: the host's resolver
 	Dialer   Dialer                             // nil: plain TCP
 	Upstream *Upstream                          // nil: no upstream proxy
-	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: hostaddr.Own
+	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: OwnAddress
 	Secrets  []Secret                           // credentials that the proxy inserts into requests
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
 	Roots    *x509.CertPool                     // roots that verify the hosts of secrets; nil: the host's roots
@@ -93,12 +93,8 @@ type Proxy struct {
 	web     func() *web         // starts the HTTP servers once
 	started atomic.Pointer[web] // set by web once it has started
 
-	ctx    context.Context
+	connections
 	cancel context.CancelFunc
-
-	mu    sync.Mutex
-	held  map[io.Closer]bool // listeners and connections that Close closes; nil after Close
-	conns int                // number of connections in held
 }
 
 // New returns a proxy that serves nothing yet. Close releases its resources.
@@ -116,10 +112,10 @@ func New(c Config) (*Proxy, error) {
 		c.Dialer = d
 	}
 	if c.Own == nil {
-		c.Own = hostaddr.Own
+		c.Own = OwnAddress
 	}
-	p := &Proxy{Config: c, held: map[io.Closer]bool{}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{Config: c, connections: connections{ctx: ctx, most: c.Limits.Connections, held: map[io.Closer]bool{}}, cancel: cancel}
 	p.names = newNames(c.V4, c.V6, c.Limits.Names, c.Generation)
 	p.secrets = slices.Clone(c.Secrets)
 	p.hidden = p.secrets.values()
@@ -147,7 +143,7 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 	for _, r := range changes(*before, pol) {
 		p.log.write(r)
 	}
-	p.forget()
+	p.started.Load().forget()
 }
 
 // changes returns a record for each rule that was added or removed between two policies.
@@ -173,14 +169,8 @@ func (p *Proxy) Blocked() []audit.Blocked { return p.log.denials() }
 // the log.
 func (p *Proxy) Close() error {
 	p.cancel()
-	p.mu.Lock()
-	held := p.held
-	p.held = nil
-	p.mu.Unlock()
-	for c := range held {
-		c.Close()
-	}
-	err := p.closeWeb()
+	p.closeAll()
+	err := p.started.Load().close()
 	p.settle()
 	p.log.finish()
 	return err

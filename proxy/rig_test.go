@@ -200,7 +200,7 @@ func (r *rig) address(name string) netip.Addr {
 	r.t.Helper()
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), dns.TypeA)
-	a := r.proxy.answer(m)
+	a := (&resolver{p: r.proxy}).answer(m)
 	if len(a.Answer) != 1 {
 		r.t.Fatalf("%s: %v", name, a)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // A dir is a directory of a tree under construction. Names are relative to it, and chosen by this package. The
@@ -20,7 +20,7 @@ type dir struct {
 
 // mkdir makes a directory unless it exists. It replaces a file that is not a directory.
 func (d dir) mkdir(name string, mode uint32) error {
-	if err := openat.Mkdir(d.fd, name, mode); err != nil {
+	if err := fsutil.MkdirAt(d.fd, name, mode); err != nil {
 		return fmt.Errorf("make %s%s: %w", d.at, name, err)
 	}
 	if mode&d.umask == 0 {

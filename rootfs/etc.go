@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // how says how an entry of the host's /etc comes into the tree. Each entry costs one attempt: a missing one costs
@@ -114,7 +114,7 @@ func (h *hostEtc) row(name string, how how) error {
 	case bindDir:
 		return h.bindRow(name, unix.S_IFDIR)
 	case keepLink:
-		target, err := openat.Readlink(h.fd, name)
+		target, err := fsutil.ReadlinkAt(h.fd, name)
 		if err != nil || !inSystem(path.Join("/etc", path.Dir(name)), target) {
 			break
 		}
@@ -187,7 +187,7 @@ func (h *hostEtc) java() error {
 		if n == 0 {
 			return nil
 		}
-		for _, e := range openat.Entries(h.buf[:n]) {
+		for _, e := range fsutil.ParseDirents(h.buf[:n]) {
 			if !strings.HasPrefix(e.Name, javaPrefix) {
 				continue
 			}

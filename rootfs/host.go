@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // systemDirs lists the directories of the host's programs and libraries. A link of the host (/bin → usr/bin)
@@ -141,7 +141,7 @@ func atLeastZero(n int64) string { return strconv.FormatInt(max(n, 0), 10) }
 // link; /usr itself is always a directory inside.
 func (p *plan) system(Layout) error {
 	for _, name := range systemDirs {
-		target, err := openat.Readlink(unix.AT_FDCWD, "/"+name)
+		target, err := fsutil.ReadlinkAt(unix.AT_FDCWD, "/"+name)
 		if err == nil && name != "usr" && inSystem("/", target) {
 			err = p.symlink(target, name)
 		} else {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // Upper names the place of a sandbox's writes over an image. The first one that works is used.
@@ -149,7 +149,7 @@ func (t *Tree) over(o *overlay) (*plan, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	up := openat.Path(o.upper.fd) + "/up"
+	up := fsutil.FDPath(o.upper.fd) + "/up"
 	if err := unix.Setxattr(up, "user.overlay.demesne", []byte("y"), 0); err != nil {
 		return nil, fmt.Errorf("set attribute on %sup: %w", o.upper.at, err)
 	}
@@ -247,9 +247,9 @@ func (t *Tree) mountOld(o *overlay) (int, error) {
 	}
 	var lower []string
 	for n := range o.lowers {
-		lower = append(lower, openat.Path(o.lowers[len(o.lowers)-1-n]))
+		lower = append(lower, fsutil.FDPath(o.lowers[len(o.lowers)-1-n]))
 	}
-	up := openat.Path(o.upper.fd)
+	up := fsutil.FDPath(o.upper.fd)
 	data := "userxattr,lowerdir=" + strings.Join(lower, ":") + ",upperdir=" + up + "/up,workdir=" + up + "/work"
 	if err := unix.Mount("overlay", t.Root, "overlay", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, fmt.Errorf("mount overlay: %w", err)

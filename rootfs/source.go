@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrChanged reports that a source is not the file that the caller checked.
-var ErrChanged = errors.New("changed while it was opened")
+// errChanged reports that a source is not the file that the caller checked.
+var errChanged = errors.New("changed while it was opened")
 
 // name returns the source's name for errors.
 func (s Source) name() string {
@@ -88,7 +88,7 @@ func (s Source) kind(fd int) (uint32, error) {
 		return 0, fmt.Errorf("stat: %w", err)
 	}
 	if st.Dev != want.Dev || st.Ino != want.Ino {
-		return 0, ErrChanged
+		return 0, errChanged
 	}
 	return kind, nil
 }

@@ -45,7 +45,7 @@ func TestInputs(t *testing.T) {
 		{"directory with a mount", Source{Path: dir}, "sub/below", "mounted"},
 		{"directory with locked mounts", Source{Path: "/proc/sys"}, "kernel/ostype", "Linux\n"},
 		{"checked", Source{Path: file, Same: same}, "", "hello"},
-		{"swapped", Source{Path: file, Same: other}, "", ErrChanged.Error()},
+		{"swapped", Source{Path: file, Same: other}, "", errChanged.Error()},
 		{"link", Source{Path: link}, "", "not a regular file or directory"},
 		{"link checked", Source{Path: link, Same: same}, "", "not a regular file or directory"},
 		{"link on the way", Source{Path: "/proc/self/root" + file}, "", unix.ELOOP.Error()},

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // specialMost is how many names of all inputs are checked for special files; each takes a microsecond.
@@ -65,7 +65,7 @@ func (c *cover) dir(fd int) (below []string, err error) {
 		if n <= 0 || err != nil {
 			return below, nil
 		}
-		for _, e := range openat.Entries(c.buf[:n]) {
+		for _, e := range fsutil.ParseDirents(c.buf[:n]) {
 			if c.left--; c.left < 0 {
 				return below, nil
 			}
@@ -83,7 +83,7 @@ func (c *cover) dir(fd int) (below []string, err error) {
 }
 
 // kindOf returns the type of an entry, with a stat if the file system does not report it.
-func kindOf(fd int, e openat.Entry) byte {
+func kindOf(fd int, e fsutil.Dirent) byte {
 	if e.Type != unix.DT_UNKNOWN {
 		return e.Type
 	}

@@ -12,5 +12,5 @@ type Diff struct {
 type Change struct {
 	Path     ipc.Bytes `json:"path"`               // absolute; may hold any bytes: quote it before display
 	Kind     string    `json:"kind"`               // A, M or D: added, modified, deleted
-	Executes string    `json:"executes,omitempty"` // the host program that would execute the file there; see package autorun
+	Executes string    `json:"executes,omitempty"` // the host program that would execute the file there; see upper.ExecutedBy
 }

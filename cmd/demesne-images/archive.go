@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/pull"
+	"demesne/internal/fsutil"
 )
 
 // importImage makes an image from a root file system, or copies the image in an archive.
@@ -80,7 +80,7 @@ func commitImage(c *call) error {
 	}
 	layers := make([]string, n)
 	for i := range layers {
-		layers[i] = fmt.Sprintf("/proc/self/fd/%d", 3+i)
+		layers[i] = fsutil.FDPath(3 + i)
 	}
 	digest, err := archive.Commit(c.ctx, store, img, layers, change, ref)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"os"
 
 	"demesne/cmd/internal/cli"
-	"demesne/runner/files/inside"
+	"demesne/runner/files"
 	"demesne/runner/pid1"
 	"demesne/runner/tarball"
 )
@@ -28,7 +28,7 @@ func main() {
 	case 3:
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:
-		os.Exit(inside.Main(os.Stdin, os.Stdout))
+		os.Exit(files.Serve(os.Stdin, os.Stdout))
 	}
 	os.Exit(pid1.Main())
 }

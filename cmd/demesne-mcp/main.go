@@ -46,12 +46,12 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/internal/rootenv"
+	"demesne/internal/procself"
 	"demesne/internal/termsafe"
 )
 
 func main() {
-	rootenv.Own()
+	procself.OwnHome()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

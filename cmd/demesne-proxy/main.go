@@ -29,14 +29,13 @@ import (
 	"io"
 	"os"
 
-	"demesne/internal/sigquit"
+	"demesne/internal/procself"
 	"demesne/runner/network/proxyclient"
-	"demesne/runner/network/proxyserver"
 )
 
 func main() {
 	if len(os.Args) > 1 {
-		sigquit.ByDefault()
+		procself.DefaultSIGQUIT()
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	if err := serve(); err != nil {
@@ -51,10 +50,10 @@ func serve() error {
 	if st, err := socket.Stat(); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return errors.New("demesne-runner starts this program; users call demesne egress")
 	}
-	if err := proxyserver.Confine(); err != nil {
+	if err := confine(); err != nil {
 		return err
 	}
-	if err := proxyserver.Run(socket); !errors.Is(err, io.EOF) {
+	if err := serveRunner(socket); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -4,7 +4,9 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-runner makes sandboxes; see package engine. Only demesne's own programs start it.
+// Command demesne-runner makes sandboxes; see package engine. Only demesne's own programs start it. It needs cgo: a C
+// constructor (userns.c) puts it into its user namespace before the Go runtime starts; see package userns. The same
+// program cleans up after a killed runner (reap.go).
 package main
 
 import (
@@ -16,9 +18,7 @@ import (
 	"demesne/runner/container"
 	"demesne/runner/doctor"
 	"demesne/runner/engine"
-	"demesne/runner/reap"
 	"demesne/runner/userns"
-	_ "demesne/runner/userns/constructor" // the C constructor of package userns
 )
 
 // A goroutine that changes its thread's namespaces exits with the thread locked, which ends the thread. The
@@ -36,11 +36,11 @@ func main() {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
 		case "reap":
-			os.Exit(reap.Run())
+			os.Exit(reap())
 		case "settle":
-			os.Exit(reap.Settle())
+			os.Exit(settleChild())
 		case "tidy":
-			os.Exit(reap.Tidy())
+			os.Exit(tidy())
 		}
 	}
 	program := cli.Program{Name: "demesne-runner", Summary: "make sandboxes for demesne",

@@ -12,6 +12,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -112,7 +113,7 @@ func (a *app) changeEgress(c runner.EgressChange) (int, error) {
 
 // egressLog returns the path of the log that arg names: a file, or a sandbox's log.
 func (a *app) egressLog(arg string) (path string, err error) {
-	if strings.Contains(arg, "/") || exists(arg) {
+	if strings.Contains(arg, "/") || fsutil.Exists(arg) {
 		return arg, nil
 	}
 	_, err = a.with(func(ctx context.Context, eng session.Engine) (int, error) {

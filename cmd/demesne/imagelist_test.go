@@ -14,6 +14,7 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 	"demesne/runner/ipc"
 )
 
@@ -121,8 +122,8 @@ func TestIntoFile(t *testing.T) {
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
 	write := func(f *os.File) error { _, err := f.WriteString("new"); return err }
 	fails := func(f *os.File) error { f.WriteString("half"); return fs.ErrInvalid }
-	if err := intoFile(target, fails); !errors.Is(err, fs.ErrInvalid) || exists(target) {
-		t.Errorf("half a file: %v, there %v", err, exists(target))
+	if err := intoFile(target, fails); !errors.Is(err, fs.ErrInvalid) || fsutil.Exists(target) {
+		t.Errorf("half a file: %v, there %v", err, fsutil.Exists(target))
 	}
 	os.WriteFile(target, []byte("old and longer"), 0o600)
 	if err := os.Symlink(target, link); err != nil {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -40,7 +41,7 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 // resolveInput parses PATH[:NAME]. It resolves symbolic links once, here, so that the receipt shows the real
 // path. The runner opens the result, and binds what it opened.
 func resolveInput(arg string, socket bool) (runner.Input, error) {
-	path, name, err := splitInput(arg, exists)
+	path, name, err := splitInput(arg, fsutil.Exists)
 	if err != nil {
 		return runner.Input{}, err
 	}
@@ -55,7 +56,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && exists(abs) {
+		if errors.Is(err, fs.ErrNotExist) && fsutil.Exists(abs) {
 			return runner.Input{}, errors.New("is a dangling symbolic link")
 		}
 		return runner.Input{}, reason(err)
@@ -128,11 +129,6 @@ func checkInput(arg string) error {
 		return errors.New("has a NUL byte")
 	}
 	return nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // reason strips the operation and the path off a file system error: the caller prints the path as the user

@@ -45,20 +45,19 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
-	"demesne/internal/rootenv"
-	"demesne/internal/sigquit"
+	"demesne/internal/procself"
 	"demesne/runner/client"
 )
 
 func main() {
 	// Keep the owner's bits out of the umask: without them this program could not reopen its own lock files.
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
-	rootenv.Own()
+	procself.OwnHome()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env:    os.LookupEnv,
 		images: session.OpenImages,
-		quit:   sigquit.ByDefault(),
+		quit:   procself.DefaultSIGQUIT(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
@@ -69,7 +68,7 @@ type app struct {
 	env                   func(string) (string, bool)
 	connect               func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
 	images                func() (*images.Client, error)
-	quit                  *sigquit.Action // SIGQUIT's disposition at the start
+	quit                  *procself.SIGQUITAction // SIGQUIT's disposition at the start
 	floor                 floor
 }
 

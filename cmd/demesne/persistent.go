@@ -8,6 +8,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 	"demesne/runner/client"
 )
 
@@ -56,7 +57,7 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 		}
 	}
 	dir, err := client.SandboxRoot()
-	if err != nil || !exists(dir) {
+	if err != nil || !fsutil.Exists(dir) {
 		return release, nil, err
 	}
 	sess := a.session(&options{})

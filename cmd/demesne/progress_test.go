@@ -13,6 +13,7 @@ import (
 
 	"demesne/images/events"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -116,7 +117,7 @@ func TestPullInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1000 {
-			if exists(filepath.Join(dir, "pulling")) {
+			if fsutil.Exists(filepath.Join(dir, "pulling")) {
 				break
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -125,7 +126,7 @@ func TestPullInterrupted(t *testing.T) {
 		if c := code(t, cmd); c != exitSignal+int(unix.SIGINT) || out.Len() > 0 {
 			t.Errorf("%q: exit %d, %q", args, c, &out)
 		}
-		if exists(dir + "/.demesne/out") {
+		if fsutil.Exists(dir + "/.demesne/out") {
 			t.Errorf("%q left an output directory", args)
 		}
 	}

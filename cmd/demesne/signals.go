@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/session"
-	"demesne/internal/sigquit"
+	"demesne/internal/procself"
 )
 
 // forwarded lists the signals that are passed on to the command. Ctrl-Z is not among them: it stops this
@@ -30,7 +30,7 @@ type signals struct {
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
-	quit   *sigquit.Action
+	quit   *procself.SIGQUITAction
 
 	watched chan struct{} // closed once handlers are installed: until then signals have their default actions
 

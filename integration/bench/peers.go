@@ -88,8 +88,8 @@ func (m *machine) runc() ([]string, error) {
 	return []string{p, "--root", m.dir + "/r/runc", "run", "--bundle", bundle}, os.WriteFile(bundle+"/config.json", raw, 0o644)
 }
 
-// floor builds package floor, the minimal libcontainer program, and returns its command line. It links floor like
-// demesne's own programs: static where the machine can.
+// floor builds both programs of package floor and returns the command line. It links floor like demesne's own
+// programs: static where the machine can.
 func (m *machine) floor() ([]string, error) {
 	root, err := m.rootfs()
 	if err != nil {
@@ -98,8 +98,8 @@ func (m *machine) floor() ([]string, error) {
 	const from = "demesne/integration/bench/floor"
 	light, static := "-s -w", "-s -w -linkmode external -extldflags -static"
 	err = goBuild("0", light, m.bin+"/floor", from)
-	if err == nil && goBuild("1", static, m.bin+"/floor-container", from+"/container") != nil {
-		err = goBuild("1", light, m.bin+"/floor-container", from+"/container")
+	if err == nil && goBuild("1", static, m.bin+"/floor-container", from) != nil {
+		err = goBuild("1", light, m.bin+"/floor-container", from)
 	}
 	state := m.dir + "/floor"
 	return []string{"floor", root, state}, errors.Join(err, os.MkdirAll(state, 0o755))

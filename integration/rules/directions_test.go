@@ -20,7 +20,7 @@ import (
 var rooms = map[string][]string{
 	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
 	"mcp":         {"runner/...", "internal/..."},
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "rootfs/autorun", "rootfs/procmask", "netns/...", "proxy/...", "internal/..."}, // demesne-images does the unpacking
+	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},
@@ -39,7 +39,7 @@ var homes = map[string][]string{
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner/container", "integration/bench/floor"},
-	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack"},
+	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
 	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/policyfile", "integration"}, // tests
@@ -50,7 +50,7 @@ var homes = map[string][]string{
 	"github.com/godbus/dbus":                 {"runner"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
-	"demesne/proxy":                          {"proxy", "runner/network/proxyserver", "cmd"}, // linked by another process
+	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner
 }
 
 // aPackage describes the sources of one directory, as go/parser reads them. The output of `go list` is cached,
@@ -62,6 +62,7 @@ type aPackage struct {
 	lines     map[string]int
 	tests     map[string]bool // names of Test and Fuzz functions
 	loose     []string        // violations that TestRuleShape reports, outside test files
+	size      size
 }
 
 // sources parses the tree that contains this test, keyed by directory relative to its root.
@@ -84,7 +85,8 @@ func sources(t *testing.T) map[string]*aPackage {
 		}
 		dir, _ := filepath.Rel(root, filepath.Dir(path))
 		if all[dir] == nil {
-			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{}}
+			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{},
+				size: size{exported: map[string]bool{}, fields: map[string]int{}, methods: map[string]map[string]bool{}}}
 		}
 		return all[dir].read(path)
 	})
@@ -118,6 +120,7 @@ func (p *aPackage) read(path string) error {
 		p.name = f.Name.Name
 		p.doc += f.Doc.Text()
 		p.loose = append(p.loose, loose(set, f)...)
+		p.size.add(f)
 	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&
@@ -179,8 +182,8 @@ func TestRuleDirections(t *testing.T) {
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
-		{"runner/engine", "demesne/proxy/policy", "lives in proxy, runner/network/proxyserver, cmd"},
-		{"runner/network/proxyserver", "demesne/proxy/policy", ""},
+		{"runner/engine", "demesne/proxy/policy", "lives in proxy, cmd"},
+		{"cmd/demesne-proxy", "demesne/proxy/policy", ""},
 		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", may("rootfs")},
@@ -195,6 +198,8 @@ func TestRuleDirections(t *testing.T) {
 		{"cmd/demesne", "demesne/cmd/internal/cli", ""},
 		{"mcp", "demesne/cmd/internal/cli", "a program cannot be imported"},
 		{"internal/suggest", "demesne/runner", "a leaf imports no package of demesne"},
+		{"internal/suggest", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
+		{"integration/rules", "demesne/internal/suggest", "integration drives programs"},
 		{"images", "demesne/internal/suggest", ""},
 		{"extra", "demesne/runner", "extra is no room"},
 	} {

@@ -15,9 +15,9 @@ func Classify(a netip.Addr) Class {
 	return class
 }
 
-// Carried returns the IPv4 address that a Translated address leads to, or one such address if there may be
+// carried returns the IPv4 address that a Translated address leads to, or one such address if there may be
 // several.
-func Carried(a netip.Addr) (netip.Addr, bool) {
+func carried(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false
 	}

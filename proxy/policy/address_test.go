@@ -46,12 +46,12 @@ func TestCarried(t *testing.T) {
 		"::127.0.0.1": "127.0.0.1", "::ffff:127.0.0.1": "127.0.0.1", "64:ff9b::7f00:1": "127.0.0.1", "::ffff:0:10.0.0.1": "10.0.0.1",
 		"64:ff9b:1:7f00:0:100::": "127.0.0.1", "2002:a9fe:a9fe::1": "169.254.169.254", "2001:0:1:2:3:4:80ff:fffe": "127.0.0.1",
 	} {
-		if got, ok := Carried(netip.MustParseAddr(in)); !ok || got != netip.MustParseAddr(want) {
+		if got, ok := carried(netip.MustParseAddr(in)); !ok || got != netip.MustParseAddr(want) {
 			t.Errorf("%s carries %v", in, got)
 		}
 	}
 	for _, in := range []string{"2606:4700::1", "1.2.3.4", "fe80::1"} {
-		if got, ok := Carried(netip.MustParseAddr(in)); ok {
+		if got, ok := carried(netip.MustParseAddr(in)); ok {
 			t.Errorf("%s carries %v", in, got)
 		}
 	}

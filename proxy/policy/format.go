@@ -66,10 +66,10 @@ func (b *Budget) set(option, value string) error {
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n <= 0 {
-			return fmt.Errorf("%w: %s%.20q is not a number above zero", ErrRule, option, value)
+			return fmt.Errorf("%w: %s%.20q is not a number above zero", errRule, option, value)
 		}
 		*known.value = n
 		return nil
 	}
-	return fmt.Errorf("%w: %.50q is not methods=, path=, private, ech, max-bytes=, max-requests= or max-connections=", ErrRule, strings.TrimSuffix(option, "="))
+	return fmt.Errorf("%w: %.50q is not methods=, path=, private, ech, max-bytes=, max-requests= or max-connections=", errRule, strings.TrimSuffix(option, "="))
 }

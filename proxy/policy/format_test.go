@@ -49,7 +49,7 @@ func TestWordsRefused(t *testing.T) {
 		"tcp://a.test path=/x", "a.test\tprivate", "a.test path=/x\ty",
 	} {
 		r, err := ParseRule(s)
-		if err == nil || !errors.Is(err, ErrRule) && !errors.Is(err, ErrName) {
+		if err == nil || !errors.Is(err, errRule) && !errors.Is(err, errName) {
 			t.Errorf("%q: %q, %v", s, r, err)
 		}
 	}

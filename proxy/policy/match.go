@@ -16,7 +16,7 @@ func (r Rule) coversHost(q Query) bool {
 	case !r.name.IsZero():
 		return r.name == q.Name
 	default:
-		return q.Name.Under(r.zone)
+		return q.Name.under(r.zone)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// ErrName is the error for a host that is neither a name nor an address.
-var ErrName = errors.New("not a host name")
+// errName is the error for a host that is neither a name nor an address.
+var errName = errors.New("not a host name")
 
 // Name is a host name in its canonical spelling. The zero Name is no name.
 type Name struct{ s string }
@@ -102,8 +102,8 @@ func isNumber(l string) bool {
 	return strings.Trim(l, digits) == ""
 }
 
-// Under reports whether n is below zone. api.example.com is below example.com; example.com itself is not.
-func (n Name) Under(zone Name) bool {
+// under reports whether n is below zone. api.example.com is below example.com; example.com itself is not.
+func (n Name) under(zone Name) bool {
 	rest, ok := strings.CutSuffix(n.s, "."+zone.s)
 	return ok && rest != "" && zone.s != ""
 }
@@ -128,5 +128,5 @@ func ParseHost(s string) (Name, netip.Addr, error) {
 }
 
 func because(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrName}, args...)...)
+	return fmt.Errorf("%w: "+format, append([]any{errName}, args...)...)
 }

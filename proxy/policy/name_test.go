@@ -48,7 +48,7 @@ func TestEscapeN2N12NoNames(t *testing.T) {
 		"１２７.０.０.１", "::1", "[::1]", "[::ffff:127.0.0.1]", "fe80::1%eth0", "::ffff:1.2.3.4",
 		"xn--a", "xn--\u00fc.example", "\xff\xfe.example",
 	} {
-		if n, err := ParseName(in); !errors.Is(err, ErrName) || !n.IsZero() {
+		if n, err := ParseName(in); !errors.Is(err, errName) || !n.IsZero() {
 			t.Errorf("ParseName(%q) = %q, %v", in, n, err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestParseHost(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"[fe80::1%lo]", "fe80::1%25lo", "[1.2.3.4]", "[", "[]", "1.2.3.4 ", "01.2.3.4", "1.2.3.4:80"} {
-		if n, a, err := ParseHost(in); !errors.Is(err, ErrName) {
+		if n, a, err := ParseHost(in); !errors.Is(err, errName) {
 			t.Errorf("ParseHost(%q) = %v %v %v", in, n, a, err)
 		}
 	}
@@ -79,11 +79,11 @@ func TestUnder(t *testing.T) {
 	} {
 		n, _ := ParseName(c.name)
 		z, _ := ParseName(c.zone)
-		if n.Under(z) != c.want {
+		if n.under(z) != c.want {
 			t.Errorf("%s under %s is %v", c.name, c.zone, !c.want)
 		}
 	}
-	if n, _ := ParseName("a.b"); n.Under(Name{}) || (Name{}).Under(n) {
+	if n, _ := ParseName("a.b"); n.under(Name{}) || (Name{}).under(n) {
 		t.Error("the zero name takes part")
 	}
 }

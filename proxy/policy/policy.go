@@ -138,7 +138,7 @@ func (p Policy) Dial(d Decision, q Query, found netip.Addr) Decision {
 // at returns d if the address is public, an address rule covers it, or it is private and d allows that.
 func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	class := Classify(a)
-	if inner, ok := Carried(a); ok && p.named(q, a, class) {
+	if inner, ok := carried(a); ok && p.named(q, a, class) {
 		a, class = inner, Classify(inner) // the outer address is allowed; check the inner one
 	}
 	switch {

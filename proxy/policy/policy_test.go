@@ -237,7 +237,7 @@ func TestParseRuleRefused(t *testing.T) {
 func TestRequestsRefused(t *testing.T) {
 	r := must(t, "a.test")[0]
 	for _, c := range []struct{ method, path string }{{"get", ""}, {"", "x"}, {"GET /", ""}, {"GET", "v1"}, {"GET", "/a/../b"}, {"GET", "/a*"}, {"GET", "/a//b/*"}} {
-		if got, err := r.Requests([]string{c.method}, c.path); !errors.Is(err, ErrRule) {
+		if got, err := r.Requests([]string{c.method}, c.path); !errors.Is(err, errRule) {
 			t.Errorf("%v: %v %v", c, got, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// ErrRule is the error that every malformed rule wraps.
-var ErrRule = errors.New("malformed rule")
+// errRule is the error that every malformed rule wraps.
+var errRule = errors.New("malformed rule")
 
 // Rule is one line of a policy; see the package comment for its syntax. It is immutable. The zero Rule covers
 // nothing.
@@ -89,13 +89,13 @@ func splitPorts(s string) (host, list string, err error) {
 		host, after, ok := strings.Cut(rest, "]")
 		bits, list, _ := strings.Cut(after, ":")
 		if !ok || (bits != "" && !strings.HasPrefix(bits, "/")) {
-			return "", "", fmt.Errorf("%w: expected ']' and at most /BITS after it", ErrRule)
+			return "", "", fmt.Errorf("%w: expected ']' and at most /BITS after it", errRule)
 		}
 		return host + bits, list, nil
 	}
 	host, list, found := strings.Cut(s, ":")
 	if found && list == "" {
-		return "", "", fmt.Errorf("%w: no port after ':'", ErrRule)
+		return "", "", fmt.Errorf("%w: no port after ':'", errRule)
 	}
 	return host, list, nil
 }
@@ -113,10 +113,10 @@ func parsePorts(list string) ([]ports, error) {
 		from, err1 := parsePort(a)
 		to, err2 := parsePort(b)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("%w: port %q is not in 1-65535", ErrRule, p)
+			return nil, fmt.Errorf("%w: port %q is not in 1-65535", errRule, p)
 		}
 		if from > to {
-			return nil, fmt.Errorf("%w: port range %q is reversed", ErrRule, p)
+			return nil, fmt.Errorf("%w: port range %q is reversed", errRule, p)
 		}
 		all = append(all, ports{from, to})
 	}
@@ -139,7 +139,7 @@ func (r *Rule) setHost(host string) (err error) {
 		return r.setZone(zone)
 	}
 	if strings.Contains(host, "*") {
-		return fmt.Errorf("%w: '*' replaces whole leading labels, as in *.example.com", ErrRule)
+		return fmt.Errorf("%w: '*' replaces whole leading labels, as in *.example.com", errRule)
 	}
 	name, addr, err := ParseHost(host)
 	if addr.IsValid() {
@@ -151,10 +151,10 @@ func (r *Rule) setHost(host string) (err error) {
 
 func (r *Rule) setPrefix(p netip.Prefix) error {
 	if p.Masked() != p {
-		return fmt.Errorf("%w: %v has bits set after its prefix: write %v", ErrRule, p, p.Masked())
+		return fmt.Errorf("%w: %v has bits set after its prefix: write %v", errRule, p, p.Masked())
 	}
 	if p.Addr().Is4In6() {
-		return fmt.Errorf("%w: write the address in IPv4 notation", ErrRule)
+		return fmt.Errorf("%w: write the address in IPv4 notation", errRule)
 	}
 	r.prefix = p
 	return nil
@@ -168,7 +168,7 @@ func (r *Rule) setZone(s string) error {
 		return err
 	}
 	if suffix, icann := publicsuffix.PublicSuffix(zone.s); suffix == zone.s && (icann || strings.Contains(suffix, ".")) {
-		return fmt.Errorf("%w: %q is a public suffix: anyone can register a name below it", ErrRule, zone.s)
+		return fmt.Errorf("%w: %q is a public suffix: anyone can register a name below it", errRule, zone.s)
 	}
 	r.zone = zone
 	return nil
@@ -199,18 +199,18 @@ func (r Rule) Limited(b Budget) Rule {
 func (r Rule) Requests(methods []string, pattern string) (Rule, error) {
 	for _, m := range methods {
 		if m == "" || strings.ToUpper(m) != m || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
-			return Rule{}, fmt.Errorf("parse method %q: %w: use upper-case letters", m, ErrRule)
+			return Rule{}, fmt.Errorf("parse method %q: %w: use upper-case letters", m, errRule)
 		}
 	}
 	if fixed := strings.TrimSuffix(pattern, "/*"); pattern != "" && fixed != "" &&
 		(fixed[0] != '/' || path.Clean(fixed) != fixed || strings.Contains(fixed, "*")) {
-		return Rule{}, fmt.Errorf("parse path %q: %w: write /exact or /below/*", pattern, ErrRule)
+		return Rule{}, fmt.Errorf("parse path %q: %w: write /exact or /below/*", pattern, errRule)
 	}
 	if strings.ContainsFunc(pattern, func(c rune) bool { return c <= ' ' }) {
-		return Rule{}, fmt.Errorf("parse path %q: %w: write a space as %%20", pattern, ErrRule)
+		return Rule{}, fmt.Errorf("parse path %q: %w: write a space as %%20", pattern, errRule)
 	}
 	if r.raw && (pattern != "" || len(methods) > 0) {
-		return Rule{}, fmt.Errorf("narrow rule %q: %w: a tcp:// rule has no HTTP requests", r, ErrRule)
+		return Rule{}, fmt.Errorf("narrow rule %q: %w: a tcp:// rule has no HTTP requests", r, errRule)
 	}
 	r.methods, r.path = slices.Clone(methods), pattern
 	if len(methods) > 0 {

@@ -100,9 +100,9 @@ func (r Rule) coversHosts(other Rule) bool {
 	case other.prefix.IsValid():
 		return r.prefix.IsValid() && r.prefix.Bits() <= other.prefix.Bits() && r.prefix.Contains(other.prefix.Addr())
 	case !other.name.IsZero():
-		return other.name == r.name || other.name.Under(r.zone)
+		return other.name == r.name || other.name.under(r.zone)
 	case !other.zone.IsZero():
-		return other.zone == r.zone || other.zone.Under(r.zone)
+		return other.zone == r.zone || other.zone.under(r.zone)
 	}
 	return false
 }

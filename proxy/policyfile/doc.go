@@ -16,4 +16,14 @@
 //
 // Package policy defines the syntax of rules. The package ignores nothing: an unknown key, a wrong type and a
 // malformed rule are each an [Error] with its line. All errors are reported at once.
+//
+// It also turns the mirrors that the host's tools are configured to use into rules:
+//
+//	for _, t := range policyfile.Tools() {    // the caller reads the contents of t.Files and t.Env
+//		rules, err := t.Mirrors(text)
+//		p = p.Allow(rules...)
+//	}
+//
+// A rule allows the exact name and port that the tool would connect to, even on a private network. Credentials in a
+// mirror's URL are dropped. Every function depends only on its text: the package reads no files and resolves no names.
 package policyfile

@@ -9,8 +9,8 @@ import (
 	"demesne/proxy/policy"
 )
 
-// ErrMode is the error that an unknown mode wraps.
-var ErrMode = errors.New("unknown egress mode")
+// errMode is the error that an unknown mode wraps.
+var errMode = errors.New("unknown egress mode")
 
 // Mode names what a sandbox may reach before any rule is added. The zero Mode is "none".
 type Mode struct{ row *row }
@@ -35,7 +35,7 @@ func Parse(name string) (Mode, error) {
 			return Mode{&table[i]}, nil
 		}
 	}
-	return Mode{}, fmt.Errorf("parse egress mode %.100q: %w, not one of %s", name, ErrMode, strings.Join(Names(), ", "))
+	return Mode{}, fmt.Errorf("parse egress mode %.100q: %w, not one of %s", name, errMode, strings.Join(Names(), ", "))
 }
 
 // Names returns the names of the modes.

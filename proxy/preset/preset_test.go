@@ -65,7 +65,7 @@ func TestModes(t *testing.T) {
 		t.Error("the zero mode is not none")
 	}
 	_, err := Parse("opne")
-	if want := `parse egress mode "opne": unknown egress mode, not one of none, package-managers, open`; !errors.Is(err, ErrMode) || err.Error() != want {
+	if want := `parse egress mode "opne": unknown egress mode, not one of none, package-managers, open`; !errors.Is(err, errMode) || err.Error() != want {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // A dir is an open directory of the cache.
@@ -35,15 +38,15 @@ func (d dir) has(id DiffID) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// lock opens name and locks it with the flock(2) operation how, waiting unless that has LOCK_NB. The name led to
-// the directory after it was locked, and still does while every process that renames locks first.
-func (d dir) lock(name string, how int) (dir, error) {
+// lock opens name and locks it with [flock.Lock] or [flock.Try]. The name led to the directory after it was locked,
+// and still does while every process that renames locks first.
+func (d dir) lock(name string, lock func(*os.File, flock.Mode) error, how flock.Mode) (dir, error) {
 	for {
 		f, err := d.open(name, unix.O_RDONLY)
 		if err != nil {
 			return dir{}, err
 		}
-		if err := flock(f.fd(), how); err != nil {
+		if err := lock(f.File, how); err != nil {
 			f.Close()
 			return dir{}, fmt.Errorf("lock %q: %w", f.Name(), err)
 		}
@@ -80,10 +83,14 @@ func (d dir) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-func flock(fd, how int) error {
-	for {
-		if err := unix.Flock(fd, how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
+// removeLocked removes the directory name of at, which is open as tree and locked by the caller.
+func removeLocked(at dir, name string, tree dir) (freed int64, err error) {
+	freed, err = fsutil.Empty(tree.File)
+	if err != nil {
+		return freed, err
 	}
+	if err := unix.Unlinkat(at.fd(), name, unix.AT_REMOVEDIR); err != nil {
+		return freed, fmt.Errorf("remove %q: %w", name, err)
+	}
+	return freed, nil
 }

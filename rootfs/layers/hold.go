@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 )
 
 // A MissingError lists the layers that are not in the cache. They must be unpacked first.
@@ -64,7 +66,7 @@ func (h *Held) hold(at dir, id DiffID) error {
 	if err != nil {
 		return err
 	}
-	tree, err := at.lock(name, unix.LOCK_SH)
+	tree, err := at.lock(name, flock.Lock, flock.Shared)
 	if err != nil {
 		return err
 	}

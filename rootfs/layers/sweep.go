@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 )
 
 // Sweep removes every layer that is neither in keep nor held, and the leftovers of killed processes. It continues
@@ -56,8 +58,8 @@ func ours(name string) bool {
 
 // sweep removes one directory unless another process has locked it.
 func sweep(at dir, name string) (int64, error) {
-	tree, err := at.lock(name, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
+	tree, err := at.lock(name, flock.Try, flock.Exclusive)
+	if errors.Is(err, flock.ErrLocked) || errors.Is(err, unix.ENOENT) {
 		return 0, nil
 	}
 	if err != nil {

@@ -110,7 +110,7 @@ func TestSweepDeepAndWide(t *testing.T) {
 		unix.Close(at)
 		at = below
 	}
-	for i := range batch + 10 {
+	for i := range 1200 { // more than one read of names
 		if err := unix.Mkdirat(at, "d"+string(rune('a'+i%26))+string(rune(0x4e00+i)), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // poll is the interval at which a writer checks whether another writer of the same layer has finished. A wait in
@@ -58,7 +61,7 @@ func (w *Writer) begin(ctx context.Context, id DiffID) error {
 			return w.clear()
 		}
 		// ENOENT: its writer published or dropped it in between.
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.ENOENT) {
+		if !errors.Is(err, flock.ErrLocked) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		select {
@@ -75,7 +78,7 @@ func (w *Writer) take() error {
 	if err := unix.Mkdirat(w.at.fd(), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make %q: %w", name, err)
 	}
-	tree, err := w.at.lock(name, unix.LOCK_EX|unix.LOCK_NB)
+	tree, err := w.at.lock(name, flock.Try, flock.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -85,7 +88,7 @@ func (w *Writer) take() error {
 
 // clear empties the directory and makes the subdirectory for the layer's files.
 func (w *Writer) clear() error {
-	if _, err := empty(w.tree); err != nil {
+	if _, err := fsutil.Empty(w.tree.File); err != nil {
 		return errors.Join(err, w.tree.Close())
 	}
 	err := unix.Mkdirat(w.tree.fd(), fsDir, 0o755)

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // attributes returns the names of a file's extended attributes that must be removed: those that grant rights
 // (capabilities, access lists), and btrfs properties, which are inode flags.
 func (s *settling) attributes(at int, name string, recent bool) (found []string, err error) {
-	file := openat.Path(at) + "/" + pathOrSelf(name)
+	file := fsutil.FDPath(at) + "/" + pathOrSelf(name)
 	var buf [1 << 10]byte
 	list := buf[:]
 	n, err := unix.Llistxattr(file, list)
@@ -90,7 +90,7 @@ func readList(file, key string, get func(file, key string, buf []byte) (int, err
 // Lists reads the access lists of a directory, which may be an O_PATH descriptor. It returns nil for a missing
 // list.
 func Lists(fd int) (access, def []byte, err error) {
-	at := openat.Path(fd)
+	at := fsutil.FDPath(fd)
 	if access, err = readList(at, aclAccess, unix.Getxattr); err == nil {
 		def, err = readList(at, aclDefault, unix.Getxattr)
 	}
@@ -139,7 +139,7 @@ func within(e entry, given []entry) bool {
 // group bits are these rights, and no longer the mask.
 func groupOf(fd int) uint16 {
 	group, mask := uint16(0), uint16(7)
-	list, err := readList(openat.Path(fd), aclAccess, unix.Getxattr)
+	list, err := readList(fsutil.FDPath(fd), aclAccess, unix.Getxattr)
 	if err != nil {
 		return 0
 	}

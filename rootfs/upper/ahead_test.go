@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 	"demesne/rootfs"
 	"demesne/rootfs/internal/nstest"
 	"demesne/rootfs/upper"
@@ -26,7 +26,7 @@ const tick = 20 * time.Millisecond
 // look describes everything in a copy of an upper: each name with its relevant properties.
 func look(t *testing.T, kept *os.File) map[string]string {
 	t.Helper()
-	top := openat.Path(int(kept.Fd())) + "/up"
+	top := fsutil.FDPath(int(kept.Fd())) + "/up"
 	seen, first := map[string]string{}, map[uint64]string{}
 	err := filepath.WalkDir(top+"/", func(name string, _ fs.DirEntry, err error) error {
 		var st unix.Stat_t
@@ -280,7 +280,7 @@ func TestAheadMapped(t *testing.T) {
 		if err := errors.Join(twin.Settle(), twin.Close(), unix.Munmap(m), f.Close()); err != nil {
 			t.Error(err)
 		}
-		if b, err := os.ReadFile(openat.Path(int(kept.Fd())) + "/up/f"); string(b) != "y" {
+		if b, err := os.ReadFile(fsutil.FDPath(int(kept.Fd())) + "/up/f"); string(b) != "y" {
 			t.Errorf("%s: the copy has %q, %v", open, b, err)
 		}
 	}
@@ -309,7 +309,7 @@ func TestAheadBounds(t *testing.T) {
 		if err := errors.Join(twin.Settle(), twin.Close()); err != nil {
 			t.Error(err)
 		}
-		if b, err := os.ReadFile(openat.Path(int(kept.Fd())) + "/up/big"); len(b) != 4<<20 {
+		if b, err := os.ReadFile(fsutil.FDPath(int(kept.Fd())) + "/up/big"); len(b) != 4<<20 {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
-// SettleMost bounds how many changed files one directory may have. Each costs a few microseconds of a walk, and
+// settleMost bounds how many changed files one directory may have. Each costs a few microseconds of a walk, and
 // memory if directories are nested.
-const SettleMost = 1 << 20
+const settleMost = 1 << 20
 
-// ErrTooMany reports that more than SettleMost files changed. The files after those were not settled.
+// ErrTooMany reports that more than settleMost files changed. The files after those were not settled.
 var ErrTooMany = errors.New("too many files changed")
 
 // ErrRights reports that files in a directory may still give other users rights, as the directory could not be
@@ -38,7 +38,7 @@ type Terms struct {
 	Keep uint32
 	// Access and Default are the access lists that the directory had when it was given to the sandbox.
 	Access, Default []byte
-	// Most is the maximum number of changed files; 0: SettleMost.
+	// Most is the maximum number of changed files; 0: settleMost.
 	Most int
 }
 
@@ -79,7 +79,7 @@ func Settle(dir *os.File, t Terms) error {
 	s := settling{Terms: t, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	s.walk.visit, s.walk.foreign = s.visit, s.foreign
 	if s.Most == 0 {
-		s.Most = SettleMost
+		s.Most = settleMost
 	}
 	err := s.walk.run(dir)
 	runtime.KeepAlive(dir)
@@ -202,7 +202,7 @@ func (s *settling) change(fd int, st *unix.Statx_t, d todo) (err error) {
 		err = errors.Join(err, chmod(fd, mode))
 	}
 	for _, key := range d.attrs {
-		if rerr := unix.Removexattr(openat.Path(fd), key); rerr != nil && rerr != unix.ENODATA {
+		if rerr := unix.Removexattr(fsutil.FDPath(fd), key); rerr != nil && rerr != unix.ENODATA {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", key, rerr))
 		}
 	}
@@ -214,7 +214,7 @@ func chmod(fd int, mode uint16) error {
 	bits := uint32(mode &^ unix.S_IFMT)
 	err := unix.Fchmodat(fd, "", bits, unix.AT_EMPTY_PATH)
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL { // before 6.6
-		err = unix.Chmod(openat.Path(fd), bits)
+		err = unix.Chmod(fsutil.FDPath(fd), bits)
 	}
 	if err != nil {
 		return fmt.Errorf("chmod: %w", err)

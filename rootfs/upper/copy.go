@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // CopyLayer copies a layer over a directory that this program made, merged as overlayfs would. Hard links become
@@ -68,7 +68,7 @@ func listDir(fd int, buf []byte) (names []string, err error) {
 		if n == 0 || err != nil {
 			return names, err
 		}
-		for _, e := range openat.Entries(buf[:n]) {
+		for _, e := range fsutil.ParseDirents(buf[:n]) {
 			names = append(names, e.Name)
 		}
 	}
@@ -105,7 +105,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 		err = c.file(from, to, name)
 	case kind == unix.S_IFLNK:
 		var target string
-		if target, err = openat.Readlink(from, name); err == nil {
+		if target, err = fsutil.ReadlinkAt(from, name); err == nil {
 			err = unix.Symlinkat(target, to, name)
 		}
 	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK:
@@ -124,7 +124,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 
 func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) error {
 	if !c.twin.has(name, st) {
-		if err := openat.Mkdir(to, name, 0o700); err != nil {
+		if err := fsutil.MkdirAt(to, name, 0o700); err != nil {
 			return err
 		}
 	}
@@ -242,7 +242,7 @@ func attributes(from, to int, name string, st *unix.Stat_t, keep func(key string
 // opaque reports whether a directory of a layer hides the ones below it.
 func opaque(from int, name string) bool {
 	var value [2]byte
-	n, err := unix.Lgetxattr(openat.Path(from)+"/"+name, "user.overlay.opaque", value[:])
+	n, err := unix.Lgetxattr(fsutil.FDPath(from)+"/"+name, "user.overlay.opaque", value[:])
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
@@ -258,7 +258,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 		return err
 	}
 	for key, value := range found {
-		err := unix.Lsetxattr(openat.Path(to)+"/"+name, key, []byte(value), 0)
+		err := unix.Lsetxattr(fsutil.FDPath(to)+"/"+name, key, []byte(value), 0)
 		if err != nil && err != unix.EOPNOTSUPP && err != unix.EPERM {
 			return err
 		}
@@ -268,7 +268,7 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 
 // xattrs reads the attributes that keep selects; it returns nil if it finds no such attribute.
 func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
-	file := openat.Path(at) + "/" + name
+	file := fsutil.FDPath(at) + "/" + name
 	n, err := unix.Llistxattr(file, nil)
 	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
 		return nil, nil
@@ -298,34 +298,10 @@ func xattrs(at int, name string, keep func(key string) bool) (found map[string]s
 	return found, nil
 }
 
-// removeAll removes a tree that this package made, of at most copyDepth levels.
+// removeAll removes a file or a tree; it ignores a missing one.
 func removeAll(at int, name string) error {
-	err := unix.Unlinkat(at, name, 0)
-	if err == nil || err == unix.ENOENT {
-		return nil
-	}
-	if err != unix.EISDIR {
+	if _, err := fsutil.RemoveAll(at, name); !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	fd, err := enter(at, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	buf := make([]byte, 4<<10)
-	for {
-		n, err := unix.Getdents(fd, buf)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-		for _, e := range openat.Entries(buf[:n]) {
-			if err := removeAll(fd, e.Name); err != nil {
-				return err
-			}
-		}
-	}
-	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // A LiveCopy is a copy of an overlay's upper for use as a lower of another overlay. Whiteouts and opaque
@@ -81,7 +81,7 @@ var errEnough = errors.New("the copy ahead reached its limit")
 // copied ahead, and no more.
 func NewLiveCopy(dir, kept *os.File, most int64) (*LiveCopy, error) {
 	at := int(kept.Fd())
-	if err := openat.Mkdir(at, "up", 0o700); err != nil {
+	if err := fsutil.MkdirAt(at, "up", 0o700); err != nil {
 		return nil, err
 	}
 	top, err := enter(at, "up")
@@ -318,7 +318,7 @@ func (t *liveCopy) shed(from, to int, name string, st *unix.Stat_t) error {
 	has, err := xattrs(from, name, meansAnythingBelow)
 	for key := range had {
 		if _, ok := has[key]; !ok && err == nil {
-			err = unix.Lremovexattr(openat.Path(to)+"/"+name, key)
+			err = unix.Lremovexattr(fsutil.FDPath(to)+"/"+name, key)
 		}
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
@@ -100,7 +100,7 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 		}
 		return err
 	case kind == unix.S_IFLNK:
-		target, err := openat.Readlink(at, name)
+		target, err := fsutil.ReadlinkAt(at, name)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 	"demesne/rootfs"
 	"demesne/rootfs/internal/nstest"
 )
@@ -37,7 +37,7 @@ func tree(t *testing.T, low, kept *os.File, below ...*os.File) *rootfs.Tree {
 
 // attributes returns the attributes of a file of an upper that its copy must have too, by name.
 func attributes(at *os.File, name string) (map[string]string, error) {
-	file, list, value := openat.Path(int(at.Fd()))+"/"+name, make([]byte, 4096), make([]byte, 4096)
+	file, list, value := fsutil.FDPath(int(at.Fd()))+"/"+name, make([]byte, 4096), make([]byte, 4096)
 	found := map[string]string{}
 	n, err := unix.Llistxattr(file, list)
 	for _, key := range strings.Split(string(list[:max(n, 0)]), "\x00") {

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/openat"
+	"demesne/internal/fsutil"
 )
 
 const maxOpen = 32 // descriptors a walk keeps open, besides the top's
@@ -107,7 +107,7 @@ func (w *walk) read(here *level) (more bool) {
 	if n <= 0 {
 		return false
 	}
-	for _, e := range openat.Entries(buf[:n]) {
+	for _, e := range fsutil.ParseDirents(buf[:n]) {
 		here.next = e.Next
 		st, err := stat(here.fd, e.Name)
 		if err != nil {

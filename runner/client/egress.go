@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -64,9 +65,9 @@ func openLocked(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		locked := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		locked := flock.Try(f, flock.Shared)
 		var st unix.Stat_t
-		going := locked == unix.EWOULDBLOCK || unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 0
+		going := locked == flock.ErrLocked || unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 0
 		if !going || time.Now().After(end) {
 			return f, nil
 		}

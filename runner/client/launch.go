@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/given"
@@ -83,7 +85,7 @@ func sockaddr(d *runDir) (*unix.SockaddrUnix, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), d.key)}, dir, nil
+	return &unix.SockaddrUnix{Name: fsutil.FDPath(int(dir.Fd())) + "/" + d.key + ".sock"}, dir, nil
 }
 
 // openAt opens a directory or a namespace for calls that need a descriptor. os.Open would offer it to the poller first,
@@ -129,8 +131,8 @@ func (l *launcher) tryLock() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock runner: %w", err)
 	}
-	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
+	switch err := flock.Try(f, flock.Exclusive); {
+	case errors.Is(err, flock.ErrLocked):
 		f.Close()
 		return nil, nil
 	case err != nil:
@@ -141,9 +143,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 			Hint: "set XDG_RUNTIME_DIR to a directory on a file system with locks",
 		}
 	}
-	a, err1 := f.Stat()
-	b, err2 := os.Stat(path)
-	if err1 != nil || err2 != nil || !os.SameFile(a, b) {
+	if !flock.Leads(path, f) {
 		f.Close()
 		return nil, nil
 	}

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -78,12 +77,8 @@ func live(infos []runner.Info) (n int) {
 
 // held reports whether a runner, or its reaper, has the lock. A starting runner has it before it listens.
 func (d *runDir) held() bool {
-	f, err := os.Open(d.file(".lock"))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+	held, _ := flock.Held(d.file(".lock"))
+	return held
 }
 
 // retire connects to a runner, has it not linger, and leaves again.

@@ -2,13 +2,13 @@ package doctor
 
 import (
 	"context"
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 )
@@ -24,7 +24,7 @@ func (e *Env) userns() answer {
 	}
 	// unshare needs CAP_SYS_ADMIN over the namespace, which AppArmor's restriction removes. So a success proves
 	// the rights of the namespace.
-	err := lockedthread.Run(func() error {
+	err := procself.OnDisposableThread(func() error {
 		return os.NewSyscallError("unshare mount namespace", unix.Unshare(unix.CLONE_NEWNS))
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 )
@@ -76,7 +76,7 @@ func tempDir(dirs []string, prefix string) (string, error) {
 
 // inMountNS runs f on a thread with its own mount namespace. Mounts do not propagate out of it.
 func inMountNS(f func() error) error {
-	return lockedthread.Run(func() error {
+	return procself.OnDisposableThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("%w: %w", errMountNS, err)
 		}

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"demesne/internal/lockedthread"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 )
@@ -23,7 +23,7 @@ func probeLandlock(_ context.Context, e *Env) []answer {
 	if errno != 0 {
 		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, os.NewSyscallError("landlock_create_ruleset", errno))}
 	}
-	if err := lockedthread.Run(restrictByLandlock); err != nil {
+	if err := procself.OnDisposableThread(restrictByLandlock); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Landlock, err)}
 	}
 	detail := fmt.Sprintf("ABI %d", abi)
@@ -68,7 +68,7 @@ func restrictByLandlock() error {
 
 // probeSeccomp forbids a thread getpgid(2) and then calls it.
 func probeSeccomp(_ context.Context, e *Env) []answer {
-	if err := lockedthread.Run(restrictBySeccomp); err != nil {
+	if err := procself.OnDisposableThread(restrictBySeccomp); err != nil {
 		return []answer{e.judge(runner.Missing, "", diagnose.Seccomp, err)}
 	}
 	return []answer{held("a filter was loaded and enforced")}

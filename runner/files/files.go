@@ -4,9 +4,9 @@
 //	caller → demesne-init files, executed in the sandbox:  Request, JSON, on stdin
 //	demesne-init → caller:                                 Answer, JSON, on stdout
 //
-// Package inside serves them in the sandbox, as the sandbox's user. There the kernel resolves paths and links
-// and checks permissions. No path or link of the sandbox is ever followed on the host. This package only has
-// types and bounds. It imports little, because every caller links it.
+// [Serve] serves them in the sandbox, as the sandbox's user. There the kernel resolves paths and links and checks
+// permissions. No path or link of the sandbox is ever followed on the host: callers use the types and [ReadAnswer].
+// The package imports little, because every caller links it.
 //
 // An answer comes from an untrusted place, and untrusted code may have written it. [ReadAnswer] bounds its
 // size. Callers must treat its content as mere text.
@@ -22,12 +22,12 @@ import (
 
 // Size limits of requests and answers.
 const (
-	// RequestMax bounds a request, and so the size of a write, in bytes of JSON.
-	RequestMax = 48 << 20
-	// AnswerMax bounds an answer, in bytes of JSON.
-	AnswerMax = 4 << 20
-	// ReadMax bounds the text or the bytes of a file in one answer.
-	ReadMax = 256 << 10
+	// requestMax bounds a request, and so the size of a write, in bytes of JSON.
+	requestMax = 48 << 20
+	// answerMax bounds an answer, in bytes of JSON.
+	answerMax = 4 << 20
+	// readMax bounds the text or the bytes of a file in one answer.
+	readMax = 256 << 10
 )
 
 // Request is one operation: exactly one member is set. A path is absolute or relative to the working directory
@@ -45,7 +45,7 @@ type Request struct {
 type Read struct {
 	Path   string `json:"path"`
 	Offset int64  `json:"offset,omitempty"` // the first line or byte, from 1; 0 means 1
-	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or at most ReadMax bytes
+	Limit  int64  `json:"limit,omitempty"`  // lines or bytes; 0: 2000 lines, or at most readMax bytes
 	Bytes  bool   `json:"bytes,omitempty"`
 }
 
@@ -215,12 +215,12 @@ var ErrAnswer = errors.New("the sandbox sent no reply")
 
 // ReadAnswer reads an answer. It returns the answer's Error as an error.
 func ReadAnswer(r io.Reader) (*Answer, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, AnswerMax+1))
+	raw, err := io.ReadAll(io.LimitReader(r, answerMax+1))
 	if err != nil {
 		return nil, err
 	}
 	var a Answer
-	if len(raw) > AnswerMax || json.Unmarshal(raw, &a) != nil {
+	if len(raw) > answerMax || json.Unmarshal(raw, &a) != nil {
 		return nil, ErrAnswer
 	}
 	if a.Error != "" {

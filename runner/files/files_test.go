@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 
 // TestReadAnswer: invalid output of a sandbox yields a bounded error of one line.
 func TestReadAnswer(t *testing.T) {
-	for _, in := range []string{"", "{", "[]", "null x", `{"matches":3}`, strings.Repeat(" ", AnswerMax) + "{}"} {
+	for _, in := range []string{"", "{", "[]", "null x", `{"matches":3}`, strings.Repeat(" ", answerMax) + "{}"} {
 		if a, err := ReadAnswer(strings.NewReader(in)); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%.20q: %+v %v", in, a, err)
 		}

@@ -34,9 +34,9 @@ const (
 	// packetSize stays below the smallest default of net.core.wmem_default (212992 bytes, part of which the kernel
 	// uses for bookkeeping).
 	packetSize = 64 << 10
-	// MaxMessage bounds a whole message, in bytes. ARG_MAX is 2 MiB by default: its base64 form and the rest of a
+	// maxMessage bounds a whole message, in bytes. ARG_MAX is 2 MiB by default: its base64 form and the rest of a
 	// command fit twice.
-	MaxMessage = 8 << 20
+	maxMessage = 8 << 20
 	// MaxFiles is the number of descriptors that one message may carry. The kernel's SCM_MAX_FD is 253.
 	MaxFiles = 250
 
@@ -44,7 +44,7 @@ const (
 	flagMore = 1
 )
 
-// ErrTooLong is returned for a message over [MaxMessage] or with too many files.
+// ErrTooLong is returned for a message over maxMessage or with too many files.
 var ErrTooLong = errors.New("message too long")
 
 // Op names a call or an event. Packages api and pid1api define the operations.
@@ -141,12 +141,12 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.f.SetReadDeadline(t
 
 // Send writes one message. body may be nil. The kernel duplicates the descriptors in files.
 func (c *Conn) Send(m Message, body any, files Files) error {
-	return c.SendBefore(time.Time{}, m, body, files)
+	return c.sendBefore(time.Time{}, m, body, files)
 }
 
-// SendBefore is like Send on a non-blocking socket, but gives up at limit, because the other side may have stopped
+// sendBefore is like Send on a non-blocking socket, but gives up at limit, because the other side may have stopped
 // reading. It closes the connection if the message was sent only in part. A zero limit means no deadline.
-func (c *Conn) SendBefore(limit time.Time, m Message, body any, files Files) error {
+func (c *Conn) sendBefore(limit time.Time, m Message, body any, files Files) error {
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
@@ -167,7 +167,7 @@ func (c *Conn) SendBefore(limit time.Time, m Message, body any, files Files) err
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", m.Op, err)
 	}
-	if len(raw) > MaxMessage || len(rights) > MaxFiles {
+	if len(raw) > maxMessage || len(rights) > MaxFiles {
 		return fmt.Errorf("send %s: %w", m.Op, ErrTooLong)
 	}
 	var oob []byte
@@ -239,7 +239,7 @@ func (c *Conn) Recv() (*Message, error) {
 		case !first && len(got) > 0:
 			closeAll()
 			return nil, errors.New("receive: descriptors in a packet other than the first")
-		case len(raw) > MaxMessage:
+		case len(raw) > maxMessage:
 			closeAll()
 			return nil, fmt.Errorf("receive: %w", ErrTooLong)
 		}

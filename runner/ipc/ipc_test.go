@@ -30,7 +30,7 @@ func pair(t *testing.T) (*Conn, *Conn) {
 }
 
 func TestMessageOfAnySize(t *testing.T) {
-	for _, n := range []int{0, 1, packetSize - 40, packetSize, packetSize + 1, 3 * packetSize, MaxMessage / 2} {
+	for _, n := range []int{0, 1, packetSize - 40, packetSize, packetSize + 1, 3 * packetSize, maxMessage / 2} {
 		a, b := pair(t)
 		want := Bytes(bytes.Repeat([]byte{0xff, 0x00, 'x'}, n/3+1)[:n])
 		go a.Send(Message{ID: 9, Op: "op"}, want, nil)
@@ -47,7 +47,7 @@ func TestMessageOfAnySize(t *testing.T) {
 
 func TestTooLong(t *testing.T) {
 	a, _ := pair(t)
-	if err := a.Send(Message{Op: "op"}, strings.Repeat("x", MaxMessage), nil); !errors.Is(err, ErrTooLong) {
+	if err := a.Send(Message{Op: "op"}, strings.Repeat("x", maxMessage), nil); !errors.Is(err, ErrTooLong) {
 		t.Errorf("err = %v, want ErrTooLong", err)
 	}
 }

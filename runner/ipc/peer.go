@@ -97,7 +97,7 @@ func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*
 		p.mu.Unlock()
 	}
 	limit, _ := ctx.Deadline()
-	if err := p.conn.SendBefore(limit, Message{ID: id, Op: op}, body, files); err != nil {
+	if err := p.conn.sendBefore(limit, Message{ID: id, Op: op}, body, files); err != nil {
 		forget()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, context.DeadlineExceeded

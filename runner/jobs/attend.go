@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 	"demesne/runner"
 )
 
@@ -30,14 +30,14 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	if err != nil {
 		return err
 	}
-	lock := os.NewFile(FDLock, "lock")
+	lock := os.NewFile(fdLock, "lock")
 	if lock == nil {
 		return errors.New("attend job: not started by Start")
 	}
 	defer lock.Close()
-	unix.CloseOnExec(FDLock)
-	unix.CloseOnExec(FDTurn)
-	turn, err := ticketlock.Adopt(s.queue(), queueName, id, os.NewFile(FDTurn, "turn"))
+	unix.CloseOnExec(fdLock)
+	unix.CloseOnExec(fdTurn)
+	turn, err := flock.AdoptTurn(s.queue(), queueName, id, os.NewFile(fdTurn, "turn"))
 	if err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
@@ -66,7 +66,7 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	return writeResult(dir, e)
 }
 
-func (s *Store) attend(ctx context.Context, turn *ticketlock.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
+func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what json.RawMessage, out, errs io.Writer, run Run) ended {
 	slot, err := s.slot(ctx, turn)
 	if err == nil {
 		defer slot.Close()
@@ -106,7 +106,7 @@ func listen(path string, cancelled func()) error {
 
 // slot waits for all earlier jobs in the queue, and then for the first free slot. At any time only one process looks
 // for a slot.
-func (s *Store) slot(ctx context.Context, turn *ticketlock.Turn) (*os.File, error) {
+func (s *Store) slot(ctx context.Context, turn *flock.Turn) (*os.File, error) {
 	defer turn.Leave()
 	if err := turn.Wait(ctx); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (s *Store) slot(ctx context.Context, turn *ticketlock.Turn) (*os.File, erro
 			if err != nil {
 				return nil, fmt.Errorf("wait for a slot: %w", err)
 			}
-			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if flock.Try(f, flock.Exclusive) == nil {
 				return f, nil
 			}
 			f.Close()

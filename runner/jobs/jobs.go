@@ -12,7 +12,7 @@
 //	    room          space reserved for the result, until it is written
 //	    log           the process's own stderr; usually empty
 //	DIR/slots/N       flock(2)ed by a running job; their number bounds the running jobs
-//	DIR/queue         the jobs that wait for a slot, in order of arrival; see package ticketlock
+//	DIR/queue         the jobs that wait for a slot, in order of arrival; see package flock
 //
 // So there is no daemon, and the process that started a job may exit. The directory alone determines the status. A
 // job with a result has ended. Without a result but with the lock held, it is queued or running. With neither, its
@@ -38,14 +38,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/runner"
 )
 
 // ErrUnknown is the error for an id that belongs to no job.
 var ErrUnknown = errors.New("job not found")
 
-// ErrFull is the error for a full queue.
-var ErrFull = errors.New("too many jobs are queued")
+// errFull is the error for a full queue.
+var errFull = errors.New("too many jobs are queued")
 
 // Status is the state of a job.
 type Status string
@@ -162,7 +163,7 @@ func (s *Store) Get(id string) (*Job, error) {
 		j.Status = Running
 	}
 	// The order matters: a process writes its result before it releases the lock.
-	alive, err := held(filepath.Join(dir, "lock"))
+	alive, err := flock.Held(filepath.Join(dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("read job %q: %w", id, err)
 	}
@@ -251,25 +252,11 @@ func (s *Store) Prune(t time.Time) (removed int, err error) {
 // Free reports whether a slot is free, so that a new job could start at once.
 func (s *Store) Free() bool {
 	for n := range s.Slots {
-		if taken, _ := held(filepath.Join(s.dir, "slots", fmt.Sprint(n))); !taken {
+		if taken, _ := flock.Held(filepath.Join(s.dir, "slots", fmt.Sprint(n))); !taken {
 			return true
 		}
 	}
 	return false
-}
-
-// held reports whether another open file holds the lock at path.
-func held(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return true, nil
-	}
-	return false, err
 }
 
 func sizeOf(path string) int64 {

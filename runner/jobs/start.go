@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 )
 
 // Descriptors that a job's process inherits: its lock, and its place in the queue.
 const (
-	FDLock = 3
-	FDTurn = 4
+	fdLock = 3
+	fdTurn = 4
 )
 
 // Start writes a job to disk and starts its process: argv followed by the job's id. When Start returns, the job is
@@ -48,7 +48,7 @@ func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error 
 		return err
 	}
 	defer lock.Close()
-	turn, err := ticketlock.Join(s.queue(), queueName, id)
+	turn, err := flock.JoinQueue(s.queue(), queueName, id)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ const queueName = "jobs"
 
 // room returns ErrFull if the queue is full.
 func (s *Store) room() error {
-	waiting, err := ticketlock.Count(s.queue(), queueName)
+	waiting, err := flock.CountTurns(s.queue(), queueName)
 	if err != nil {
 		return fmt.Errorf("start job: %w", err)
 	}
 	if waiting >= s.Queue {
-		return fmt.Errorf("start job: %w (%d)", ErrFull, waiting)
+		return fmt.Errorf("start job: %w (%d)", errFull, waiting)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB),
+		flock.Try(lock, flock.Exclusive),
 		unix.Mkfifo(filepath.Join(dir, "control"), 0o600),
 		unix.Mkfifo(filepath.Join(dir, "alive"), 0o600),
 	)
@@ -104,7 +104,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	return lock, nil
 }
 
-// launch starts a process in its own session, with files as descriptors from FDLock on. The process's stderr goes to
+// launch starts a process in its own session, with files as descriptors from fdLock on. The process's stderr goes to
 // DIR/log.
 func launch(argv []string, dir string, files ...*os.File) error {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -134,7 +134,7 @@ func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, 
 		// Gone blocks while the job's process lives. It returns at once if the process has not opened the FIFO yet,
 		// or ended without a result.
 		began := time.Now()
-		ticketlock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
+		flock.Gone(ctx, filepath.Join(s.dir, id, "alive"))
 		if time.Since(began) > pause && ctx.Err() == nil {
 			continue
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnclear means that the mapped files cannot be determined.
-var ErrUnclear = errors.New("mapped files cannot be determined")
+// errUnclear means that the mapped files cannot be determined.
+var errUnclear = errors.New("mapped files cannot be determined")
 
 // Mapped lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
 // proc_pid_maps(5), inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a
@@ -45,7 +45,7 @@ func Mapped(pid1 int) (paths []string, err error) {
 		}
 	}
 	if slices.ContainsFunc(paths, func(p string) bool { return strings.Contains(p, `\`) }) { // an escaped newline or a backslash
-		return nil, ErrUnclear
+		return nil, errUnclear
 	}
 	return paths, nil
 }

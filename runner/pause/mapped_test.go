@@ -66,7 +66,7 @@ func TestMapped(t *testing.T) {
 	if name := os.Getenv("NAME"); name != "" {
 		t.Fatal(maps(name))
 	}
-	for name, want := range map[string]error{"a b": nil, `back\slash`: ErrUnclear} {
+	for name, want := range map[string]error{"a b": nil, `back\slash`: errUnclear} {
 		t.Setenv("NAME", name)
 		c := shell(t, os.Args[0]+" -test.run '^TestMapped$'; true")
 		os.Unsetenv("NAME")

@@ -112,7 +112,7 @@ func (g *guest) spawner() int {
 	// Children inherit the signal mask of the thread that forks.
 	var none unix.Sigset_t
 	unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
-	// The runner's programs use a larger timer slack, see package constructor. Commands inherit the kernel's
+	// The runner's programs use a larger timer slack, see cmd/demesne-runner/userns.c. Commands inherit the kernel's
 	// default from this thread.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, defaultSlack, 0, 0, 0)
 	g.peer.Serve() // any error means that the runner has gone

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"demesne/netns"
-	"demesne/rootfs/procmask"
+	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
@@ -234,7 +234,7 @@ func (b *building) mask() <-chan error {
 		close(done)
 		return done
 	}
-	go func() { done <- procmask.Proc(b.init.mounts) }()
+	go func() { done <- rootfs.MaskProc(b.init.mounts) }()
 	return done
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"demesne/rootfs"
-	"demesne/rootfs/autorun"
 	"demesne/rootfs/layers"
 	"demesne/rootfs/upper"
 	"demesne/runner"
@@ -169,7 +168,7 @@ func diffOf(changes []upper.Change, all, image bool) *runner.Diff {
 		}
 		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}
 		if c.Kind != 'D' {
-			change.Executes = autorun.By(c.Path)
+			change.Executes = upper.ExecutedBy(c.Path)
 		}
 		d.Changes = append(d.Changes, change)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/rootfs"
 	"demesne/rootfs/layers"
 	"demesne/runner"
@@ -158,7 +159,7 @@ func (i *image) use() *os.File {
 	if err != nil {
 		return nil
 	}
-	unix.Flock(int(used.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	flock.Try(used, flock.Shared)
 	return used
 }
 

@@ -11,8 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/flock"
 	"demesne/rootfs"
 )
 
@@ -96,7 +95,7 @@ func (h *Held) add(d *Store, name string) error {
 	if !strings.HasPrefix(name, basePrefix) {
 		return fs.ErrInvalid
 	}
-	f, err := d.open(name, unix.LOCK_SH)
+	f, err := d.open(name, flock.Shared)
 	if err != nil {
 		return err
 	}

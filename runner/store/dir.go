@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"demesne/rootfs/layers"
+	"demesne/internal/fsutil"
 )
 
 // Tree returns the path of the directory with the sandbox's own files.
@@ -93,7 +93,7 @@ func (b *Dir) removeAs(name string) error {
 		return err
 	}
 	defer at.Close()
-	if _, err := layers.RemoveAll(at, name); err != nil {
+	if _, err := fsutil.RemoveAll(int(at.Fd()), name); err != nil {
 		return fmt.Errorf("remove sandbox %q: %w", b.id, err)
 	}
 	return nil

@@ -29,8 +29,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/flock"
 	"demesne/runner"
 )
 
@@ -151,7 +150,7 @@ func (d *Store) Take(id string) (*Dir, Record, error) {
 
 // lock locks a directory and verifies that the name still refers to it.
 func (d *Store) lock(name string) (*Dir, error) {
-	f, err := d.open(name, unix.LOCK_EX)
+	f, err := d.open(name, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -163,35 +162,12 @@ func (d *Store) lock(name string) (*Dir, error) {
 	return &Dir{d: d, id: name, lock: f, root: root}, nil
 }
 
-func (d *Store) open(name string, how int) (*os.File, error) {
-	f, err := d.root.Open(name)
-	if err != nil {
-		return nil, err
+func (d *Store) open(name string, how flock.Mode) (*os.File, error) {
+	f, err := flock.TryDir(d.root, name, how)
+	if errors.Is(err, flock.ErrLocked) {
+		return nil, ErrBusy
 	}
-	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrBusy
-	}
-	if err == nil {
-		err = d.leads(name, f)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func (d *Store) leads(name string, f *os.File) error {
-	a, err := d.root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	b, err := f.Stat()
-	if err == nil && !os.SameFile(a, b) {
-		err = fs.ErrNotExist
-	}
-	return err
+	return f, err
 }
 
 // read returns a sandbox's record, in the state without processes.
@@ -232,7 +208,7 @@ func (d *Store) Others(ids map[string]bool) []Record {
 		if err != nil || d.expired(name) {
 			continue
 		}
-		f, err := d.open(name, unix.LOCK_SH)
+		f, err := d.open(name, flock.Shared)
 		switch {
 		case errors.Is(err, ErrBusy) && !r.Snapshot:
 			r.Info.State = runner.Running

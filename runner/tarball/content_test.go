@@ -100,8 +100,8 @@ func TestSparseHostile(t *testing.T) {
 		"more data":        {member("8192", 8192, 4096, 4096), errExtents},
 		"negative size":    {member("-1", 0), errExtents},
 		"no number":        {member("8k", 0), errExtents},
-		"exceeds bytes":    {member("1048576", 40960, 0, 40960), ErrTooLarge},
-		"exceeds all size": {member("9223372036854775807", 0), ErrTooLarge},
+		"exceeds bytes":    {member("1048576", 40960, 0, 40960), errTooLarge},
+		"exceeds all size": {member("9223372036854775807", 0), errTooLarge},
 	} {
 		root, dir := rooted(t)
 		_, err := Unpack(bytes.NewReader(c.stream), root, Options{Limits: Limits{Bytes: 32 << 10}})

@@ -7,9 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // file writes a nameless file (O_TMPFILE) and then links it to its name, so a killed process leaves nothing behind.
@@ -60,7 +61,7 @@ func (u *unpacker) link(f *os.File, name string) error {
 		return err
 	}
 	defer dir.Close()
-	from := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	from := fsutil.FDPath(int(f.Fd()))
 	err = unix.Linkat(unix.AT_FDCWD, from, int(dir.Fd()), path.Base(name), unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
 		return &fs.PathError{Op: "linkat", Path: name, Err: err}

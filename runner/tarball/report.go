@@ -19,11 +19,11 @@ const maxSizes = 1 << 44
 
 // Errors of a copy, besides those of the file system.
 var (
-	ErrTooLarge = errors.New("too large")
-	ErrBadName  = errors.New("name leads out of the directory")
+	errTooLarge = errors.New("too large")
+	errBadName  = errors.New("name leads out of the directory")
 )
 
-// A LimitError is an [ErrTooLarge] that names the limit.
+// A LimitError is an errTooLarge that names the limit.
 type LimitError struct {
 	Limit int64
 	Of    string // the limited quantity, one of the constants below
@@ -37,7 +37,7 @@ const (
 )
 
 func (e *LimitError) Error() string { return fmt.Sprintf("too large: more than %d %s", e.Limit, e.Of) }
-func (e *LimitError) Unwrap() error { return ErrTooLarge }
+func (e *LimitError) Unwrap() error { return errTooLarge }
 
 // budget holds the remainder of [Limits] during a copy.
 type budget struct {

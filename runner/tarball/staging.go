@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 )
 
 // A Part is a staging directory. Its complete content is moved by renames to its place in the parent directory, so a
@@ -33,8 +35,8 @@ func NewPart(parent *os.Root) (*Part, error) {
 		if err := parent.Mkdir(name, 0o700); err != nil {
 			return nil, err
 		}
-		lock, err := lockPart(parent, name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) { // another process swept it away before it was locked
+		lock, err := flock.TryDir(parent, name, flock.Exclusive)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, flock.ErrLocked) { // another process swept it away before it was locked
 			continue
 		}
 		if err != nil {
@@ -49,30 +51,6 @@ func NewPart(parent *os.Root) (*Part, error) {
 	}
 }
 
-// lockPart locks a directory and verifies that the name still refers to it.
-func lockPart(parent *os.Root, name string) (*os.File, error) {
-	f, err := parent.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	var now, then fs.FileInfo
-	if err == nil {
-		now, err = parent.Lstat(name)
-	}
-	if err == nil {
-		then, err = f.Stat()
-	}
-	if err == nil && !os.SameFile(now, then) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 // sweepParts removes the Parts of dead makers.
 func sweepParts(parent *os.Root) error {
 	names, err := namesIn(parent)
@@ -83,7 +61,7 @@ func sweepParts(parent *os.Root) error {
 		if !strings.HasPrefix(name, partPrefix) {
 			continue
 		}
-		if lock, err := lockPart(parent, name); err == nil {
+		if lock, err := flock.TryDir(parent, name, flock.Exclusive); err == nil {
 			parent.RemoveAll(name) // failing to remove it must not prevent a copy
 			lock.Close()
 		}

@@ -99,7 +99,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 func clean(name string) (string, error) {
 	c := path.Clean(name)
 	if name == "" || path.IsAbs(name) || c == ".." || strings.HasPrefix(c, "../") || strings.ContainsRune(name, 0) || strings.Count(c, "/") > maxDepth {
-		return "", ErrBadName
+		return "", errBadName
 	}
 	return c, nil
 }

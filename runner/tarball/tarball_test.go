@@ -77,12 +77,12 @@ func TestUnpackHostile(t *testing.T) {
 		entries []entry
 		want    error
 	}{
-		{"parent", false, []entry{{Name: "../x", Typeflag: tar.TypeReg}}, ErrBadName},
-		{"parent later", false, []entry{{Name: "a/../../x", Typeflag: tar.TypeReg}}, ErrBadName},
-		{"absolute", false, []entry{{Name: "/x", Typeflag: tar.TypeReg}}, ErrBadName},
-		{"deep", false, []entry{{Name: strings.Repeat("a/", 300) + "x", Typeflag: tar.TypeReg}}, ErrBadName},
-		{"many", false, []entry{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}, {Name: "5"}}, ErrTooLarge},
-		{"large", false, []entry{{Name: "x", Size: 2000, Typeflag: tar.TypeReg}}, ErrTooLarge},
+		{"parent", false, []entry{{Name: "../x", Typeflag: tar.TypeReg}}, errBadName},
+		{"parent later", false, []entry{{Name: "a/../../x", Typeflag: tar.TypeReg}}, errBadName},
+		{"absolute", false, []entry{{Name: "/x", Typeflag: tar.TypeReg}}, errBadName},
+		{"deep", false, []entry{{Name: strings.Repeat("a/", 300) + "x", Typeflag: tar.TypeReg}}, errBadName},
+		{"many", false, []entry{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}, {Name: "5"}}, errTooLarge},
+		{"large", false, []entry{{Name: "x", Size: 2000, Typeflag: tar.TypeReg}}, errTooLarge},
 		{"file for a directory", false, []entry{{Name: "x", Typeflag: tar.TypeReg}, {Name: "x/y", Typeflag: tar.TypeReg}}, syscall.EEXIST},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // Become is the Go half of process C in the second diagram: it replaces itself with the program whose arguments are
@@ -42,5 +44,5 @@ func become(ctl, program int, argv []string) (failed Step, err error) {
 	if _, err := unix.Write(ctl, []byte{'d'}); err != nil {
 		return StepExecute, err
 	}
-	return StepExecute, syscall.Exec("/proc/self/fd/"+strconv.Itoa(program), argv, os.Environ())
+	return StepExecute, syscall.Exec(fsutil.FDPath(program), argv, os.Environ())
 }

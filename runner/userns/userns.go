@@ -18,7 +18,7 @@
 // starts. It holds the runner's lock until it has removed what the kernel does not remove by itself.
 //
 // After 'c', A removes the paths in [EnvClean]. EOF without 'c' means that the runner was killed. A then executes the
-// program again with the argument "reap" (see package reap). That process runs in Go and receives B's user namespace
+// program again with the argument "reap" (see reap.go in cmd/demesne-runner). That process runs in Go and receives B's user namespace
 // and a clock that says whether the machine's clock was set. After 't', A executes the program in a child with the
 // argument "tidy" and keeps waiting.
 //
@@ -72,7 +72,7 @@ const (
 // Step identifies the operation that failed. Its number is the second byte of an 'e' message.
 type Step byte
 
-// The steps, with the same numbers as in constructor/userns.c.
+// The steps, with the same numbers as in cmd/demesne-runner/userns.c.
 const (
 	stepUser Step = iota + 1
 	stepMounts

@@ -45,19 +45,19 @@ func inJSON(key string) func(text, entry string) (string, error) {
 		changed := ""
 		switch at, there := top.values[key]; {
 		case !there:
-			changed = top.insert(text, key, "{\n    "+quoted(Server)+": "+entry+"\n  }", "  ")
+			changed = top.insert(text, key, "{\n    "+quoted(server)+": "+entry+"\n  }", "  ")
 		default:
 			servers, err := membersAt(text, at.from)
 			if err != nil {
 				return "", fmt.Errorf("%q: %w", key, err)
 			}
-			if old, there := servers.values[Server]; there {
+			if old, there := servers.values[server]; there {
 				if sameJSON(text[old.from:old.to], entry) {
 					return text, nil
 				}
 				changed = text[:old.from] + entry + text[old.to:]
 			} else {
-				changed = servers.insert(text, Server, entry, "    ")
+				changed = servers.insert(text, server, entry, "    ")
 			}
 		}
 		return changed, onlyAdded(text, changed, key, entry)
@@ -142,7 +142,7 @@ func onlyAdded(a, b, key, entry string) error {
 	if err := json.Unmarshal([]byte(entry), &want); err != nil {
 		return err
 	}
-	servers[Server] = want
+	servers[server] = want
 	if !reflect.DeepEqual(before, after) {
 		return errNotJSON
 	}

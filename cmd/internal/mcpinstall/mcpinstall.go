@@ -19,13 +19,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"demesne/internal/fsutil"
 )
 
-// ErrUnknown means that no client has the given name.
-var ErrUnknown = errors.New("unknown")
+// errUnknown means that no client has the given name.
+var errUnknown = errors.New("unknown")
 
-// Server is the name of demesne's entry.
-const Server = "demesne"
+// server is the name of demesne's entry.
+const server = "demesne"
 
 // suffix is the suffix of the backup file.
 const suffix = ".before-demesne"
@@ -96,7 +98,7 @@ func Find(name string) (Client, error) {
 			return c, nil
 		}
 	}
-	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, ErrUnknown, strings.Join(Names(), ", "))
+	return Client{}, fmt.Errorf("client %q: %w (known: %s)", name, errUnknown, strings.Join(Names(), ", "))
 }
 
 // Text returns the content of a file that holds nothing but the entry.
@@ -183,17 +185,7 @@ func (c Client) changed(p Place, old, program string) (string, error) {
 
 // replace writes the whole content of path atomically, or leaves the file unchanged.
 func replace(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("write configuration: %w", err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if err := fsutil.WriteFile(path, content, mode); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestAddTOML(t *testing.T) {
 				Args    []string
 			} `toml:"mcp_servers"`
 		}
-		if _, err := toml.Decode(got, &file); err != nil || file.Servers[Server].Command != program || len(file.Servers[Server].Args) != 1 {
+		if _, err := toml.Decode(got, &file); err != nil || file.Servers[server].Command != program || len(file.Servers[server].Args) != 1 {
 			t.Errorf("%q: %v\n%s", before, err, got)
 		}
 		if again, err := k.add(got, k.entry(program)); err != nil || again != got {
@@ -199,7 +199,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, k.path(set), err)
 		}
 	}
-	if _, err := Find("emacs"); !errors.Is(err, ErrUnknown) {
+	if _, err := Find("emacs"); !errors.Is(err, errUnknown) {
 		t.Errorf("emacs: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ var errTable = errors.New("has mcp_servers as an inline table, or an entry of th
 
 // codexTOML returns codex's entry. It raises the timeout of calls, whose default is some minutes.
 func codexTOML(program string) string {
-	return "[mcp_servers." + Server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
+	return "[mcp_servers." + server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
 }
 
 // checkTOML checks the syntax of text with demesne-proxy.
@@ -67,7 +67,7 @@ func taken(text string) bool {
 		if servers {
 			line = strings.TrimPrefix(rest, ".")
 		}
-		after, ours := strings.CutPrefix(line, Server)
+		after, ours := strings.CutPrefix(line, server)
 		if ours && after != "" && strings.ContainsAny(after[:1], ".=]") {
 			return true
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
 )
 
@@ -64,7 +65,7 @@ func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.L
 		return did, fmt.Errorf("source %q: %w", src, err)
 	}
 	defer dir.Close()
-	return b.CopyIn(ctx, fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(src)), dst, l)
+	return b.CopyIn(ctx, fsutil.FDPath(int(dir.Fd()))+"/"+filepath.Base(src), dst, l)
 }
 
 // openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).

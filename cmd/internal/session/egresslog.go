@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 )
 
 // logDir is the directory of egress logs. It lies beside the output directories, so that no sandbox can reach
@@ -69,7 +71,7 @@ func removeLog(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Try(f, flock.Exclusive); err != nil {
 		return err
 	}
 	return os.Remove(path)

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/internal/safewalk"
+	"demesne/internal/fsutil"
 )
 
 // Bounds of a manifest's coverage; Uncovered counts the rest.
@@ -97,13 +97,13 @@ func makeManifest(root *os.Root) (*Manifest, error) {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}
 	m := &manifestMaker{Manifest: Manifest{Version: 1, Files: []manifestFile{}}}
-	missed := safewalk.Walk(root, visitMax, m.entry)
+	missed := fsutil.Walk(root, visitMax, m.entry)
 	m.Uncovered += missed
 	slices.SortFunc(m.Files, func(a, b manifestFile) int { return strings.Compare(a.Path, b.Path) })
 	return &m.Manifest, nil
 }
 
-func (m *manifestMaker) entry(e safewalk.Entry) (more bool) {
+func (m *manifestMaker) entry(e fsutil.WalkEntry) (more bool) {
 	err := fs.ErrInvalid
 	switch {
 	case e.IsDir():
@@ -123,7 +123,7 @@ func (m *manifestMaker) entry(e safewalk.Entry) (more bool) {
 // errMuch means that a file is larger than the remaining bound.
 var errMuch = errors.New("too large")
 
-func sumFile(e safewalk.Entry, most int64) (manifestFile, error) {
+func sumFile(e fsutil.WalkEntry, most int64) (manifestFile, error) {
 	f, err := e.Open()
 	if err != nil {
 		return manifestFile{}, err

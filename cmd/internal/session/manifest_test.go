@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/internal/safewalk"
+	"demesne/internal/fsutil"
 )
 
 // directory creates a directory with a few files, and opens it.
@@ -74,7 +74,7 @@ func TestMakeBounded(t *testing.T) {
 // TestMakeDeep checks that a very deep tree is covered down to a bounded depth.
 func TestMakeDeep(t *testing.T) {
 	dir, root := directory(t)
-	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*safewalk.Depth), 0o755); err != nil {
+	if err := os.MkdirAll(dir+strings.Repeat("/d", 2*fsutil.WalkDepth), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if m := made(t, root); len(m.Files) != 3 || m.Uncovered != 1 {

@@ -13,6 +13,9 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // ownerOnly is the mode of directories made for outputs. If other users could reach /out, a sandbox on an image could
@@ -116,7 +119,7 @@ func isOurs(name string) bool {
 // hold opens the directory and marks it as in use. On a file system without locks only the sandbox itself does so.
 func (o *outDir) hold() (err error) {
 	if o.dir, err = os.OpenFile(o.path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
-		unix.Flock(int(o.dir.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		flock.Try(o.dir, flock.Shared)
 	}
 	return reason(err)
 }
@@ -266,7 +269,7 @@ func aside(dir int, name string) error {
 
 // linkOrCopy links f into dir as name. If the file systems do not allow that, it copies f.
 func linkOrCopy(f *os.File, dir int, name string) error {
-	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), dir, name, unix.AT_SYMLINK_FOLLOW)
+	err := unix.Linkat(unix.AT_FDCWD, fsutil.FDPath(int(f.Fd())), dir, name, unix.AT_SYMLINK_FOLLOW)
 	if err == nil || err == unix.EEXIST {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/rootfs/layers"
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -209,8 +210,8 @@ func removeOne(root *os.File, name string) (freed int64, err error) {
 		return 0, err
 	}
 	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock.Try(dir, flock.Exclusive); err != nil {
 		return 0, err
 	}
-	return layers.RemoveAll(root, name)
+	return fsutil.RemoveAll(int(root.Fd()), name)
 }

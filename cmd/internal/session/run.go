@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"demesne/images/oci"
-	"demesne/internal/ticketlock"
+	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -222,14 +222,14 @@ func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Cal
 	return s.start(ctx, in(box), r, cb)
 }
 
-func (s *Service) join(id string) (*ticketlock.Turn, error) {
+func (s *Service) join(id string) (*flock.Turn, error) {
 	dir, err := s.opts.Queues, error(nil)
 	if dir == "" {
-		if dir, err = ticketlock.DefaultDir(); err != nil {
+		if dir, err = flock.QueueDir(); err != nil {
 			return nil, err
 		}
 	}
-	return ticketlock.Join(dir, id, rand.Text())
+	return flock.JoinQueue(dir, id, rand.Text())
 }
 
 // start runs a command that begin starts in a persistent sandbox.

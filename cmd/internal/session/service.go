@@ -42,7 +42,7 @@ import (
 // Options configures a Service. The zero value is that of the command line.
 type Options struct {
 	OutputRoot string                                                // empty: client.OutputRoot
-	Queues     string                                                // directory for RunOptions.Queue; empty: ticketlock.DefaultDir
+	Queues     string                                                // directory for RunOptions.Queue; empty: flock.QueueDir
 	Getenv     func(string) string                                   // nil: os.Getenv
 	Connect    func(context.Context, client.Options) (Engine, error) // nil: client.Connect
 	Images     func() (*images.Client, error)                        // nil: [OpenImages]

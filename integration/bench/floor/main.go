@@ -1,3 +1,5 @@
+//go:build !cgo
+
 // Command floor starts a command in a container with the least code that libcontainer allows. Only
 // the bench uses it: as a peer, which it builds.
 //
@@ -12,7 +14,8 @@
 // nothing else.
 //
 // It is two programs because libcontainer needs cgo, and starts its own program a second time. Only
-// the second program pays for that start.
+// the second program pays for that start. One directory has both: built without cgo it is the first
+// program, with cgo the second (container.go).
 package main
 
 import (

@@ -11,4 +11,6 @@
 // command. An empty fix means that no command helps: it takes a newer kernel or another machine.
 //
 // The package is small, so that demesne can use it when no runner could start.
+//
+// It is apart from package doctor because demesne links it (package client), and must not link netns.
 package diagnose

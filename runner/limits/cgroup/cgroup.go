@@ -9,6 +9,8 @@
 // package imports nothing of demesne, so the program that starts a runner stays small.
 //
 // The package does not choose limits (package limits does) and does not change groups that it did not make.
+//
+// It is apart from package limits because demesne links it (package client), and must not link what talks to systemd.
 package cgroup
 
 import (
@@ -109,11 +111,11 @@ func (d *Dir) Key(file, key string) int64 {
 	if err != nil {
 		return 0
 	}
-	return Keyed(text, key)
+	return keyed(text, key)
 }
 
-// Keyed works as [Dir.Key], on text already read.
-func Keyed(text, key string) int64 {
+// keyed works as [Dir.Key], on text already read.
+func keyed(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
 			n, _ := strconv.ParseInt(v, 10, 64)

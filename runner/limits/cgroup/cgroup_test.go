@@ -22,7 +22,7 @@ const hybrid = `9:name=systemd:/
 `
 
 func TestParseMemberships(t *testing.T) {
-	ms := ParseMemberships(hybrid + "rubbish\n")
+	ms := parseMemberships(hybrid + "rubbish\n")
 	if len(ms) != 5 {
 		t.Fatalf("%+v", ms)
 	}
@@ -47,7 +47,7 @@ const mountinfo = `23 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
 `
 
 func TestPathOf(t *testing.T) {
-	mounts := ParseMounts(mountinfo)
+	mounts := parseMounts(mountinfo)
 	if len(mounts) != 4 {
 		t.Fatalf("%+v", mounts)
 	}
@@ -64,7 +64,7 @@ func TestPathOf(t *testing.T) {
 		{Membership{V2: true, Path: "/../x"}, ""},
 		{Membership{Controllers: []string{"blkio"}, Path: "/"}, ""},
 	} {
-		got, err := PathOf(c.m, mounts)
+		got, err := pathOf(c.m, mounts)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q, %v", c.m, got, err)
 		}
@@ -104,7 +104,7 @@ func TestParents(t *testing.T) {
 func TestKeyed(t *testing.T) {
 	const events = "low 0\noom 2\noom_kill 1\noom_group_kill 0\n"
 	for key, want := range map[string]int64{"oom": 2, "oom_kill": 1, "max": 0} {
-		if got := Keyed(events, key); got != want {
+		if got := keyed(events, key); got != want {
 			t.Errorf("%s: %d", key, got)
 		}
 	}

@@ -80,7 +80,7 @@ func parents(self []Membership, mounts []Mount) []parent {
 		if m.V2 || !overlap(m.Controllers, Controllers) {
 			continue
 		}
-		if path, err := PathOf(m, mounts); err == nil {
+		if path, err := pathOf(m, mounts); err == nil {
 			out = append(out, parent{path: path})
 		}
 		for _, c := range Controllers {

@@ -22,8 +22,8 @@ type Membership struct {
 // Has reports whether the hierarchy carries the version 1 controller.
 func (m Membership) Has(controller string) bool { return slices.Contains(m.Controllers, controller) }
 
-// ParseMemberships parses /proc/PID/cgroup.
-func ParseMemberships(text string) []Membership {
+// parseMemberships parses /proc/PID/cgroup.
+func parseMemberships(text string) []Membership {
 	var out []Membership
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -47,7 +47,7 @@ func Self() ([]Membership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read own cgroups: %w", err)
 	}
-	return ParseMemberships(string(b)), nil
+	return parseMemberships(string(b)), nil
 }
 
 // Find returns the membership in the hierarchy of a version 1 controller, or of version 2 for "".
@@ -68,8 +68,8 @@ type Mount struct {
 	V2          bool
 }
 
-// ParseMounts returns the cgroup mounts in mountinfo, the latest first.
-func ParseMounts(text string) []Mount {
+// parseMounts returns the cgroup mounts in mountinfo, the latest first.
+func parseMounts(text string) []Mount {
 	var out []Mount
 	for line := range strings.Lines(text) {
 		left, right, ok := strings.Cut(line, " - ")
@@ -101,15 +101,15 @@ func Mounts() ([]Mount, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)
 	}
-	return ParseMounts(string(b)), nil
+	return parseMounts(string(b)), nil
 }
 
 // errNowhere means that no mount shows the group.
 var errNowhere = errors.New("not mounted at a visible path")
 
-// PathOf returns the directory of the group m among mounts. It fails when the mount's root lies above the
+// pathOf returns the directory of the group m among mounts. It fails when the mount's root lies above the
 // reader's cgroup namespace ("/../.."), because the names in between are hidden.
-func PathOf(m Membership, mounts []Mount) (string, error) {
+func pathOf(m Membership, mounts []Mount) (string, error) {
 	for _, mt := range mounts {
 		if mt.V2 != m.V2 || !m.V2 && !overlap(mt.Controllers, m.Controllers) {
 			continue
@@ -145,7 +145,7 @@ func Own(m Membership) (*Dir, error) {
 	if merr != nil {
 		return nil, errors.Join(err, merr)
 	}
-	path, perr := PathOf(m, mounts)
+	path, perr := pathOf(m, mounts)
 	if perr != nil {
 		return nil, errors.Join(err, perr)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner/ipc"
 )
 
@@ -69,7 +70,7 @@ func (p *process) execute(program, null, socket *os.File) error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{"demesne-proxy"}, &syscall.ProcAttr{
+		pid, err := syscall.ForkExec(fsutil.FDPath(int(program.Fd())), []string{"demesne-proxy"}, &syscall.ProcAttr{
 			Dir: "/", Env: environ(), Files: []uintptr{null.Fd(), null.Fd(), 2, socket.Fd()},
 			Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})

@@ -22,7 +22,7 @@
 // memory in the first plan preserves a sandbox's placeholders and certificate authority. The notes preserve its
 // denials and used budgets.
 //
-// Package proxyserver is the proxy's side.
+// Program demesne-proxy is the proxy's side.
 package proxyclient
 
 import (

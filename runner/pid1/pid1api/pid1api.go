@@ -12,6 +12,8 @@
 //
 // It contains only types and constants. Package ipc carries the messages, package pid1 implements PID 1, and
 // package engine decides the requests for each sandbox.
+//
+// It is apart from package pid1 because the runner speaks this protocol too, and must not link PID 1.
 package pid1api
 
 import (

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"demesne/proxy"
+	"demesne/proxy/audit"
+	"demesne/proxy/policy"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/network/proxyclient"
+)
+
+// server serves one runner.
+type server struct {
+	peer    *ipc.Peer
+	doorman *doorman
+
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+// box is the egress of one sandbox.
+type box struct {
+	proxy *proxy.Proxy
+	log   *os.File
+
+	mu     sync.Mutex
+	serves bool
+	closed bool
+	waits  []int32 // numbers of sockets with the doorman
+}
+
+// serveRunner serves the runner at the other end of socket, and returns when the runner ends.
+func serveRunner(socket *os.File) error {
+	d, err := newDoorman()
+	if err != nil {
+		return err
+	}
+	s := &server{doorman: d, boxes: map[string]*box{}}
+	s.peer = ipc.NewPeer(ipc.NewConn(socket), s.handle)
+	return s.peer.Serve()
+}
+
+// handle answers most calls in order of arrival. A close call waits for open connections, so it runs on its own
+// goroutine.
+func (s *server) handle(m *ipc.Message) {
+	if m.Op == proxyclient.OpClose {
+		go s.answer(m)
+		return
+	}
+	s.answer(m)
+}
+
+func (s *server) answer(m *ipc.Message) {
+	defer m.Close()
+	reply, err := s.dispatch(m)
+	if err != nil {
+		s.peer.Fail(m, err)
+		return
+	}
+	s.peer.Reply(m, reply, nil)
+}
+
+func (s *server) dispatch(m *ipc.Message) (any, error) {
+	switch m.Op {
+	case proxyclient.OpServe:
+		return with(m, func(b proxyclient.Serve) (any, error) { return s.open(b, m.File(proxyclient.FileLog)) })
+	case proxyclient.OpListen:
+		return with(m, func(b proxyclient.Listen) (any, error) { return nil, s.listen(b, m) })
+	case proxyclient.OpPlan:
+		return with(m, func(b runner.Egress) (any, error) { return planOf(b) })
+	case proxyclient.OpChange:
+		return with(m, func(b proxyclient.Change) (any, error) { return nil, s.change(b) })
+	case proxyclient.OpBlocked:
+		return with(m, func(b proxyclient.Target) (any, error) { return s.blocked(b.Sandbox) })
+	case proxyclient.OpClose:
+		return with(m, func(b proxyclient.Target) (any, error) { return s.close(b.Sandbox), nil })
+	}
+	return nil, ipc.Errorf(ipc.CodeInvalid, "serve call: unknown operation %q", m.Op)
+}
+
+func with[T any](m *ipc.Message, do func(T) (any, error)) (any, error) {
+	var body T
+	if err := m.Decode(&body); err != nil {
+		return nil, err
+	}
+	return do(body)
+}
+
+// open makes the proxy of a sandbox. log may be nil.
+func (s *server) open(b proxyclient.Serve, log *os.File) (*proxyclient.Plan, error) {
+	box, plan, err := s.newBox(b, log)
+	if err != nil {
+		if log != nil {
+			log.Close()
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boxes[b.Sandbox] = box
+	return plan, nil
+}
+
+func (s *server) newBox(b proxyclient.Serve, log *os.File) (*box, *proxyclient.Plan, error) {
+	past, err := recall(b.Memory)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := understand(b.Egress)
+	if err != nil {
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
+	}
+	e.hold(past)
+	c := proxy.Config{
+		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets,
+		CA: past.CA, Generation: past.Generation, Limits: proxy.Limits{Connections: connections(descriptors())},
+	}
+	s.note(&c, b)
+	if log != nil {
+		c.Log = log
+	}
+	if b.Egress.Ask > 0 {
+		c.Approve = s.asker(b.Sandbox)
+	}
+	p, err := proxy.New(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan := e.plan()
+	plan.CA = p.CA()
+	plan.Memory = e.remember(p.Authority(), past.Generation+1)
+	return &box{proxy: p, log: log}, plan, nil
+}
+
+// note makes the proxy send the runner the state that must survive this process.
+func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
+	for _, x := range b.Spent {
+		c.Spent = append(c.Spent, audit.Spent(x))
+	}
+	c.Spend = func(x audit.Spent) {
+		spent := proxyclient.Spent(x)
+		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Spent: &spent}) // fails only if the runner has ended
+	}
+	c.Denied = func(x audit.Blocked) {
+		denied := runner.Blocked(x)
+		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Denied: &denied})
+	}
+}
+
+// asker returns an Approver that makes the runner ask about a name. It returns when the policy is up to date.
+func (s *server) asker(sandbox string) proxy.Approver {
+	return func(ctx context.Context, name policy.Name, port uint16) {
+		q := proxyclient.Question{Sandbox: sandbox, Name: name.String(), Port: port}
+		s.peer.Call(ctx, proxyclient.OpAsk, q, nil, nil) // on an error nothing was answered
+	}
+}
+
+func (s *server) find(sandbox string) (*box, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.boxes[sandbox]; b != nil {
+		return b, nil
+	}
+	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
+}
+
+// listen starts serving the sockets of m.
+func (s *server) listen(l proxyclient.Listen, m *ipc.Message) error {
+	b, err := s.find(l.Sandbox)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.serves {
+		if err := s.listenOnce(b, l, m); err != nil {
+			return fmt.Errorf("listen for sandbox %q: %w", l.Sandbox, err)
+		}
+	}
+	for i := 0; ; i++ {
+		f := m.File(fmt.Sprintf("%s%d", proxyclient.FileNamed, i))
+		if f == nil {
+			return nil
+		}
+		if err := s.wait(b, f, b.tcp(b.proxy.ServeNamed)); err != nil {
+			return fmt.Errorf("listen for sandbox %q: %w", l.Sandbox, err)
+		}
+	}
+}
+
+// listenOnce serves the sockets of which a sandbox has one each.
+func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error {
+	if l.NoIPv6 {
+		b.proxy.V6 = netip.Prefix{}
+	}
+	b.serves = true
+	err := errors.Join(
+		s.wait(b, m.File(proxyclient.FileProxy), b.tcp(b.proxy.ServeProxy)),
+		s.wait(b, m.File(proxyclient.FileDNS), b.udp(b.proxy.ServeDNS)),
+		s.wait(b, m.File(proxyclient.FileDNSTCP), b.tcp(b.proxy.ServeDNSTCP)),
+	)
+	if golang := m.File(proxyclient.FileGo); golang != nil {
+		err = errors.Join(err, s.wait(b, golang, b.tcp(b.proxy.ServeGo)))
+	}
+	return err
+}
+
+// wait serves f from its first connection on. b is locked.
+func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	number, err := s.doorman.wait(f, serve)
+	if err == nil {
+		b.waits = append(b.waits, number)
+	}
+	return err
+}
+
+// tcp returns a function that serves a listening socket.
+func (b *box) tcp(serve func(net.Listener) error) func(*os.File) {
+	return func(f *os.File) { served(b, f, net.FileListener, serve) }
+}
+
+func (b *box) udp(serve func(net.PacketConn) error) func(*os.File) {
+	return func(f *os.File) { served(b, f, net.FilePacketConn, serve) }
+}
+
+// served converts f for serve. If the process is out of descriptors, it retries until some are free.
+func served[T any](b *box, f *os.File, open func(*os.File) (T, error), serve func(T) error) {
+	defer f.Close()
+	for !b.over() {
+		if l, err := open(f); err == nil {
+			f.Close()
+			serve(l)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (b *box) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+func (s *server) change(c proxyclient.Change) error {
+	b, err := s.find(c.Sandbox)
+	if err != nil {
+		return err
+	}
+	p, _, err := policyOf(c.Egress)
+	if err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "%w", err)
+	}
+	b.proxy.SetPolicy(p)
+	return nil
+}
+
+func (s *server) blocked(sandbox string) ([]runner.Blocked, error) {
+	b, err := s.find(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return b.blocked(), nil
+}
+
+func (b *box) blocked() (all []runner.Blocked) {
+	for _, x := range b.proxy.Blocked() {
+		all = append(all, runner.Blocked(x))
+	}
+	return all
+}
+
+// close closes a sandbox's connections and returns what was blocked until then. It returns nil for an unknown
+// sandbox.
+func (s *server) close(sandbox string) []runner.Blocked {
+	s.mu.Lock()
+	b := s.boxes[sandbox]
+	delete(s.boxes, sandbox)
+	s.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	waits := b.waits
+	b.closed, b.waits = true, nil
+	b.mu.Unlock()
+	for _, number := range waits {
+		s.doorman.leave(number)
+	}
+	b.proxy.Close()
+	if b.log != nil {
+		b.log.Close()
+	}
+	return b.blocked()
+}

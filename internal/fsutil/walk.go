@@ -1,0 +1,127 @@
+package fsutil
+
+import (
+	"cmp"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// WalkDepth is the maximum number of levels that Walk visits; each takes a descriptor.
+const WalkDepth = 100
+
+// WalkEntry is a name in the directory or below it.
+type WalkEntry struct {
+	fs.DirEntry
+	Path string // relative to the top
+
+	in *os.Root
+}
+
+// Open opens a file for reading. An os.Root follows a link whose target lies below it, even with O_NOFOLLOW. So
+// Open compares the opened file with the entry of that name.
+func (e WalkEntry) Open() (*os.File, error) {
+	has, err := e.Info()
+	if err != nil {
+		return nil, err
+	}
+	f, err := e.in.OpenFile(e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: e.Path, Err: cmp.Or(err, error(syscall.ELOOP))}
+	}
+	return f, nil
+}
+
+// Info looks the entry up by descriptor, while that of a DirEntry uses a path.
+func (e WalkEntry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
+
+// Walk visits up to most entries below root, until visit returns false. It visits the entries of a directory in
+// order of name, and each directory before its contents. It returns the number of directories that it did not read,
+// or read only in part.
+//
+// The directory's content is untrusted, for example an output directory: millions of names, endless levels, links,
+// fifos.
+//
+//	missed := fsutil.Walk(root, 2000, func(e fsutil.WalkEntry) bool {
+//		f, err := e.Open()     // for a regular file; follows no link, never blocks
+//		…
+//		return true            // go on
+//	})
+//
+// Each directory is opened from its parent, so a deep tree costs no more than a wide one. It is read no further
+// than the walk goes. Walk changes nothing. A sandbox may write meanwhile: the walk stays below root (os.Root) even
+// if files and directories are moved.
+func Walk(root *os.Root, most int, visit func(WalkEntry) (more bool)) (missed int) {
+	w := &walk{most: most, visit: visit}
+	w.dir(root, "", 0)
+	return w.missed
+}
+
+type walk struct {
+	visit        func(WalkEntry) bool
+	most, missed int
+	enough       bool
+}
+
+func (w *walk) dir(at *os.Root, name string, depth int) {
+	entries, whole := read(at, w.most)
+	if !whole {
+		w.missed++
+	}
+	for _, e := range entries {
+		if w.enough {
+			return
+		}
+		if w.most == 0 {
+			w.missed++
+			return
+		}
+		w.most--
+		full := path.Join(name, e.Name())
+		w.enough = !w.visit(WalkEntry{e, full, at})
+		if e.IsDir() && !w.enough {
+			w.down(at, e.Name(), full, depth+1)
+		}
+	}
+}
+
+func (w *walk) down(at *os.Root, name, full string, depth int) {
+	if depth > WalkDepth {
+		w.missed++
+		return
+	}
+	below, err := at.OpenRoot(name)
+	if err != nil {
+		w.missed++
+		return
+	}
+	defer below.Close()
+	has, err := at.Lstat(name)
+	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // the name leads to another file now
+		w.missed++
+		return
+	}
+	w.dir(below, full, depth)
+}
+
+// read reads up to most entries of a directory, and reports whether that is all of them.
+func read(at *os.Root, most int) (entries []fs.DirEntry, whole bool) {
+	f, err := at.Open(".")
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	entries, err = f.ReadDir(most + 1)
+	whole = err == io.EOF || err == nil && len(entries) <= most
+	entries = entries[:min(most, len(entries))]
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, whole
+}

@@ -1,0 +1,16 @@
+package upper
+
+import "testing"
+
+func TestHostExecutes(t *testing.T) {
+	for path, want := range map[string]string{
+		"/workspace/.git/hooks/pre-commit": "git", "workspace/x/.envrc": "direnv", "/root/.bashrc": "bash",
+		"/a/.vscode/tasks.json": "VS Code", "/a/package.json": "npm", "/usr/lib/python3/dist-packages/x.pth": "python",
+		"/a/tasks.json": "", "/a/hooks/pre-commit": "", "/a/.git/hooks": "", "/": "", "": "", "/a/package.json/b": "",
+		"/a/../.envrc": "direnv", "/\xff/.envrc": "direnv", "/a/[": "",
+	} {
+		if got := ExecutedBy(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+}
