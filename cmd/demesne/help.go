@@ -77,6 +77,12 @@ func environment() cli.Topic {
 	}
 }
 
+// helpOptions choose the form of all help at once.
+type helpOptions struct {
+	markdown bool
+	man      string
+}
+
 func cmdHelp(a *app, o *options, args []string) (int, error) {
 	switch {
 	case len(args) > 1:
@@ -124,12 +130,4 @@ func cmdCompletion(a *app, _ *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.print(text)
-}
-
-// print writes an answer to stdout.
-func (a *app) print(s string) (int, error) {
-	if _, err := a.stdout.WriteString(s); err != nil {
-		return 0, fmt.Errorf("write stdout: %w", err)
-	}
-	return 0, nil
 }

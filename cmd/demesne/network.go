@@ -155,12 +155,12 @@ func (n *network) egress() session.Egress {
 const blockedLines = 20
 
 // tellBlocked prints the connections of a command that were denied.
-func (a *app) tellBlocked(r *runner.Result) {
+func (c *console) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, termsafe.Line(r.EgressLog))
+			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, termsafe.Line(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(a.stderr, "blocked: %s\n", termsafe.Line(b.String()))
+		fmt.Fprintf(c.stderr, "blocked: %s\n", termsafe.Line(b.String()))
 	}
 }
