@@ -1,6 +1,10 @@
 package main
 
-import "demesne/cmd/internal/cli"
+import (
+	"slices"
+
+	"demesne/cmd/internal/cli"
+)
 
 // The flags of each command. A group is a heading in --help.
 
@@ -24,7 +28,7 @@ func sandboxFlags(o *options) cli.Flags {
 			Help: "writable directory for /workspace (default a temporary one)"},
 		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
-		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Complete: cli.Word, Words: levels, Set: o.setRequire,
+		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: o.setRequire,
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
 		{Group: groupSandbox, Long: "nesting", Set: cli.On(&o.nesting),
 			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
@@ -73,7 +77,7 @@ func resultFlags(o *options) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
+	return slices.Concat(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
 		keyFlag(o, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(o), queueFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
 }
 
@@ -91,16 +95,16 @@ func createFlags(o *options) cli.Flags {
 	user := *commandFlags(o).Long("user")
 	user.Group = groupSandbox
 	trace := *resultFlags(o).Long("trace")
-	return cli.Join(rootFlags(o), sandboxFlags(o), cli.Flags{user}, keyFlag(o, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), cli.Flags{trace})
+	return slices.Concat(rootFlags(o), sandboxFlags(o), cli.Flags{user}, keyFlag(o, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), cli.Flags{trace})
 }
 
 func shareFlag(o *options) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Complete: cli.Word, Words: shares, Set: o.setShare,
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Words: shares, Set: o.setShare,
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(o))
+	return slices.Concat(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(o))
 }
 
 func jsonFlag(o *options) cli.Flags {
@@ -108,7 +112,7 @@ func jsonFlag(o *options) cli.Flags {
 }
 
 func lsFlags(o *options) cli.Flags {
-	return cli.Join(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
+	return slices.Concat(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
 		Help: "print only the ids"}})
 }
 
