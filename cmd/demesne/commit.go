@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +36,7 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 }
 
 func commitFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{
+	return slices.Concat(cli.Flags{
 		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
 		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},

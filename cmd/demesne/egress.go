@@ -38,7 +38,7 @@ there. replay reports what a policy denies of it, and exits 1 if it denies anyth
 				{Says: "make a policy from a run that could reach everything", Line: "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
 				{Says: "test this policy with the log of a sandbox", Line: "demesne egress replay policy.toml build"},
 			},
-			Operand: cli.Word, Words: egressVerbs(),
+			Words: egressVerbs(),
 		},
 		flags: jsonFlag, run: cmdEgress,
 	}

@@ -1,6 +1,10 @@
 package main
 
-import "demesne/cmd/internal/cli"
+import (
+	"slices"
+
+	"demesne/cmd/internal/cli"
+)
 
 // The flags of each command. A group is a heading in --help.
 
@@ -24,7 +28,7 @@ func sandboxFlags(o *options) cli.Flags {
 			Help: "writable directory for /workspace (default a temporary one)"},
 		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
-		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Complete: cli.Word, Words: levels, Set: o.setRequire,
+		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: o.setRequire,
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
 		{Group: groupSandbox, Long: "nesting", Set: cli.On(&o.nesting),
 			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
@@ -73,7 +77,7 @@ func resultFlags(o *reportOptions) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
+	return slices.Concat(commandFlags(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
 		rootFlags(&o.rootOptions), sandboxFlags(o),
 		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
 		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
@@ -94,18 +98,18 @@ func createFlags(o *options) cli.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = groupSandbox
 	trace := *resultFlags(&o.reportOptions).Long("trace")
-	return cli.Join(rootFlags(&o.rootOptions), sandboxFlags(o), cli.Flags{user},
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), cli.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cli.Flags{trace})
 }
 
 func shareFlag(o *lifeOptions) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Complete: cli.Word, Words: shares, Set: o.setShare,
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Words: shares, Set: o.setShare,
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+	return slices.Concat(commandFlags(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
@@ -114,7 +118,7 @@ func jsonFlag(o *options) cli.Flags {
 }
 
 func lsFlags(o *options) cli.Flags {
-	return cli.Join(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
+	return slices.Concat(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
 		Help: "print only the ids"}})
 }
 

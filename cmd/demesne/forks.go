@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func snapshotFlags(o *options) cli.Flags {
 }
 
 func forkFlags(o *options) cli.Flags {
-	return cli.Join(snapshotFlags(o), cli.Flags{
+	return slices.Concat(snapshotFlags(o), cli.Flags{
 		*sandboxFlags(o).Long("out"),
 		*networkFlags(&o.network).Long("publish"),
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"demesne/cmd/internal/cli"
@@ -27,7 +28,7 @@ func rootFlags(o *rootOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
 			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Complete: cli.Word, Words: pullPolicies, Set: o.setPull,
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: o.setPull,
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
@@ -42,13 +43,13 @@ func quietFlag(o *reportOptions, what string) cli.Flags {
 }
 
 func pullFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
+	return slices.Concat(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
 		jsonFlag(o), quietFlag(&o.reportOptions, "print only the digests, and no progress"))
 }
 
 func imagesFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
+	return slices.Concat(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
 		jsonFlag(o), quietFlag(&o.reportOptions, "print only the names"))
 }
@@ -59,7 +60,7 @@ func rmiFlags(o *options) cli.Flags {
 }
 
 func importFlags(o *options) cli.Flags {
-	return cli.Join(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
+	return slices.Concat(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
 }
 
 func exportFlags(o *options) cli.Flags {
@@ -71,13 +72,13 @@ func fileFlag(o *archiveOptions, help string) cli.Flags {
 }
 
 func saveFlags(o *options) cli.Flags {
-	return cli.Join(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
-		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Complete: cli.Word, Words: formats, Set: o.setFormat,
+	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
+		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: o.setFormat,
 			Help: "oci or docker (default oci)"}})
 }
 
 func gcFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{
+	return slices.Concat(cli.Flags{
 		{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.all), Help: "remove every image that is not in use"},
 		{Group: cli.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cli.Duration(&o.olderThan),
 			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},

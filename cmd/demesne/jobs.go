@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ kept. With --follow it continues until the job ends. The job continues if logs i
 }
 
 func waitFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
+	return slices.Concat(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
 		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
 }
 

@@ -31,7 +31,7 @@ entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-
 				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
 				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
 			},
-			Operand: cli.Word, Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
+			Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
 			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,

@@ -37,7 +37,7 @@ type network struct {
 // networkFlags returns the network flags of run and create.
 func networkFlags(n *network) cli.Flags {
 	return cli.Flags{
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Complete: cli.Word, Words: egressModes, Set: n.setMode,
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: n.setMode,
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range; ports such as 443,8000-8010 or * (default 80,443)"},
