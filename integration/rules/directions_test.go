@@ -47,7 +47,7 @@ var homes = map[string][]string{
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/coreos/go-systemd":           {"runner"},
-	"github.com/godbus/dbus":                 {"runner"},
+	"github.com/godbus/dbus":                 {"runner/limits"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
 	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner

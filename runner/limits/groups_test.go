@@ -13,7 +13,6 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/limits/systemd"
 )
 
 func TestCgroup1(t *testing.T) {
@@ -82,7 +81,7 @@ func delegated(t *testing.T) bool {
 
 func TestCgroup2Scope(t *testing.T) {
 	requireUnified(t)
-	if !systemd.Available() || os.Geteuid() == 0 && os.Getenv(keyVar) == "" {
+	if !hasBus() || os.Geteuid() == 0 && os.Getenv(keyVar) == "" {
 		t.Skip("needs an ordinary user's systemd")
 	}
 	if os.Getenv(keyVar) == "" && delegated(t) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/limits/systemd"
 )
 
 const (
@@ -163,14 +162,14 @@ func usable(dir *cgroup.Dir, controller string) error {
 
 // scope asks the user's systemd for a group.
 func scope(key string, _ *discovery) ([]*hierarchy, error) {
-	if !systemd.Available() {
-		return nil, systemd.ErrNoBus
+	if !hasBus() {
+		return nil, errNoBus
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), busTimeout)
 	defer cancel()
 	// The name includes the process id, because an older runner's scope may still be ending.
 	name := fmt.Sprintf("demesne-%s-%d.scope", key, os.Getpid())
-	if err := systemd.Scope(ctx, name, os.Getpid()); err != nil {
+	if err := startScope(ctx, name, os.Getpid()); err != nil {
 		return nil, err
 	}
 	p, err := adopt()

@@ -12,7 +12,6 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/limits/cgroup"
-	"demesne/runner/limits/systemd"
 )
 
 // Host is the set of limit mechanisms available on this machine, found once by [Open].
@@ -160,14 +159,14 @@ type surroundings struct {
 }
 
 func lookAround() surroundings {
-	uid, err := systemd.HostUID()
+	uid, err := hostUID()
 	_, noBoot := os.Stat("/run/systemd/system")
 	var fs unix.Statfs_t
 	unified := unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 	return surroundings{
 		root:    err == nil && uid == 0,
 		systemd: noBoot == nil,
-		bus:     systemd.Available(),
+		bus:     hasBus(),
 		unified: unified,
 	}
 }

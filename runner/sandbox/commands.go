@@ -4,7 +4,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/pty"
+
 	"sync"
 	"time"
 )
@@ -22,12 +22,12 @@ type Execution struct {
 	s       *Sandbox
 	id      uint64
 	started time.Time
-	tty     *pty.Terminal[Caller] // nil: it has none
-	blocked []runner.Blocked      // denied before it started
-	primary bool                  // a one-shot sandbox ends with this command
-	asker   Caller                // gets the end of the command,
-	tag     uint64                // under this tag; 0: no notice
-	begun   bool                  // PID 1 has started it; guarded by the sandbox's mu
+	tty     *terminal[Caller] // nil: it has none
+	blocked []runner.Blocked  // denied before it started
+	primary bool              // a one-shot sandbox ends with this command
+	asker   Caller            // gets the end of the command,
+	tag     uint64            // under this tag; 0: no notice
+	begun   bool              // PID 1 has started it; guarded by the sandbox's mu
 
 	once   sync.Once
 	done   chan struct{} // closed when result is set

@@ -65,7 +65,7 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 		if err := x.openTTY(c, req, &g); err != nil {
 			return 0, nil, err
 		}
-		if reply["tty"], err = x.tty.Dup(); err != nil {
+		if reply["tty"], err = x.tty.dup(); err != nil {
 			return 0, nil, err
 		}
 	} else {
@@ -123,7 +123,7 @@ func (s *Sandbox) unregister(x *Execution) {
 	s.mu.Unlock()
 	s.env.Results.remove(x)
 	if x.tty != nil {
-		x.tty.Close()
+		x.tty.close()
 	}
 }
 

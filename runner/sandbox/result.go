@@ -56,7 +56,7 @@ func (x *Execution) finish(ex *pid1api.Exited) {
 		s.commands.last = r
 		s.mu.Unlock()
 		if x.tty != nil {
-			x.tty.Close()
+			x.tty.close()
 		}
 		s.env.Results.end(x)
 		close(x.done)

@@ -1,4 +1,4 @@
-package systemd
+package limits
 
 import (
 	"bufio"
@@ -28,7 +28,7 @@ type fakeManager struct {
 
 func (m *fakeManager) Subscribe() *dbus.Error { m.watched = true; return nil }
 
-func (m *fakeManager) StartTransientUnit(name, mode string, properties []property, _ []aux) (dbus.ObjectPath, *dbus.Error) {
+func (m *fakeManager) StartTransientUnit(name, mode string, properties []unitProperty, _ []auxUnit) (dbus.ObjectPath, *dbus.Error) {
 	if m.refused != nil {
 		return "", m.refused
 	}
@@ -37,14 +37,14 @@ func (m *fakeManager) StartTransientUnit(name, mode string, properties []propert
 		m.got[p.Name] = p.Value.Value()
 	}
 	if m.watched {
-		m.conn.Emit(object, manager+".JobRemoved", uint32(6), object+"/job/6", "other.scope", "failed")
-		m.conn.Emit(object, manager+".JobRemoved", uint32(7), object+"/job/7", name, m.result)
+		m.conn.Emit(systemdObject, systemdManager+".JobRemoved", uint32(6), systemdObject+"/job/6", "other.scope", "failed")
+		m.conn.Emit(systemdObject, systemdManager+".JobRemoved", uint32(7), systemdObject+"/job/7", name, m.result)
 	}
-	return object + "/job/7", nil
+	return systemdObject + "/job/7", nil
 }
 
-// bus starts dbus-daemon, connects m to it unless m is nil, and sets the address that Scope uses.
-func bus(t *testing.T, m *fakeManager) {
+// startBus starts dbus-daemon, connects m to it unless m is nil, and sets the address that startScope uses.
+func startBus(t *testing.T, m *fakeManager) {
 	t.Helper()
 	program, err := exec.LookPath("dbus-daemon")
 	if err != nil {
@@ -75,10 +75,10 @@ func bus(t *testing.T, m *fakeManager) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.conn.Close() })
-	if err := m.conn.Export(m, object, manager); err != nil {
+	if err := m.conn.Export(m, systemdObject, systemdManager); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.conn.RequestName(service, 0); err != nil {
+	if _, err := m.conn.RequestName(systemdService, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -93,13 +93,13 @@ func TestScope(t *testing.T) {
 		{"done", &fakeManager{result: "done"}, ""},
 		{"failed", &fakeManager{result: "failed"}, `start unit "demesne-x.scope": job ended as "failed"`},
 		{"refused", &fakeManager{refused: dbus.NewError("org.freedesktop.systemd1.UnitExists", []any{"exists"})}, `start unit "demesne-x.scope": exists`},
-		{"no manager", nil, service},
+		{"no manager", nil, systemdService},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bus(t, c.m)
+			startBus(t, c.m)
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			err := Scope(ctx, "demesne-x.scope", 1, 2)
+			err := startScope(ctx, "demesne-x.scope", 1, 2)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("%v, want %q", err, c.want)
 			}
@@ -119,11 +119,11 @@ func TestScope(t *testing.T) {
 func TestScopeWithoutBus(t *testing.T) {
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	if err := Scope(context.Background(), "x.scope", 1); !errors.Is(err, ErrNoBus) {
+	if err := startScope(context.Background(), "x.scope", 1); !errors.Is(err, errNoBus) {
 		t.Error(err)
 	}
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
-	if err := Scope(context.Background(), "x.scope", 1); err == nil || !strings.Contains(err.Error(), "dial bus") {
+	if err := startScope(context.Background(), "x.scope", 1); err == nil || !strings.Contains(err.Error(), "dial bus") {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package systemd
+package limits
 
 import (
 	"net"
@@ -20,7 +20,7 @@ func TestOutside(t *testing.T) {
 		{"not mapped", "0 1000 1\n", 1, 0, true},
 		{"empty", "", 0, 0, true},
 	} {
-		got, err := outside(c.uidMap, c.uid)
+		got, err := outsideID(c.uidMap, c.uid)
 		if got != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %d, %v", c.name, got, err)
 		}
@@ -39,7 +39,7 @@ func TestAddress(t *testing.T) {
 			return ""
 		}
 	}
-	if got := address(env("XDG_RUNTIME_DIR", dir)); got != "" {
+	if got := busAddress(env("XDG_RUNTIME_DIR", dir)); got != "" {
 		t.Errorf("no socket: %q", got)
 	}
 	l, err := net.Listen("unix", filepath.Join(dir, "bus"))
@@ -47,13 +47,13 @@ func TestAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if got := address(env("XDG_RUNTIME_DIR", dir)); got != "unix:path="+filepath.Join(dir, "bus") {
+	if got := busAddress(env("XDG_RUNTIME_DIR", dir)); got != "unix:path="+filepath.Join(dir, "bus") {
 		t.Errorf("socket: %q", got)
 	}
-	if got := address(env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x", "XDG_RUNTIME_DIR", dir)); got != "unix:path=/x" {
+	if got := busAddress(env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x", "XDG_RUNTIME_DIR", dir)); got != "unix:path=/x" {
 		t.Errorf("named: %q", got)
 	}
-	if got := address(env()); got != "" {
+	if got := busAddress(env()); got != "" {
 		t.Errorf("nothing: %q", got)
 	}
 }
@@ -61,25 +61,25 @@ func TestAddress(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	job := dbus.ObjectPath("/job/7")
 	signal := func(path dbus.ObjectPath, result string) *dbus.Signal {
-		return &dbus.Signal{Name: manager + ".JobRemoved", Body: []any{uint32(7), path, "x.scope", result}}
+		return &dbus.Signal{Name: systemdManager + ".JobRemoved", Body: []any{uint32(7), path, "x.scope", result}}
 	}
-	if r, mine := removed(signal(job, "failed"), job); r != "failed" || !mine {
+	if r, mine := jobRemoved(signal(job, "failed"), job); r != "failed" || !mine {
 		t.Error(r, mine)
 	}
-	if _, mine := removed(signal("/job/8", "done"), job); mine {
+	if _, mine := jobRemoved(signal("/job/8", "done"), job); mine {
 		t.Error("another job taken for ours")
 	}
-	if _, mine := removed(&dbus.Signal{Name: "x"}, job); mine {
+	if _, mine := jobRemoved(&dbus.Signal{Name: "x"}, job); mine {
 		t.Error("another signal taken for ours")
 	}
 }
 
 // TestPropertyTypes checks the D-Bus type that systemd documents for StartTransientUnit's properties.
 func TestPropertyTypes(t *testing.T) {
-	if got := dbus.SignatureOf(properties([]int{1})).String(); got != "a(sv)" {
+	if got := dbus.SignatureOf(scopeProperties([]int{1})).String(); got != "a(sv)" {
 		t.Error(got)
 	}
-	if got := dbus.SignatureOf([]aux{}).String(); got != "a(sa(sv))" {
+	if got := dbus.SignatureOf([]auxUnit{}).String(); got != "a(sa(sv))" {
 		t.Error(got)
 	}
 }

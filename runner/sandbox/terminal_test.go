@@ -1,4 +1,4 @@
-package pty
+package sandbox
 
 import (
 	"bytes"
@@ -12,15 +12,15 @@ import (
 	"demesne/runner"
 )
 
-// open returns a terminal of holder "a", and its inner end.
-func open(t *testing.T) (*Terminal[string], *os.File) {
+// openTerminal returns a terminal of holder "a", and its inner end.
+func openTerminal(t *testing.T) (*terminal[string], *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
 	var n uint32
-	err = control(master, func(fd uintptr) (err error) {
+	err = controlFile(master, func(fd uintptr) (err error) {
 		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
 			n, err = unix.IoctlGetUint32(int(fd), unix.TIOCGPTN)
 		}
@@ -33,34 +33,34 @@ func open(t *testing.T) (*Terminal[string], *os.File) {
 	if err != nil {
 		t.Skip(err)
 	}
-	term := New(master, "a")
-	t.Cleanup(func() { inner.Close(); term.Close() })
+	term := newTerminal(master, "a")
+	t.Cleanup(func() { inner.Close(); term.close() })
 	return term, inner
 }
 
 // TestTerminalHolders checks that a terminal has one holder at a time, and that only the holder can leave it.
 func TestTerminalHolders(t *testing.T) {
-	term, _ := open(t)
-	if _, ok := term.Take("b"); ok {
+	term, _ := openTerminal(t)
+	if _, ok := term.take("b"); ok {
 		t.Error("b took the terminal of a")
 	}
-	term.Leave("b")
-	if _, ok := term.Take("b"); ok {
+	term.leave("b")
+	if _, ok := term.take("b"); ok {
 		t.Error("b took the terminal of a, after b left it")
 	}
-	term.Leave("a")
-	if _, ok := term.Take("b"); !ok {
+	term.leave("a")
+	if _, ok := term.take("b"); !ok {
 		t.Error("b could not take a terminal without a holder")
 	}
-	if _, ok := term.Take("a"); ok {
+	if _, ok := term.take("a"); ok {
 		t.Error("a took the terminal of b")
 	}
 }
 
 // TestTerminalRecent checks that output without a holder blocks no command, and that the next holder gets its end.
 func TestTerminalRecent(t *testing.T) {
-	term, inner := open(t)
-	term.Leave("a")
+	term, inner := openTerminal(t)
+	term.leave("a")
 	line := append(bytes.Repeat([]byte("x"), 1021), '\n') // 1023 bytes of output: the terminal adds a \r
 	for range 4 * scrollback / len(line) {
 		if _, err := inner.Write(line); err != nil { // more than the terminal's buffer holds
@@ -70,18 +70,18 @@ func TestTerminalRecent(t *testing.T) {
 	inner.WriteString("end\n")
 	var recent []byte
 	for !bytes.HasSuffix(recent, []byte("end\r\n")) { // the reader may be behind
-		more, ok := term.Take("b")
+		more, ok := term.take("b")
 		if !ok {
 			t.Fatal("the terminal is taken")
 		}
 		recent = append(recent, more...)
-		term.Leave("b")
+		term.leave("b")
 	}
 	if len(recent) > 3*scrollback {
 		t.Errorf("%d bytes were kept", len(recent))
 	}
-	term.Take("c")
-	own, err := term.Dup()
+	term.take("c")
+	own, err := term.dup()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestTerminalRecent(t *testing.T) {
 }
 
 func TestTerminalResize(t *testing.T) {
-	term, inner := open(t)
-	if err := term.Resize(runner.Winsize{Rows: 7, Cols: 9}); err != nil {
+	term, inner := openTerminal(t)
+	if err := term.resize(runner.Winsize{Rows: 7, Cols: 9}); err != nil {
 		t.Fatal(err)
 	}
 	if w, err := unix.IoctlGetWinsize(int(inner.Fd()), unix.TIOCGWINSZ); err != nil || w.Row != 7 || w.Col != 9 {
