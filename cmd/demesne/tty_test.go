@@ -42,6 +42,7 @@ func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
 	a := &aTerminal{T: t, master: p.tty, slave: slave, cmd: exec.Command("bare", args...)}
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220", "NO_COLOR=")
 	a.cmd.Env = append(a.cmd.Env, env...)
+	a.cmd.Dir = t.TempDir() // where bare writes files
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := a.cmd.Start(); err != nil {
