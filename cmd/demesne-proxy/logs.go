@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 	"demesne/proxy/preset"
@@ -38,8 +38,8 @@ func showLog(c *call) (int, error) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), termsafe.Line(r.Verdict), termsafe.Line(r.Via),
-			termsafe.Line(at(r.Host, r.Port)), traffic(r), termsafe.Line(why(r)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), text.SafeLine(r.Verdict), text.SafeLine(r.Via),
+			text.SafeLine(at(r.Host, r.Port)), traffic(r), text.SafeLine(why(r)))
 	}
 	return 0, w.Flush()
 }
@@ -124,7 +124,7 @@ func replay(c *call) (int, error) {
 		return code, err
 	}
 	for _, b := range blocked {
-		fmt.Fprintf(c.out, "blocked: %s (%s)\n", termsafe.Line(at(b.Host, b.Port)), termsafe.Line(b.Reason))
+		fmt.Fprintf(c.out, "blocked: %s (%s)\n", text.SafeLine(at(b.Host, b.Port)), text.SafeLine(b.Reason))
 	}
 	if code == 0 {
 		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", audit.Total(log))
