@@ -10,7 +10,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/internal/suggest"
+	"demesne/internal/text"
 )
 
 // An Image is an image of the store, with its configuration and its layers.
@@ -88,7 +88,7 @@ func unknown(name string, entries []entry) error {
 		}
 	}
 	e.Known = unique(e.Known)
-	e.Near = suggest.Nearest(name, e.Known)
+	e.Near = text.Nearest(name, e.Known)
 	return e
 }
 

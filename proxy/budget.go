@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -17,7 +16,7 @@ type budget struct {
 	connections, requests atomic.Int64
 	cut                   atomic.Bool
 
-	tell func(audit.Spent) // nil: no reports
+	tell func(Spent) // nil: no reports
 	mu   sync.Mutex
 	told int64 // bytes reported so far
 }
@@ -69,14 +68,14 @@ func (b *budget) say(bytes int64) {
 	b.tell(b.spent(b.told))
 }
 
-func (b *budget) spent(bytes int64) audit.Spent {
-	return audit.Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
+func (b *budget) spent(bytes int64) Spent {
+	return Spent{Rule: b.rule, Bytes: bytes, Connections: b.connections.Load(), Requests: b.requests.Load()}
 }
 
 // budgets holds the budgets of all rules by their text. A rule that a new policy repeats keeps its count.
 type budgets struct {
-	before []audit.Spent // spent under earlier proxies
-	tell   func(audit.Spent)
+	before []Spent // spent under earlier proxies
+	tell   func(Spent)
 
 	mu  sync.Mutex
 	all map[string]*budget

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"testing"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -14,11 +13,11 @@ import (
 func TestBudgetTold(t *testing.T) {
 	word, _ := policy.ParseRule("good.test")
 	rule := word.Limited(policy.Budget{Bytes: 1600, Connections: 3, Requests: 9})
-	var told audit.Spent
+	var told Spent
 	calls := 0
-	s := budgets{tell: func(x audit.Spent) { told = x; calls++ }}
+	s := budgets{tell: func(x Spent) { told = x; calls++ }}
 	s.charge(rule, false)
-	if want := (audit.Spent{Rule: "good.test", Connections: 1}); told != want {
+	if want := (Spent{Rule: "good.test", Connections: 1}); told != want {
 		t.Errorf("%+v, want %+v", told, want)
 	}
 	b := s.of(rule)
@@ -31,8 +30,8 @@ func TestBudgetTold(t *testing.T) {
 	if calls > 8 || told.Bytes > 600 {
 		t.Errorf("%d calls, %+v", calls, told)
 	}
-	next := budgets{before: []audit.Spent{{Rule: "other.test", Bytes: 9}, told}}
-	if got, want := next.begin(rule).spent(1), (audit.Spent{Rule: "good.test", Bytes: 1, Connections: 1}); got != want {
+	next := budgets{before: []Spent{{Rule: "other.test", Bytes: 9}, told}}
+	if got, want := next.begin(rule).spent(1), (Spent{Rule: "good.test", Bytes: 1, Connections: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	next.charge(rule, false)
@@ -41,7 +40,7 @@ func TestBudgetTold(t *testing.T) {
 		t.Error("a fourth connection")
 	}
 	b.some(10000)
-	last := budgets{before: []audit.Spent{told}}
+	last := budgets{before: []Spent{told}}
 	if why := last.charge(rule, true); why == "" || told.Bytes != 1600 {
 		t.Errorf("after all of it: %q, %+v", why, told)
 	}
@@ -49,8 +48,8 @@ func TestBudgetTold(t *testing.T) {
 
 // TestDenialsTold checks that denials are reported as their number doubles.
 func TestDenialsTold(t *testing.T) {
-	var told []audit.Blocked
-	r := newRig(t, Config{Denied: func(b audit.Blocked) { told = append(told, b) }})
+	var told []Blocked
+	r := newRig(t, Config{Denied: func(b Blocked) { told = append(told, b) }})
 	for range 5 {
 		c, err := net.Dial("tcp", r.addr)
 		if err != nil {

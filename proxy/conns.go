@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -113,7 +112,7 @@ func (s *connections) next(l net.Listener) (net.Conn, error) {
 //go:noinline
 func (p *Proxy) turnAway(c *net.TCPConn, why error) {
 	reset(c)
-	p.log.write(audit.Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
+	p.log.write(Record{Via: "accept", Host: c.LocalAddr().String()}.Decided(policy.Decision{Reason: why.Error()}))
 }
 
 // patience is how long a connection above the limit waits for others to end. Among many short connections, some

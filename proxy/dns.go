@@ -11,7 +11,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -89,7 +88,7 @@ func (r *resolver) askDNS(q dns.Question) *flow {
 	}
 	r.p.flows.Add(1)
 	f := &flow{p: r.p, q: policy.Query{Name: name}, d: r.p.resolves(name)}
-	f.rec = audit.Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.Decided(f.d)
+	f.rec = Record{Time: time.Now(), Via: "dns", Host: name.String(), Request: dns.TypeToString[q.Qtype]}.Decided(f.d)
 	f.admit()
 	return f
 }

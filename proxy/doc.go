@@ -49,11 +49,15 @@
 //
 // # The log
 //
-// Every decision becomes an [audit.Record], written when its connection, request or query is over.
+// Every decision becomes an [Record], written when its connection, request or query is over.
 // [Proxy.Blocked] returns the denials for the result. Repeated decisions are counted: one line states how many it
 // stands for. Denials have their own share of the log's bytes and cannot use up the space for allowed decisions.
 // The proxy reserves space for a line before it allows something. Without space, or if the log cannot be written,
-// it denies.
+// it denies. A log can be analysed later:
+//
+//	log, err := proxy.ReadLog(file)         // one Record as JSON a line
+//	words := proxy.Suggest(log)             // rules that would have allowed the same
+//	blocked := proxy.Replay(log, policy)    // what another policy would have denied
 //
 // Tunnels copy between plain *net.TCPConn: small messages by read(2) and write(2), larger ones within the kernel
 // by splice(2).

@@ -11,17 +11,16 @@ import (
 	"syscall"
 	"testing"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
 // logged closes the proxy and returns its log.
-func (r *rig) logged() []audit.Record {
+func (r *rig) logged() []Record {
 	r.t.Helper()
 	r.proxy.Close()
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
-	all, err := audit.Read(bytes.NewReader(r.log.b.Bytes()))
+	all, err := ReadLog(bytes.NewReader(r.log.b.Bytes()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -29,9 +28,9 @@ func (r *rig) logged() []audit.Record {
 }
 
 // denials returns the number of denials in a log and the number of their lines.
-func denials(log []audit.Record) (total, lines int) {
+func denials(log []Record) (total, lines int) {
 	for _, rec := range log {
-		if rec.Verdict == audit.Denied {
+		if rec.Verdict == Denied {
 			total += rec.Times()
 			lines++
 		}
@@ -65,7 +64,7 @@ func TestEscapeN35Flood(t *testing.T) {
 		}
 		found := false
 		for _, rec := range log {
-			found = found || rec.Host == "good.test" && rec.Verdict == audit.Allowed && rec.Via == "connect"
+			found = found || rec.Host == "good.test" && rec.Verdict == Allowed && rec.Via == "connect"
 			if rec.Count > 0 && (rec.First.IsZero() || rec.Last.Before(rec.First) || !rec.Time.Equal(rec.Last)) {
 				t.Errorf("%s: %+v", name, rec)
 			}
@@ -111,7 +110,7 @@ func TestEscapeN35Full(t *testing.T) {
 		switch {
 		case rec.Via == "dns":
 			queries += rec.Times()
-		case rec.Via == "http" && rec.Verdict == audit.Allowed:
+		case rec.Via == "http" && rec.Verdict == Allowed:
 			served[strings.TrimPrefix(rec.Request, "GET ")]--
 		}
 	}
@@ -191,7 +190,7 @@ func TestJournalRecovers(t *testing.T) {
 		f := &failing{left: space}
 		j := newJournal(Config{Log: f, Limits: Limits{Log: 1 << 20}})
 		denied := func(host string) {
-			j.write(audit.Record{Via: "dns", Host: host}.Decided(policy.Decision{Reason: "no rule"}))
+			j.write(Record{Via: "dns", Host: host}.Decided(policy.Decision{Reason: "no rule"}))
 		}
 		admitted := j.admit() == nil
 		denied("a.test")
@@ -199,7 +198,7 @@ func TestJournalRecovers(t *testing.T) {
 			denied("b.test")
 		}
 		if admitted {
-			j.write(audit.Record{Via: "connect", Host: "good.test"}.Decided(policy.Decision{Allowed: true, Reason: "a rule"}))
+			j.write(Record{Via: "connect", Host: "good.test"}.Decided(policy.Decision{Allowed: true, Reason: "a rule"}))
 			j.release()
 		}
 		if space < 100 && j.admit() == nil {
@@ -211,7 +210,7 @@ func TestJournalRecovers(t *testing.T) {
 		}
 		j.release()
 		j.finish()
-		log, err := audit.Read(&f.b)
+		log, err := ReadLog(&f.b)
 		if total, _ := denials(log); err != nil || total != 10 || len(log) < 3 {
 			t.Fatalf("%d: %+v, %v", space, log, err)
 		}
@@ -224,11 +223,11 @@ func TestJournalLines(t *testing.T) {
 	var out bytes.Buffer
 	j := newJournal(Config{Log: &out, Limits: Limits{Log: 1 << 20}})
 	for _, s := range []string{strings.Repeat("&", 60<<10), strings.Repeat("\x00", 60<<10), strings.Repeat("\xff", 60<<10), strings.Repeat("ä", 60<<10)} {
-		j.write(audit.Record{Via: "http", Host: s, Request: s, Address: s, Verdict: audit.Denied, Rule: s, Reason: s, Error: s})
+		j.write(Record{Via: "http", Host: s, Request: s, Address: s, Verdict: Denied, Rule: s, Reason: s, Error: s})
 	}
 	j.finish()
 	for line := range bytes.Lines(out.Bytes()) {
-		var r audit.Record
+		var r Record
 		if err := json.Unmarshal(line, &r); err != nil || len(line) > maxLogLine || r.Host == "" || r.Reason == "" {
 			t.Errorf("%d bytes: %v", len(line), err)
 		}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -16,7 +15,7 @@ type flow struct {
 	p   *Proxy
 	q   policy.Query
 	d   policy.Decision
-	rec audit.Record
+	rec Record
 
 	encrypted bool             // its requests are forwarded over TLS
 	route     http.HandlerFunc // handler set by ServeGo; nil: route by name
@@ -40,7 +39,7 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 		d = p.decide(q)
 	}
 	f := &flow{p: p, q: q, d: d}
-	f.rec = audit.Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
+	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
 	}
@@ -82,7 +81,7 @@ func (f *flow) dismiss() {
 func (p *Proxy) malformed(via, host string, err error) *flow {
 	p.flows.Add(1)
 	f := &flow{p: p, d: policy.Decision{Reason: err.Error()}}
-	f.rec = audit.Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.Decided(f.d)
+	f.rec = Record{Time: time.Now(), Via: via, Host: fmt.Sprintf("%.300q", host)}.Decided(f.d)
 	return f
 }
 

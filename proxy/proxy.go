@@ -14,8 +14,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"demesne/proxy/audit"
-
 	"demesne/proxy/policy"
 	"demesne/proxy/redact"
 )
@@ -43,12 +41,12 @@ type Config struct {
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
 	Roots    *x509.CertPool                     // roots that verify the hosts of secrets; nil: the host's roots
 	Approve  Approver                           // nil: names that no rule covers are denied
-	Log      io.Writer                          // receives one audit.Record as JSON a line; nil: no log
+	Log      io.Writer                          // receives one Record as JSON a line; nil: no log
 	Limits   Limits
 
-	Spent  []audit.Spent       // budgets spent under the proxies that this one replaces
-	Spend  func(audit.Spent)   // reports at least the amount spent, before the traffic is forwarded; nil: no reports
-	Denied func(audit.Blocked) // called when a denial has happened 1, 2, 4, 8… times; nil: no reports
+	Spent  []Spent       // budgets spent under the proxies that this one replaces
+	Spend  func(Spent)   // reports at least the amount spent, before the traffic is forwarded; nil: no reports
+	Denied func(Blocked) // called when a denial has happened 1, 2, 4, 8… times; nil: no reports
 
 	Generation int // number of earlier proxies of this sandbox, whose fake addresses it may remember
 }
@@ -147,11 +145,11 @@ func (p *Proxy) SetPolicy(pol policy.Policy) {
 }
 
 // changes returns a record for each rule that was added or removed between two policies.
-func changes(before, after policy.Policy) (all []audit.Record) {
+func changes(before, after policy.Policy) (all []Record) {
 	say := func(what string, rules, others []policy.Rule) {
 		for _, r := range rules {
 			if !slices.ContainsFunc(others, func(o policy.Rule) bool { return o.String() == r.String() }) {
-				all = append(all, audit.Record{Via: "policy", Rule: r.String(), Verdict: audit.Changed, Reason: fmt.Sprintf(what, r)})
+				all = append(all, Record{Via: "policy", Rule: r.String(), Verdict: Changed, Reason: fmt.Sprintf(what, r)})
 			}
 		}
 	}
@@ -163,7 +161,7 @@ func changes(before, after policy.Policy) (all []audit.Record) {
 }
 
 // Blocked returns the distinct denials, in order of first occurrence.
-func (p *Proxy) Blocked() []audit.Blocked { return p.log.denials() }
+func (p *Proxy) Blocked() []Blocked { return p.log.denials() }
 
 // Close closes all listeners and connections. It waits up to one second for their flows to end, and then flushes
 // the log.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -61,7 +60,7 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	}
-	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (audit.Blocked{Host: "bad.test", Port: 443, Reason: "no rule", Times: 1}) {
+	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (Blocked{Host: "bad.test", Port: 443, Reason: "no rule", Times: 1}) {
 		t.Errorf("%+v", b)
 	}
 }
@@ -279,7 +278,7 @@ func TestChanges(t *testing.T) {
 	} {
 		got := ""
 		for _, r := range changes(c.before, c.after) {
-			if r.Via != "policy" || r.Verdict != audit.Changed {
+			if r.Via != "policy" || r.Verdict != Changed {
 				t.Errorf("%+v", r)
 			}
 			got += r.Rule + ": " + r.Reason + "\n"

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -89,7 +88,7 @@ func TestJournal(t *testing.T) {
 	var out bytes.Buffer
 	j := newJournal(Config{Log: &out, Sandbox: "s", Limits: Limits{Log: 16 << 10}})
 	deny := func(i int) {
-		j.write(audit.Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.Decided(policy.Decision{Reason: "no rule"}))
+		j.write(Record{Via: "dns", Host: fmt.Sprintf("n%d.test", i)}.Decided(policy.Decision{Reason: "no rule"}))
 	}
 	for i := range 1000 {
 		deny(i)
@@ -102,7 +101,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 	all := j.denials()
-	if n := len(all); n != 257 || all[0].Times != 2 || all[256] != (audit.Blocked{Host: "*", Reason: "further denials: more than 256 kinds", Times: 744}) {
+	if n := len(all); n != 257 || all[0].Times != 2 || all[256] != (Blocked{Host: "*", Reason: "further denials: more than 256 kinds", Times: 744}) {
 		t.Errorf("%d denials are kept, %+v … %+v", n, all[0], all[n-1])
 	}
 }

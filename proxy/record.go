@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/redact"
 )
 
@@ -22,7 +21,7 @@ type journal struct {
 	to      io.Writer // nil: nothing is written
 	sandbox string
 	hidden  *redact.Values
-	tell    func(audit.Blocked) // nil: no reports
+	tell    func(Blocked) // nil: no reports
 
 	mu              sync.Mutex
 	allowed, denied share
@@ -30,14 +29,14 @@ type journal struct {
 	unsent          []byte // lines not written yet, with the rest of a line that was written in part
 	failed          error  // error of the last write
 	ended           bool
-	blocked         audit.Denials
+	blocked         Denials
 }
 
 func newJournal(c Config) *journal {
 	j := &journal{to: c.Log, sandbox: c.Sandbox, tell: c.Denied}
 	j.denied = newShare(c.Limits.Log / 4)
 	j.allowed = newShare(c.Limits.Log - j.denied.left)
-	j.rest.rec = audit.Record{Version: audit.Version, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: audit.Denied,
+	j.rest.rec = Record{Version: LogVersion, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: Denied,
 		Reason: "further denials: the log has no room for more kinds"}
 	j.rest.size = int64(len(encode(j.rest.rec)) + countSize)
 	j.denied.held = 2 * j.rest.size // for its first line, and for the sum at the end
@@ -77,8 +76,8 @@ func (j *journal) release() {
 }
 
 // write logs r or counts it. It calls tell when a denial has happened 1, 2, 4, 8… times.
-func (j *journal) write(r audit.Record) {
-	r.Version, r.Sandbox = audit.Version, j.sandbox
+func (j *journal) write(r Record) {
+	r.Version, r.Sandbox = LogVersion, j.sandbox
 	r.Request, r.Error = j.hidden.Text(r.Request), j.hidden.Text(r.Error)
 	now := time.Now()
 	if r.Time.IsZero() {
@@ -95,10 +94,10 @@ func (j *journal) write(r audit.Record) {
 func power(n int) bool { return bits.OnesCount(uint(n)) == 1 }
 
 // enter logs r. For a denial it returns the count of its kind.
-func (j *journal) enter(r audit.Record) (b audit.Blocked) {
+func (j *journal) enter(r Record) (b Blocked) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r.Verdict == audit.Denied {
+	if r.Verdict == Denied {
 		b = j.blocked.Add(r)
 	}
 	if j.to != nil {
@@ -108,9 +107,9 @@ func (j *journal) enter(r audit.Record) (b audit.Blocked) {
 	return b
 }
 
-func (j *journal) line(r audit.Record) {
+func (j *journal) line(r Record) {
 	s := &j.allowed
-	if r.Verdict == audit.Denied {
+	if r.Verdict == Denied {
 		s = &j.denied
 	}
 	counted := !j.ended && s.counts(r)
@@ -188,7 +187,7 @@ func (j *journal) finish() {
 
 // denials returns the denials. It first writes their pending counts, so that the log is up to date when a caller
 // asks.
-func (j *journal) denials() []audit.Blocked {
+func (j *journal) denials() []Blocked {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.to != nil {
@@ -208,7 +207,7 @@ const (
 )
 
 // encode returns the line of r. It shortens the texts until the line fits, since a byte may take six in JSON.
-func encode(r audit.Record) []byte {
+func encode(r Record) []byte {
 	for most := maxLogField; ; most /= 2 {
 		line, _ := json.Marshal(bound(r, most)) // no field of Record can fail
 		if len(line) < maxLogLine-countSize || most < 8 {
@@ -218,7 +217,7 @@ func encode(r audit.Record) []byte {
 }
 
 // bound shortens the texts of r to most bytes. They come from a sandbox or from servers.
-func bound(r audit.Record, most int) audit.Record {
+func bound(r Record, most int) Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
 		if len(*s) > most {
 			*s = strings.ToValidUTF8((*s)[:most], "") + "…"

@@ -29,7 +29,6 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -237,15 +236,15 @@ func (r *rig) connect(target string) (net.Conn, *http.Response, string) {
 }
 
 // records waits for n records and returns them.
-func (r *rig) records(n int) []audit.Record {
+func (r *rig) records(n int) []Record {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.log.mu.Lock()
 		d := json.NewDecoder(bytes.NewReader(r.log.b.Bytes()))
 		r.log.mu.Unlock()
-		var all []audit.Record
+		var all []Record
 		for {
-			var rec audit.Record
+			var rec Record
 			if d.Decode(&rec) != nil {
 				break
 			}
@@ -265,7 +264,7 @@ func (r *rig) blocked(reason string) {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		all := r.proxy.Blocked()
-		if slices.ContainsFunc(all, func(b audit.Blocked) bool { return b.Reason == reason }) {
+		if slices.ContainsFunc(all, func(b Blocked) bool { return b.Reason == reason }) {
 			return
 		}
 		if time.Now().After(deadline) {

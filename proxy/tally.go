@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"time"
-
-	"demesne/proxy/audit"
 )
 
 // share is the part of a log for records of one verdict.
@@ -25,11 +23,11 @@ func (s *share) room() int64 { return s.left - s.held }
 
 // counts reports whether repetitions of r are counted. Denials and DNS queries always are. Other allowed
 // decisions are counted in the second half of the share, so that a sandbox cannot fill it by repeating a request.
-func (s *share) counts(r audit.Record) bool {
+func (s *share) counts(r Record) bool {
 	switch r.Verdict {
-	case audit.Denied:
+	case Denied:
 		return true
-	case audit.Allowed:
+	case Allowed:
 		return r.Via == "dns" || s.left < s.total/2
 	}
 	return false
@@ -47,7 +45,7 @@ func (s *share) forgotten() *tally {
 }
 
 // remember counts r's kind from now on, if size bytes can be reserved. r itself is already written.
-func (s *share) remember(r audit.Record, size int64) {
+func (s *share) remember(r Record, size int64) {
 	if s.room() < size {
 		return
 	}
@@ -63,19 +61,19 @@ type tallyKey struct {
 	port                                                    uint16
 }
 
-func keyOf(r audit.Record) tallyKey {
+func keyOf(r Record) tallyKey {
 	return tallyKey{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
 }
 
 // tally counts the decisions of one kind.
 type tally struct {
-	rec   audit.Record // sum of those not yet written; its texts are the kind's
-	size  int64        // of its line, at most
+	rec   Record // sum of those not yet written; its texts are the kind's
+	size  int64  // of its line, at most
 	total int
 	since int // decisions not yet written
 }
 
-func (t *tally) add(r audit.Record) {
+func (t *tally) add(r Record) {
 	if t.since == 0 {
 		t.rec.First, t.rec.In, t.rec.Out, t.rec.Millis = r.Time, 0, 0, 0
 	}
@@ -88,7 +86,7 @@ func (t *tally) add(r audit.Record) {
 }
 
 // take returns the record of the decisions not yet written. For a single decision it is an ordinary record.
-func (t *tally) take() audit.Record {
+func (t *tally) take() Record {
 	r := t.rec
 	if r.Count = t.since; r.Count == 1 {
 		r.Count, r.First, r.Last = 0, time.Time{}, time.Time{}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 
-	"demesne/proxy/audit"
 	"demesne/proxy/policy"
 )
 
@@ -26,7 +25,7 @@ func (p *Proxy) askNamed(local netip.AddrPort) *flow {
 	if !ok {
 		p.flows.Add(1)
 		f := &flow{p: p, d: policy.Decision{Reason: "an address that demesne's DNS assigned to no name"}}
-		f.rec = audit.Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.Decided(f.d)
+		f.rec = Record{Via: "name", Host: local.Addr().String(), Port: local.Port()}.Decided(f.d)
 		return f
 	}
 	return p.ask("name", policy.Query{Name: name, Port: local.Port()})

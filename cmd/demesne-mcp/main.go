@@ -47,7 +47,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/procself"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 )
 
 func main() {
@@ -95,9 +95,9 @@ func report(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "demesne-mcp: %s\n", termsafe.Line(err.Error()))
+	fmt.Fprintf(errs, "demesne-mcp: %s\n", text.SafeLine(err.Error()))
 	if hint := cli.HintOf(err); hint != "" {
-		fmt.Fprintf(errs, "hint: %s\n", termsafe.Line(hint))
+		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1
 }

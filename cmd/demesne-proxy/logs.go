@@ -9,19 +9,19 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"demesne/internal/termsafe"
-	"demesne/proxy/audit"
+	"demesne/internal/text"
+	"demesne/proxy"
 	"demesne/proxy/policy"
 	"demesne/proxy/preset"
 )
 
-func readLog(path string) ([]audit.Record, error) {
+func readLog(path string) ([]proxy.Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return audit.Read(f)
+	return proxy.ReadLog(f)
 }
 
 // showLog prints a line for each record: one decision, or several that were counted together.
@@ -38,8 +38,8 @@ func showLog(c *call) (int, error) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), termsafe.Line(r.Verdict), termsafe.Line(r.Via),
-			termsafe.Line(at(r.Host, r.Port)), traffic(r), termsafe.Line(why(r)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format(time.TimeOnly), text.SafeLine(r.Verdict), text.SafeLine(r.Via),
+			text.SafeLine(at(r.Host, r.Port)), traffic(r), text.SafeLine(why(r)))
 	}
 	return 0, w.Flush()
 }
@@ -54,14 +54,14 @@ func at(host string, port uint16) string {
 	return host + ":" + strconv.Itoa(int(port))
 }
 
-func traffic(r audit.Record) string {
+func traffic(r proxy.Record) string {
 	if r.In == 0 && r.Out == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d B in, %d B out", r.In, r.Out)
 }
 
-func why(r audit.Record) string {
+func why(r proxy.Record) string {
 	s := r.Reason
 	if r.Request != "" {
 		s += ", " + r.Request
@@ -81,7 +81,7 @@ func suggest(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rules := audit.Suggest(log)
+	rules := proxy.Suggest(log)
 	if c.json {
 		return c.encode(struct {
 			Mode  string   `json:"mode"`
@@ -89,7 +89,7 @@ func suggest(c *call) (int, error) {
 		}{preset.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", audit.Total(log), preset.Mode{}.String())
+	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", proxy.CountDecisions(log), preset.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}
@@ -114,20 +114,20 @@ func replay(c *call) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocked := audit.Replay(log, c.whole(f.Mode, f.Policy))
+	blocked := proxy.Replay(log, c.whole(f.Mode, f.Policy))
 	code := 0
 	if len(blocked) > 0 {
 		code = exitWrong
 	}
 	if c.json {
-		_, err := c.encode(append([]audit.Blocked{}, blocked...))
+		_, err := c.encode(append([]proxy.Blocked{}, blocked...))
 		return code, err
 	}
 	for _, b := range blocked {
-		fmt.Fprintf(c.out, "blocked: %s (%s)\n", termsafe.Line(at(b.Host, b.Port)), termsafe.Line(b.Reason))
+		fmt.Fprintf(c.out, "blocked: %s (%s)\n", text.SafeLine(at(b.Host, b.Port)), text.SafeLine(b.Reason))
 	}
 	if code == 0 {
-		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", audit.Total(log))
+		fmt.Fprintf(c.out, "nothing is blocked in %d decisions\n", proxy.CountDecisions(log))
 	}
 	return code, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
 )
@@ -44,7 +44,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 			found = append(found, mirror{t.Name, from, r})
 		}
 		if err != nil {
-			notes = append(notes, termsafe.Line(fmt.Sprintf("%s: %v", from, err)))
+			notes = append(notes, text.SafeLine(fmt.Sprintf("%s: %v", from, err)))
 		}
 	}
 	for _, t := range policyfile.Tools() {

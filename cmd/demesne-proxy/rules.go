@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/proxy/policy"
 	"demesne/proxy/policyfile"
 	"demesne/proxy/preset"
@@ -80,7 +80,7 @@ func lines(err error, say func(error) string) []string {
 		}
 		return all
 	}
-	return []string{termsafe.Line(say(err))}
+	return []string{text.SafeLine(say(err))}
 }
 
 // lint prints one line for each error in each file.
@@ -186,7 +186,7 @@ func (c *call) encode(v any) (int, error) {
 	}
 	err := e.Encode(v)
 	if err == nil {
-		_, err = io.WriteString(c.out, termsafe.JSON(b.String()))
+		_, err = io.WriteString(c.out, text.SafeJSON(b.String()))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write answer: %w", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"demesne/proxy"
-	"demesne/proxy/audit"
+
 	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -144,13 +144,13 @@ func (s *server) newBox(b proxyclient.Serve, log *os.File) (*box, *proxyclient.P
 // note makes the proxy send the runner the state that must survive this process.
 func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
 	for _, x := range b.Spent {
-		c.Spent = append(c.Spent, audit.Spent(x))
+		c.Spent = append(c.Spent, proxy.Spent(x))
 	}
-	c.Spend = func(x audit.Spent) {
+	c.Spend = func(x proxy.Spent) {
 		spent := proxyclient.Spent(x)
 		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Spent: &spent}) // fails only if the runner has ended
 	}
-	c.Denied = func(x audit.Blocked) {
+	c.Denied = func(x proxy.Blocked) {
 		denied := runner.Blocked(x)
 		s.peer.Event(proxyclient.OpNote, proxyclient.Note{Sandbox: b.Sandbox, Denied: &denied})
 	}

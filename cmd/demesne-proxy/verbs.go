@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"demesne/cmd/internal/cli"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 )
 
 // Exit codes, as in demesne.
@@ -83,7 +83,7 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 		code, err = cmd.run(c)
 	}
 	if err != nil {
-		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.Name, termsafe.Line(err.Error()))
+		fmt.Fprintf(errs, "demesne: egress %s: %s\n", cmd.Name, text.SafeLine(err.Error()))
 		return exitFailed
 	}
 	return code

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -79,7 +79,7 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", verb, termsafe.Line(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: denied for now\n", n.waits())

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 )
 
 // console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
@@ -40,17 +40,17 @@ func (c *console) printJSON(v any) (int, error) {
 // report prints err and its hint as one line each, and returns the exit code.
 func (c *console) report(verb string, err error) int {
 	code := codeOf(err)
-	text := err.Error()
+	line := err.Error()
 	// A missing command is the command's error, not the verb's. Shells print no verb either.
 	if verb != "" && (code == exitFailed || code == exitUsage) {
-		text = verb + ": " + text
+		line = verb + ": " + line
 	}
-	c.say(text)
+	c.say(line)
 	if h := hintOf(err); h != "" {
-		fmt.Fprintf(c.stderr, "hint: %s\n", termsafe.Line(h))
+		fmt.Fprintf(c.stderr, "hint: %s\n", text.SafeLine(h))
 	}
 	return code
 }
 
 // say prints one line on stderr.
-func (c *console) say(text string) { fmt.Fprintf(c.stderr, "demesne: %s\n", termsafe.Line(text)) }
+func (c *console) say(line string) { fmt.Fprintf(c.stderr, "demesne: %s\n", text.SafeLine(line)) }

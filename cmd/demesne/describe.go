@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -132,13 +132,13 @@ func findings(indent string, all []finding, on cli.Terminal) string {
 	var b strings.Builder
 	for _, f := range all {
 		word := paint(on, f.status, fmt.Sprintf("%-*s", status, f.status))
-		line := fmt.Sprintf("%s%-*s  %s  %s", indent, name, f.name, word, termsafe.Line(f.detail))
+		line := fmt.Sprintf("%s%-*s  %s  %s", indent, name, f.name, word, text.SafeLine(f.detail))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if f.why != "" {
-			fmt.Fprintf(&b, "%s    why: %s\n", indent, termsafe.Line(f.why))
+			fmt.Fprintf(&b, "%s    why: %s\n", indent, text.SafeLine(f.why))
 		}
 		if f.fix != "" {
-			fmt.Fprintf(&b, "%s    fix: %s\n", indent, termsafe.Line(f.fix))
+			fmt.Fprintf(&b, "%s    fix: %s\n", indent, text.SafeLine(f.fix))
 		}
 	}
 	return b.String()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/session"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -208,7 +208,7 @@ func (j *execution) finish(err error) (int, error) {
 // tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
 	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
-		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", termsafe.Line(j.result.EgressLog))
+		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
 	}
 }
 
@@ -224,6 +224,6 @@ func (j *execution) tellOutput() {
 	}
 	defer dir.Close()
 	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
-		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", termsafe.Line(j.result.Out))
+		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
 	}
 }

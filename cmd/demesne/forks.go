@@ -10,7 +10,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -160,7 +160,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 func diffText(d *runner.Diff) string {
 	var b strings.Builder
 	for _, c := range d.Changes {
-		fmt.Fprintf(&b, "%s %s", c.Kind, termsafe.Line(string(c.Path)))
+		fmt.Fprintf(&b, "%s %s", c.Kind, text.SafeLine(string(c.Path)))
 		if c.Executes != "" {
 			fmt.Fprintf(&b, "  (executed by %s)", c.Executes)
 		}

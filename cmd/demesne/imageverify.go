@@ -7,7 +7,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/oci"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 )
 
 // cmdVerify removes damaged blobs, so that the next pull fetches them again.
@@ -53,7 +53,7 @@ func damageTable(damage []images.Damage) string {
 		if d.Digest != "" {
 			what = "blob " + shortDigest(d.Digest)
 		}
-		fmt.Fprintf(&b, "%s: %s; removed\n", what, termsafe.Line(d.Why.Error()))
+		fmt.Fprintf(&b, "%s: %s; removed\n", what, text.SafeLine(d.Why.Error()))
 		for _, full := range d.Names {
 			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
 		}

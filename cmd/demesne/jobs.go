@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -108,7 +108,7 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 		if j.Result != nil {
 			exit = fmt.Sprint(j.Result.ExitCode)
 		}
-		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(termsafe.Line(commandOf(j)), 60)})
+		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(text.SafeLine(commandOf(j)), 60)})
 	}
 	return columns(rows)
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -116,5 +116,5 @@ func marshal(v any) ([]byte, error) {
 	if err := e.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode JSON: %w", err)
 	}
-	return []byte(termsafe.JSON(b.String())), nil
+	return []byte(text.SafeJSON(b.String())), nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -88,7 +88,7 @@ func columns(rows [][]string) string {
 	var width []int
 	for _, r := range rows {
 		for i, cell := range r {
-			cell = termsafe.Line(cell)
+			cell = text.SafeLine(cell)
 			r[i] = cell
 			if i == len(width) {
 				width = append(width, 0)

@@ -12,7 +12,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
-	"demesne/internal/termsafe"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -158,9 +158,9 @@ const blockedLines = 20
 func (c *console) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, termsafe.Line(r.EgressLog))
+			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(c.stderr, "blocked: %s\n", termsafe.Line(b.String()))
+		fmt.Fprintf(c.stderr, "blocked: %s\n", text.SafeLine(b.String()))
 	}
 }

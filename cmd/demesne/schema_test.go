@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"demesne/proxy/audit"
+	"demesne/proxy"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -36,7 +36,7 @@ func TestSchemas(t *testing.T) {
 		{"result.json", "ended", outcome{}},
 		{"result.json", "failed", failed{}},
 		{"result.json", "error", ipc.Error{}},
-		{"decision.json", "", audit.Record{}},
+		{"decision.json", "", proxy.Record{}},
 	} {
 		f := openSchema(t, c.file)
 		s := f.root
@@ -62,11 +62,11 @@ func TestSchemaWords(t *testing.T) {
 			t.Errorf("the schema has the %ss %q, and the source %q", c.kind, got, want)
 		}
 	}
-	if got, want := words(decision.Properties["verdict"].Enum), []string{audit.Allowed, audit.Changed, audit.Denied}; !slices.Equal(got, want) {
+	if got, want := words(decision.Properties["verdict"].Enum), []string{proxy.Allowed, proxy.Changed, proxy.Denied}; !slices.Equal(got, want) {
 		t.Errorf("the schema has the verdicts %q, not %q", got, want)
 	}
-	if v := decision.Properties["version"].Const; v == nil || *v != float64(audit.Version) {
-		t.Errorf("the schema of a decision has the version %v, not %d", v, audit.Version)
+	if v := decision.Properties["version"].Const; v == nil || *v != float64(proxy.LogVersion) {
+		t.Errorf("the schema of a decision has the version %v, not %d", v, proxy.LogVersion)
 	}
 }
 

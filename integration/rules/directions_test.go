@@ -197,10 +197,10 @@ func TestRuleDirections(t *testing.T) {
 		{"cmd/demesne-images", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne", "demesne/cmd/internal/cli", ""},
 		{"mcp", "demesne/cmd/internal/cli", "a program cannot be imported"},
-		{"internal/suggest", "demesne/runner", "a leaf imports no package of demesne"},
-		{"internal/suggest", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
-		{"integration/rules", "demesne/internal/suggest", "integration drives programs"},
-		{"images", "demesne/internal/suggest", ""},
+		{"internal/text", "demesne/runner", "a leaf imports no package of demesne"},
+		{"internal/text", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
+		{"integration/rules", "demesne/internal/text", "integration drives programs"},
+		{"images", "demesne/internal/text", ""},
 		{"extra", "demesne/runner", "extra is no room"},
 	} {
 		if why := direction(c.dir, c.path); why != c.why {

@@ -28,7 +28,7 @@ import (
 	"fmt"
 	"slices"
 
-	"demesne/internal/suggest"
+	"demesne/internal/text"
 )
 
 // ErrHelp and ErrVersion mean that the line asks for help or for the version, and for nothing else.
@@ -153,7 +153,7 @@ func (p *Program) command(verb string) *Command {
 // unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
-	if n := suggest.Nearest(name, words); n != "" {
+	if n := text.Nearest(name, words); n != "" {
 		return Hinted(err, "did you mean %s?", n)
 	}
 	return Hinted(err, "%s help lists the commands", p.Name)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/internal/suggest"
+	"demesne/internal/text"
 )
 
 // Flag is one flag of one command.
@@ -125,7 +125,7 @@ func (fs Flags) unknown(name string) error {
 			names = append(names, "--"+f.Long)
 		}
 	}
-	if n := suggest.Nearest(name, names); n != "" && len(name) > 2 {
+	if n := text.Nearest(name, names); n != "" && len(name) > 2 {
 		return Hinted(err, "did you mean %s?", n)
 	}
 	return Hinted(err, "--help lists the known flags; a command's own flags go after --")

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/internal/suggest"
+	"demesne/internal/text"
 )
 
 // On returns a setter for a switch.
@@ -42,7 +42,7 @@ func OneOf(s string, words []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown (known: %s)", strings.Join(words, ", "))
-	if n := suggest.Nearest(s, words); n != "" {
+	if n := text.Nearest(s, words); n != "" {
 		return Hinted(err, "did you mean %s?", n)
 	}
 	return err

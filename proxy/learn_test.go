@@ -1,4 +1,4 @@
-package audit
+package proxy
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-func allow(t *testing.T, words ...string) (p policy.Policy) {
+func allowing(t *testing.T, words ...string) (p policy.Policy) {
 	t.Helper()
 	for _, w := range words {
 		r, err := policy.ParseRule(w)
@@ -35,7 +35,7 @@ func TestLearn(t *testing.T) {
 		b, _ := json.Marshal(r)
 		log.Write(append(b, '\n'))
 	}
-	all, err := Read(strings.NewReader(log.String()))
+	all, err := ReadLog(strings.NewReader(log.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,14 +43,14 @@ func TestLearn(t *testing.T) {
 	if got, want := strings.Join(words, " "), "[2606:4700::1]:53 a.test:80 b.test:22,443"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	for _, b := range Replay(all, allow(t, words...)) {
+	for _, b := range Replay(all, allowing(t, words...)) {
 		if b.Host != "evil.test" && b.Host != "looked-up-only.test" {
 			t.Errorf("the suggestion would have blocked %+v", b)
 		}
 	}
-	rule, _ := allow(t, "a.test").Allowed()[0].Requests([]string{"POST"}, "")
+	rule, _ := allowing(t, "a.test").Allowed()[0].Requests([]string{"POST"}, "")
 	var blocked []string
-	for _, b := range Replay(all, allow(t, "b.test:443").Allow(rule).Deny(allow(t, "8.0.0.0/8").Allowed()...)) {
+	for _, b := range Replay(all, allowing(t, "b.test:443").Allow(rule).Deny(allowing(t, "8.0.0.0/8").Allowed()...)) {
 		blocked = append(blocked, b.Host+" "+b.Reason)
 	}
 	want := []string{
@@ -68,9 +68,9 @@ func TestLearn(t *testing.T) {
 func TestReadLogRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"{}\n{":                          "read log: line 2: unexpected end of JSON input",
-		strings.Repeat("x", maxRecord+1): "read log: bufio.Scanner: token too long",
+		strings.Repeat("x", maxReadLine+1): "read log: bufio.Scanner: token too long",
 	} {
-		if _, err := Read(strings.NewReader(text)); err == nil || err.Error() != want {
+		if _, err := ReadLog(strings.NewReader(text)); err == nil || err.Error() != want {
 			t.Error(err)
 		}
 	}

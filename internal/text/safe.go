@@ -1,5 +1,9 @@
-// Package termsafe sanitizes text from untrusted sources: sandboxes, images, registries, models.
-package termsafe
+// Package text has functions on the text of messages.
+//
+//	text.SafeLine(s)         // from an untrusted source: a sandbox, an image, a registry, a model
+//	text.SafeJSON(s)         // the same for a JSON text
+//	text.Nearest(s, words)   // the word that a mistyped one was meant to be
+package text
 
 import (
 	"fmt"
@@ -8,10 +12,10 @@ import (
 	"unicode/utf16"
 )
 
-// Line returns s as a single line that is safe to print on a terminal. It replaces each white space character
+// SafeLine returns s as a single line that is safe to print on a terminal. It replaces each white space character
 // within s by " ", and each unprintable one by "?": control and zero-width characters, those that change the
 // writing direction, and bytes that are not UTF-8.
-func Line(s string) string {
+func SafeLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r) && r != '\r':
@@ -23,9 +27,9 @@ func Line(s string) string {
 	}, strings.TrimSpace(s))
 }
 
-// JSON returns a JSON text with all unprintable characters escaped. They can occur only in strings, where the
+// SafeJSON returns a JSON text with all unprintable characters escaped. They can occur only in strings, where the
 // escapes mean the same. The encoder itself escapes only control characters below 0x20.
-func JSON(text string) string {
+func SafeJSON(text string) string {
 	hidden := func(r rune) bool { return r > '~' && !unicode.IsPrint(r) }
 	if !strings.ContainsFunc(text, hidden) {
 		return text

@@ -1,4 +1,4 @@
-package termsafe
+package text
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ func TestLine(t *testing.T) {
 		"ünïcode 漢字 🙂 …":                "ünïcode 漢字 🙂 …",
 		"tag \U000e0041\U000e0042":      "tag ??",
 	} {
-		if got := Line(in); got != want {
-			t.Errorf("Line(%q) = %q, want %q", in, got, want)
+		if got := SafeLine(in); got != want {
+			t.Errorf("SafeLine(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -36,7 +36,7 @@ func TestJSON(t *testing.T) {
 		if err := e.Encode(in); err != nil {
 			t.Fatal(err)
 		}
-		got := JSON(b.String())
+		got := SafeJSON(b.String())
 		if strings.TrimSpace(got) != want {
 			t.Errorf("%s, want %s", got, want)
 		}

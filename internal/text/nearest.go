@@ -1,5 +1,4 @@
-// Package suggest finds the word that a mistyped one was meant to be.
-package suggest
+package text
 
 // longest is the longest word that Nearest considers, in bytes. Typing errors occur in shorter words, and the work
 // grows with the square of the length.

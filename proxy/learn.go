@@ -1,4 +1,4 @@
-package audit
+package proxy
 
 import (
 	"bufio"
@@ -13,14 +13,14 @@ import (
 	"demesne/proxy/policy"
 )
 
-// maxRecord bounds a line of a log, in bytes. The fields of a Record are bounded too.
-const maxRecord = 64 << 10
+// maxReadLine bounds a line of a log, in bytes. The fields of a Record are bounded too.
+const maxReadLine = 64 << 10
 
-// Read reads a log.
-func Read(r io.Reader) ([]Record, error) {
+// ReadLog reads a log.
+func ReadLog(r io.Reader) ([]Record, error) {
 	var all []Record
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxRecord)
+	lines.Buffer(nil, maxReadLine)
 	for n := 1; lines.Scan(); n++ {
 		var rec Record
 		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {

@@ -1,13 +1,4 @@
-// Package audit reads a proxy's log of decisions and analyses it.
-//
-//	log, err := audit.Read(file)            // one Record as JSON a line
-//	words := audit.Suggest(log)             // rules that would have allowed the same
-//	blocked := audit.Replay(log, policy)    // what another policy would have denied
-//
-// A [Record] is written when its connection, request or query is over. Repeated denials and DNS queries are
-// counted, and one line holds their sum. In the second half of a log that applies to other repeated decisions
-// too. The package neither writes logs nor decides, and has few dependencies.
-package audit
+package proxy
 
 import (
 	"fmt"
@@ -19,7 +10,7 @@ import (
 
 // Record is one decision and its outcome.
 type Record struct {
-	Version int       `json:"version"` // version of this format, see [Version]
+	Version int       `json:"version"` // version of this format, see [LogVersion]
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
 	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy
@@ -46,16 +37,16 @@ type Record struct {
 // Times returns how many decisions r stands for.
 func (r Record) Times() int { return max(r.Count, 1) }
 
-// Total returns how many decisions a log holds.
-func Total(log []Record) (n int) {
+// CountDecisions returns how many decisions a log holds.
+func CountDecisions(log []Record) (n int) {
 	for _, r := range log {
 		n += r.Times()
 	}
 	return n
 }
 
-// Version is the version of the log's line format. Added fields do not change it.
-const Version = 1
+// LogVersion is the version of the log's line format. Added fields do not change it.
+const LogVersion = 1
 
 // The possible verdicts.
 const (
