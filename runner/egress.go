@@ -8,7 +8,7 @@ import (
 // loopback interface: it gets no gateway, and none can be added later.
 //
 // Rules are strings, so that a caller need not parse them. The runner rejects a malformed rule and quotes it.
-// Package policy defines the rules, package preset the modes.
+// Package policy defines the rules and the modes.
 type Egress struct {
 	Mode  string   `json:"mode,omitempty"`  // empty: no mode. The runner adds the rules of the mode; the caller adds mirrors
 	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
