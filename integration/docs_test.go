@@ -197,7 +197,7 @@ func TestDocsHelp(t *testing.T) {
 	if r := b.finish(check); r.code != 0 {
 		t.Errorf("the completion script: %s", r.stderr)
 	}
-	if r := b.demesne("no-such-verb"); r.code != 2 || !strings.HasPrefix(r.stderr, "demesne: command ") {
+	if r := b.demesne("no-such-verb"); r.code != 2 || !strings.HasPrefix(r.stderr, `demesne: unknown command "no-such-verb"`) {
 		t.Errorf("an unknown verb: %+v", r)
 	}
 }

@@ -80,7 +80,7 @@ func (b *box) droppings() (left []string) {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
 			rel, _ := filepath.Rel(run, path)
 			rel = strings.TrimPrefix(rel, "demesne/")
-			if err == nil && !slices.Contains([]string{".", "demesne", "mnt", "state", "state/ended", "scratch", "given"}, rel) && !strings.HasPrefix(rel, "state/ended/") {
+			if err == nil && !slices.Contains([]string{".", "demesne", "mnt", "state", "state/ended", "scratch", "grants"}, rel) && !strings.HasPrefix(rel, "state/ended/") {
 				left = append(left, "file "+path)
 			}
 			return nil

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +45,12 @@ func TestEscapeN34Routes(t *testing.T) {
 		-6 route add unreachable 2a00:1450:4::/64
 		route add local 9.7.0.1 dev lo table 77
 		rule add to 9.7.0.1 ipproto tcp dport 80 lookup 77`)
+	// The kernel makes the route of an IPv6 address of its own a moment after the address.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if own, _ := OwnAddress(netip.MustParseAddrPort("[2a00:1450:1::1]:1")); own {
+			break
+		}
+	}
 	for _, c := range []struct {
 		at      string
 		own     bool

@@ -29,7 +29,7 @@ func (t *Tree) onKept(l Layout, o overlay) (*plan, error) {
 	}
 	defer unix.Close(kept)
 	o.upper, o.reused = dir{fd: kept, at: "persistent files "}, hasDir(kept, "up")
-	// shm is made anew, as a new directory shows the umask.
+	// Remove shm: the mode of a new directory shows the umask, see [dir].
 	if err := unix.Unlinkat(kept, "shm", unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
 		return nil, fmt.Errorf("prepare persistent files: %w", err)
 	}

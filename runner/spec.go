@@ -48,7 +48,7 @@ type Spec struct {
 	// Exposed means that other users of this machine can reach Out or Workspace. [client.Client.Create] sets it.
 	// The sandbox must then never, not even for a moment, create a set-user-ID file of the caller there.
 	Exposed bool `json:"exposed,omitempty"`
-	// Granted names the record of the caller's grants; see package given. If it is empty, the runner writes the record.
+	// Granted names the record of the caller's grants; see package grants. If it is empty, the runner writes the record.
 	Granted string `json:"granted,omitempty"`
 }
 

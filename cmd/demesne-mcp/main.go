@@ -69,7 +69,7 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 		io.WriteString(out, line.Help())
 		return 0
 	case errors.Is(err, cli.ErrVersion):
-		io.WriteString(out, cli.VersionLine(line.Program))
+		io.WriteString(out, line.VersionLine())
 		return 0
 	case err == nil:
 		err = serve(ctx, o, in, out)

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/userns"
 )
 
@@ -37,7 +37,7 @@ func takeBack(run, key string) error {
 }
 
 func settle(run, key string) error {
-	return given.TakeBack(run, key, given.Inherited(descriptor(userns.EnvClock)).Set() > 0)
+	return grants.TakeBack(run, key, grants.Inherited(descriptor(userns.EnvClock)).Set() > 0)
 }
 
 // settleInside runs settleChild in a user namespace.
@@ -62,7 +62,7 @@ func settleInside(ns int) error {
 func settleChild() int { return report(settle(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
 // tidy removes the sockets of ended sandboxes that a live runner may not remove itself. It returns an exit code.
-func tidy() int { return report(given.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
+func tidy() int { return report(grants.Sockets(os.Getenv(userns.EnvRun), os.Getenv(userns.EnvKey))) }
 
 func report(err error) int {
 	if err == nil {

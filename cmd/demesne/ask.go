@@ -20,14 +20,14 @@ const controlling = "/dev/tty"
 
 // canAsk returns an error if --ask is impossible. The question and the command must not read from one terminal
 // at the same time.
-func (a *app) canAsk(o *options) error {
-	if !o.network.ask {
-		if o.network.askTime > 0 {
+func (c *console) canAsk(n *network, p *processOptions) error {
+	if !n.ask {
+		if n.askTime > 0 {
 			return hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
-	if o.tty || o.interactive && isTerminal(a.stdin) {
+	if p.tty || p.interactive && isTerminal(c.stdin) {
 		return errors.New("--ask: the command uses the terminal (-t, or -i on a terminal)")
 	}
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -64,13 +64,13 @@ const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.
-func (a *app) asker(o *options) func(runner.Question, []string) (allow, answered bool) {
-	if !o.network.ask {
+func (a *app) asker(verb string, n *network) func(runner.Question, []string) (allow, answered bool) {
+	if !n.ask {
 		return nil
 	}
 	a.floor = make(floor, 1)
 	return func(q runner.Question, _ []string) (allow, answered bool) {
-		late := time.Now().Add(o.network.waits())
+		late := time.Now().Add(n.waits())
 		defer a.floor.take(nil)()
 		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err != nil || !time.Now().Before(late) {
@@ -79,10 +79,10 @@ func (a *app) asker(o *options) func(runner.Question, []string) (allow, answered
 		defer f.Close()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", o.verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
 		line, err := bufio.NewReader(f).ReadString('\n')
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			fmt.Fprintf(f, "no answer in %v: denied for now\n", o.network.waits())
+			fmt.Fprintf(f, "no answer in %v: denied for now\n", n.waits())
 			return false, false
 		}
 		if err != nil {

@@ -41,7 +41,8 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	if strings.HasPrefix(id, "job-") {
-		return a.withJobs(o, args, a.followJob)
+		t := jobTool{a}
+		return t.each(o.verb, args, t.follow)
 	}
 	o.tty, o.interactive = true, true
 	j, err := a.newExecution(o, shellCommand)
@@ -51,18 +52,18 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 	return j.finish(j.attach(id))
 }
 
-// followJob is logs --follow with the exit code of wait.
-func (a *app) followJob(ctx context.Context, store *jobs.Store, id string) (int, error) {
-	j, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
+// follow is logs --follow with the exit code of wait.
+func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	j, err := store.Follow(ctx, id, runner.JobKept, t.stdout, t.stderr)
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
-	return a.outcomeOf(j), nil
+	return t.outcome(j), nil
 }
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	s := j.app.session(j.o)
+	s := j.app.session(&j.o.network)
 	defer s.Close()
 	b, err := s.Open(j.sig.ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
 	if err != nil {

@@ -39,9 +39,12 @@ func (l jobLine) command() (command, []string) {
 	return runCommand(), l.Run
 }
 
-// startJob starts a process that does a run or an exec, and prints the job's id. The caller has checked
+// jobTool adds to app the steps that the commands about background jobs share.
+type jobTool struct{ *app }
+
+// start starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
-func (a *app) startJob(o *options) (int, error) {
+func (t jobTool) start(o *options) (int, error) {
 	switch {
 	case o.interactive || o.tty || o.network.ask:
 		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
@@ -56,7 +59,7 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := a.session(&options{}).Jobs()
+	store, err := t.session(&network{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -68,24 +71,24 @@ func (a *app) startJob(o *options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.print(j.ID + "\n")
+	return t.print(j.ID + "\n")
 }
 
 // attend is the main function of a job's process.
-func (a *app) attend(id string) int {
-	store, err := a.session(&options{}).Jobs()
+func (t jobTool) attend(id string) int {
+	store, err := t.session(&network{}).Jobs()
 	if err == nil {
-		err = store.Attend(context.Background(), id, runner.JobKept, a.doJob)
+		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}
 	if err != nil {
-		return a.report(attendVerb, err)
+		return t.report(attendVerb, err)
 	}
 	return 0
 }
 
-// doJob does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
+// do does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
 // demesne itself go there too.
-func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var line jobLine
 	if err := json.Unmarshal(what, &line); err != nil {
 		return nil, fmt.Errorf("read job: %w", err)
@@ -98,13 +101,13 @@ func (a *app) doJob(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, err
 	}
 	defer in.Close()
-	mine := *a
+	mine := *t.app
 	mine.stdin = in
 	c, args := line.command()
 	o := &options{verb: c.Name}
 	args, err = c.bound(o).Parse(args)
 	if err == nil {
-		err = o.network.findSecrets(&mine)
+		err = o.network.findSecrets(&mine.console)
 	}
 	if err != nil {
 		return nil, err

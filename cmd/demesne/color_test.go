@@ -33,6 +33,7 @@ func TestColorOnTerminal(t *testing.T) {
 	}
 	for _, args := range [][]string{{"check"}, {"inspect", "bare-1"}, {"pull", "python"}} {
 		cmd := exec.Command("bare", args...)
+		cmd.Dir = t.TempDir()
 		cmd.Env = append(cmd.Environ(), "TERM=vt220", "NO_COLOR=", "HOME="+t.TempDir())
 		both, _ := cmd.CombinedOutput()
 		if strings.Contains(string(both), "\x1b") || len(both) == 0 {

@@ -217,7 +217,7 @@ func completionCommand() command {
 				{Says: "load it in ~/.zshrc, after compinit", Line: "source <(demesne completion zsh)"},
 				{Says: "install it for fish", Line: "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
 			},
-			Operand: cli.Word, Words: cli.Shells(),
+			Words: []string{"bash", "zsh", "fish"},
 		},
 		flags: noFlags, run: cmdCompletion,
 	}
@@ -244,7 +244,7 @@ demesne run.`,
 				{Says: "list the exit codes", Line: "demesne help exit-codes"},
 				{Says: "write the manual pages", Line: "demesne help --man /usr/local/share/man/man1"},
 			},
-			Operand: cli.Word, Words: helpWords,
+			Words: helpWords,
 		},
 		flags: helpFlags, run: cmdHelp,
 	}

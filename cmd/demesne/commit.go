@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -35,12 +36,12 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 }
 
 func commitFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{
+	return slices.Concat(cli.Flags{
 		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
 		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
 		{Group: groupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
-	}, entrypointFlag(o), importFlags(o))
+	}, entrypointFlag(&o.processOptions), importFlags(o))
 }
 
 func cmdCommit(a *app, o *options, args []string) (int, error) {
@@ -55,25 +56,26 @@ func cmdCommit(a *app, o *options, args []string) (int, error) {
 	if len(cmd) > 0 && cmd[0] == "--" {
 		cmd = cmd[1:]
 	}
-	change, err := a.change(o, cmd)
+	change, err := o.change(a.env, cmd)
 	if err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		img, err := a.commit(ctx, c, args[0], refs[0], change)
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		img, err := t.commit(ctx, c, args[0], refs[0], change)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
-			return a.printJSON(infoOf(images.Listed{Image: img}))
+			return t.printJSON(infoOf(images.Listed{Image: img}))
 		}
-		return a.tellImage(o, refs[0], img)
+		return t.tell(&o.reportOptions, refs[0], img)
 	})
 }
 
 // change returns the configuration changes that the flags of commit ask for.
-func (a *app) change(o *options, cmd []string) (images.Change, error) {
-	env, err := o.environment(a.env)
+func (o *processOptions) change(lookup func(string) (string, bool), cmd []string) (images.Change, error) {
+	env, err := o.environment(lookup)
 	c := images.Change{Env: env, Entrypoint: o.entrypoint, WorkingDir: o.workdir, User: o.userName}
 	if o.user != nil {
 		c.User = fmt.Sprintf("%d:%d", o.user.UID, o.user.GID)
@@ -85,8 +87,8 @@ func (a *app) change(o *options, cmd []string) (images.Change, error) {
 }
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
-func (a *app) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := a.session(&options{})
+func (t imageTool) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
+	s := t.session(&network{})
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {

@@ -82,8 +82,8 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	sig := a.signalsWatched()
-	s := a.session(o)
+	sig := signalsWatched(a.quit)
+	s := a.session(&o.network)
 	defer s.Close()
 	did, err := s.Copy(sig.ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
 	a.tellLeft(did)
@@ -110,11 +110,11 @@ func hostSource(src, dst string) (string, string, error) {
 }
 
 // tellLeft lists the entries that were not copied.
-func (a *app) tellLeft(did tarball.Report) {
+func (c *console) tellLeft(did tarball.Report) {
 	for _, l := range did.Left {
-		a.say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
+		c.say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
 	}
 	if more := did.LeftAll - len(did.Left); more > 0 {
-		a.say(fmt.Sprintf("cp: %d more were skipped", more))
+		c.say(fmt.Sprintf("cp: %d more were skipped", more))
 	}
 }

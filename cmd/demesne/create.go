@@ -8,21 +8,16 @@ import (
 	"demesne/runner"
 )
 
-// session returns a session with the credentials that o names.
-func (a *app) session(o *options) *session.Service {
+// session returns a session with the credentials that n names.
+func (a *app) session(n *network) *session.Service {
 	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images}
-	if o.network.order != nil {
+	if n.order != nil {
 		so.Secrets = func() ([]runner.Secret, error) {
-			err := o.network.findSecrets(a)
-			return o.network.found, err
+			err := n.findSecrets(&a.console)
+			return n.found, err
 		}
 	}
 	return session.New(so)
-}
-
-func (a *app) getenv(name string) string {
-	value, _ := a.env(name)
-	return value
 }
 
 // createOptions returns the sandbox that the command line asks for.
@@ -50,35 +45,35 @@ func (a *app) callbacks(o *options, sig *signals, st *stages, p *progress) sessi
 			st.add(b.Trace...)
 			a.tellMade(o, b)
 		},
-		Ask: a.asker(o),
+		Ask: a.asker(o.verb, &o.network),
 	}
 }
 
 // tellMade prints what the caller should know of a sandbox that was made or opened.
-func (a *app) tellMade(o *options, b *session.Sandbox) {
+func (c *console) tellMade(o *options, b *session.Sandbox) {
 	if o.verb == "run" || o.verb == "create" {
 		if b.Replaced {
-			a.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
+			c.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
 		}
-		a.warnMinimal(o.verb, b.Level)
+		c.warnMinimal(o.verb, b.Level)
 	}
 	if o.verb == "create" && o.json {
 		return
 	}
 	if b.Restarted {
-		a.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
+		c.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
 	}
 	if len(b.MissingSecrets) > 0 {
-		a.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
-		fmt.Fprintf(a.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
+		c.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
+		fmt.Fprintf(c.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 
 // warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
-func (a *app) warnMinimal(verb string, level runner.Level) {
+func (c *console) warnMinimal(verb string, level runner.Level) {
 	if level != runner.LevelMinimal {
 		return
 	}
-	a.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
-	fmt.Fprintln(a.stderr, "hint: demesne check shows what is missing; --require degraded refuses such a run")
+	c.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
+	fmt.Fprintln(c.stderr, "hint: demesne check shows what is missing; --require degraded refuses such a run")
 }

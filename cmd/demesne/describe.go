@@ -110,17 +110,17 @@ type finding struct {
 	detail, why, fix string
 }
 
-// colorOf returns the colour of a status on a terminal.
-func colorOf(s runner.Status) cli.Color {
+// paint returns text in the colour of a status.
+func paint(on cli.Terminal, s runner.Status, text string) string {
 	switch s {
 	case runner.Held:
-		return cli.Green
+		return on.Green(text)
 	case runner.Degraded:
-		return cli.Yellow
+		return on.Yellow(text)
 	case runner.Missing:
-		return cli.Red
+		return on.Red(text)
 	}
-	return ""
+	return text
 }
 
 // findings returns a table of findings. Lines with the reason and the fix follow those that have one.
@@ -131,7 +131,7 @@ func findings(indent string, all []finding, on cli.Terminal) string {
 	}
 	var b strings.Builder
 	for _, f := range all {
-		word := on.Paint(colorOf(f.status), fmt.Sprintf("%-*s", status, f.status))
+		word := paint(on, f.status, fmt.Sprintf("%-*s", status, f.status))
 		line := fmt.Sprintf("%s%-*s  %s  %s", indent, name, f.name, word, text.SafeLine(f.detail))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if f.why != "" {

@@ -38,7 +38,7 @@ there. replay reports what a policy denies of it, and exits 1 if it denies anyth
 				{Says: "make a policy from a run that could reach everything", Line: "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
 				{Says: "test this policy with the log of a sandbox", Line: "demesne egress replay policy.toml build"},
 			},
-			Operand: cli.Word, Words: egressVerbs(),
+			Words: egressVerbs(),
 		},
 		flags: jsonFlag, run: cmdEgress,
 	}
@@ -50,7 +50,7 @@ type egressVerb struct {
 	name        string
 	least, most int
 	logAt       int // index of the operand that names a log or its sandbox; -1: no operand
-	run         func(*app, []string) (int, error)
+	run         func(egressTool, []string) (int, error)
 }
 
 func egressTable() []egressVerb {
@@ -58,11 +58,11 @@ func egressTable() []egressVerb {
 	return []egressVerb{
 		{"list", 0, 1, -1, nil},
 		{"lint", 1, many, -1, nil},
-		{"allow", 2, many, -1, func(a *app, args []string) (int, error) {
-			return a.changeEgress(runner.EgressChange{Sandbox: args[0], Allow: args[1:]})
+		{"allow", 2, many, -1, func(t egressTool, args []string) (int, error) {
+			return t.change(runner.EgressChange{Sandbox: args[0], Allow: args[1:]})
 		}},
-		{"deny", 2, many, -1, func(a *app, args []string) (int, error) {
-			return a.changeEgress(runner.EgressChange{Sandbox: args[0], Deny: args[1:]})
+		{"deny", 2, many, -1, func(t egressTool, args []string) (int, error) {
+			return t.change(runner.EgressChange{Sandbox: args[0], Deny: args[1:]})
 		}},
 		{"log", 1, 1, 0, nil},
 		{"suggest", 1, 1, 0, nil},
@@ -91,32 +91,36 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 		return 0, hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
-		return v.run(a, rest)
+		return v.run(egressTool{a}, rest)
 	}
 	if v.logAt >= 0 {
 		var err error
-		if rest[v.logAt], err = a.egressLog(rest[v.logAt]); err != nil {
+		if rest[v.logAt], err = (egressTool{a}).log(rest[v.logAt]); err != nil {
 			return 0, err
 		}
 	}
-	return 0, a.becomeEgress(o, v.name, rest)
+	return 0, becomeEgress(v.name, o.json, rest)
 }
 
-func (a *app) changeEgress(c runner.EgressChange) (int, error) {
+// egressTool adds to app the steps that the verbs of demesne egress share.
+type egressTool struct{ *app }
+
+// change changes the rules of a sandbox.
+func (t egressTool) change(c runner.EgressChange) (int, error) {
 	for _, rule := range slices.Concat(c.Allow, c.Deny) {
 		if err := checkRule(rule); err != nil {
 			return 0, fmt.Errorf("rule %q: %w", rule, err)
 		}
 	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
+	return t.with(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
 }
 
-// egressLog returns the path of the log that arg names: a file, or a sandbox's log.
-func (a *app) egressLog(arg string) (path string, err error) {
+// log returns the path of the log that arg names: a file, or a sandbox's log.
+func (t egressTool) log(arg string) (path string, err error) {
 	if strings.Contains(arg, "/") || fsutil.Exists(arg) {
 		return arg, nil
 	}
-	_, err = a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+	_, err = t.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, arg)
 		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
 			err = fmt.Errorf("sandbox %q: has no network, so there is no log", arg)
@@ -130,13 +134,13 @@ func (a *app) egressLog(arg string) (path string, err error) {
 }
 
 // becomeEgress executes demesne-proxy in place of this program.
-func (a *app) becomeEgress(o *options, verb string, args []string) error {
+func becomeEgress(verb string, json bool, args []string) error {
 	path, err := client.FindProgram(session.EgressProgram)
 	if err != nil {
 		return err
 	}
 	argv := []string{session.EgressProgram, verb}
-	if o.json {
+	if json {
 		argv = append(argv, "--json")
 	}
 	argv = append(append(argv, "--"), args...)

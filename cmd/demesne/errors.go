@@ -8,7 +8,6 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
-	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -27,24 +26,6 @@ const (
 func hinted(err error, format string, a ...any) error {
 	return cli.Hinted(err, format, a...)
 }
-
-// report prints err and its hint as one line each, and returns the exit code.
-func (a *app) report(verb string, err error) int {
-	code := codeOf(err)
-	line := err.Error()
-	// A missing command is the command's error, not the verb's. Shells print no verb either.
-	if verb != "" && (code == exitFailed || code == exitUsage) {
-		line = verb + ": " + line
-	}
-	a.say(line)
-	if h := hintOf(err); h != "" {
-		fmt.Fprintf(a.stderr, "hint: %s\n", text.SafeLine(h))
-	}
-	return code
-}
-
-// say prints one line on stderr.
-func (a *app) say(line string) { fmt.Fprintf(a.stderr, "demesne: %s\n", text.SafeLine(line)) }
 
 // codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {

@@ -44,7 +44,7 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 		return nil, err
 	}
 	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
-	if j.doc, err = a.openDocument(o); err != nil {
+	if j.doc, err = a.openDocument(&o.reportOptions); err != nil {
 		return nil, err
 	}
 	if o.json && o.jsonFile == "" {
@@ -54,7 +54,7 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	if o.tty {
 		j.term = a.openTerminal()
 	}
-	j.sig = a.watchSignals(j.term)
+	j.sig = watchSignals(a.quit, j.term)
 	return j, nil
 }
 
@@ -127,7 +127,7 @@ func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
 		j.term.keys = newDetachKeys()
 	}
-	out := j.term.connect(j.app, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	out := j.term.connect(&j.app.console, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}

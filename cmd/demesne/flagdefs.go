@@ -1,6 +1,10 @@
 package main
 
-import "demesne/cmd/internal/cli"
+import (
+	"slices"
+
+	"demesne/cmd/internal/cli"
+)
 
 // The flags of each command. A group is a heading in --help.
 
@@ -24,14 +28,14 @@ func sandboxFlags(o *options) cli.Flags {
 			Help: "writable directory for /workspace (default a temporary one)"},
 		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
-		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Complete: cli.Word, Words: levels, Set: o.setRequire,
+		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: o.setRequire,
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
 		{Group: groupSandbox, Long: "nesting", Set: cli.On(&o.nesting),
 			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
 	}
 }
 
-func limitFlags(o *options) cli.Flags {
+func limitFlags(o *isolationOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupLimits, Long: "memory", Arg: "SIZE", Set: cli.Size(&o.limits.Memory, leastMemory),
 			Help: "memory limit, such as 512m or 2g, or none (default half of the machine's)"},
@@ -44,7 +48,7 @@ func limitFlags(o *options) cli.Flags {
 	}
 }
 
-func commandFlags(o *options) cli.Flags {
+func commandFlags(o *processOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupCommand, Short: 'c', Arg: "TEXT", Set: o.setShell,
 			Help: "run /bin/sh -c TEXT; the following arguments are $0, $1, …"},
@@ -63,7 +67,7 @@ func commandFlags(o *options) cli.Flags {
 	}
 }
 
-func resultFlags(o *options) cli.Flags {
+func resultFlags(o *reportOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupResult, Long: "json", Arg: "FILE", Optional: true, Complete: cli.File, Set: o.setJSON,
 			Help: "print result and receipt as JSON, with the last MiB of output, instead of streaming; =FILE (or =/dev/fd/3) writes it there and streams as usual"},
@@ -73,34 +77,40 @@ func resultFlags(o *options) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(o), entrypointFlag(o), backgroundFlag(o), rootFlags(o), sandboxFlags(o),
-		keyFlag(o, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(o), queueFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(o), resultFlags(o), manifestFlag(o))
+	return slices.Concat(commandFlags(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
+		rootFlags(&o.rootOptions), sandboxFlags(o),
+		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
+		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
+		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.fileOptions))
 }
 
-func manifestFlag(o *options) cli.Flags {
+func manifestFlag(o *fileOptions) cli.Flags {
 	return cli.Flags{{Group: groupResult, Long: "manifest", Set: cli.On(&o.manifest),
 		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
 }
 
-func backgroundFlag(o *options) cli.Flags {
+func backgroundFlag(o *processOptions) cli.Flags {
 	return cli.Flags{{Group: groupCommand, Long: "background", Set: cli.On(&o.background),
 		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
 }
 
 func createFlags(o *options) cli.Flags {
-	user := *commandFlags(o).Long("user")
+	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = groupSandbox
-	trace := *resultFlags(o).Long("trace")
-	return cli.Join(rootFlags(o), sandboxFlags(o), cli.Flags{user}, keyFlag(o, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"), replaceFlag(o), shareFlag(o), lifeFlags(o), networkFlags(&o.network), secretFlags(&o.network), limitFlags(o), jsonFlag(o), cli.Flags{trace})
+	trace := *resultFlags(&o.reportOptions).Long("trace")
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), cli.Flags{user},
+		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
+		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cli.Flags{trace})
 }
 
-func shareFlag(o *options) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Complete: cli.Word, Words: shares, Set: o.setShare,
+func shareFlag(o *lifeOptions) cli.Flags {
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Words: shares, Set: o.setShare,
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) cli.Flags {
-	return cli.Join(commandFlags(o), backgroundFlag(o), queueFlag(o), keyFlag(o, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(o))
+	return slices.Concat(commandFlags(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
 func jsonFlag(o *options) cli.Flags {
@@ -108,7 +118,7 @@ func jsonFlag(o *options) cli.Flags {
 }
 
 func lsFlags(o *options) cli.Flags {
-	return cli.Join(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
+	return slices.Concat(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
 		Help: "print only the ids"}})
 }
 

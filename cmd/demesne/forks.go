@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func snapshotFlags(o *options) cli.Flags {
 }
 
 func forkFlags(o *options) cli.Flags {
-	return cli.Join(snapshotFlags(o), cli.Flags{
+	return slices.Concat(snapshotFlags(o), cli.Flags{
 		*sandboxFlags(o).Long("out"),
 		*networkFlags(&o.network).Long("publish"),
 	})
@@ -113,14 +114,14 @@ const tellStill = 20 * time.Millisecond
 
 // tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
 // last: the runner removes a fork whose id was never acknowledged.
-func (a *app) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
+func (c *console) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		a.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
+		c.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
-		a.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
+		c.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
 	}
-	code, err := a.print(f.ID + "\n")
+	code, err := c.print(f.ID + "\n")
 	if code == 0 && err == nil {
 		s.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
 	}

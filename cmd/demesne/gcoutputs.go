@@ -10,7 +10,7 @@ import (
 )
 
 // gcOutputs removes unused output directories only.
-func (a *app) gcOutputs(o *options) (int, error) {
+func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if o.all {
 		return 0, hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
 	}
@@ -18,11 +18,11 @@ func (a *app) gcOutputs(o *options) (int, error) {
 	if o.olderThan > 0 {
 		before = time.Now().Add(-o.olderThan)
 	}
-	done, err := a.session(o).PruneOutputs(context.Background(), before)
+	done, err := a.session(&network{}).PruneOutputs(context.Background(), before)
 	if err != nil {
 		return 0, err
 	}
-	if o.json {
+	if json {
 		return a.printJSON(done)
 	}
 	return a.print(fmt.Sprintf("removed %d output directories, freed %s\n", done.Dirs, cli.FormatBytes(done.Bytes)))

@@ -77,6 +77,12 @@ func environment() cli.Topic {
 	}
 }
 
+// helpOptions choose the form of all help at once.
+type helpOptions struct {
+	markdown bool
+	man      string
+}
+
 func cmdHelp(a *app, o *options, args []string) (int, error) {
 	switch {
 	case len(args) > 1:
@@ -100,8 +106,8 @@ func writeManual(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)
 	}
-	for _, p := range program().Manual() {
-		if err := os.WriteFile(filepath.Join(dir, p.File), []byte(p.Text), 0o644); err != nil {
+	for name, text := range program().Manual() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write manual pages: %w", err)
 		}
 	}
@@ -112,7 +118,7 @@ func cmdVersion(a *app, _ *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.print(cli.VersionLine(programName))
+	return a.print(program().VersionLine())
 }
 
 func cmdCompletion(a *app, _ *options, args []string) (int, error) {
@@ -124,12 +130,4 @@ func cmdCompletion(a *app, _ *options, args []string) (int, error) {
 		return 0, err
 	}
 	return a.print(text)
-}
-
-// print writes an answer to stdout.
-func (a *app) print(s string) (int, error) {
-	if _, err := a.stdout.WriteString(s); err != nil {
-		return 0, fmt.Errorf("write stdout: %w", err)
-	}
-	return 0, nil
 }

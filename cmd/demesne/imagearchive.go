@@ -26,8 +26,9 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := a.newProgress(o, fmt.Sprintf("import %q", ref.Given))
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		p := t.newProgress(o.quiet, fmt.Sprintf("import %q", ref.Given))
 		defer p.done()
 		img, err := c.Import(ctx, args[0], ref, p.take)
 		if err == nil {
@@ -40,12 +41,12 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		if o.json {
 			return a.printJSON(infoOf(images.Listed{Image: img}))
 		}
-		return a.tellImage(o, ref, img)
+		return t.tell(&o.reportOptions, ref, img)
 	})
 }
 
 func cmdExport(a *app, o *options, args []string) (int, error) {
-	return a.writeImage(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
+	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Export(ctx, ref, to, p.take)
 	})
 }
@@ -54,27 +55,27 @@ func cmdSave(a *app, o *options, args []string) (int, error) {
 	if o.file == "" {
 		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
-	return a.writeImage(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
+	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Save(ctx, ref, to, orElse(o.format, formats[0]), p.take)
 	})
 }
 
-// writeImage calls write with the file of -o, which appears when it is complete, or with stdout.
-func (a *app) writeImage(o *options, args []string, verb string, write func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
+// write calls do with the file of -o, which appears when it is complete, or with stdout.
+func (t imageTool) write(o *options, args []string, verb string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
 	ref, err := oneImage(args)
 	if err != nil {
 		return 0, err
 	}
 	toStdout := o.file == "" || o.file == "-"
-	if toStdout && isTerminal(a.stdout) {
+	if toStdout && isTerminal(t.stdout) {
 		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := a.newProgress(o, fmt.Sprintf("%s %q", verb, ref.Given))
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		p := t.newProgress(o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
 		defer p.done()
-		fill := func(to *os.File) error { return session.NamedImage(ref, write(ctx, c, ref, to, p)) }
+		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
 		if toStdout {
-			return 0, fill(a.stdout)
+			return 0, fill(t.stdout)
 		}
 		return 0, intoFile(o.file, fill)
 	})

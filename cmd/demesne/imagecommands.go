@@ -42,7 +42,7 @@ and exits 1 if there was any. The next pull or run of such an image downloads it
 				{Says: "list the catalogue too", Line: "demesne images --all"},
 				{Says: "check after a disk error", Line: "demesne images check"},
 			},
-			Operand: cli.Word, Words: []string{"check"},
+			Words: []string{"check"},
 		},
 		flags: imagesFlags, run: cmdImages,
 	}

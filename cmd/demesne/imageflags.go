@@ -1,38 +1,57 @@
 package main
 
-import "demesne/cmd/internal/cli"
+import (
+	"slices"
+	"time"
+
+	"demesne/cmd/internal/cli"
+)
+
+// archiveOptions describe an image that is pulled, exported or saved.
+type archiveOptions struct {
+	file     string // -o
+	format   string
+	platform string
+}
+
+// gcOptions choose what gc removes, and whether images lists all.
+type gcOptions struct {
+	all, outputs bool
+	olderThan    time.Duration
+	runner       bool
+}
 
 // The flags of the commands about images.
 
 // rootFlags returns the image flags of run and create.
-func rootFlags(o *options) cli.Flags {
+func rootFlags(o *rootOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
 			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Complete: cli.Word, Words: pullPolicies, Set: o.setPull,
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: o.setPull,
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
 
-func entrypointFlag(o *options) cli.Flags {
+func entrypointFlag(o *processOptions) cli.Flags {
 	return cli.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
 		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
 }
 
-func quietFlag(o *options, what string) cli.Flags {
+func quietFlag(o *reportOptions, what string) cli.Flags {
 	return cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet), Help: what}}
 }
 
 func pullFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
+	return slices.Concat(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
-		jsonFlag(o), quietFlag(o, "print only the digests, and no progress"))
+		jsonFlag(o), quietFlag(&o.reportOptions, "print only the digests, and no progress"))
 }
 
 func imagesFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
+	return slices.Concat(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
-		jsonFlag(o), quietFlag(o, "print only the names"))
+		jsonFlag(o), quietFlag(&o.reportOptions, "print only the names"))
 }
 
 func rmiFlags(o *options) cli.Flags {
@@ -41,23 +60,25 @@ func rmiFlags(o *options) cli.Flags {
 }
 
 func importFlags(o *options) cli.Flags {
-	return cli.Join(jsonFlag(o), quietFlag(o, "print only the digest"))
+	return slices.Concat(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
 }
 
-func exportFlags(o *options) cli.Flags { return fileFlag(o, "file to write (default stdout)") }
+func exportFlags(o *options) cli.Flags {
+	return fileFlag(&o.archiveOptions, "file to write (default stdout)")
+}
 
-func fileFlag(o *options, help string) cli.Flags {
+func fileFlag(o *archiveOptions, help string) cli.Flags {
 	return cli.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.file), Help: help}}
 }
 
 func saveFlags(o *options) cli.Flags {
-	return cli.Join(fileFlag(o, "file to write; - is stdout"),
-		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Complete: cli.Word, Words: formats, Set: o.setFormat,
+	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
+		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: o.setFormat,
 			Help: "oci or docker (default oci)"}})
 }
 
 func gcFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{
+	return slices.Concat(cli.Flags{
 		{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.all), Help: "remove every image that is not in use"},
 		{Group: cli.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cli.Duration(&o.olderThan),
 			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},

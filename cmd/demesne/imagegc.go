@@ -29,15 +29,16 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	}
 	switch {
 	case o.runner:
-		return a.retireRunner(o)
+		return a.retireRunner(&o.gcOptions, o.json)
 	case o.outputs:
-		return a.gcOutputs(o)
+		return a.gcOutputs(&o.gcOptions, o.json)
 	}
-	if err := a.session(o).Tidy(); err != nil {
+	if err := a.session(&network{}).Tidy(); err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		release, layers, err := a.holdKept(ctx, c.Store, true)
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		release, layers, err := t.holdKept(ctx, c.Store, true)
 		if err != nil {
 			return 0, err
 		}
@@ -60,11 +61,11 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 }
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
-func (a *app) retireRunner(o *options) (int, error) {
-	if o.all || o.olderThan != 0 || o.json || o.outputs {
+func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
+	if o.all || o.olderThan != 0 || json || o.outputs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
-	sig := a.watchSignals(&terminal{fd: -1})
+	sig := watchSignals(a.quit, &terminal{fd: -1})
 	n, err := client.Retire(sig.ctx)
 	if err != nil {
 		return 0, err

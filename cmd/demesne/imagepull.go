@@ -35,11 +35,12 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		c.Platform = o.platform
 		infos := []imageInfo{}
 		for _, ref := range refs {
-			img, err := a.pull(ctx, c, o, ref)
+			img, err := t.pull(ctx, c, ref, o.quiet)
 			if ctx.Err() != nil {
 				return exitFailed, err
 			}
@@ -48,7 +49,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 				continue
 			}
 			infos = append(infos, infoOf(images.Listed{Image: img}))
-			if _, err = a.tellImage(o, ref, img); err != nil {
+			if _, err = t.tell(&o.reportOptions, ref, img); err != nil {
 				return 0, err
 			}
 		}
@@ -61,8 +62,8 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imageref.Ref) (*images.Image, error) {
-	p := a.newProgress(o, fmt.Sprintf("pull %q", ref.Given))
+func (t imageTool) pull(ctx context.Context, c *images.Client, ref imageref.Ref, quiet bool) (*images.Image, error) {
+	p := t.newProgress(quiet, fmt.Sprintf("pull %q", ref.Given))
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
 	if err != nil {
@@ -71,16 +72,16 @@ func (a *app) pull(ctx context.Context, c *images.Client, o *options, ref imager
 	return img, nil
 }
 
-// tellImage prints the name and digest of a new image, or with -q the digest alone. With --json it prints
+// tell prints the name and digest of a new image, or with -q the digest alone. With --json it prints
 // nothing.
-func (a *app) tellImage(o *options, ref imageref.Ref, img *images.Image) (int, error) {
+func (t imageTool) tell(o *reportOptions, ref imageref.Ref, img *images.Image) (int, error) {
 	switch {
 	case o.json:
 		return 0, nil
 	case o.quiet:
-		return a.print(img.Digest.String() + "\n")
+		return t.print(img.Digest.String() + "\n")
 	}
-	return a.print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
+	return t.print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
 }
 
 // cmdRmi removes each image, and reports every failure.
@@ -89,8 +90,9 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		release, _, err := a.holdKept(ctx, c.Store, false)
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		release, _, err := t.holdKept(ctx, c.Store, false)
 		if err != nil {
 			return 0, err
 		}

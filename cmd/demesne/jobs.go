@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ kept. With --follow it continues until the job ends. The job continues if logs i
 }
 
 func waitFlags(o *options) cli.Flags {
-	return cli.Join(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
+	return slices.Concat(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
 		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
 }
 
@@ -73,7 +74,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := a.session(&options{}).Jobs()
+	store, err := a.session(&network{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -122,19 +123,19 @@ func clip(s string, most int) string {
 // forever is longer than any wait.
 const forever = 365 * 24 * time.Hour
 
-// withJobs calls each for every id in args. It returns the last exit code that was not 0.
-func (a *app) withJobs(o *options, args []string, each func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
+// each calls do for every id in args. It returns the last exit code that was not 0.
+func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := a.session(&options{}).Jobs()
+	store, err := t.session(&network{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
-	sig := a.signalsWatched()
+	sig := signalsWatched(t.quit)
 	last := 0
 	for _, id := range args {
-		code, err := each(sig.ctx, store, id)
+		code, err := do(sig.ctx, store, id)
 		if gave := sig.gaveUp(); gave != 0 {
 			return gave, nil
 		}
@@ -142,7 +143,7 @@ func (a *app) withJobs(o *options, args []string, each func(context.Context, *jo
 			err = hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
-			code = a.report(o.verb, err)
+			code = t.report(verb, err)
 		}
 		if code != 0 {
 			last = code
@@ -157,7 +158,8 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 		most = forever
 	}
 	until := time.Now().Add(most)
-	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	t := jobTool{a}
+	return t.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		j, err := store.Wait(ctx, id, time.Until(until))
 		if err == nil && o.json {
 			_, err = a.printJSON(j)
@@ -165,24 +167,24 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 		if err != nil || ctx.Err() != nil {
 			return 0, err
 		}
-		return a.outcomeOf(j), nil
+		return t.outcome(j), nil
 	})
 }
 
-// outcomeOf returns the exit code for j. It prints a reason that is not the command's own on stderr.
-func (a *app) outcomeOf(j *jobs.Job) int {
+// outcome returns the exit code for j. It prints a reason that is not the command's own on stderr.
+func (t jobTool) outcome(j *jobs.Job) int {
 	switch {
 	case !j.Status.Over():
-		a.say(fmt.Sprintf("wait: job %q: is still %s", j.ID, j.Status))
+		t.say(fmt.Sprintf("wait: job %q: is still %s", j.ID, j.Status))
 		return exitTimedOut
 	case j.Status != jobs.Succeeded:
-		a.say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))
+		t.say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))
 		return exitFailed
 	}
 	if line := reasonLine("wait", j.Result); line != "" {
-		a.say(line)
+		t.say(line)
 	}
-	a.tellBlocked(j.Result)
+	t.tellBlocked(j.Result)
 	return j.Result.ExitCode
 }
 
@@ -190,7 +192,7 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
-	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {
 			_, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
 			return 0, err
@@ -207,7 +209,7 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 }
 
 func cmdCancel(a *app, o *options, args []string) (int, error) {
-	return a.withJobs(o, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		_, err := store.Cancel(ctx, id)
 		return 0, err
 	})

@@ -59,12 +59,12 @@ type failed struct {
 }
 
 // openDocument opens the file of --json=FILE before anything runs, so that an unwritable one fails early.
-func (a *app) openDocument(o *options) (*document, error) {
+func (c *console) openDocument(o *reportOptions) (*document, error) {
 	switch {
 	case !o.json:
 		return nil, nil
 	case o.jsonFile == "":
-		return &document{a.stdout}, nil
+		return &document{c.stdout}, nil
 	}
 	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
 		f := os.NewFile(uintptr(fd), o.jsonFile)
@@ -117,12 +117,4 @@ func marshal(v any) ([]byte, error) {
 		return nil, fmt.Errorf("encode JSON: %w", err)
 	}
 	return []byte(text.SafeJSON(b.String())), nil
-}
-
-func (a *app) printJSON(v any) (int, error) {
-	b, err := marshal(v)
-	if err != nil {
-		return 0, err
-	}
-	return a.print(string(b))
 }

@@ -16,7 +16,7 @@ import (
 
 // withSession calls f with a session.
 func (a *app) withSession(f func(context.Context, *session.Service) (int, error)) (int, error) {
-	s := a.session(&options{})
+	s := a.session(&network{})
 	defer s.Close()
 	return f(context.Background(), s)
 }
@@ -125,7 +125,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 
 // cmdStop ends the processes of each sandbox and keeps its files.
 func cmdStop(a *app, o *options, args []string) (int, error) {
-	return a.eachSandbox(o, args, func(ctx context.Context, s *session.Service, id string) error {
+	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
 		return s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id) })
 	})
 }
@@ -135,7 +135,7 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 	if o.force && len(args) == 0 {
 		return 0, nil // of a list that was empty
 	}
-	return a.eachSandbox(o, args, func(ctx context.Context, s *session.Service, id string) error {
+	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
 		err := s.Remove(ctx, id)
 		if o.force && lacks(err) {
 			return nil
@@ -145,14 +145,14 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 }
 
 // eachSandbox calls do for each sandbox, and reports every failure.
-func (a *app) eachSandbox(o *options, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
+func (a *app) eachSandbox(verb string, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
 	if len(ids) == 0 {
 		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	}
 	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		for _, id := range ids {
 			if err := do(ctx, s, id); err != nil {
-				code = a.report(o.verb, err)
+				code = a.report(verb, err)
 			}
 		}
 		return code, nil

@@ -54,22 +54,20 @@ func main() {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	a := &app{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env:    os.LookupEnv,
-		images: session.OpenImages,
-		quit:   procself.DefaultSIGQUIT(),
+		console: console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv},
+		images:  session.OpenImages,
+		quit:    procself.DefaultSIGQUIT(),
 	}
 	os.Exit(a.main(os.Args[1:]))
 }
 
 // app is the program's environment. Tests construct their own.
 type app struct {
-	stdin, stdout, stderr *os.File
-	env                   func(string) (string, bool)
-	connect               func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
-	images                func() (*images.Client, error)
-	quit                  *procself.SIGQUITAction // SIGQUIT's disposition at the start
-	floor                 floor
+	console
+	connect func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
+	images  func() (*images.Client, error)
+	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
+	floor   floor
 }
 
 // main runs one command line and returns the exit code.
@@ -87,7 +85,7 @@ func (a *app) main(args []string) int {
 		args = []string{"version"}
 	}
 	if args[0] == attendVerb && len(args) == 2 {
-		return a.attend(args[1])
+		return jobTool{a}.attend(args[1])
 	}
 	c, err := lookup(args[0])
 	if err != nil {

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 		"demesne-images": hands,
 		"bare": func() {
 			a := &app{
-				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-				env: os.LookupEnv, connect: connectBare, images: openBareImages,
+				console: console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv},
+				connect: connectBare, images: openBareImages,
 			}
 			os.Exit(a.main(os.Args[1:]))
 		},

@@ -63,11 +63,11 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
-	return a.differences(m, root)
+	return differences(&a.console, m, root)
 }
 
 // differences prints the differences from the manifest; the exit code is 1 if it finds any.
-func (a *app) differences(m *session.Manifest, root *os.Root) (int, error) {
+func differences(c *console, m *session.Manifest, root *os.Root) (int, error) {
 	lines, err := m.Differences(root)
 	if err != nil {
 		return 0, err
@@ -77,9 +77,9 @@ func (a *app) differences(m *session.Manifest, root *os.Root) (int, error) {
 		if len(m.Files) == 1 {
 			as = " is unchanged\n"
 		}
-		return a.print(files(len(m.Files)) + as)
+		return c.print(files(len(m.Files)) + as)
 	}
-	if code, err := a.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
+	if code, err := c.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
 		return code, err
 	}
 	return 1, nil

@@ -31,7 +31,7 @@ entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-
 				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
 				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
 			},
-			Operand: cli.Word, Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
+			Words: append([]string{"install"}, mcpinstall.Names()...), Raw: true,
 			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,
@@ -51,7 +51,7 @@ func cmdMCP(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return a.installMCP(o, rest)
+		return installMCP(&a.console, o.print, rest)
 	}
 	path, err := client.FindProgram(mcpProgram)
 	if err != nil {
@@ -63,7 +63,7 @@ func cmdMCP(a *app, o *options, args []string) (int, error) {
 	return 0, nil
 }
 
-func (a *app) installMCP(o *options, args []string) (int, error) {
+func installMCP(on *console, printOnly bool, args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, hinted(fmt.Errorf("install: needs the name of one client"), "demesne mcp --help lists them")
 	}
@@ -75,18 +75,18 @@ func (a *app) installMCP(o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	if o.print {
+	if printOnly {
 		text, err := c.Text(self)
 		if err != nil {
 			return 0, err
 		}
-		return a.print(text)
+		return on.print(text)
 	}
 	did, err := c.Install(mcpinstall.Here(), self)
 	if err != nil {
 		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
-	return a.print(told(did))
+	return on.print(told(did))
 }
 
 func told(did mcpinstall.Did) string {

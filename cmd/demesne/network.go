@@ -37,7 +37,7 @@ type network struct {
 // networkFlags returns the network flags of run and create.
 func networkFlags(n *network) cli.Flags {
 	return cli.Flags{
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Complete: cli.Word, Words: egressModes, Set: n.setMode,
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: n.setMode,
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range; ports such as 443,8000-8010 or * (default 80,443)"},
@@ -155,12 +155,12 @@ func (n *network) egress() session.Egress {
 const blockedLines = 20
 
 // tellBlocked prints the connections of a command that were denied.
-func (a *app) tellBlocked(r *runner.Result) {
+func (c *console) tellBlocked(r *runner.Result) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(a.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
+			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(a.stderr, "blocked: %s\n", text.SafeLine(b.String()))
+		fmt.Fprintf(c.stderr, "blocked: %s\n", text.SafeLine(b.String()))
 	}
 }

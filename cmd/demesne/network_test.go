@@ -65,7 +65,7 @@ func TestTellBlocked(t *testing.T) {
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	(&app{stderr: w}).tellBlocked(res)
+	(&console{stderr: w}).tellBlocked(res)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)

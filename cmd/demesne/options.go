@@ -14,52 +14,77 @@ import (
 	"demesne/runner"
 )
 
-// options holds a parsed command line. Each command uses the fields that its flags set.
+// options holds a parsed command line, in one part for each subject. Each command uses the parts that its flags set.
 type options struct {
 	verb string
 	line []string // all arguments after the verb
 
-	image                imageref.Ref // zero: no image was named
-	pull                 images.PullPolicy
-	entrypoint           *[]string
-	out, workspace, name string
-	inputs, sockets      []string
-	user                 *runner.User
-	userName             string // instead of user; resolved in the image
-	limits               runner.Limits
-	require              runner.Level
-	nesting, trace       bool
-	background, manifest bool
-	key                  string
-	replace              bool
-	queue                bool
-	ttl, maxAge          time.Duration
-	pauseIdle            time.Duration
-	share                runner.Door
-	network              network
+	rootOptions
+	fileOptions
+	lifeOptions
+	isolationOptions
+	network network
+	processOptions
+	reportOptions
 
-	shell            *string // -c
-	env              []string
-	workdir          string
-	timeout          time.Duration
-	tty, interactive bool
+	// Of single commands:
+	archiveOptions
+	gcOptions
+	helpOptions
+	force  bool // of rm and rmi
+	follow bool // of logs
+	write  bool // of manifest
+	print  bool // of mcp install
+}
 
+// rootOptions choose the root filesystem of a sandbox.
+type rootOptions struct {
+	image imageref.Ref // zero: no image was named
+	pull  images.PullPolicy
+}
+
+// fileOptions name the files of this machine that a sandbox reads or writes.
+type fileOptions struct {
+	inputs, sockets []string
+	out, workspace  string
+	manifest        bool // of out
+}
+
+// lifeOptions name a sandbox and say how long it exists, and for whom.
+type lifeOptions struct {
+	name, key   string
+	replace     bool
+	ttl, maxAge time.Duration
+	pauseIdle   time.Duration
+	share       runner.Door
+}
+
+// isolationOptions bound what a sandbox can use and do.
+type isolationOptions struct {
+	limits  runner.Limits
+	require runner.Level
+	nesting bool
+}
+
+// processOptions describe a command in a sandbox, and how it is run.
+type processOptions struct {
+	entrypoint        *[]string
+	shell             *string // -c
+	env               []string
+	workdir           string
+	user              *runner.User
+	userName          string // instead of user; resolved in the image
+	timeout           time.Duration
+	tty, interactive  bool
+	background, queue bool
+}
+
+// reportOptions choose the form of an answer.
+type reportOptions struct {
 	json     bool
 	jsonFile string
 	quiet    bool
-	follow   bool
-	markdown bool
-	man      string
-	print    bool
-	write    bool
-
-	all, force bool
-	outputs    bool
-	olderThan  time.Duration
-	runner     bool
-	file       string // -o
-	format     string
-	platform   string
+	trace    bool
 }
 
 var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}
@@ -88,18 +113,18 @@ func (o *options) spec() (runner.Spec, error) {
 }
 
 // argv returns the command to run: the arguments, or with -c the shell and its text.
-func (o *options) argv(args []string) ([]string, error) {
+func (o *processOptions) argv(verb string, args []string) ([]string, error) {
 	if o.shell != nil {
 		return append([]string{"/bin/sh", "-c", *o.shell}, args...), nil
 	}
 	if len(args) == 0 || args[0] == "" {
-		return nil, hinted(errors.New("no command given"), "demesne %s --help shows examples", o.verb)
+		return nil, hinted(errors.New("no command given"), "demesne %s --help shows examples", verb)
 	}
 	return args, nil
 }
 
 // environment resolves --env; the value of a bare name is the caller's.
-func (o *options) environment(lookup func(string) (string, bool)) ([]string, error) {
+func (o *processOptions) environment(lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
 	for _, e := range o.env {
 		name, _, given := strings.Cut(e, "=")
@@ -125,13 +150,13 @@ func (o *options) environment(lookup func(string) (string, bool)) ([]string, err
 
 // The setters of flags check their values.
 
-func (o *options) setImage(s string) (err error) {
+func (o *rootOptions) setImage(s string) (err error) {
 	o.image, err = session.ParseImage(s)
 	return err
 }
 
 // setEntrypoint sets the entrypoint to one program; the empty string removes it.
-func (o *options) setEntrypoint(s string) error {
+func (o *processOptions) setEntrypoint(s string) error {
 	o.entrypoint = &[]string{}
 	if s != "" {
 		o.entrypoint = &[]string{s}
@@ -139,37 +164,37 @@ func (o *options) setEntrypoint(s string) error {
 	return nil
 }
 
-func (o *options) setPull(s string) error {
+func (o *rootOptions) setPull(s string) error {
 	o.pull = images.PullPolicy(s)
 	return cli.OneOf(s, pullPolicies)
 }
 
-func (o *options) setFormat(s string) error {
+func (o *archiveOptions) setFormat(s string) error {
 	o.format = s
 	return cli.OneOf(s, formats)
 }
 
-func (o *options) setRequire(s string) error {
+func (o *isolationOptions) setRequire(s string) error {
 	o.require = runner.Level(s)
 	return cli.OneOf(s, levels)
 }
 
-func (o *options) setShare(s string) error {
+func (o *lifeOptions) setShare(s string) error {
 	o.share = runner.Door(s)
 	return cli.OneOf(s, shares)
 }
 
-func (o *options) setShell(s string) error {
+func (o *processOptions) setShell(s string) error {
 	o.shell = &s
 	return nil
 }
 
-func (o *options) setJSON(file string) error {
+func (o *reportOptions) setJSON(file string) error {
 	o.json, o.jsonFile = true, file
 	return nil
 }
 
-func (o *options) setName(s string) error {
+func (o *lifeOptions) setName(s string) error {
 	if err := runner.CheckName(s); err != nil {
 		return fmt.Errorf("not a name: %w", err)
 	}
@@ -182,7 +207,7 @@ func isName(s string) bool { return runner.CheckName(s) == nil }
 var errUser = errors.New("not UID or UID:GID in numbers (such as 1000 or 1000:100)")
 
 // setUser parses numeric ids. It keeps names as they are, because only an image can resolve them.
-func (o *options) setUser(s string) error {
+func (o *processOptions) setUser(s string) error {
 	o.user, o.userName = nil, ""
 	uid, gid, both := strings.Cut(s, ":")
 	if !both {
@@ -209,7 +234,7 @@ func parseID(s string) (uint32, bool) {
 
 func isUserName(s string) bool { return isName(s) && strings.Trim(s, "0123456789") != "" }
 
-func (o *options) setWorkdir(s string) error {
+func (o *processOptions) setWorkdir(s string) error {
 	if !strings.HasPrefix(s, "/") {
 		return errors.New("not an absolute path inside the sandbox")
 	}

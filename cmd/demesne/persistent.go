@@ -17,18 +17,18 @@ func removeFlags(o *options) cli.Flags {
 }
 
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
-func keyFlag(o *options, help string) cli.Flags {
+func keyFlag(o *lifeOptions, help string) cli.Flags {
 	return cli.Flags{{Group: groupSandbox, Long: "key", Arg: "KEY", Set: cli.Text(&o.key), Help: help}}
 }
 
 // replaceFlag is a flag of create and run.
-func replaceFlag(o *options) cli.Flags {
+func replaceFlag(o *lifeOptions) cli.Flags {
 	return cli.Flags{{Group: groupSandbox, Long: "replace", Set: cli.On(&o.replace),
 		Help: "first remove the sandbox that has the key, with its files"}}
 }
 
 // lifeFlags returns the flags about the lifetime of a persistent sandbox.
-func lifeFlags(o *options) cli.Flags {
+func lifeFlags(o *lifeOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupSandbox, Long: "ttl", Arg: "DURATION", Set: cli.Duration(&o.ttl),
 			Help: "how long the sandbox exists after its last command (default 48h)"},
@@ -40,7 +40,7 @@ func lifeFlags(o *options) cli.Flags {
 }
 
 // queueFlag is a flag of exec and, with --key, of run.
-func queueFlag(o *options) cli.Flags {
+func queueFlag(o *processOptions) cli.Flags {
 	return cli.Flags{{Group: groupCommand, Long: "queue", Set: cli.On(&o.queue),
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
@@ -49,7 +49,7 @@ func queueFlag(o *options) cli.Flags {
 // could not be restarted without them. layers lists every layer that sandboxes use, including those of images
 // that were removed by force. With sweep it first removes expired sandboxes. If no sandbox was ever stored, it
 // starts no runner.
-func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
+func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
 	var held []io.Closer
 	release = func() {
 		for _, h := range held {
@@ -60,7 +60,7 @@ func (a *app) holdKept(ctx context.Context, s *images.Store, sweep bool) (releas
 	if err != nil || !fsutil.Exists(dir) {
 		return release, nil, err
 	}
-	sess := a.session(&options{})
+	sess := t.session(&network{})
 	defer sess.Close()
 	eng, err := sess.Engine(ctx)
 	if err != nil {

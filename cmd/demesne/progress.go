@@ -16,7 +16,7 @@ import (
 // it in the end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
 // prints only when an event arrives.
 type progress struct {
-	app  *app
+	on   *console
 	noun string // `pull "python"`
 	term bool
 
@@ -35,11 +35,12 @@ type layerState struct {
 // drawEvery bounds how often the line is redrawn, so that a fast download is not slowed down.
 const drawEvery = 100 * time.Millisecond
 
-func (a *app) newProgress(o *options, noun string) *progress {
-	if o.quiet {
+// newProgress returns nil if quiet.
+func (c *console) newProgress(quiet bool, noun string) *progress {
+	if quiet {
 		return nil
 	}
-	return &progress{app: a, noun: noun, term: cli.TerminalOf(a.stderr, a.env).Redraw, layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, term: cli.TerminalOf(c.stderr, c.env).Redraw, layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -111,10 +112,10 @@ func (p *progress) find(e events.Event) *layerState {
 func (p *progress) draw() {
 	line := []rune(p.noun + ": " + p.summary())
 	width := 80
-	if w, err := unix.IoctlGetWinsize(fdOf(p.app.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 {
+	if w, err := unix.IoctlGetWinsize(fdOf(p.on.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 {
 		width = int(w.Col)
 	}
-	fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", string(line[:min(len(line), width-1)]))
+	fmt.Fprintf(p.on.stderr, "\r\x1b[K%s", string(line[:min(len(line), width-1)]))
 	p.shown = true
 }
 
@@ -144,13 +145,13 @@ func (p *progress) plain(d oci.Digest, what string) {
 // tell prints a permanent line.
 func (p *progress) tell(text string) {
 	p.clear()
-	p.app.say(p.noun + ": " + text)
+	p.on.say(p.noun + ": " + text)
 }
 
 // clear erases the progress line.
 func (p *progress) clear() {
 	if p.shown {
-		fmt.Fprint(p.app.stderr, "\r\x1b[K")
+		fmt.Fprint(p.on.stderr, "\r\x1b[K")
 		p.shown = false
 	}
 }

@@ -37,7 +37,7 @@ func TestProgressSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&app{stderr: null, env: os.LookupEnv}).newProgress(&options{}, "pull")
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
 	for i, want := range []string{
 		"0 B of 3.0 MiB, 0 of 1 layers unpacked",
 		"1.0 MiB of 4.0 MiB, 0 of 2 layers unpacked",
@@ -68,7 +68,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Skipf("needs /dev/ptmx: %v", err)
 	}
 	defer p.tty.Close()
-	pr := (&app{stderr: slave, env: func(string) (string, bool) { return "", false }}).newProgress(&options{}, `pull "x"`)
+	pr := (&console{stderr: slave, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.take(e)
 	}

@@ -20,7 +20,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
 		var err error
-		if r.ref, err = a.session(o).DefaultImage(); err != nil {
+		if r.ref, err = a.session(&o.network).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}
@@ -49,7 +49,7 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 	case c == nil:
 		return nil, nil
 	case !r.ref.Stored() && r.o.entrypoint == nil:
-		return r.o.argv(args)
+		return r.o.argv(r.o.verb, args)
 	}
 	argv, err := c.Command(r.o.entrypoint, args)
 	if errors.Is(err, oci.ErrNoCommand) {
@@ -59,5 +59,5 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 }
 
 func (r *root) progress() *progress {
-	return r.app.newProgress(r.o, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
+	return r.app.newProgress(r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
 }

@@ -17,7 +17,7 @@ func rootOf(t *testing.T, name string, o *options) *root {
 			t.Fatal(err)
 		}
 	}
-	r, err := (&app{env: func(string) (string, bool) { return "", false }}).newRoot(o)
+	r, err := (&app{console: console{env: func(string) (string, bool) { return "", false }}}).newRoot(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,18 +38,18 @@ func TestRootArgv(t *testing.T) {
 	}{
 		{"", nil, options{}, "ls -l", "ls -l", ""},
 		{"", nil, options{}, "", "", "no command given"},
-		{"host", nil, options{entrypoint: &sh}, "-l", "sh -l", ""},
-		{"host", nil, options{shell: &shell}, "a", "/bin/sh -c text a", ""},
+		{"host", nil, options{processOptions: processOptions{entrypoint: &sh}}, "-l", "sh -l", ""},
+		{"host", nil, options{processOptions: processOptions{shell: &shell}}, "a", "/bin/sh -c text a", ""},
 		{"dir:/x", nil, options{}, "ls", "ls", ""},
 		{"dir:/x", nil, options{}, "", "", "no command given"},
 		{"python", nil, options{}, "", "", ""}, // not found yet, so not known yet
-		{"python", nil, options{shell: &shell}, "", "/bin/sh -c text", ""},
-		{"python", nil, options{shell: &shell, entrypoint: &sh}, "", "", "cannot be combined"},
+		{"python", nil, options{processOptions: processOptions{shell: &shell}}, "", "/bin/sh -c text", ""},
+		{"python", nil, options{processOptions: processOptions{shell: &shell, entrypoint: &sh}}, "", "", "cannot be combined"},
 		{"python", &images.Image{Config: c}, options{}, "", "entry e cmd", ""},
 		{"python", &images.Image{Config: c}, options{}, "mine", "entry e mine", ""},
-		{"python", &images.Image{Config: c}, options{entrypoint: &sh}, "", "sh", ""},
-		{"python", &images.Image{Config: c}, options{entrypoint: &[]string{}}, "", "", "no command"},
-		{"python", &images.Image{Config: c}, options{entrypoint: &[]string{}}, "a b", "a b", ""},
+		{"python", &images.Image{Config: c}, options{processOptions: processOptions{entrypoint: &sh}}, "", "sh", ""},
+		{"python", &images.Image{Config: c}, options{processOptions: processOptions{entrypoint: &[]string{}}}, "", "", "no command"},
+		{"python", &images.Image{Config: c}, options{processOptions: processOptions{entrypoint: &[]string{}}}, "a b", "a b", ""},
 		{"python", &images.Image{}, options{}, "", "", "no command"},
 	} {
 		r := rootOf(t, k.image, &k.o)

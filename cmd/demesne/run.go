@@ -18,7 +18,7 @@ func cmdRun(a *app, o *options, args []string) (int, error) {
 	case err != nil:
 		return 0, err
 	case o.background:
-		return a.startJob(o)
+		return jobTool{a}.start(o)
 	}
 	return r.finish()
 }
@@ -54,7 +54,7 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.canAsk(o); err != nil {
+	if err := a.canAsk(&o.network, &o.processOptions); err != nil {
 		return nil, err
 	}
 	j, err := a.newExecution(o, argv)
@@ -62,7 +62,7 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 }
 
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
-	s := j.app.session(j.o)
+	s := j.app.session(&j.o.network)
 	defer s.Close()
 	p := r.progress()
 	defer p.done()
@@ -91,9 +91,9 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	sig := a.watchSignals(&terminal{fd: -1})
+	sig := watchSignals(a.quit, &terminal{fd: -1})
 	began, st := time.Now(), &stages{}
-	sess := a.session(o)
+	sess := a.session(&o.network)
 	defer sess.Close()
 	p := r.progress()
 	b, err := sess.Create(sig.ctx, r.createOptions(spec), a.callbacks(o, sig, st, p))
@@ -142,7 +142,7 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 		if err := a.isThere(o, args); err != nil {
 			return 0, err
 		}
-		return a.startJob(o)
+		return jobTool{a}.start(o)
 	}
 	return x.finish()
 }
@@ -155,7 +155,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 		}
 		id, args = args[0], args[1:]
 	}
-	argv, err := o.argv(args)
+	argv, err := o.argv(o.verb, args)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 
 // isThere checks that the sandbox of a background command exists.
 func (a *app) isThere(o *options, args []string) error {
-	s, ctx := a.session(o), context.Background()
+	s, ctx := a.session(&o.network), context.Background()
 	defer s.Close()
 	if o.key != "" {
 		_, err := ofKey(ctx, s, o.key)
@@ -200,7 +200,7 @@ func (j *execution) exec(id string) (err error) {
 	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
-	s := j.app.session(j.o)
+	s := j.app.session(&j.o.network)
 	defer s.Close()
 	if id == "" {
 		if id, err = ofKey(j.sig.ctx, s, j.o.key); err != nil {

@@ -100,14 +100,14 @@ func (n *network) checkSecrets() error {
 }
 
 // findSecrets reads the values of the secrets. It does so only once, because a source may be a command.
-func (n *network) findSecrets(a *app) error {
+func (n *network) findSecrets(c *console) error {
 	if len(n.found) > 0 {
 		return nil
 	}
 	var all []runner.Secret
 	for _, name := range n.order {
 		k := n.secrets[name]
-		value, err := a.secretValue(k.source)
+		value, err := c.secretValue(k.source)
 		if err != nil {
 			return fmt.Errorf("secret %q: %w", name, err)
 		}
@@ -130,14 +130,14 @@ func (n *network) hidden() *redact.Values {
 const mostSecret = 64 << 10
 
 // secretValue reads a value, and strips the trailing newline of files and command output.
-func (a *app) secretValue(source string) (string, error) {
+func (c *console) secretValue(source string) (string, error) {
 	kind, what, _ := strings.Cut(source, ":")
 	var b []byte
 	var err error
 	verb := "read"
 	switch kind {
 	case "env":
-		value, ok := a.env(what)
+		value, ok := c.env(what)
 		if !ok || value == "" {
 			return "", fmt.Errorf("$%s is not set", what)
 		}
@@ -146,9 +146,9 @@ func (a *app) secretValue(source string) (string, error) {
 		b, err = readBounded(what)
 	default:
 		verb = "run"
-		c := exec.Command("/bin/sh", "-c", what)
-		c.Stdin, c.Stderr = a.stdin, a.stderr
-		b, err = c.Output()
+		sh := exec.Command("/bin/sh", "-c", what)
+		sh.Stdin, sh.Stderr = c.stdin, c.stderr
+		b, err = sh.Output()
 	}
 	b = bytes.TrimRight(b, "\r\n")
 	switch {

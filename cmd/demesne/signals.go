@@ -45,9 +45,9 @@ type signals struct {
 // watchSignals installs the signal handlers in the background: signal.Notify hands each signal to another
 // thread and waits for it, 0.5 ms in all. A caller that would leave something behind when killed must wait for
 // watched. Signals that matter only to a terminal are omitted without one.
-func (a *app) watchSignals(term *terminal) *signals {
+func watchSignals(quit *procself.SIGQUITAction, term *terminal) *signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: a.quit, watched: make(chan struct{})}
+	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: quit, watched: make(chan struct{})}
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
 	if term.fd >= 0 {
@@ -64,8 +64,8 @@ func (a *app) watchSignals(term *terminal) *signals {
 }
 
 // signalsWatched is watchSignals without a terminal; it returns once the handlers are installed.
-func (a *app) signalsWatched() *signals {
-	s := a.watchSignals(&terminal{fd: -1})
+func signalsWatched(quit *procself.SIGQUITAction) *signals {
+	s := watchSignals(quit, &terminal{fd: -1})
 	<-s.watched
 	return s
 }

@@ -32,7 +32,7 @@ func TestSignalsEarly(t *testing.T) {
 		{[]unix.Signal{unix.SIGTERM, unix.SIGHUP}, unix.SIGHUP},
 		{[]unix.Signal{unix.SIGTERM, unix.SIGTERM}, unix.SIGKILL},
 	} {
-		s, h := new(app).signalsWatched(), hearing{heard: make(chan syscall.Signal)}
+		s, h := signalsWatched(nil), hearing{heard: make(chan syscall.Signal)}
 		for _, sig := range c.came {
 			s.take(sig)
 		}

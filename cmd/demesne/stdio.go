@@ -21,20 +21,20 @@ type stdio struct {
 
 // openStdio creates the pipes that cmd needs and puts its ends into cmd. A non-nil kept receives the output in
 // place of the caller.
-func (a *app) openStdio(cmd *runner.Command, interactive bool, kept *capture, first func()) (s *stdio, err error) {
+func (c *console) openStdio(cmd *runner.Command, interactive bool, kept *capture, first func()) (s *stdio, err error) {
 	s = &stdio{first: first}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	if interactive && !isNull(a.stdin) {
+	if interactive && !isNull(c.stdin) {
 		r, w, err := pipe(1, false)
 		if err != nil {
 			return s, err
 		}
 		cmd.Stdin, s.theirs = r, append(s.theirs, r)
-		s.in = &pump{src: a.stdin, dst: w, end: func() { w.Close() }}
+		s.in = &pump{src: c.stdin, dst: w, end: func() { w.Close() }}
 	}
 	if kept != nil {
 		if s.out, err = s.output(&cmd.Stdout, nil, &kept.out); err == nil {
@@ -42,14 +42,14 @@ func (a *app) openStdio(cmd *runner.Command, interactive bool, kept *capture, fi
 		}
 		return s, err
 	}
-	if s.out, err = s.output(&cmd.Stdout, a.stdout, nil); err != nil {
+	if s.out, err = s.output(&cmd.Stdout, c.stdout, nil); err != nil {
 		return s, err
 	}
-	if sameFile(a.stdout, a.stderr) {
+	if sameFile(c.stdout, c.stderr) {
 		cmd.Stderr = cmd.Stdout // one pipe preserves the order of 2>&1
 		return s, nil
 	}
-	s.err, err = s.output(&cmd.Stderr, a.stderr, nil)
+	s.err, err = s.output(&cmd.Stderr, c.stderr, nil)
 	return s, err
 }
 

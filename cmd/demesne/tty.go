@@ -20,9 +20,9 @@ type terminal struct {
 }
 
 // openTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
-func (a *app) openTerminal() *terminal {
-	fd := fdOf(a.stdin)
-	if !isTerminal(a.stdin) {
+func (c *console) openTerminal() *terminal {
+	fd := fdOf(c.stdin)
+	if !isTerminal(c.stdin) {
 		fd = -1
 	}
 	return &terminal{fd: fd}
@@ -82,15 +82,15 @@ func (t *terminal) resume() {
 
 // connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
 // no terminal, its stdin is copied only with -i.
-func (t *terminal) connect(a *app, master *os.File, interactive bool, kept *capture, first func()) *pump {
+func (t *terminal) connect(on *console, master *os.File, interactive bool, kept *capture, first func()) *pump {
 	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
-	out := &pump{src: master, dst: a.stdout, first: first, end: func() { master.Close(); t.restore() }}
+	out := &pump{src: master, dst: on.stdout, first: first, end: func() { master.Close(); t.restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
 	}
 	out.start()
 	if t.fd >= 0 || interactive {
-		in := &pump{src: a.stdin, dst: master}
+		in := &pump{src: on.stdin, dst: master}
 		if t.keys != nil {
 			in.edit = t.keys.edit
 		}

@@ -42,6 +42,7 @@ func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
 	a := &aTerminal{T: t, master: p.tty, slave: slave, cmd: exec.Command("bare", args...)}
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220", "NO_COLOR=")
 	a.cmd.Env = append(a.cmd.Env, env...)
+	a.cmd.Dir = t.TempDir() // where bare writes files
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := a.cmd.Start(); err != nil {
@@ -227,7 +228,7 @@ func TestLearnedTold(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs /dev/ptmx: %v", err)
 		}
-		j := &execution{app: &app{stderr: slave}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &execution{app: &app{console: console{stderr: slave}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(p.tty).ReadString('\n')

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Words returns r in the syntax of ParseRule, with all its options. Programs exchange rules in this form.
-// Everything has no words.
+// Words returns r in the syntax of ParseRule, with all its options. Programs exchange rules in this form. It returns ""
+// for the rule Everything, which ParseRule cannot return.
 func (r Rule) Words() string {
 	words := r.words
 	add := func(there bool, option, value string) {

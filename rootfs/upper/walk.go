@@ -40,7 +40,7 @@ type level struct {
 	name    string
 	fd      int // -1 while closed
 	id      fileID
-	next    int64 // where to read on
+	next    int64 // offset of the next entry to read
 	pending []child
 }
 

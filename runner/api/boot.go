@@ -47,7 +47,7 @@ func size(m []runner.IDRange) (n uint32) {
 	return n
 }
 
-// RecordsGrants reports whether a runner in this mode may write the record of a sandbox's grants (package given): its
+// RecordsGrants reports whether a runner in this mode may write the record of a sandbox's grants (package grants): its
 // user id is the caller's, and it sees all ids of the files as the reaper does, which joins its user namespace.
 func RecordsGrants(mode string) bool { return mode == userns.ModeUser }
 

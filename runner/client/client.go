@@ -13,7 +13,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
 )
@@ -224,7 +224,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	if reply.Existing {
 		files.unlisten()
-		given.Remove(c.dir.path, spec.Granted)
+		grants.Remove(c.dir.path, spec.Granted)
 		return c.existing(ctx, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)

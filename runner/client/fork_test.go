@@ -369,7 +369,7 @@ func TestKey(t *testing.T) {
 		t.Helper()
 		spec := runner.Spec{Key: "agent/1", Lifetime: runner.Persistent, Out: t.TempDir()}
 		change(&spec)
-		if _, err := client.Create(ctx, spec); code(err) != ipc.CodeDiffers || !strings.Contains(err.Error(), what+": made with") {
+		if _, err := client.Create(ctx, spec); code(err) != ipc.CodeDiffers || !strings.Contains(err.Error(), what+": created with") {
 			t.Errorf("%s, with another %s: %v", when, what, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/limits/cgroup"
 	"demesne/runner/userns"
@@ -60,7 +60,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 		if lock != nil {
 			// A runner may have been killed together with its reaper. This takes back what the caller can settle
 			// itself.
-			given.TakeBack(l.dir.path, l.dir.key, false)
+			grants.TakeBack(l.dir.path, l.dir.key, false)
 			conn, err := l.start(lock)
 			lock.Close()
 			if !errors.Is(err, errRetry) {

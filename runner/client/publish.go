@@ -12,7 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 )
 
@@ -28,11 +28,11 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 		}
 		s.byName[api.FilePort(i)] = f
 		if path, ok := strings.CutPrefix(p.Listen, "unix:"); ok {
-			bound, err := given.LookSocket(path)
+			bound, err := grants.LookSocket(path)
 			if err != nil {
 				return ipc.Errorf(ipc.CodeInvalid, "publish %q: %w", p.Listen, err)
 			}
-			s.given.Sockets = append(s.given.Sockets, bound)
+			s.granted.Sockets = append(s.granted.Sockets, bound)
 		}
 	}
 	return nil
@@ -40,7 +40,7 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 
 // unlisten removes the sockets of a call that made no sandbox.
 func (s *sourceFiles) unlisten() {
-	for _, bound := range s.given.Sockets {
+	for _, bound := range s.granted.Sockets {
 		bound.Remove()
 	}
 }

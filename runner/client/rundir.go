@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 )
 
@@ -26,7 +26,7 @@ import (
 //	state/      a file ID.json for each sandbox, see package store
 //	mnt/        always empty: a runner mounts its own tmpfs here, in its own namespace
 //	scratch/    writable trees of sandboxes that have no mount namespace
-//	given/      a record of the files given to each live sandbox, for the reaper; see package given
+//	grants/     a record of the files given to each live sandbox, for the reaper; see package grants
 //
 // KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and demesne
 // programs. The part after a dash identifies rights that may differ between callers.
@@ -158,7 +158,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 			return err
 		}
 	}
-	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700, given.Subdir: 0o700} {
+	for name, mode := range map[string]fs.FileMode{"mnt": mode, "state": 0o700, "scratch": 0o700, grants.Subdir: 0o700} {
 		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -171,7 +171,7 @@ func takeRunDir(dir string, mode fs.FileMode, root bool) error {
 		return err
 	}
 	return errors.Join(os.Lchown(filepath.Join(state, "ended"), rootBase, rootBase), os.Lchown(state, rootBase, rootBase),
-		os.Lchown(filepath.Join(dir, given.Subdir), rootBase, rootBase))
+		os.Lchown(filepath.Join(dir, grants.Subdir), rootBase, rootBase))
 }
 
 // ours returns information about dir. It fails unless dir is a directory, not a link, that the caller owns.

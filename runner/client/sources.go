@@ -12,17 +12,17 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
 )
 
 // sourceFiles holds the descriptors of one create call.
 type sourceFiles struct {
-	c      *Client
-	byName ipc.Files
-	given  given.Record // the changes that must be taken back at the end
-	ids    *os.File     // the runner's user namespace
+	c       *Client
+	byName  ipc.Files
+	granted grants.Record // the changes that must be taken back at the end
+	ids     *os.File      // the runner's user namespace
 }
 
 func (s *sourceFiles) close() {
@@ -88,10 +88,10 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	return s, s.record(spec)
 }
 
-// record writes down which of the caller's files the sandbox may change, see package given. A runner with the
+// record writes down which of the caller's files the sandbox may change, see package grants. A runner with the
 // caller's own rights does it itself, unless the record has sockets.
 func (s *sourceFiles) record(spec *runner.Spec) error {
-	if api.RecordsGrants(s.c.hello.Mode) && len(s.given.Sockets) == 0 {
+	if api.RecordsGrants(s.c.hello.Mode) && len(s.granted.Sockets) == 0 {
 		return nil
 	}
 	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
@@ -99,22 +99,22 @@ func (s *sourceFiles) record(spec *runner.Spec) error {
 		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // such a workspace is not settled
 			continue
 		}
-		d, err := given.Look(f)
+		d, err := grants.Look(f)
 		if err != nil {
 			return err
 		}
 		d.Restore = name == api.SourceOut && spec.Nesting && spec.Exposed
 		d.Shown = s.c.hello.Mode == userns.ModeRoot && (name != api.SourceOut || d.Owner != 0)
-		s.given.Dirs = append(s.given.Dirs, d)
+		s.granted.Dirs = append(s.granted.Dirs, d)
 	}
 	switch s.c.hello.Mode {
 	case userns.ModeRoot:
-		s.given.IDs = &runner.IDRange{Host: rootBase, Size: rangeSize}
+		s.granted.IDs = &runner.IDRange{Host: rootBase, Size: rangeSize}
 	case userns.ModeMinimal:
-		s.given.IDs = &runner.IDRange{}
+		s.granted.IDs = &runner.IDRange{}
 	}
 	var err error
-	spec.Granted, err = s.given.Write(s.c.dir.path, s.c.dir.key)
+	spec.Granted, err = s.granted.Write(s.c.dir.path, s.c.dir.key)
 	return err
 }
 
@@ -125,7 +125,7 @@ func (s *sourceFiles) refused(spec runner.Spec, err error) {
 	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !isGone(err) && !cancelled {
 		s.unlisten()
-		given.Remove(s.c.dir.path, spec.Granted)
+		grants.Remove(s.c.dir.path, spec.Granted)
 	}
 }
 

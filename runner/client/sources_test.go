@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"demesne/runner"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 )
 
@@ -90,7 +90,7 @@ func TestOpenSource(t *testing.T) {
 func TestSourcesOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := t.TempDir()
-	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700), os.Mkdir(run+"/given", 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700), os.Mkdir(run+"/grants", 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	c := &Client{dir: &runDir{path: run, kept: t.TempDir()}}
@@ -123,16 +123,16 @@ func TestRefused(t *testing.T) {
 		{"the runner ended", ipc.ErrClosed, true},
 	} {
 		c := &Client{dir: &runDir{path: t.TempDir(), key: "key"}}
-		if err := os.Mkdir(filepath.Join(c.dir.path, given.Subdir), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(c.dir.path, grants.Subdir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		s := sourceFiles{c: c}
-		name, err := s.given.Write(c.dir.path, c.dir.key)
+		name, err := s.granted.Write(c.dir.path, c.dir.key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.refused(runner.Spec{Granted: name}, row.err)
-		if left := given.Left(c.dir.path, c.dir.key); left != row.left {
+		if left := grants.Left(c.dir.path, c.dir.key); left != row.left {
 			t.Errorf("%s: record left: %t", row.name, left)
 		}
 	}

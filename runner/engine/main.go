@@ -33,7 +33,7 @@ import (
 
 	"demesne/runner/api"
 	"demesne/runner/doctor"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/sandbox"
 	"demesne/runner/userns"
@@ -79,7 +79,7 @@ func lifeline() (*os.File, error) {
 func serveAll(life *os.File) (clean bool, _ error) {
 	os.Setenv("GOMAXPROCS", "1")       // for libcontainer's children; this process has started already
 	logrus.SetLevel(logrus.ErrorLevel) // the receipt reports what libcontainer would warn about
-	m := &sandbox.Machine{Life: life, Clock: given.NewClock()}
+	m := &sandbox.Machine{Life: life, Clock: grants.NewClock()}
 	ctl := os.NewFile(api.FDControl, "control")
 	line, err := bufio.NewReader(ctl).ReadBytes('\n')
 	ctl.Close()
@@ -104,7 +104,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	<-e.ready
 	e.pool.Close()
 	m.Close()
-	return len(doctor.Left(m.Boot.RunDir, m.Boot.Key)) == 0 && !given.Left(m.Boot.RunDir, m.Boot.Key), nil
+	return len(doctor.Left(m.Boot.RunDir, m.Boot.Key)) == 0 && !grants.Left(m.Boot.RunDir, m.Boot.Key), nil
 }
 
 // setUp sets up the machine. Beside that it sweeps, so that no caller waits for it.

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/sandbox"
 	"demesne/runner/store"
@@ -17,7 +17,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	case err != nil:
 		return api.Opened{}, err
 	case live != nil: // another caller was faster
-		given.Remove(e.machine.Boot.RunDir, t.Granted)
+		grants.Remove(e.machine.Boot.RunDir, t.Granted)
 		return live.Open()
 	case rec.Snapshot:
 		return api.Opened{}, sandbox.ErrStopped(rec)
@@ -37,7 +37,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 		return api.Opened{}, err
 	}
 	if other != nil {
-		given.Remove(e.machine.Boot.RunDir, t.Granted)
+		grants.Remove(e.machine.Boot.RunDir, t.Granted)
 		return other.Open()
 	}
 	if err := e.build(s, m); err != nil {

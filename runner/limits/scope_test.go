@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,17 +22,26 @@ type fakeManager struct {
 	conn    *dbus.Conn
 	result  string
 	refused *dbus.Error
+
+	mu      sync.Mutex // the bus is no order that the race detector sees
 	unit    string
 	got     map[string]any
 	watched bool
 }
 
-func (m *fakeManager) Subscribe() *dbus.Error { m.watched = true; return nil }
+func (m *fakeManager) Subscribe() *dbus.Error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watched = true
+	return nil
+}
 
 func (m *fakeManager) StartTransientUnit(name, mode string, properties []unitProperty, _ []auxUnit) (dbus.ObjectPath, *dbus.Error) {
 	if m.refused != nil {
 		return "", m.refused
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.unit, m.got = name+" "+mode, map[string]any{}
 	for _, p := range properties {
 		m.got[p.Name] = p.Value.Value()
@@ -108,6 +118,8 @@ func TestScope(t *testing.T) {
 			}
 			want := map[string]any{"Description": "demesne sandboxes", "PIDs": []uint32{1, 2}, "Delegate": true, "CollectMode": "inactive-or-failed",
 				"MemoryAccounting": true, "TasksAccounting": true, "CPUAccounting": true}
+			c.m.mu.Lock()
+			defer c.m.mu.Unlock()
 			if c.m.unit != "demesne-x.scope fail" || !reflect.DeepEqual(c.m.got, want) {
 				t.Errorf("asked for %s with %v, want %v", c.m.unit, c.m.got, want)
 			}

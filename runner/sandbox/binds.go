@@ -9,7 +9,7 @@ import (
 	"demesne/rootfs/upper"
 	"demesne/runner"
 	"demesne/runner/api"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
 )
@@ -21,8 +21,8 @@ type binds struct {
 	*identity
 	out        *os.File     // /out
 	work       *os.File     // /workspace, if it is a directory of the caller
-	outBefore  given.Dir    // state of out before the first command
-	workBefore given.Dir    // state of work before the first command
+	outBefore  grants.Dir   // state of out before the first command
+	workBefore grants.Dir   // state of work before the first command
 	granted    string       // name of the record of the grants, if the runner wrote it
 	clockSets  int          // number of clock changes at that time
 	takeBack   func() error // revokes the sandbox user's access to /out; nil: none was granted
@@ -56,11 +56,11 @@ func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, 
 // set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
 func (b *binds) look(own *persistent, closed bool) (err error) {
 	b.clockSets = b.machine.Clock.Set()
-	if b.outBefore, err = given.Look(b.out); err != nil {
+	if b.outBefore, err = grants.Look(b.out); err != nil {
 		return err
 	}
 	if b.work != nil {
-		if b.workBefore, err = given.Look(b.work); err != nil {
+		if b.workBefore, err = grants.Look(b.work); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (b *binds) look(own *persistent, closed bool) (err error) {
 	if b.outBefore.Restore = closed; !closed {
 		return nil
 	}
-	if err := given.Close(b.out); err != nil {
+	if err := grants.Close(b.out); err != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement, Text: "nest sandboxes: " + err.Error(),
 			Hint: "use a private output directory: with nesting, other users must not reach the files in it",
@@ -87,13 +87,13 @@ func (b *binds) record() (err error) {
 	if !api.RecordsGrants(b.machine.Boot.Mode) || b.spec.Granted != "" || b.spec.Out == "" {
 		return nil
 	}
-	dirs := []given.Dir{b.outBefore}
+	dirs := []grants.Dir{b.outBefore}
 	dirs[0].Path = b.spec.Out
 	if b.work != nil && b.settlesWork() {
 		dirs = append(dirs, b.workBefore)
 		dirs[1].Path = b.spec.Workspace
 	}
-	b.granted, err = given.Record{Dirs: dirs}.Write(b.machine.Boot.RunDir, b.machine.Boot.Key)
+	b.granted, err = grants.Record{Dirs: dirs}.Write(b.machine.Boot.RunDir, b.machine.Boot.Key)
 	return err
 }
 
@@ -113,7 +113,7 @@ func (b *binds) grantOut(who rootfs.Account) {
 }
 
 // terms returns the terms on which a directory with the earlier state d is settled.
-func (b *binds) terms(d given.Dir) upper.Terms {
+func (b *binds) terms(d grants.Dir) upper.Terms {
 	t := d.Terms(b.machine.Clock.Set() != b.clockSets)
 	if b.machine.minimal() { // the sandbox has only the caller's id
 		t.Sandbox = func(uint32) bool { return false }
@@ -140,7 +140,7 @@ func (b *binds) giveBack() error {
 	err := upper.Settle(b.out, b.terms(b.outBefore))
 	if errors.Is(err, upper.ErrRights) {
 		b.unsettled = err
-		errs = append(errs, err, given.Close(b.out))
+		errs = append(errs, err, grants.Close(b.out))
 	} else {
 		errs = append(errs, err, b.outBefore.Reopen(b.out))
 	}

@@ -15,7 +15,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/container"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/limits"
 	"demesne/runner/network"
@@ -35,7 +35,7 @@ type Machine struct {
 	Limits  *limits.Host
 	History *store.History
 	Life    *os.File // the reaper waits until this pipe end is closed
-	Clock   *given.Clock
+	Clock   *grants.Clock
 	Proxy   proxyclient.Proxy // shared by all sandboxes
 	Load    pool.Load
 
@@ -75,7 +75,7 @@ func (m *Machine) SetUp(meanwhile func()) (err error) {
 	m.Dir = filepath.Join(m.Boot.RunDir, "mnt")
 	m.starter.State, m.starter.Types = m.containers(), []any{
 		pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{},
-		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{}, given.Record{},
+		api.Created{}, api.ExecRequest{}, api.ExecReply{}, api.ExecTarget{}, runner.Result{}, store.HistoryRecord{}, grants.Record{},
 	}
 	if err := m.mountOwn(); err != nil {
 		return err

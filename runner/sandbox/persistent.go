@@ -7,7 +7,7 @@ import (
 
 	"demesne/rootfs"
 	"demesne/runner"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/store"
 )
@@ -79,7 +79,7 @@ func (p *persistent) takeUp(leave func()) error {
 
 // resume extends the settling of /out back to the last time it was not settled, and marks /out as unsettled from
 // now on.
-func (p *persistent) resume(out *given.Dir) {
+func (p *persistent) resume(out *grants.Dir) {
 	if u := p.unsettled; u != nil && u.Before(out.Since) {
 		out.Since = *u
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/given"
+	"demesne/runner/grants"
 )
 
 // Remove ends s and removes its files.
@@ -112,14 +112,14 @@ func (s *Sandbox) release() {
 	if name == "" {
 		return
 	}
-	if s.link.net.SocketsLeft() && given.Over(run, name) == nil {
+	if s.link.net.SocketsLeft() && grants.Over(run, name) == nil {
 		s.machine.askReaper()
-		for end := time.Now().Add(reaperPatience); given.Pending(run, name) && time.Now().Before(end); {
+		for end := time.Now().Add(reaperPatience); grants.Pending(run, name) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		return
 	}
-	given.Remove(run, name)
+	grants.Remove(run, name)
 }
 
 // leave runs after the last process has ended. It closes the directory or removes it.

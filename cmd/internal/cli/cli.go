@@ -49,7 +49,7 @@ type Command struct {
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
 	Operand  Kind     // kind of the operands
-	Words    []string // for Operand == Word
+	Words    []string // the known operands; nil: see Operand
 	Raw      bool     // another program parses this line
 }
 
@@ -59,12 +59,11 @@ type Example struct{ Says, Line string }
 // Kind classifies an argument. Completion uses it; Command.Parse uses Argv and Sandbox.
 type Kind int
 
-// The kinds of arguments.
+// The kinds of arguments. The zero value is any text.
 const (
-	Anything  Kind = iota
+	anything  Kind = iota
 	File           // a file
 	Directory      // a directory
-	Word           // one of some words
 	Argv           // a command with its arguments
 	Sandbox        // a sandbox; a command with its arguments can follow
 	Image          // an image
@@ -178,7 +177,7 @@ func (p *Program) Answer(args []string) (text string, ok bool) {
 	case "-h", "--help":
 		return p.Listing(), true
 	case "--version":
-		return VersionLine(p.Name), true
+		return p.VersionLine(), true
 	}
 	return "", false
 }

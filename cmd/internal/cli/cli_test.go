@@ -42,22 +42,22 @@ func TestParse(t *testing.T) {
 		want    given
 		wrong   string
 	}{
-		{Anything, "a -ot b --list x --list=y", "a b", given{on: true, tty: true, list: []string{"x", "y"}}, ""},
-		{Anything, "--json a --json=f", "a", given{json: "=f"}, ""},
-		{Anything, "-ctext -- -o", "-o", given{text: "text"}, ""},
-		{Anything, "-oc text -", "-", given{on: true, text: "text"}, ""},
+		{anything, "a -ot b --list x --list=y", "a b", given{on: true, tty: true, list: []string{"x", "y"}}, ""},
+		{anything, "--json a --json=f", "a", given{json: "=f"}, ""},
+		{anything, "-ctext -- -o", "-o", given{text: "text"}, ""},
+		{anything, "-oc text -", "-", given{on: true, text: "text"}, ""},
 		{Argv, "-o ls -t", "ls -t", given{on: true}, ""},
 		{Argv, "-o -- -t", "-t", given{on: true}, ""},
 		{Sandbox, "id -o ls -t", "id ls -t", given{on: true}, ""},
 		{Sandbox, "id -- ls", "id ls", given{}, ""},
-		{Anything, "--lits x", "", given{}, "flag --lits: unknown"},
-		{Anything, "-x", "", given{}, "flag -x: unknown"},
-		{Anything, "--on=yes", "", given{on: false}, "flag --on: takes no value"},
-		{Anything, "--list", "", given{}, "flag --list: needs a value (NAME[=VALUE])"},
-		{Anything, "-c", "", given{}, "flag -c: needs a value (TEXT)"},
-		{Anything, "--list bad=secret", "", given{}, `list "bad=…": bad`},
-		{Anything, "a --help --nosuch", "", given{}, ErrHelp.Error()},
-		{Anything, "-h", "", given{}, ErrHelp.Error()},
+		{anything, "--lits x", "", given{}, "flag --lits: unknown"},
+		{anything, "-x", "", given{}, "flag -x: unknown"},
+		{anything, "--on=yes", "", given{on: false}, "flag --on: takes no value"},
+		{anything, "--list", "", given{}, "flag --list: needs a value (NAME[=VALUE])"},
+		{anything, "-c", "", given{}, "flag -c: needs a value (TEXT)"},
+		{anything, "--list bad=secret", "", given{}, `list "bad=…": bad`},
+		{anything, "a --help --nosuch", "", given{}, ErrHelp.Error()},
+		{anything, "-h", "", given{}, ErrHelp.Error()},
 	} {
 		var g given
 		rest, err := sample(&g, c.operand).Parse(strings.Fields(c.line))
@@ -89,7 +89,7 @@ func TestHints(t *testing.T) {
 	_, far := p.Find("x")
 	_, topic := p.Explain("enviroment")
 	_, notVerb := p.Find("enviroment")
-	_, flag := sample(&given{}, Anything).Parse([]string{"--lits"})
+	_, flag := sample(&given{}, anything).Parse([]string{"--lits"})
 	for err, want := range map[error]string{
 		verb: "did you mean create?", far: "prog help lists the commands", topic: "did you mean environment?",
 		notVerb: "prog help lists the commands", flag: "did you mean --list?", OneOf("oen", []string{"one"}): "did you mean one?",
@@ -108,7 +108,7 @@ func TestHints(t *testing.T) {
 // TestHelp checks the shape of all answers, at most 80 characters wide.
 func TestHelp(t *testing.T) {
 	p := &Program{Name: "prog", Summary: "do things", About: strings.Repeat("Does many things. ", 20),
-		Start: []Example{{Line: "prog verb", Says: "do it"}}, Commands: []Command{*sample(&given{}, Anything)},
+		Start: []Example{{Line: "prog verb", Says: "do it"}}, Commands: []Command{*sample(&given{}, anything)},
 		Topics: []Topic{{Name: "codes", Section: "CODES", Summary: "the codes", Text: "All:", Entries: []Entry{{Name: "0", Text: "good"}}}}}
 	help, err := p.Explain("verb")
 	if err != nil {
@@ -144,9 +144,10 @@ func TestHelp(t *testing.T) {
 
 // TestManual checks that the manual page has the text of the help, and that no text becomes a request.
 func TestManual(t *testing.T) {
-	page := sample(&given{}, Anything).Page()
-	if page.File != "prog-verb.1" {
-		t.Error(page.File)
+	p := &Program{Name: "prog", Commands: []Command{*sample(&given{}, anything)}}
+	page, ok := p.Manual()["prog-verb.1"]
+	if !ok {
+		t.Error("no page of the verb")
 	}
 	for _, want := range []string{
 		".TH PROG\\-VERB 1 ", "\nprog\\-verb \\- do a thing\n", "\n.B prog verb\n[flags] ID\n",
@@ -154,8 +155,8 @@ func TestManual(t *testing.T) {
 		"\\fB\\-\\-list\\fR \\fINAME[=VALUE]\\fR\nadd to the list; repeatable\n", "\\fB\\-\\-json\\fR[=\\fIFILE\\fR]\n",
 		"\n.EX\nprog verb \\-\\-text \\(aqa b\\(aq | wc \\-l\n.EE\n", "\n.BR prog (1)\n",
 	} {
-		if !strings.Contains(page.Text, want) {
-			t.Errorf("no %q in\n%s", want, page.Text)
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
 	if got := roff(".x"); got != `\&.x` {
@@ -171,10 +172,10 @@ func TestTerminalOf(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	on := TerminalOf(w, func(string) (string, bool) { return "", false })
-	if on != (Terminal{}) || on.Paint(Red, "x") != "x" {
+	if on != (Terminal{}) || on.Red("x") != "x" {
 		t.Errorf("a pipe: %+v", on)
 	}
-	if got := (Terminal{Color: true}).Paint(Red, "x"); got != "\x1b[31mx\x1b[0m" {
+	if got := (Terminal{Color: true}).Red("x"); got != "\x1b[31mx\x1b[0m" {
 		t.Errorf("%q", got)
 	}
 }

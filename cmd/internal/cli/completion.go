@@ -5,10 +5,7 @@ import (
 	"strings"
 )
 
-// Shells are the shells with completion scripts.
-func Shells() []string { return []string{"bash", "zsh", "fish"} }
-
-// Completion returns the completion script for a shell.
+// Completion returns the completion script for a shell: bash, zsh or fish.
 func (p *Program) Completion(shell string) (string, error) {
 	switch shell {
 	case "bash":
@@ -18,7 +15,7 @@ func (p *Program) Completion(shell string) (string, error) {
 	case "fish":
 		return p.fish(), nil
 	}
-	return "", fmt.Errorf("shell %q: %w", shell, OneOf(shell, Shells()))
+	return "", fmt.Errorf("shell %q: %w", shell, OneOf(shell, []string{"bash", "zsh", "fish"}))
 }
 
 const bashHead = `# bash completion for demesne:  source <(demesne completion bash)
@@ -79,6 +76,9 @@ func (c *Command) spellings() []string {
 }
 
 func bashWords(w Kind, words []string) string {
+	if words != nil {
+		return "-W '" + strings.Join(words, " ") + "'"
+	}
 	switch w {
 	case File:
 		return "-f"
@@ -86,8 +86,6 @@ func bashWords(w Kind, words []string) string {
 		return "-d"
 	case Argv:
 		return "-c"
-	case Word:
-		return "-W '" + strings.Join(words, " ") + "'"
 	case Sandbox:
 		return `-W "$(demesne ls -q 2>/dev/null)"`
 	case Image:
@@ -145,13 +143,14 @@ func (f *Flag) zsh() string {
 }
 
 func zshAction(w Kind, words []string) string {
+	if words != nil {
+		return "(" + strings.Join(words, " ") + ")"
+	}
 	switch w {
 	case File:
 		return "_files"
 	case Directory:
 		return "_files -/"
-	case Word:
-		return "(" + strings.Join(words, " ") + ")"
 	case Sandbox:
 		return "($(demesne ls -q 2>/dev/null))"
 	case Image:
@@ -188,10 +187,10 @@ func (f *Flag) fish() string {
 	if f.Arg == "" || f.Optional {
 		return s
 	}
-	switch gen := fishWords(f.Complete, f.Words); f.Complete {
-	case Anything:
+	switch gen := fishWords(f.Complete, f.Words); {
+	case gen == "":
 		return s + " -x"
-	case File, Directory:
+	case f.Complete == File, f.Complete == Directory:
 		return s + " -r " + gen
 	default:
 		return s + " -x " + gen
@@ -199,13 +198,14 @@ func (f *Flag) fish() string {
 }
 
 func fishWords(w Kind, words []string) string {
+	if words != nil {
+		return "-a " + quote(strings.Join(words, " "))
+	}
 	switch w {
 	case File, Directory:
 		return "-F"
 	case Argv:
 		return "-a '(__fish_complete_command)' -F"
-	case Word:
-		return "-a " + quote(strings.Join(words, " "))
 	case Sandbox:
 		return "-a '(demesne ls -q 2>/dev/null)'"
 	case Image:

@@ -18,7 +18,7 @@ type Flag struct {
 	Hide     bool   // errors omit what follows '=' in the value
 	Help     string
 	Complete Kind
-	Words    []string // for Complete == Word
+	Words    []string // the known values; nil: see Complete
 	Set      func(string) error
 }
 
@@ -27,15 +27,6 @@ const GroupGeneral = "General"
 
 // Flags is a table of flags.
 type Flags []Flag
-
-// Join returns one table with the flags of all sets.
-func Join(sets ...Flags) Flags {
-	var all Flags
-	for _, s := range sets {
-		all = append(all, s...)
-	}
-	return all
-}
 
 // Long returns the flag with a long name, or nil.
 func (fs Flags) Long(name string) *Flag {

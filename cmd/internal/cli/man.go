@@ -5,20 +5,17 @@ import (
 	"strings"
 )
 
-// Page is a manual page of section 1.
-type Page struct{ File, Text string }
-
-// Manual returns the manual page of the program, and one for each verb.
-func (p *Program) Manual() []Page {
-	pages := []Page{p.page()}
+// Manual returns the manual page of the program, and one for each verb, by file name. They belong to section 1.
+func (p *Program) Manual() map[string]string {
+	pages := map[string]string{p.Name + ".1": p.page()}
 	for _, c := range p.Commands {
-		pages = append(pages, c.Page())
+		pages[c.pageName()+".1"] = c.page()
 	}
 	return pages
 }
 
 // page returns the page of the program itself.
-func (p *Program) page() Page {
+func (p *Program) page() string {
 	m := newManual(p.Name, p.Summary)
 	m.section("SYNOPSIS")
 	m.line(".B %s\n.I COMMAND\n[flags] [ARG\\[u2026]]", roff(p.Name))
@@ -37,11 +34,11 @@ func (p *Program) page() Page {
 	m.section("EXAMPLES")
 	m.examples(p.Start)
 	m.also(p.Commands)
-	return Page{p.Name + ".1", m.String()}
+	return m.String()
 }
 
-// Page returns the manual page of the command.
-func (c *Command) Page() Page {
+// page returns the manual page of the command.
+func (c *Command) page() string {
 	m := newManual(c.pageName(), c.Summary)
 	m.section("SYNOPSIS")
 	for i, u := range strings.Split(strings.TrimRight(c.usageLines("", ""), "\n"), "\n") {
@@ -73,7 +70,7 @@ func (c *Command) Page() Page {
 		m.section("SEE ALSO")
 		m.line(".BR %s (1)", roff(c.Program))
 	}
-	return Page{c.pageName() + ".1", m.String()}
+	return m.String()
 }
 
 // pageName returns the name of the command's page. man finds the page of "demesne run" under both names.

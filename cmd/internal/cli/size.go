@@ -27,8 +27,8 @@ func unit(name string) int64 {
 
 var errSize = errors.New("not a size (such as 512m, 2g, 1GiB, 1048576 or none)")
 
-// ParseSize parses a number of bytes, or "none".
-func ParseSize(s string) (int64, error) {
+// parseSize parses a number of bytes, or "none".
+func parseSize(s string) (int64, error) {
 	if s == "none" {
 		return Unlimited, nil
 	}
@@ -59,20 +59,20 @@ func ParseSize(s string) (int64, error) {
 // Size returns a setter for a size of at least least bytes.
 func Size(to *int64, least int64) func(string) error {
 	return func(s string) error {
-		n, err := ParseSize(s)
+		n, err := parseSize(s)
 		if err != nil {
 			return err
 		}
 		if n != Unlimited && n < least {
-			return fmt.Errorf("less than a process needs (%s)", FormatSize(least))
+			return fmt.Errorf("less than a process needs (%s)", formatSize(least))
 		}
 		*to = n
 		return nil
 	}
 }
 
-// FormatSize formats n in the form that ParseSize accepts.
-func FormatSize(n int64) string {
+// formatSize formats n in the form that parseSize accepts.
+func formatSize(n int64) string {
 	if n < 0 {
 		return "none"
 	}

@@ -20,17 +20,17 @@ func TestParseSize(t *testing.T) {
 		{"1e3", 0, "not a size"}, {"1.2.3", 0, "not a size"}, {"None", 0, "not a size"}, {"0x10", 0, "not a size"},
 		{"8388608t", 0, "too large"}, {"9223372036854775808", 0, "too large"}, {"99999999999t", 0, "too large"},
 	} {
-		got, err := ParseSize(c.in)
+		got, err := parseSize(c.in)
 		if got != c.want || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
-			t.Errorf("ParseSize(%q) = %d, %v; want %d, %q", c.in, got, err, c.want, c.why)
+			t.Errorf("parseSize(%q) = %d, %v; want %d, %q", c.in, got, err, c.want, c.why)
 		}
 	}
 }
 
 func TestFormatSize(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 1: "1", 1024: "1k", 1536: "1536", 8 << 20: "8m", 1 << 40: "1t", 1 << 50: "1024t", -1: "none"} {
-		if got := FormatSize(n); got != want {
-			t.Errorf("FormatSize(%d) = %q, want %q", n, got, want)
+		if got := formatSize(n); got != want {
+			t.Errorf("formatSize(%d) = %q, want %q", n, got, want)
 		}
 	}
 }
@@ -41,15 +41,15 @@ func FuzzParseSize(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := ParseSize(s)
+		n, err := parseSize(s)
 		if err != nil {
 			return
 		}
 		if n < 0 && s != "none" {
-			t.Errorf("ParseSize(%q) = %d", s, n)
+			t.Errorf("parseSize(%q) = %d", s, n)
 		}
-		if again, err := ParseSize(FormatSize(n)); again != n || err != nil {
-			t.Errorf("ParseSize(FormatSize(%d)) = %d, %v", n, again, err)
+		if again, err := parseSize(formatSize(n)); again != n || err != nil {
+			t.Errorf("parseSize(formatSize(%d)) = %d, %v", n, again, err)
 		}
 	})
 }

@@ -34,20 +34,19 @@ func isTerminal(f *os.File) (is bool) {
 	return is && err == nil
 }
 
-// Color is a foreground colour: a parameter of the control sequence SGR.
-type Color string
+// Green returns text in green. Each colour returns text unchanged if the terminal has no colours.
+func (t Terminal) Green(text string) string { return t.paint("32", text) }
 
-// The colours of a traffic light.
-const (
-	Green  Color = "32"
-	Yellow Color = "33"
-	Red    Color = "31"
-)
+// Yellow returns text in yellow.
+func (t Terminal) Yellow(text string) string { return t.paint("33", text) }
 
-// Paint returns text in a colour, or as it is if the terminal has none.
-func (t Terminal) Paint(c Color, text string) string {
-	if !t.Color || c == "" {
+// Red returns text in red.
+func (t Terminal) Red(text string) string { return t.paint("31", text) }
+
+// paint returns text in a colour: a parameter of the control sequence SGR.
+func (t Terminal) paint(colour, text string) string {
+	if !t.Color {
 		return text
 	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }

@@ -33,8 +33,9 @@ type base struct {
 // tries is how often findBase fetches an image that vanished before it was locked.
 const tries = 5
 
-// findBase resolves ref, and pulls the image if necessary. It does not unpack the image.
-func (s *Service) findBase(ctx context.Context, ref imageref.Ref, pull images.PullPolicy, progress func(events.Event)) (*base, error) {
+// findBase resolves ref, and pulls the image if necessary. It does not unpack the image. store opens the image store,
+// and is called only for an image.
+func findBase(ctx context.Context, store func() (*images.Client, error), ref imageref.Ref, pull images.PullPolicy, progress func(events.Event)) (*base, error) {
 	g := &base{ref: ref, progress: progress}
 	switch ref.Kind {
 	case imageref.Host, "":
@@ -43,7 +44,7 @@ func (s *Service) findBase(ctx context.Context, ref imageref.Ref, pull images.Pu
 		return g, g.checkDirectory()
 	}
 	var err error
-	if g.client, err = s.opts.Images(); err != nil {
+	if g.client, err = store(); err != nil {
 		return nil, err
 	}
 	for n := 1; ; n++ {

@@ -27,7 +27,7 @@ type Place struct {
 // without symbolic links. If to.Path ends in a slash, the copy goes into it under its own name. On the host it also goes into a
 // directory that exists. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
 func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did tarball.Report, err error) {
-	limits, err := copyLimits(s.opts.Getenv)
+	limits, err := s.quota.copies()
 	if err != nil {
 		return did, err
 	}

@@ -49,9 +49,9 @@ func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*S
 // settle makes the persistent sandbox of st, or finds the one of its key.
 func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
 	defer st.close()
-	box, err := s.create(ctx, st)
+	box, err := st.create(ctx, &s.conn)
 	if err == nil && !box.Existing {
-		err = s.roomFor(ctx, box.ID)
+		err = s.quota.admit(ctx, &s.conn, box.ID)
 	}
 	if err != nil || box.Existing {
 		st.undo()
@@ -63,20 +63,20 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	return box, nil
 }
 
-// create makes the sandbox of st, or finds the one of its key.
-func (s *Service) create(ctx context.Context, st *site) (box *Sandbox, err error) {
-	err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
-		box, err = s.conn.create(ctx, spec)
-		return err
-	})
-	return box, err
-}
-
 // site holds what a new sandbox is made of.
 type site struct {
 	base *base
 	spec runner.Spec
 	out  *outDir
+}
+
+// create makes the sandbox of st, or finds the one of its key.
+func (st *site) create(ctx context.Context, conn *connection) (box *Sandbox, err error) {
+	err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
+		box, err = conn.create(ctx, spec)
+		return err
+	})
+	return box, err
 }
 
 // undo removes the directories of a sandbox that was not made.
@@ -95,10 +95,10 @@ func (st *site) close() {
 // prepare finds the image, connects to the runner, and makes the directories. The runner is started first: that takes
 // longest, and a runner ends by itself if this process is killed. Directories would remain.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *site, err error) {
-	rules := s.resolve(ctx, c.Egress, cb.Note)
+	rules := s.gateway.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
 	st := &site{spec: c.Spec}
-	st.base, err = s.findBase(ctx, c.Image, c.Pull, cb.Image)
+	st.base, err = findBase(ctx, s.opts.Images, c.Image, c.Pull, cb.Image)
 	defer func() {
 		if err != nil {
 			st.base.release()
@@ -114,14 +114,14 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	connected := make(chan error, 1)
 	go func() {
 		began := time.Now()
-		_, _, err := s.conn.get(ctx, s.likely(c.Egress))
+		_, _, err := s.conn.get(ctx, s.gateway.likely(c.Egress))
 		cb.since("connect", began)
 		connected <- err
 	}()
 	if cb.Ready != nil {
 		cb.Ready()
 	}
-	err = s.makeDirs(st, c)
+	err = st.makeDirs(s.outputs, c)
 	if unconnected := <-connected; err == nil {
 		err = unconnected
 	}
@@ -131,7 +131,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	r := <-rules
 	if err = r.err; err == nil && r.egress != nil {
 		st.spec.Egress = r.egress
-		r.egress.Log, err = s.logFile(st.out.name())
+		r.egress.Log, err = s.outputs.logFile(st.out.name())
 	}
 	if err == nil && c.Spec.Key != "" {
 		st.spec.Given, err = given(c, st)
@@ -140,22 +140,15 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	return st, err
 }
 
-func (s *Service) makeDirs(st *site, c CreateOptions) (err error) {
+// makeDirs checks the workspace, and makes /out.
+func (st *site) makeDirs(u outputs, c CreateOptions) (err error) {
 	if st.spec.Workspace, err = workspaceDir(c.Spec.Workspace); err != nil {
 		return err
 	}
-	if st.out, err = s.openOut(c.Out); err == nil {
+	if st.out, err = u.open(c.Out); err == nil {
 		st.spec.Out = st.out.path
 	}
 	return err
-}
-
-func (s *Service) logFile(name string) (string, error) {
-	root, err := s.outputRoot()
-	if err != nil {
-		return "", err
-	}
-	return logFile(root, name)
 }
 
 // Open opens a sandbox, and starts it again if it has lost its processes. The runner then knows that the caller has
@@ -208,8 +201,8 @@ func (s *Service) Remove(ctx context.Context, idOrName string) error {
 		}
 		return e.Remove(ctx, idOrName)
 	})
-	if root, rerr := s.outputRoot(); err == nil && rerr == nil {
-		removeEmpty(root, out)
+	if err == nil {
+		s.outputs.removeEmpty(out)
 	}
 	return err
 }
@@ -219,14 +212,14 @@ func (s *Service) Discard(id string) error { return s.conn.remove(id) }
 
 // Fork makes a sandbox with the files of another one, and with a new output directory or the one that out names.
 func (s *Service) Fork(ctx context.Context, from, name, out string, publish []runner.Port) (f runner.Forked, err error) {
-	o, err := s.openOut(out)
+	o, err := s.outputs.open(out)
 	if err != nil {
 		return f, err
 	}
 	defer o.close()
 	err = s.With(ctx, func(e Engine) error { f, err = e.Fork(ctx, from, name, o.path, publish...); return err })
 	if err == nil {
-		err = s.roomFor(ctx, f.ID)
+		err = s.quota.admit(ctx, &s.conn, f.ID)
 	}
 	if err != nil {
 		o.undo()

@@ -36,7 +36,7 @@ func (s *Service) Download(ctx context.Context, idOrName, src string) (did tarba
 	}
 	defer root.Close()
 	to := path.Join(info.ID, downloads)
-	if err = s.mark(at, info.ID); err == nil {
+	if err = s.outputs.mark(at, info.ID); err == nil {
 		did, err = s.fetch(ctx, info.ID, src, root, to, name)
 	}
 	if err != nil {

@@ -36,9 +36,16 @@ type Egress struct {
 	Ask time.Duration
 }
 
+// gateway makes the runner's settings of what sandboxes may reach.
+type gateway struct {
+	getenv func(string) string
+	source func() ([]runner.Secret, error) // see Options.Secrets
+	modes  modes
+}
+
 // likely reports whether the sandbox may get a gateway, before any rules are read.
-func (s *Service) likely(e Egress) bool {
-	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || s.opts.Secrets != nil
+func (g *gateway) likely(e Egress) bool {
+	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil
 	return some && e.Mode != NoEgress
 }
 
@@ -60,10 +67,10 @@ type resolved struct {
 
 // resolve turns e into the runner's settings, in the background: reading a policy file or this host's configuration
 // takes some milliseconds.
-func (s *Service) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
+func (g *gateway) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
 	answer := make(chan resolved, 1)
 	go func() {
-		to, notes, err := s.egress(ctx, e)
+		to, notes, err := g.settings(ctx, e)
 		for _, line := range notes {
 			if note != nil {
 				note("invalid mirror: " + line)
@@ -74,30 +81,43 @@ func (s *Service) resolve(ctx context.Context, e Egress, note func(string)) <-ch
 	return answer
 }
 
-// egress returns the runner's settings for e, with the host's own proxy and the caller's credentials, or nil if e
+// settings returns the runner's settings for e, with the host's own proxy and the caller's credentials, or nil if e
 // wants no network. The notes are lines for a person.
-func (s *Service) egress(ctx context.Context, e Egress) (*runner.Egress, []string, error) {
+func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []string, error) {
 	var r runner.EgressRules
 	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
 		var err error
-		if r, err = s.modes.rules(ctx, e.Mode, e.File); err != nil {
+		if r, err = g.modes.rules(ctx, e.Mode, e.File); err != nil {
 			return nil, nil, err
 		}
 	}
-	secrets, err := s.secrets()
+	secrets, err := g.secrets()
 	if err != nil {
 		return nil, nil, err
 	}
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
-	gateway := e.Learn || e.Ask > 0 || len(secrets) > 0
-	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !gateway {
+	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0
+	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r.Notes, nil
 	}
-	to.Upstream, to.Secrets = upstream(s.opts.Getenv), secrets
+	to.Upstream, to.Secrets = upstream(g.getenv), secrets
 	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
 	return &to, r.Notes, nil
+}
+
+// restart adds to a restarted sandbox what no file stores; see client.Options.
+func (g *gateway) restart(spec *runner.Spec) {
+	spec.Egress.Upstream = upstream(g.getenv)
+	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
+}
+
+func (g *gateway) secrets() ([]runner.Secret, error) {
+	if g.source == nil {
+		return nil, nil
+	}
+	return g.source()
 }
 
 // modes caches the rules of modes, because the helper that reads them is a program.

@@ -24,10 +24,10 @@ func helper(t *testing.T, script string) {
 
 func noEnv(string) string { return "" }
 
-// find returns the settings for e of a Service without an environment, and with the secrets.
+// find returns the settings for e of a gateway without an environment, and with the secrets.
 func find(ctx context.Context, e Egress, secrets ...runner.Secret) (*runner.Egress, []string, error) {
-	s := New(Options{Getenv: noEnv, Secrets: func() ([]runner.Secret, error) { return secrets, nil }})
-	return s.egress(ctx, e)
+	g := gateway{getenv: noEnv, source: func() ([]runner.Secret, error) { return secrets, nil }}
+	return g.settings(ctx, e)
 }
 
 // TestFindAlone checks that rules of names alone start no helper, and that no options mean no network.
@@ -89,7 +89,7 @@ func TestFindFails(t *testing.T) {
 // TestUpstream checks that the host's proxy variables are passed to the runner, NO_PROXY included.
 func TestUpstream(t *testing.T) {
 	env := map[string]string{"https_proxy": "http://u:p@proxy.test:3128", "NO_PROXY": "corp.test", "HTTP_PROXY": "", "ALL_PROXY": "x", "HOME": "/"}
-	e, _, err := New(Options{Getenv: func(k string) string { return env[k] }}).egress(context.Background(), Egress{Allow: []string{"a.test"}})
+	e, _, err := (&gateway{getenv: func(k string) string { return env[k] }}).settings(context.Background(), Egress{Allow: []string{"a.test"}})
 	if err != nil || len(e.Upstream) != 2 || e.Upstream["https_proxy"] != env["https_proxy"] || e.Upstream["NO_PROXY"] != "corp.test" {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -20,7 +20,11 @@ const logDir = ".egress"
 
 // logFile returns the path of the egress log of the sandbox whose output directory is name. It creates the
 // log's directory.
-func logFile(root, name string) (string, error) {
+func (u outputs) logFile(name string) (string, error) {
+	root, err := u.root()
+	if err != nil {
+		return "", err
+	}
 	dir := filepath.Join(root, logDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make directory of egress logs: %w", err)

@@ -12,7 +12,7 @@ import (
 
 func TestLogFile(t *testing.T) {
 	root := t.TempDir()
-	path, err := logFile(root, "a-run")
+	path, err := outputs{dir: root}.logFile("a-run")
 	if err != nil || path != root+"/.egress/a-run.jsonl" {
 		t.Fatalf("%s, %v", path, err)
 	}
@@ -22,7 +22,7 @@ func TestLogFile(t *testing.T) {
 	if err := os.WriteFile(root+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := logFile(root+"/file", "x"); err == nil {
+	if _, err := (outputs{dir: root + "/file"}).logFile("x"); err == nil {
 		t.Error("a file was taken for a directory")
 	}
 }
@@ -34,7 +34,7 @@ func TestPruneLogs(t *testing.T) {
 		t.Errorf("no logs: %d, %v", n, err)
 	}
 	make := func(name string, at time.Time) string {
-		path, err := logFile(root, name)
+		path, err := outputs{dir: root}.logFile(name)
 		if err == nil {
 			err = os.WriteFile(path, []byte("{}\n"), 0o600)
 		}

@@ -15,9 +15,9 @@ import (
 // its outputs in the same root, and a model must not read those. No sandbox can write to markDir.
 const markDir = ".mcp"
 
-// mark records that an output directory belongs to the MCP server, if this Service is one's.
-func (s *Service) mark(root, name string) error {
-	if s.opts.Runner.Door != runner.DoorMCP {
+// mark records that an output directory belongs to the MCP server, if u is one's.
+func (u outputs) mark(root, name string) error {
+	if u.door != runner.DoorMCP {
 		return nil
 	}
 	dir := filepath.Join(root, markDir)
@@ -33,9 +33,9 @@ func (s *Service) mark(root, name string) error {
 
 func unmark(root, name string) { os.Remove(filepath.Join(root, markDir, name)) }
 
-// Made reports whether the output directory of that name belongs to an MCP server.
-func (s *Service) Made(name string) bool {
-	root, err := s.outputRoot()
+// marked reports whether the output directory of that name belongs to an MCP server.
+func (u outputs) marked(name string) bool {
+	root, err := u.root()
 	if err != nil || name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
 	}

@@ -32,66 +32,6 @@ type outDir struct {
 	unmark func()
 }
 
-// openOut checks the directory that the caller named, and creates it if it is missing. Without one it creates a new
-// directory below the output root.
-func (s *Service) openOut(arg string) (o *outDir, err error) {
-	o = &outDir{unmark: func() {}}
-	defer func() {
-		if err != nil {
-			o.undo()
-		}
-	}()
-	if arg == "" {
-		return o, s.freshOut(o)
-	}
-	abs, err := filepath.Abs(arg)
-	if err == nil {
-		err = o.mkdirAll(abs)
-	}
-	if err == nil {
-		o.path, err = writableDir(abs)
-	}
-	if err == nil {
-		err = o.hold()
-	}
-	if err != nil {
-		return o, fmt.Errorf("output %q: %w", arg, err)
-	}
-	return o, nil
-}
-
-func (s *Service) freshOut(o *outDir) error {
-	root, err := s.outputRoot()
-	if err != nil {
-		return elsewhere(fmt.Errorf("output: %w", err))
-	}
-	var real string
-	if err = o.mkdirAll(root); err == nil {
-		real, err = writableDir(root)
-	}
-	for err == nil {
-		o.path = filepath.Join(real, outName())
-		if err = os.Mkdir(o.path, ownerOnly); err == nil {
-			o.made, o.fresh = append(o.made, o.path), true
-			break
-		}
-		if err = reason(err); errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
-	}
-	if err == nil {
-		err = o.hold()
-	}
-	if err == nil {
-		err = s.mark(real, o.name())
-		o.unmark = func() { unmark(real, o.name()) }
-	}
-	if err != nil {
-		return elsewhere(fmt.Errorf("output root %q: %w", root, err))
-	}
-	return nil
-}
-
 // elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
 	return WithHint(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
@@ -154,7 +94,7 @@ func (o *outDir) mkdirAll(path string) error {
 
 func (o *outDir) close() { o.dir.Close() }
 
-// undo removes what openOut made. It never removes a directory that is not empty. o may be nil.
+// undo removes what outputs.open made. It never removes a directory that is not empty. o may be nil.
 func (o *outDir) undo() {
 	if o == nil {
 		return

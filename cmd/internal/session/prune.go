@@ -33,14 +33,6 @@ type Removed struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// removeEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
-// directly in root, and has a name of the known form.
-func removeEmpty(root, dir string) {
-	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
-		unix.Rmdir(dir)
-	}
-}
-
 // PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognises them
 // by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
 // or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
@@ -53,7 +45,7 @@ func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, 
 
 // PruneMost removes output directories likewise: the empty ones, and the oldest of more than the user may have.
 func (s *Service) PruneMost(ctx context.Context) error {
-	most, err := number(s.opts.Getenv, varOutputs, mostOutputs)
+	most, err := s.quota.outputs()
 	if err == nil {
 		_, err = s.pruneOutputs(ctx, pruneOptions{most: most})
 	}
@@ -61,7 +53,7 @@ func (s *Service) PruneMost(ctx context.Context) error {
 }
 
 func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (Removed, error) {
-	root, err := s.outputRoot()
+	root, err := s.outputs.root()
 	if err != nil {
 		return Removed{}, err
 	}
@@ -92,15 +84,10 @@ func (s *Service) Tidy() error {
 			_, err = store.Prune(before)
 		}
 	}
-	root, rerr := s.outputRoot()
-	if err = cmp.Or(err, rerr); err != nil {
+	if err != nil {
 		return err
 	}
-	pruneMarks(root)
-	if _, err = pruneLogs(root, before); err == nil {
-		_, err = pruneManifests(root, before)
-	}
-	return err
+	return s.outputs.tidy(before)
 }
 
 func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done Removed, err error) {

@@ -112,7 +112,7 @@ func TestRemoveEmpty(t *testing.T) {
 		}
 	}
 	for _, path := range []string{cli, used, "mine", used + "/f"} {
-		removeEmpty(dir, filepath.Join(dir, path))
+		outputs{dir: dir}.removeEmpty(filepath.Join(dir, path))
 	}
 	if got := left(dir); got != used+" mine" {
 		t.Errorf("left: %s", got)

@@ -29,16 +29,25 @@ const mostSandboxes, mostOutputs = 64, 1000
 // ErrFull means that a user has more persistent sandboxes than are allowed.
 var ErrFull = errors.New("too many sandboxes")
 
+// quota reads the bounds of the user from the environment.
+type quota struct{ getenv func(string) string }
+
 // Check checks the variables. Without it a wrong one is reported by the first call that reads it.
-func (s *Service) Check() error {
-	for name, fallback := range map[string]int{varSandboxes: mostSandboxes, varJobs: 1, varOutputs: mostOutputs} {
-		if _, err := number(s.opts.Getenv, name, fallback); err != nil {
+func (s *Service) Check() error { return s.quota.check() }
+
+func (q quota) check() error {
+	for _, bound := range []func() (int, error){q.sandboxes, q.outputs, func() (int, error) { return q.jobs(1) }} {
+		if _, err := bound(); err != nil {
 			return err
 		}
 	}
-	_, err := copyLimits(s.opts.Getenv)
+	_, err := q.copies()
 	return err
 }
+
+func (q quota) sandboxes() (int, error)        { return q.number(varSandboxes, mostSandboxes) }
+func (q quota) outputs() (int, error)          { return q.number(varOutputs, mostOutputs) }
+func (q quota) jobs(fallback int) (int, error) { return q.number(varJobs, fallback) }
 
 // Jobs opens the user's background jobs.
 func (s *Service) Jobs() (*jobs.Store, error) {
@@ -49,31 +58,31 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	store, err := jobs.Open(dir)
 	if err == nil {
 		store.Door = s.opts.Runner.Door
-		store.Slots, err = number(s.opts.Getenv, varJobs, store.Slots)
+		store.Slots, err = s.quota.jobs(store.Slots)
 	}
 	return store, err
 }
 
-// roomFor removes a new sandbox if the user now has more persistent sandboxes than allowed. It counts after creation,
+// admit removes a new sandbox if the user now has more persistent sandboxes than allowed. It counts after creation,
 // so that two concurrent calls cannot both take the last slot.
-func (s *Service) roomFor(ctx context.Context, id string) error {
-	most, err := number(s.opts.Getenv, varSandboxes, mostSandboxes)
+func (q quota) admit(ctx context.Context, c *connection, id string) error {
+	most, err := q.sandboxes()
 	n := 0
 	if err == nil {
-		err = s.With(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
+		err = c.with(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
 	}
 	if err == nil && n > most {
 		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
 			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
 	}
 	if err != nil {
-		s.conn.remove(id)
+		c.remove(id)
 	}
 	return err
 }
 
-func number(getenv func(string) string, variable string, fallback int) (int, error) {
-	v := getenv(variable)
+func (q quota) number(variable string, fallback int) (int, error) {
+	v := q.getenv(variable)
 	if v == "" {
 		return fallback, nil
 	}
@@ -84,14 +93,14 @@ func number(getenv func(string) string, variable string, fallback int) (int, err
 	return n, nil
 }
 
-// copyLimits returns the limits of one copy; a zero field means tarball's default.
-func copyLimits(getenv func(string) string) (l tarball.Limits, err error) {
-	if v := getenv(varCopyBytes); v != "" {
+// copies returns the limits of one copy; a zero field means tarball's default.
+func (q quota) copies() (l tarball.Limits, err error) {
+	if v := q.getenv(varCopyBytes); v != "" {
 		if l.Bytes, err = ParseSize(v); err != nil {
 			return l, fmt.Errorf("%s %q: %w", varCopyBytes, v, err)
 		}
 	}
-	l.Entries, err = number(getenv, varCopyFiles, 0)
+	l.Entries, err = q.number(varCopyFiles, 0)
 	return l, err
 }
 

@@ -12,11 +12,11 @@ func TestNumbers(t *testing.T) {
 			}
 			return value
 		}
-		got, err := number(env, varSandboxes, mostSandboxes)
+		got, err := quota{env}.sandboxes()
 		if got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %d, %v", value, got, err)
 		}
-		if slots, err := number(env, varJobs, 3); slots != 7 || err != nil {
+		if slots, err := (quota{env}).jobs(3); slots != 7 || err != nil {
 			t.Errorf("slots: %d, %v", slots, err)
 		}
 	}
@@ -24,17 +24,18 @@ func TestNumbers(t *testing.T) {
 
 func TestCopyLimits(t *testing.T) {
 	for value, want := range map[string]int64{"": 0, "1": 1, "512m": 512 << 20, "2G": 2 << 30, "3t": 3 << 40, "0": -1, "-1": -1, "m": -1, "1x": -1, "9999999t": -1} {
-		got, err := copyLimits(func(name string) string {
+		got, err := quota{func(name string) string {
 			if name == varCopyBytes {
 				return value
 			}
 			return "7"
-		})
+		}}.copies()
 		if (err != nil) != (want < 0) || err == nil && (got.Bytes != want || got.Entries != 7) {
 			t.Errorf("%q: %+v, %v", value, got, err)
 		}
 	}
-	if _, err := copyLimits(func(name string) string { return map[string]string{varCopyFiles: "many"}[name] }); err == nil {
+	many := quota{func(name string) string { return map[string]string{varCopyFiles: "many"}[name] }}
+	if _, err := many.copies(); err == nil {
 		t.Error("many files: no error")
 	}
 }

@@ -74,20 +74,20 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		st.undo()
 		return nil, err
 	}
-	if err := s.collect(&r, true); err != nil {
+	if err := r.collect(s.outputs, true); err != nil {
 		st.undo()
 		return nil, err
 	}
-	begin := s.once(st, cb)
+	begin := st.once(&s.conn, cb)
 	if c.Egress.Ask > 0 && cb.Ask != nil { // a question may come before the answer to the command's start
-		box, err := s.create(ctx, st)
+		box, err := st.create(ctx, &s.conn)
 		if err != nil {
 			st.undo()
 			return nil, err
 		}
 		cb.made(box)
 		defer s.asks.listen(box.ID, cb.Ask)()
-		begin = s.orDiscard(box)
+		begin = orRemove(box, &s.conn)
 	}
 	res, started, err := s.execute(ctx, begin, r, cb, true)
 	if !started {
@@ -168,7 +168,7 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 // Exec runs a command in a persistent sandbox, and renews its TTL. It starts a sandbox that has lost its processes.
 // Errors and results are as in Run.
 func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Callbacks) (*RunResult, error) {
-	if _, err := s.secrets(); err != nil {
+	if _, err := s.gateway.secrets(); err != nil {
 		return nil, err
 	}
 	if box := s.conn.known(idOrName); box != nil {
@@ -210,7 +210,7 @@ func lookAgain(err error) bool {
 // within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
 func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Callbacks) (*RunResult, error) {
 	if r.Queue {
-		turn, err := s.join(box.ID)
+		turn, err := joinQueue(s.opts.Queues, box.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -222,8 +222,8 @@ func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Cal
 	return s.start(ctx, in(box), r, cb)
 }
 
-func (s *Service) join(id string) (*flock.Turn, error) {
-	dir, err := s.opts.Queues, error(nil)
+// joinQueue joins the queue of a sandbox; dir is Options.Queues.
+func joinQueue(dir, id string) (_ *flock.Turn, err error) {
 	if dir == "" {
 		if dir, err = flock.QueueDir(); err != nil {
 			return nil, err
@@ -234,10 +234,10 @@ func (s *Service) join(id string) (*flock.Turn, error) {
 
 // start runs a command that begin starts in a persistent sandbox.
 func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callbacks) (_ *RunResult, err error) {
-	if r.Command.Secrets, err = s.secrets(); err != nil {
+	if r.Command.Secrets, err = s.gateway.secrets(); err != nil {
 		return nil, err
 	}
-	if err := s.collect(&r, false); err != nil {
+	if err := r.collect(s.outputs, false); err != nil {
 		return nil, err
 	}
 	res, _, err := s.execute(ctx, begin, r, cb, false)
@@ -248,10 +248,10 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 type begin func(context.Context, runner.Command) (*Sandbox, Process, error)
 
 // once makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
-func (s *Service) once(st *site, cb Callbacks) begin {
+func (st *site) once(conn *connection, cb Callbacks) begin {
 	return func(ctx context.Context, cmd runner.Command) (box *Sandbox, p Process, err error) {
 		err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
-			return s.With(ctx, func(e Engine) (err error) {
+			return conn.with(ctx, func(e Engine) (err error) {
 				box, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
 				return err
 			})
@@ -271,12 +271,12 @@ func in(box *Sandbox) begin {
 	}
 }
 
-// orDiscard is in, and removes the sandbox if the command cannot be started.
-func (s *Service) orDiscard(box *Sandbox) begin {
+// orRemove is in, and removes the sandbox if the command cannot be started.
+func orRemove(box *Sandbox, conn *connection) begin {
 	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
 		p, err := box.Exec(ctx, cmd)
 		if err != nil {
-			s.Discard(box.ID)
+			conn.remove(box.ID)
 		}
 		return box, p, err
 	}

@@ -9,7 +9,7 @@
 // The package owns everything between a face and package client:
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
-//	create.go   from options to a sandbox: base.go finds the image, outdir.go makes /out, egress.go asks for rules
+//	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go asks for rules
 //	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
 //	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
@@ -28,7 +28,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -88,11 +87,13 @@ func (c *Callbacks) made(b *Sandbox) {
 
 // Service makes sandboxes and runs commands in them, over one connection to the runner. It is safe for concurrent use.
 type Service struct {
-	opts  Options
-	conn  connection
-	modes modes
-	asks  asks
-	swap  sync.Mutex // held while a download replaces an earlier one
+	opts    Options
+	conn    connection
+	outputs outputs
+	quota   quota
+	gateway gateway
+	asks    asks
+	swap    sync.Mutex // held while a download replaces an earlier one
 }
 
 // New returns a Service. It connects when it has to.
@@ -106,8 +107,9 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o}
-	o.Runner.Ask, o.Runner.Restart = s.question, s.restart
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Door}, quota: quota{o.Getenv}}
+	s.gateway.getenv, s.gateway.source = o.Getenv, o.Secrets
+	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
 	s.conn.opts, s.conn.connect = o.Runner, o.Connect
 	return s
 }
@@ -115,32 +117,12 @@ func New(o Options) *Service {
 // Close closes the connection, which ends the one-shot sandboxes made over it. Jobs and persistent sandboxes live on.
 func (s *Service) Close() { s.conn.close() }
 
-// outputRoot returns the directory of the output directories, which may not exist.
-func (s *Service) outputRoot() (string, error) {
-	if s.opts.OutputRoot != "" {
-		return s.opts.OutputRoot, nil
-	}
-	return client.OutputRoot()
-}
-
 // OutputRoot returns the directory of the output directories, absolute and without symbolic links. It creates the
 // directory.
-func (s *Service) OutputRoot() (string, error) {
-	root, err := s.outputRoot()
-	if err == nil {
-		err = os.MkdirAll(root, ownerOnly)
-	}
-	if err == nil {
-		root, err = filepath.EvalSymlinks(root)
-	}
-	if err == nil {
-		root, err = filepath.Abs(root)
-	}
-	if err != nil {
-		return "", fmt.Errorf("make output root: %w", err)
-	}
-	return root, nil
-}
+func (s *Service) OutputRoot() (string, error) { return s.outputs.make() }
+
+// Made reports whether the output directory of that name belongs to an MCP server.
+func (s *Service) Made(name string) bool { return s.outputs.marked(name) }
 
 // With calls f with a live connection. If the runner has ended, it calls f once more with a new one; so f must have
 // had no effect if its error is ipc.CodeGone.
@@ -150,19 +132,6 @@ func (s *Service) With(ctx context.Context, f func(Engine) error) error { return
 func (s *Service) Engine(ctx context.Context) (Engine, error) {
 	e, _, err := s.conn.get(ctx, false)
 	return e, err
-}
-
-// restart adds to a restarted sandbox what no file stores; see client.Options.
-func (s *Service) restart(spec *runner.Spec) {
-	spec.Egress.Upstream = upstream(s.opts.Getenv)
-	spec.Egress.Secrets, _ = s.secrets() // read before: it did not fail
-}
-
-func (s *Service) secrets() ([]runner.Secret, error) {
-	if s.opts.Secrets == nil {
-		return nil, nil
-	}
-	return s.opts.Secrets()
 }
 
 // DefaultImage returns the image of a sandbox whose caller named none.

@@ -27,7 +27,7 @@ type collector struct {
 
 // collect gives r a collector unless it has Streams. If the sandbox is only for this command, the collector may keep
 // all output.
-func (s *Service) collect(r *RunOptions, alone bool) error {
+func (r *RunOptions) collect(u outputs, alone bool) error {
 	if r.Streams != nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (s *Service) collect(r *RunOptions, alone bool) error {
 	if !alone || !r.Logs {
 		return nil
 	}
-	root, err := s.outputRoot()
+	root, err := u.root()
 	c.out.dir, c.errs.dir = root, root
 	return err
 }

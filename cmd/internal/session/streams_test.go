@@ -104,7 +104,7 @@ func TestStreamFinish(t *testing.T) {
 // TestPlace checks that output is placed under its name, and that existing entries are renamed.
 func TestPlace(t *testing.T) {
 	root := t.TempDir()
-	o, err := New(Options{OutputRoot: root}).openOut("")
+	o, err := outputs{dir: root}.open("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestPlace(t *testing.T) {
 
 // TestPlaceCopies checks that a file that cannot be linked is copied.
 func TestPlaceCopies(t *testing.T) {
-	o, err := New(Options{OutputRoot: t.TempDir()}).openOut("")
+	o, err := outputs{dir: t.TempDir()}.open("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestPlaceCopies(t *testing.T) {
 func TestUndo(t *testing.T) {
 	root := t.TempDir()
 	for _, used := range []bool{false, true} {
-		o, err := New(Options{OutputRoot: root}).openOut("")
+		o, err := outputs{dir: root}.open("")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,8 @@
-// Package given records, outside of a sandbox, which directories and sockets the caller granted to it. The grants
+// Package grants records, outside of a sandbox, which directories and sockets the caller granted to it. The grants
 // can then be taken back even if the runner is killed:
 //
-//	RUN/given/KEY-ID        the grants of a sandbox of runner KEY, while it may use them
-//	RUN/given/KEY-ID.over   the same after its end, if the runner may not remove the sockets (real root's)
+//	RUN/grants/KEY-ID        the grants of a sandbox of runner KEY, while it may use them
+//	RUN/grants/KEY-ID.over   the same after its end, if the runner may not remove the sockets (real root's)
 //
 // A record is written with the caller's rights before the sandbox can write: by an ordinary user's runner, which has
 // these rights, and otherwise by the client. The runner removes it after the directories are settled (package
@@ -10,7 +10,7 @@
 // root's, so a record counts only if the caller owns it. Real root's runner is not root. It owns the directory, so
 // it can remove records, and link or move files of root into it. So each record of real root also has an extended
 // attribute that only real root can set. A directory is identified by device and inode, not by its path alone.
-package given
+package grants
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ import (
 )
 
 // Subdir is the directory of the records, below a run directory.
-const Subdir = "given"
+const Subdir = "grants"
 
 // over is the suffix of a record whose sandbox has ended.
 const over = ".over"

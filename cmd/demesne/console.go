@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"demesne/internal/text"
+)
+
+// console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
+// demesne itself to stderr.
+type console struct {
+	stdin, stdout, stderr *os.File
+	env                   func(string) (string, bool)
+}
+
+// getenv returns the value of a variable, or the empty string.
+func (c *console) getenv(name string) string {
+	value, _ := c.env(name)
+	return value
+}
+
+// print writes an answer to stdout.
+func (c *console) print(s string) (int, error) {
+	if _, err := c.stdout.WriteString(s); err != nil {
+		return 0, fmt.Errorf("write stdout: %w", err)
+	}
+	return 0, nil
+}
+
+// printJSON writes an answer to stdout as JSON.
+func (c *console) printJSON(v any) (int, error) {
+	b, err := marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return c.print(string(b))
+}
+
+// report prints err and its hint as one line each, and returns the exit code.
+func (c *console) report(verb string, err error) int {
+	code := codeOf(err)
+	line := err.Error()
+	// A missing command is the command's error, not the verb's. Shells print no verb either.
+	if verb != "" && (code == exitFailed || code == exitUsage) {
+		line = verb + ": " + line
+	}
+	c.say(line)
+	if h := hintOf(err); h != "" {
+		fmt.Fprintf(c.stderr, "hint: %s\n", text.SafeLine(h))
+	}
+	return code
+}
+
+// say prints one line on stderr.
+func (c *console) say(line string) { fmt.Fprintf(c.stderr, "demesne: %s\n", text.SafeLine(line)) }

@@ -1,0 +1,135 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+	"demesne/runner/client"
+)
+
+// outputs is the output root with the directories in it: those of sandboxes, and those of their logs, marks and
+// manifests.
+type outputs struct {
+	dir  string      // see Options.OutputRoot
+	door runner.Door // whose directories are made
+}
+
+// root returns the directory of the output directories, which may not exist.
+func (u outputs) root() (string, error) {
+	if u.dir != "" {
+		return u.dir, nil
+	}
+	return client.OutputRoot()
+}
+
+// make creates the root, and returns it absolute and without symbolic links.
+func (u outputs) make() (string, error) {
+	root, err := u.root()
+	if err == nil {
+		err = os.MkdirAll(root, ownerOnly)
+	}
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make output root: %w", err)
+	}
+	return root, nil
+}
+
+// open checks the directory that the caller named, and creates it if it is missing. Without one it creates a new
+// directory below the output root.
+func (u outputs) open(arg string) (o *outDir, err error) {
+	o = &outDir{unmark: func() {}}
+	defer func() {
+		if err != nil {
+			o.undo()
+		}
+	}()
+	if arg == "" {
+		return o, u.fresh(o)
+	}
+	abs, err := filepath.Abs(arg)
+	if err == nil {
+		err = o.mkdirAll(abs)
+	}
+	if err == nil {
+		o.path, err = writableDir(abs)
+	}
+	if err == nil {
+		err = o.hold()
+	}
+	if err != nil {
+		return o, fmt.Errorf("output %q: %w", arg, err)
+	}
+	return o, nil
+}
+
+// fresh creates a new directory for o, below the output root.
+func (u outputs) fresh(o *outDir) error {
+	root, err := u.root()
+	if err != nil {
+		return elsewhere(fmt.Errorf("output: %w", err))
+	}
+	var real string
+	if err = o.mkdirAll(root); err == nil {
+		real, err = writableDir(root)
+	}
+	for err == nil {
+		o.path = filepath.Join(real, outName())
+		if err = os.Mkdir(o.path, ownerOnly); err == nil {
+			o.made, o.fresh = append(o.made, o.path), true
+			break
+		}
+		if err = reason(err); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = o.hold()
+	}
+	if err == nil {
+		err = u.mark(real, o.name())
+		o.unmark = func() { unmark(real, o.name()) }
+	}
+	if err != nil {
+		return elsewhere(fmt.Errorf("output root %q: %w", root, err))
+	}
+	return nil
+}
+
+// removeEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
+// directly in the root, and has a name of the known form.
+func (u outputs) removeEmpty(dir string) {
+	root, err := u.root()
+	if err != nil {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
+		unix.Rmdir(dir)
+	}
+}
+
+// tidy removes egress logs last written before the given time, and the manifests and marks of directories that are
+// gone.
+func (u outputs) tidy(before time.Time) error {
+	root, err := u.root()
+	if err != nil {
+		return err
+	}
+	pruneMarks(root)
+	if _, err = pruneLogs(root, before); err == nil {
+		_, err = pruneManifests(root, before)
+	}
+	return err
+}
